@@ -1,0 +1,28 @@
+"""The clock port: the only way in which anything above the core learns the time."""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """What may be asked about time. ``SystemClock`` is the real one, tests bring a manual one."""
+
+    def monotonic(self) -> float:
+        """Seconds since some moment; never goes back. For time-outs."""
+
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970. For timestamps that people see; may jump."""
+
+
+class SystemClock:
+    """The machine's own clock."""
+
+    def monotonic(self) -> float:
+        """Seconds since some moment; never goes back."""
+        return time.monotonic()
+
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970."""
+        return time.time_ns() // 1_000_000

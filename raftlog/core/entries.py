@@ -1,0 +1,28 @@
+"""What the core knows of log entries: ids and spans, never bytes."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from raftlog.types import Index, Term
+
+
+class EntryKind(enum.Enum):
+    """Why an entry is in the log."""
+
+    DATA = 1
+    LEADER_CHANGE = 2  # commits what earlier leaders left; only when there is such a tail
+
+
+@dataclass(frozen=True, slots=True)
+class EntrySpan:
+    """The indexes ``first..last`` (both included), all of one term and kind.
+
+    A batch of n records spans n indexes; several batches of one term may share a span.
+    """
+
+    term: Term
+    first: Index
+    last: Index
+    kind: EntryKind = EntryKind.DATA

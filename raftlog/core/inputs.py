@@ -1,0 +1,83 @@
+"""What can happen to a Raft group. Every input is data; none carries a callback."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from raftlog.core.messages import Message
+from raftlog.types import Index, NodeId, Token, WriteId
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """One unit of time has passed. Timeouts are counted in ticks, never in seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Receive:
+    """A message came in. The driver takes the ready right after each one that carries entries."""
+
+    sender: NodeId
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Propose:
+    """Append ``index_count`` indexes: a batch of n records spans n."""
+
+    token: Token
+    index_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class ConfirmRead:
+    """Ask for an index that a linearizable read must wait for (the paper's ReadIndex)."""
+
+    token: Token
+
+
+@dataclass(frozen=True, slots=True)
+class TransferLeadership:
+    """Hand leadership to ``to`` as soon as it has the whole log; proposals wait meanwhile (are refused)."""
+
+    to: NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class Campaign:
+    """Hold an election now: a new group's first replica says this, so that leaders spread evenly."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriteFinished:
+    """The write is durable. Writes finish in the order they were handed out."""
+
+    write_id: WriteId
+
+
+@dataclass(frozen=True, slots=True)
+class AppendCut:
+    """The last ``Replicate`` for ``to`` was sent only up to ``last``, to respect a limit of bytes."""
+
+    to: NodeId
+    last: Index
+
+
+@dataclass(frozen=True, slots=True)
+class PeerUnreachable:
+    """The connection to a peer broke, or it has been silent for an election timeout."""
+
+    peer: NodeId
+
+
+Input = (
+    Tick
+    | Receive
+    | Propose
+    | ConfirmRead
+    | TransferLeadership
+    | Campaign
+    | WriteFinished
+    | AppendCut
+    | PeerUnreachable
+)

@@ -1,0 +1,97 @@
+"""What members of a Raft group say to one another. Every message carries its term.
+
+Stale, duplicated and reordered messages are harmless: each says enough about itself to be
+judged alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from raftlog.core.entries import EntrySpan
+from raftlog.types import EntryId, Index, NodeId, Term
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VoteRequest:
+    """A candidate asks for a vote (Raft 5.2), or in a pre-vote whether it would get one (thesis 9.6)."""
+
+    term: Term
+    last: EntryId
+    is_pre_vote: bool = False
+    is_transfer: bool = False  # the leader itself asked for this election (thesis 3.10): no stickiness
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VoteReply:
+    """The answer to a ``VoteRequest``; a granted pre-vote carries the term that was asked for."""
+
+    term: Term
+    granted: bool
+    is_pre_vote: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppendRequest:
+    """Entries that follow ``previous``; with no spans it is a probe (Raft 5.3)."""
+
+    term: Term
+    previous: EntryId
+    spans: tuple[EntrySpan, ...]
+    commit_index: Index
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppendReply:
+    """The answer to an ``AppendRequest``.
+
+    Accepted: the follower's log equals the leader's up to ``match_index``, durably. Rejected:
+    ``match_index`` is the ``previous.index`` that did not match and ``hint`` the follower's
+    newest entry at or before it that may match (conflict hint by term).
+    """
+
+    term: Term
+    accepted: bool
+    match_index: Index
+    hint: EntryId | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heartbeat:
+    """The leader lives. Fixed size, so that a node packs those of all its groups into one message.
+
+    ``commit_index`` never passes what the receiver is known to hold. ``round`` is echoed: it
+    proves leadership for reads (ReadIndex, thesis 6.4). ``falls_silent`` says that nothing is
+    outstanding and that no heartbeat follows until something happens.
+    """
+
+    term: Term
+    commit_index: Index
+    round: int
+    falls_silent: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeartbeatReply:
+    """The follower lives; ``round`` is the heartbeat's."""
+
+    term: Term
+    round: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeoutNow:
+    """Hold an election at once: the leader hands over (thesis 3.10)."""
+
+    term: Term
+
+
+Message = VoteRequest | VoteReply | AppendRequest | AppendReply | Heartbeat | HeartbeatReply | TimeoutNow
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """A message and the member it goes to."""
+
+    to: NodeId
+    message: Message

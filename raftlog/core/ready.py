@@ -1,0 +1,134 @@
+"""What a Raft group asks the world to do."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from raftlog.core.entries import EntrySpan
+from raftlog.core.membership import Membership
+from raftlog.core.messages import Envelope
+from raftlog.types import EntryId, Index, NodeId, Term, Token, WriteId
+
+
+class Role(enum.Enum):
+    """What a member is doing at the moment."""
+
+    FOLLOWER = "follower"
+    PRE_CANDIDATE = "pre-candidate"
+    CANDIDATE = "candidate"
+    LEADER = "leader"
+
+
+@dataclass(frozen=True, slots=True)
+class HardState:
+    """What a voter must never forget. The commit index is not part of it."""
+
+    term: Term
+    voted_for: NodeId | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restored:
+    """What storage remembers when a replica opens: enough to rebuild the core."""
+
+    hard_state: HardState
+    membership: Membership
+    terms: tuple[EntryId, ...]  # the first entry of each term in the log, oldest first
+    snapshot: EntryId  # the entry just before the log; BEFORE_LOG at birth
+    last: EntryId  # the newest entry; equal to ``snapshot`` when the log is empty
+    commit_hint: Index  # known to be committed when last noted; -1 when nothing was
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Write:
+    """What must become durable, in this order: hard state, truncation, entries.
+
+    A crash may keep any prefix of it; a write that has not finished promised nothing.
+    """
+
+    write_id: WriteId
+    hard_state: HardState | None = None
+    truncate_from: Index | None = None
+    spans: tuple[EntrySpan, ...] = ()
+    send_after: tuple[Envelope, ...] = ()  # promises: they may leave once this is durable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replicate:
+    """Read ``first..last`` from storage and send them to ``to`` as one AppendRequest.
+
+    ``first > last`` asks for an empty request, a probe. A driver that sends less, to respect a
+    limit of bytes, cuts between batches and says so at once with ``AppendCut``.
+    """
+
+    to: NodeId
+    term: Term
+    previous: EntryId
+    first: Index
+    last: Index
+    commit_index: Index
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """The proposal stands in the log from ``id`` on (``id.index`` is its first index)."""
+
+    token: Token
+    id: EntryId
+
+
+@dataclass(frozen=True, slots=True)
+class ReadConfirmed:
+    """A read that waits until ``index`` is applied sees everything acknowledged before it was asked for."""
+
+    token: Token
+    index: Index
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The request did not happen here and never will: ask ``leader`` instead."""
+
+    token: Token
+    leader: NodeId | None
+
+
+Settled = Appended | ReadConfirmed | Refused
+
+
+@dataclass(frozen=True, slots=True)
+class RoleChange:
+    """The member's role, term or known leader is new."""
+
+    role: Role
+    term: Term
+    leader: NodeId | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ready:
+    """All work that has piled up; what is not done now is never offered again."""
+
+    write: Write | None = None
+    send: tuple[Envelope, ...] = ()
+    replicate: tuple[Replicate, ...] = ()
+    settled: tuple[Settled, ...] = ()
+    commit_index: Index | None = None  # set when it has risen
+    role_change: RoleChange | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RaftStatus:
+    """One member as metrics and people see it."""
+
+    role: Role
+    term: Term
+    leader: NodeId | None
+    last: EntryId
+    durable_index: Index
+    commit_index: Index
+    match_index: Mapping[NodeId, Index]  # the peers' and our own durable one; empty unless leader
+    heard_ticks_ago: Mapping[NodeId, int]  # ticks since each peer's last reply; empty unless leader
+    is_asleep: bool  # nothing outstanding: needs no ticks until the next input

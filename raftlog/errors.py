@@ -1,0 +1,235 @@
+"""Everything that can go wrong, in one tree.
+
+    RaftlogError
+    ├── Rejected                definite: it did not happen and never will
+    │   ├── InvalidRequest          a field is wrong; the message names it and the remedy
+    │   │   ├── InvalidRecord           a record of the request is wrong
+    │   │   ├── CorruptBatch            checksum, length or count of a batch is wrong
+    │   │   ├── RecordTooLarge          above the topic's max.message.bytes
+    │   │   └── UnsupportedMediaType
+    │   ├── UnknownTopic
+    │   ├── UnknownPartition
+    │   ├── TopicExists
+    │   ├── PreconditionFailed      If-Match or If-Offset does not hold
+    │   ├── OffsetOutOfRange        below the log start or above the high watermark
+    │   ├── OutOfOrderSequence      a batch of this producer is missing
+    │   ├── ProducerFenced          a newer producer took over this id
+    │   ├── NotLeader               ask the leader named here
+    │   ├── NoLeader                an election is under way; retry
+    │   ├── NotEnoughReplicas       fewer healthy voters than min.insync.replicas; retry
+    │   ├── Overloaded              too much in flight; wait and retry
+    │   ├── QuotaExceeded           this client has too much in flight; wait and retry
+    │   ├── Draining                the broker is stopping; ask another
+    │   └── StorageFull             the disk has no room; reads go on
+    └── Unknown                 indefinite: it may or may not have happened
+        ├── CommitUnknown           deadline or leadership lost while replicating
+        └── ConnectionLost          the answer never came
+
+Two more stop the replica or the process and are caught nowhere: ``InvariantViolated``
+(our mistake) and ``LogCorrupt`` (the disk's).
+
+``code`` is the name on the wire and never changes once released. Extra facts (the valid
+range, the expected sequence, the leader) are keyword arguments kept in ``details`` and travel
+in the problem body; ``from_code`` builds the same error again on the client's side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+Detail = str | int | bool | None | list[str]
+
+
+class RaftlogError(Exception):
+    """Base of all errors a client can meet."""
+
+    code: ClassVar[str] = "internal"
+    is_definite: ClassVar[bool] = False
+    retryable: ClassVar[bool] = False
+
+    def __init__(self, message: str = "", **details: Detail) -> None:
+        super().__init__(message or type(self).code.replace("_", " "))
+        self.details: dict[str, Detail] = details
+
+    @property
+    def problem(self) -> Mapping[str, Detail]:
+        """The facts of this error as they stand in an RFC 9457 body, without title and status."""
+        return {"code": self.code, "retryable": self.retryable, "detail": str(self), **self.details}
+
+
+class Rejected(RaftlogError):
+    """The operation did not happen and never will."""
+
+    is_definite = True
+
+
+class Unknown(RaftlogError):
+    """The operation may have happened, or may still happen. When in doubt, this one."""
+
+    is_definite = False
+    retryable = True
+
+
+class InvalidRequest(Rejected):
+    """A field is wrong: the message names it and says what to send instead."""
+
+    code = "invalid_request"
+
+
+class InvalidRecord(InvalidRequest):
+    """A record is wrong. ``errors``: list of "JSON pointer: what is wrong"."""
+
+    code = "invalid_record"
+
+
+class CorruptBatch(InvalidRequest):
+    """The bytes are not a batch: wrong checksum, length, count, magic or trailing bytes."""
+
+    code = "corrupt_batch"
+
+
+class RecordTooLarge(InvalidRequest):
+    """The batch is above ``limit_bytes``, the topic's max.message.bytes, or the body above its limit."""
+
+    code = "record_too_large"
+
+
+class UnsupportedMediaType(InvalidRequest):
+    """``supported``: the media types that are understood here."""
+
+    code = "unsupported_media_type"
+
+
+class UnknownTopic(Rejected):
+    """No topic of that name; raised by every lookup of a topic."""
+
+    code = "topic_not_found"
+
+
+class UnknownPartition(Rejected):
+    """The topic exists and has no such partition."""
+
+    code = "partition_not_found"
+
+
+class TopicExists(Rejected):
+    """A topic of that name is there already; nothing was changed."""
+
+    code = "topic_exists"
+
+
+class PreconditionFailed(Rejected):
+    """The resource has changed since it was read; read it again."""
+
+    code = "precondition_failed"
+
+
+class OffsetOutOfRange(Rejected):
+    """``start`` and ``end`` are the valid range: log start offset and high watermark."""
+
+    code = "offset_out_of_range"
+
+
+class OutOfOrderSequence(Rejected):
+    """``expected_seq`` is the sequence that should have come."""
+
+    code = "sequence_gap"
+
+
+class ProducerFenced(Rejected):
+    """``current_epoch`` belongs to a newer life of this producer."""
+
+    code = "producer_fenced"
+
+
+class NotLeader(Rejected):
+    """``leader`` is the broker id to ask, or None while none is known."""
+
+    code = "not_leader"
+    retryable = True
+
+
+class NoLeader(Rejected):
+    """The partition is electing a leader."""
+
+    code = "no_leader"
+    retryable = True
+
+
+class NotEnoughReplicas(Rejected):
+    """Fewer healthy voters than min.insync.replicas; refused before anything was written."""
+
+    code = "not_enough_replicas"
+    retryable = True
+
+
+class Overloaded(Rejected):
+    """The broker or the partition has too much in flight. ``retry_after_ms`` says when to come back."""
+
+    code = "overloaded"
+    retryable = True
+
+
+class QuotaExceeded(Rejected):
+    """This connection or client has too much in flight. ``retry_after_ms`` says when to come back."""
+
+    code = "quota_exceeded"
+    retryable = True
+
+
+class Draining(Rejected):
+    """The broker is stopping; another one serves."""
+
+    code = "draining"
+    retryable = True
+
+
+class StorageFull(Rejected):
+    """The disk has no room: produce is refused, reads go on, it recovers when space returns."""
+
+    code = "storage_full"
+    retryable = True
+
+
+class CommitUnknown(Unknown):
+    """The time ran out, or leadership was lost, while replicating.
+
+    ``committed`` is True, False or None (unknown): with acks above the quorum a record may be
+    committed while the wanted number of replicas was not reached.
+    """
+
+    code = "replication_timeout"
+
+
+class ConnectionLost(Unknown):
+    """The answer never came. Raised by the client only."""
+
+    code = "connection_lost"
+
+
+class InvariantViolated(BaseException):
+    """This process is wrong about its own state and must stop at once.
+
+    A BaseException, so that ``except Exception`` cannot keep a broken replica alive.
+    """
+
+
+class LogCorrupt(Exception):
+    """A stored log is damaged below what its replica promised: the replica stops voting and serving."""
+
+
+def _family(root: type[RaftlogError]) -> dict[str, type[RaftlogError]]:
+    found = {root.code: root} if "code" in vars(root) else {}
+    for child in root.__subclasses__():
+        found.update(_family(child))
+    return found
+
+
+BY_CODE: Mapping[str, type[RaftlogError]] = _family(RaftlogError)
+"""Every error that has a name on the wire."""
+
+
+def from_code(code: str, message: str, details: Mapping[str, Detail]) -> RaftlogError:
+    """The error that a problem body describes; an unknown code gives a plain ``RaftlogError``."""
+    return BY_CODE.get(code, RaftlogError)(message, **details)

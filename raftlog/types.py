@@ -1,0 +1,48 @@
+"""The small words every other module speaks.
+
+Each is an ``int`` or ``str`` at run time and a distinct type to mypy, so that a
+generation can never be passed where a term is meant. Nothing is decided here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NewType
+
+NodeId = NewType("NodeId", int)  # a broker; >= 1
+GroupId = NewType("GroupId", int)  # a Raft group; 0 is the metadata group, never used twice in a cluster
+TopicId = NewType("TopicId", str)  # 32 hexadecimal digits, never used twice
+Term = NewType("Term", int)  # 0 before the first election
+Index = NewType("Index", int)  # position in a Raft log; -1 means "before the log"
+Offset = NewType("Offset", int)  # an Index, as the partition's users see it; 0 is the first record
+Token = NewType("Token", int)  # names one request to a Raft core until its fate is known
+WriteId = NewType("WriteId", int)  # rises by one with every Write
+ProducerId = NewType("ProducerId", int)  # -1 for a producer that asks for no deduplication
+
+METADATA_GROUP = GroupId(0)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class EntryId:
+    """Where an entry stands and which leader put it there.
+
+    Two logs that hold the same ``EntryId`` hold the same entries up to it.
+    """
+
+    term: Term
+    index: Index
+
+
+BEFORE_LOG = EntryId(Term(0), Index(-1))
+"""The entry before the first one of a log that has never been cut."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TopicPartition:
+    """One partition of one topic, by name."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.partition}"
