@@ -1,0 +1,9 @@
+"""Raft as a deterministic state machine that does no IO.
+
+Decides: elections, what to append and truncate, what is committed, who may be told what and
+after which write. Leaves to others: the clock (ticks come in), the disk (``Write`` goes out,
+``WriteFinished`` comes back), the network, and the bytes of entries: it knows ids and spans only.
+
+Read ``inputs`` and ``ready`` first (what goes in, what comes out), then ``raft`` (the one
+class), then one file per role: ``follower``, ``election``, ``leader``.
+"""

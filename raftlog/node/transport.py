@@ -1,0 +1,50 @@
+"""The transport port: authenticated, checksummed, bounded frames between nodes.
+
+Frames are opaque here; ``codec`` says what stands in them. What is sent may be lost, when a
+connection breaks or a bound is passed, and never arrives damaged or from a stranger. Frames
+from one peer arrive in the order they were sent while a connection lasts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from raftlog.storage.filesystem import Buffer
+from raftlog.types import NodeId
+
+
+class FrameReceiver(Protocol):
+    """Who takes what comes in; all calls come on the event loop's thread."""
+
+    def frame_received(self, sender: NodeId, frame: memoryview) -> None:
+        """One whole, checked frame. The memory is the receiver's to keep."""
+
+    def peer_connected(self, peer: NodeId) -> None:
+        """Frames to this peer now leave; it may be a new life of it."""
+
+    def peer_lost(self, peer: NodeId) -> None:
+        """The connection to or from this peer broke; frames may have been lost."""
+
+
+class Transport(Protocol):
+    """One node's links to all its peers."""
+
+    async def start(self, receiver: FrameReceiver) -> None:
+        """Listen, and keep dialling every peer until ``stop``."""
+
+    def set_peer(self, peer: NodeId, host: str, port: int) -> None:
+        """Learn or change a peer's address."""
+
+    def send(self, peer: NodeId, buffers: Sequence[Buffer]) -> bool:
+        """Queue one frame made of these buffers; all frames of one loop turn leave in one write.
+
+        False when it was dropped: no connection, or ``queue_bytes_max`` would be passed. The
+        buffers must not change afterwards.
+        """
+
+    def queued_bytes(self, peer: NodeId) -> int:
+        """What waits to leave for this peer, for backpressure and metrics."""
+
+    async def stop(self) -> None:
+        """Close all connections and the listener."""

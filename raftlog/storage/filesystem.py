@@ -1,0 +1,83 @@
+"""The filesystem port: every byte that storage reads or writes goes through it.
+
+``OsFilesystem`` is the machine's own; a simulator brings another that can lose what was not
+synced, tear writes and fail. Paths are ``str``; all numbers are bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+Buffer = bytes | bytearray | memoryview
+
+
+class File(Protocol):
+    """An open file. Not safe for use by two threads, except ``sync``."""
+
+    @property
+    def path(self) -> str:
+        """Where it was opened."""
+
+    @property
+    def size(self) -> int:
+        """Length in bytes, kept here: no system call."""
+
+    def append(self, buffers: Sequence[Buffer]) -> int:
+        """Write all buffers at the end; return the position of the first byte.
+
+        Raises ``OSError`` (for instance ENOSPC); the file is then as long as before, so that
+        the caller may go on once there is room.
+        """
+
+    def read_at(self, position: int, length: int) -> bytes:
+        """Up to ``length`` bytes from ``position``; fewer only at the end of the file."""
+
+    def write_at(self, position: int, data: Buffer) -> None:
+        """Overwrite in place (hard state slots only)."""
+
+    def truncate(self, size: int) -> None:
+        """Cut to ``size`` bytes."""
+
+    def sync(self) -> None:
+        """Block until the disk has everything (fdatasync). May be called on another thread.
+
+        An ``OSError`` here is final: after a failed fsync nobody knows what the disk holds.
+        """
+
+    def descriptor(self) -> int:
+        """For sendfile or mmap in production; a simulator raises ``OSError``."""
+
+    def close(self) -> None:
+        """Idempotent."""
+
+
+class Filesystem(Protocol):
+    """The operations on names that storage needs, and no more."""
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        """Open for reading and writing. Raises ``FileNotFoundError`` unless ``create``."""
+
+    def read_file(self, path: str) -> bytes:
+        """All bytes of a small file. Raises ``FileNotFoundError``."""
+
+    def replace_file(self, path: str, data: bytes) -> None:
+        """Atomically and durably: temporary file, sync, rename, directory sync."""
+
+    def exists(self, path: str) -> bool:
+        """Whether a file or directory is there."""
+
+    def list_directory(self, path: str) -> list[str]:
+        """Names in it, sorted; empty when it is not there."""
+
+    def make_directories(self, path: str) -> None:
+        """Create with parents; durable once the parents are synced, which this does."""
+
+    def remove(self, path: str) -> None:
+        """Remove one file; nothing happens when it is not there."""
+
+    def remove_tree(self, path: str) -> None:
+        """Remove a directory and all below it."""
+
+    def sync_directory(self, path: str) -> None:
+        """Make names created, renamed and removed in it durable."""
