@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from typing import Protocol, TypeVar
 
-from raftlog.records.batch import Batch
-
+Entry_contra = TypeVar("Entry_contra", contravariant=True)
 Reply_co = TypeVar("Reply_co", covariant=True)
 
 
-class StateMachine(Protocol[Reply_co]):
-    """Deterministic: the same batches in the same order give the same state.
+class StateMachine(Protocol[Entry_contra, Reply_co]):
+    """Deterministic: the same entries in the same order give the same state.
 
     No clock, no randomness, no IO, no dependence on dict or set order. A command that cannot
     be carried out is answered with an error reply; ``apply`` raises only when the state itself
     is broken.
     """
 
-    def apply(self, batch: Batch) -> Reply_co:
-        """Take in one committed batch, control batches too. The reply goes to its proposer, if they wait here."""
+    def apply(self, entry: Entry_contra) -> Reply_co:
+        """Take in one committed entry, control entries too. The reply goes to its proposer, if they wait here."""
 
     def snapshot(self) -> bytes:
         """The whole state, versioned, in the same bytes on every replica."""
