@@ -1,0 +1,1 @@
+"""The tests: rings by what they promise; helpers are their shared vocabulary."""
