@@ -1,0 +1,257 @@
+"""One encoded batch as a broker sees it: a header of 61 bytes and a body it never opens.
+
+Decides: whether bytes are a batch, whether a producer may send it, and how a leader stamps it.
+Leaves to others: the records inside (``reader``, ``builder``) and the order of sequences.
+
+Bytes are checked before they are used, so whatever comes from a network or a disk can be given to
+``parse_header``, ``split_batches`` and ``check_batch``: they raise ``CorruptBatch`` and nothing else.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from raftlog.errors import CorruptBatch, InvalidRecord, RecordTooLarge
+
+Buffer = bytes | bytearray | memoryview
+
+HEADER_BYTES = 61
+BATCH_OVERHEAD = 12  # base offset and batch length, which batch_length does not count
+MAGIC = 2
+CHECKSUM_START = 21  # the checksum covers everything from the attributes on
+BATCH_BYTES_LIMIT = 1 << 28  # a length above this is damage, not a batch
+
+CODEC_MASK = 0x07
+APPEND_TIME_BIT = 0x08
+TRANSACTIONAL_BIT = 0x10
+CONTROL_BIT = 0x20
+DELETE_HORIZON_BIT = 0x40
+
+SEQUENCE_MAX = (1 << 31) - 1
+
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+_BASE_OFFSET = struct.Struct(">q")
+_LEADER_EPOCH = struct.Struct(">i")
+_ATTRIBUTES = struct.Struct(">h")
+_MAX_TIMESTAMP = struct.Struct(">q")
+_CHECKSUM = struct.Struct(">I")
+_NEVER_RELEASE_GIL = 0  # a megabyte takes 40 µs; giving the interpreter away costs more than that
+
+
+class Codec(enum.IntEnum):
+    """How the records of a batch are compressed; the numbers stand in its attributes."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+_CODECS = tuple(Codec)
+
+
+class BatchHeader(NamedTuple):
+    """The fields of a batch's header, in the order of its bytes."""
+
+    base_offset: int
+    batch_length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def size_bytes(self) -> int:
+        """The whole batch, header included."""
+        return self.batch_length + BATCH_OVERHEAD
+
+    @property
+    def last_offset(self) -> int:
+        """The offset of the last record; kept by compaction even when that record is gone."""
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def codec(self) -> Codec:
+        """Raises ``CorruptBatch`` for a number that names no codec."""
+        number = self.attributes & CODEC_MASK
+        if number >= len(_CODECS):
+            raise CorruptBatch(f"attributes: codec {number} is unknown; use 0 to {len(_CODECS) - 1}")
+        return _CODECS[number]
+
+    @property
+    def is_control(self) -> bool:
+        """Written by a broker for other brokers; its records are not a user's."""
+        return bool(self.attributes & CONTROL_BIT)
+
+    @property
+    def is_transactional(self) -> bool:
+        """Part of a transaction, or its marker."""
+        return bool(self.attributes & TRANSACTIONAL_BIT)
+
+    @property
+    def is_append_time(self) -> bool:
+        """Every record's timestamp is ``max_timestamp``, which the leader set."""
+        return bool(self.attributes & APPEND_TIME_BIT)
+
+    @property
+    def last_sequence(self) -> int:
+        """The sequence of the last record; 0 follows 2^31-1. -1 when the batch has no sequence."""
+        if self.base_sequence < 0:
+            return -1
+        return (self.base_sequence + self.last_offset_delta) & SEQUENCE_MAX
+
+    @property
+    def has_producer(self) -> bool:
+        """Whether the sender asked for deduplication."""
+        return self.producer_id >= 0
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One encoded batch in memory: ``data`` is exactly its bytes, ``header`` their first 61 parsed."""
+
+    data: Buffer
+    header: BatchHeader
+
+    @property
+    def base_offset(self) -> int:
+        """The offset of the first record."""
+        return self.header.base_offset
+
+    @property
+    def last_offset(self) -> int:
+        """The offset of the last record."""
+        return self.header.last_offset
+
+    @property
+    def leader_epoch(self) -> int:
+        """The term of the leader that stamped it."""
+        return self.header.leader_epoch
+
+
+def parse_header(buffer: Buffer, at: int = 0) -> BatchHeader:
+    """The header at a position. The body is not looked at and may not be there yet.
+
+    Raises ``CorruptBatch`` when the bytes are too few or make no sense; the checksum is not checked.
+    """
+    if len(buffer) - at < HEADER_BYTES:
+        raise CorruptBatch(f"{len(buffer) - at} bytes are too few for a batch header of {HEADER_BYTES}")
+    header = BatchHeader._make(_HEADER.unpack_from(buffer, at))
+    if header.magic != MAGIC:
+        raise CorruptBatch(f"magic: is {header.magic}; only record batches of version {MAGIC} are understood")
+    if not HEADER_BYTES - BATCH_OVERHEAD <= header.batch_length <= BATCH_BYTES_LIMIT - BATCH_OVERHEAD:
+        raise CorruptBatch(f"batch_length: {header.batch_length} cannot be the length of a batch")
+    if header.base_offset < 0 or header.last_offset_delta < 0 or header.record_count < 0:
+        raise CorruptBatch("base_offset, last_offset_delta and record_count must not be negative")
+    return header
+
+
+def split_batches(buffer: Buffer) -> list[Batch]:
+    """The batches that fill a buffer, as slices of it without a copy; none for an empty buffer.
+
+    Raises ``CorruptBatch`` when the last one is cut short. Checksums are not checked.
+    """
+    view = memoryview(buffer)
+    batches: list[Batch] = []
+    at, end = 0, len(view)
+    while at < end:
+        header = parse_header(view, at)
+        following = at + header.size_bytes
+        if following > end:
+            raise CorruptBatch(
+                f"batch_length: {header.batch_length} reaches {following - end} bytes past the end"
+            )
+        batches.append(Batch(view[at:following], header))
+        at = following
+    return batches
+
+
+def check_batch(batch: Batch) -> None:
+    """Raise ``CorruptBatch`` unless the length and the checksum (bytes 21 to the end) are right."""
+    header = batch.header
+    if len(batch.data) != header.size_bytes:
+        raise CorruptBatch(
+            f"batch_length: says {header.size_bytes} bytes in all, there are {len(batch.data)}"
+        )
+    found = checksum(batch.data)
+    if found != header.crc:
+        raise CorruptBatch(f"crc: is {header.crc:#010x}, the bytes give {found:#010x}; send the batch again")
+
+
+def validate_produced(batch: Batch, *, bytes_max: int, allow_append_time: bool) -> None:
+    """Raise unless a producer may send this batch; only its header and checksum are looked at.
+
+    ``RecordTooLarge`` and ``CorruptBatch`` as they say; ``InvalidRecord`` for a sound batch that holds
+    what is a broker's to set. A batch that was fetched may be produced again once bytes 0-7 and 12-15
+    are reset; ``allow_append_time`` takes it with the append-time bit, which the leader then sets anew.
+    """
+    header = batch.header
+    if len(batch.data) > bytes_max:
+        raise RecordTooLarge(
+            f"the batch has {len(batch.data)} bytes, the topic takes {bytes_max}; send fewer records at once",
+            limit_bytes=bytes_max,
+        )
+    check_batch(batch)
+    if header.last_offset_delta + 1 != header.record_count:
+        raise CorruptBatch(
+            f"record_count: is {header.record_count} with last_offset_delta {header.last_offset_delta}; "
+            "it must be one more"
+        )
+    header.codec  # noqa: B018 - raises for an unknown one
+    refused = _refused_field(header, allow_append_time)
+    if refused is not None:
+        raise InvalidRecord(f"the batch is refused: {refused}", errors=[refused])
+
+
+def stamp(data: Buffer, *, base_offset: int, leader_epoch: int, append_time_ms: int | None) -> Batch:
+    """A copy of a checked batch, placed in the log by its leader.
+
+    Sets the base offset and leader epoch, which the checksum leaves out. With ``append_time_ms`` also
+    the append-time bit, the max timestamp and the checksum. The body stays as the producer sent it.
+    """
+    stamped = bytearray(data)
+    _BASE_OFFSET.pack_into(stamped, 0, base_offset)
+    _LEADER_EPOCH.pack_into(stamped, 12, leader_epoch)
+    if append_time_ms is not None:
+        (attributes,) = _ATTRIBUTES.unpack_from(stamped, 21)
+        _ATTRIBUTES.pack_into(stamped, 21, attributes | APPEND_TIME_BIT)
+        _MAX_TIMESTAMP.pack_into(stamped, 35, append_time_ms)
+        _CHECKSUM.pack_into(stamped, 17, checksum(stamped))
+    return Batch(stamped, parse_header(stamped))
+
+
+def checksum(data: Buffer) -> int:
+    """The CRC-32C that belongs into a batch's header."""
+    return crc32c(memoryview(data)[CHECKSUM_START:], 0, _NEVER_RELEASE_GIL)
+
+
+def _refused_field(header: BatchHeader, allow_append_time: bool) -> str | None:
+    """The first field that a producer must not send as it is, as "JSON pointer: what is wrong"."""
+    if header.base_offset != 0:
+        return f"/base_offset: is {header.base_offset}; send 0, the leader assigns it"
+    if header.is_control:
+        return "/attributes: the control bit is for brokers; clear bit 5"
+    if header.attributes & DELETE_HORIZON_BIT:
+        return "/attributes: the delete-horizon bit is for brokers; clear bit 6"
+    if header.is_append_time and not allow_append_time:
+        return "/attributes: this topic keeps the producer's timestamps; clear bit 3"
+    if header.producer_id < -1:
+        return f"/producer_id: is {header.producer_id}; send the id you were given, or -1 for none"
+    if header.has_producer and (header.base_sequence < 0 or header.producer_epoch < 0):
+        return "/base_sequence: a batch with a producer id needs a base sequence and an epoch of 0 or more"
+    if header.is_transactional and not header.has_producer:
+        return "/producer_id: a batch of a transaction needs the id of its producer"
+    return None
