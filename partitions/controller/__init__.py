@@ -1,0 +1,10 @@
+"""The metadata group: which brokers live, which topics exist, where their replicas are.
+
+Its leader is the active controller, its log the metadata storage. Decides: placement, liveness,
+topic and producer ids. Leaves to others: replicating its log (``raftlog``) and opening the
+replicas that it placed (``partitions.manager``).
+
+Read ``image`` (all metadata at one version) and ``commands`` first, then ``machine`` (what each
+command does), ``planner`` and ``placement`` (requests to commands), ``liveness`` and ``service``
+(the controller as any broker calls it).
+"""

@@ -1,0 +1,60 @@
+"""All metadata at one version: immutable, shared by everything in a broker that needs to know."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from raftlog.types import GroupId, NodeId, ProducerId, TopicId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerInfo:
+    """One registered broker. ``incarnation`` is new in every life of its process."""
+
+    broker_id: NodeId
+    incarnation: str
+    http_url: str
+    rpc_host: str
+    rpc_port: int
+    rack: str | None = None
+    alive: bool = True
+    draining: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionInfo:
+    """Where one partition lives; ``replicas[0]`` is the preferred leader."""
+
+    partition: int
+    group_id: GroupId
+    replicas: tuple[NodeId, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicInfo:
+    """One topic. ``version`` is the metadata version that last changed it (its ETag)."""
+
+    name: str
+    topic_id: TopicId
+    replication_factor: int
+    partitions: tuple[PartitionInfo, ...]
+    config: Mapping[str, int | str]  # only what differs from the defaults
+    version: int
+
+    @property
+    def is_internal(self) -> bool:
+        """Names that start with two underscores are the system's own."""
+        return self.name.startswith("__")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataImage:
+    """Everything. ``version`` rises by at least one with every change and never falls."""
+
+    cluster_id: str
+    version: int = 0
+    brokers: Mapping[NodeId, BrokerInfo] = field(default_factory=dict)
+    topics: Mapping[str, TopicInfo] = field(default_factory=dict)
+    next_group_id: GroupId = GroupId(1)
+    next_producer_id: ProducerId = ProducerId(1)

@@ -1,0 +1,146 @@
+"""What goes into and comes out of the partition service. Nothing is decided here."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from raftlog.errors import InvalidRequest
+from raftlog.types import NodeId, Offset, Term, TopicPartition
+
+
+class AcksKind(enum.Enum):
+    """When a produce is answered."""
+
+    NONE = "0"  # nothing is awaited
+    LEADER = "1"  # the leader has fsynced it; it may vanish
+    QUORUM = "quorum"  # fsynced on a majority and committed
+    EVERY = "every"  # committed, and fsynced on every in-sync replica
+    COUNT = "count"  # committed, and fsynced on that many replicas
+
+
+@dataclass(frozen=True, slots=True)
+class Acks:
+    """``acks=0 | 1 | quorum | every | K``; ``count`` matters to ``COUNT`` only."""
+
+    kind: AcksKind
+    count: int = 0
+
+    @classmethod
+    def parse(cls, text: str) -> Acks:
+        """From a query parameter or an option. Raises ``InvalidRequest`` naming the choices."""
+        word = text.strip().lower()
+        plain = {
+            "0": AcksKind.NONE,
+            "1": AcksKind.LEADER,
+            "quorum": AcksKind.QUORUM,
+            "all": AcksKind.QUORUM,
+            "-1": AcksKind.QUORUM,
+            "every": AcksKind.EVERY,
+        }
+        if word in plain:
+            return cls(plain[word])
+        if word.isascii() and word.isdigit() and len(word) <= 3:
+            return cls(AcksKind.COUNT, int(word))
+        raise InvalidRequest(f"acks is {text!r}; send 0, 1, quorum, every or a number of replicas", field="acks")
+
+    def __str__(self) -> str:
+        return str(self.count) if self.kind is AcksKind.COUNT else self.kind.value
+
+
+QUORUM = Acks(AcksKind.QUORUM)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Durability:
+    """What an acknowledgement stands for."""
+
+    acks: str
+    committed: bool
+    fsynced: bool
+    replicas: int  # voters known to have fsynced it when it was answered
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppendReceipt:
+    """Where the records of one append stand."""
+
+    base_offset: Offset
+    record_count: int
+    leader_epoch: Term
+    timestamp_ms: int | None  # the append time, or None where the topic keeps the producer's times
+    was_duplicate: bool  # the producer had sent this before; nothing was added
+    durability: Durability
+
+
+class Start(enum.Enum):
+    """Places in a partition that are found by the one who serves the read."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+
+
+@dataclass(frozen=True, slots=True)
+class AtTime:
+    """The first record whose timestamp is at or after this."""
+
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class LastRecords:
+    """That many records before the high watermark, or the log start when there are fewer."""
+
+    count: int
+
+
+Position = Offset | Start | AtTime | LastRecords
+"""Where a read begins. ``Offset`` is a plain ``int`` at run time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchRequest:
+    """One read. ``wait_ms`` > 0 parks until ``bytes_min`` are there (long poll)."""
+
+    position: Position
+    bytes_max: int = 1 << 20
+    bytes_min: int = 1
+    wait_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchResult:
+    """Whole batches, committed. The first may begin before ``offset``, which the reader skips."""
+
+    offset: Offset  # where the read began, once its position was found
+    data: bytes | memoryview  # batches back to back; empty when there is nothing
+    next_offset: Offset  # where to go on: one past the last record in ``data``, or ``offset``
+    log_start_offset: Offset
+    high_watermark: Offset
+    leader_epoch: Term
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionStatus:
+    """One partition as its leader (or, without one, any broker) describes it."""
+
+    partition: int
+    leader: NodeId | None
+    term: Term
+    replicas: tuple[NodeId, ...]
+    in_sync: tuple[NodeId, ...]
+    commit_index: int
+    log_start_offset: Offset
+    high_watermark: Offset
+    end_offset: Offset
+    size_bytes: int
+
+
+TopicConfig = Mapping[str, int | str]
+"""Kafka's names to values, complete with defaults; ``topic_config`` checks them."""
+
+
+def key_of(target: TopicPartition) -> tuple[str, int]:
+    """A plain tuple for msgpack."""
+    return (target.topic, target.partition)
