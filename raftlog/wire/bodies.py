@@ -1,0 +1,281 @@
+"""The bodies of requests and answers, one struct for each.
+
+Requests refuse fields they do not know: a misspelt option must not be ignored. Answers are read
+leniently, since fields may be added. Offsets are JSON numbers; times are milliseconds since 1970.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+Encoding = Literal["utf8", "json", "base64"]
+"""How a value stands in JSON: as a string of its text, as the JSON it is, or in base64."""
+
+
+class Request(msgspec.Struct, forbid_unknown_fields=True):
+    """Base of all bodies that a client sends."""
+
+
+class Answer(msgspec.Struct):
+    """Base of all bodies that a broker sends."""
+
+
+# --- topics ---------------------------------------------------------------------------------------
+
+
+class CreateTopic(Request):
+    """Body of ``POST /v1/topics``. Without a replication factor the broker's default holds."""
+
+    name: str
+    partitions: int = 1
+    replication_factor: int | None = None
+    config: dict[str, int | str] = {}
+
+
+class ChangeTopic(Request):
+    """Body of ``PATCH`` of a topic or its config: names to values; ``null`` goes back to the default."""
+
+    config: dict[str, int | str | None]
+
+
+class TopicBody(Answer):
+    """One topic. ``config`` is complete, defaults included."""
+
+    name: str
+    topic_id: str
+    partitions: int
+    replication_factor: int
+    internal: bool
+    config: dict[str, int | str]
+    metadata_version: int
+
+
+class TopicList(Answer):
+    """A page of topics, by name."""
+
+    items: list[TopicBody]
+    next_page_token: str | None = None
+
+
+class TopicConfigBody(Answer):
+    """``config`` is what holds; ``overrides`` is the part of it that was set on this topic."""
+
+    config: dict[str, int | str]
+    overrides: dict[str, int | str]
+    metadata_version: int
+
+
+class TopicDeleted(Answer):
+    """The deletion is part of the metadata from this version on."""
+
+    name: str
+    metadata_version: int
+
+
+# --- partitions -----------------------------------------------------------------------------------
+
+
+class PartitionBody(Answer):
+    """One partition; ``leader`` is a broker id, ``None`` while one is being elected."""
+
+    partition: int
+    leader: int | None
+    term: int
+    replicas: list[int]
+    learners: list[int]
+    in_sync: list[int]
+    commit_index: int
+    log_start_offset: int
+    high_watermark: int
+    end_offset: int
+    size_bytes: int
+
+
+class PartitionList(Answer):
+    """A page of partitions, by number."""
+
+    items: list[PartitionBody]
+    next_page_token: str | None = None
+
+
+class OffsetBody(Answer):
+    """Where a time or a name points; ``timestamp`` is that record's, ``None`` when there is none."""
+
+    offset: int
+    timestamp: int | None = None
+
+
+# --- produce --------------------------------------------------------------------------------------
+
+
+class NewRecord(Request):
+    """One record to be stored.
+
+    A string is stored as its UTF-8 bytes, everything else as compact JSON, ``null`` as no value;
+    ``encoding`` says otherwise for strings. ``key_encoding`` does so for ``key``. ``timestamp`` is
+    RFC 3339 or milliseconds, and counts where the topic keeps the producer's times.
+    """
+
+    value: msgspec.Raw
+    key: str | int | None = None
+    encoding: Encoding | None = None
+    key_encoding: Literal["utf8", "base64"] = "utf8"
+    headers: dict[str, str | None] = {}
+    headers_raw: list[tuple[str, str | None]] = []
+    tags: list[str] = []
+    partition: int | None = None
+    timestamp: int | str | None = None
+
+
+class Produce(Request):
+    """Body of a JSON produce."""
+
+    records: list[NewRecord]
+
+
+class DurabilityBody(Answer):
+    """What the acknowledgement stands for; ``replicas`` have fsynced the records."""
+
+    acks: str
+    committed: bool
+    fsynced: bool
+    replicas: int
+
+
+class RecordReceipt(Answer, omit_defaults=True):
+    """Where one record went: ``partition`` and ``offset``, or ``status`` and ``problem``."""
+
+    partition: int | UnsetType = UNSET
+    offset: int | UnsetType = UNSET
+    timestamp: int | UnsetType | None = UNSET
+    status: int | UnsetType = UNSET
+    problem: dict[str, int | str | bool | list[str] | None] | UnsetType = UNSET
+
+
+class Produced(Answer, omit_defaults=True):
+    """Receipts in the order of the records. Without ``durability`` no record was stored."""
+
+    records: list[RecordReceipt]
+    durability: DurabilityBody | None = None
+
+
+class Accepted(Answer):
+    """Answer of ``acks=0``: taken, and nothing is known."""
+
+    accepted: int
+
+
+class BatchesProduced(Answer):
+    """Answer of a binary produce. ``duplicate``: this producer had sent them before."""
+
+    partition: int
+    base_offset: int
+    record_count: int
+    durability: DurabilityBody
+    leader_epoch: int = -1
+    timestamp: int | None = None
+    duplicate: bool = False
+
+
+class ProducerBody(Answer):
+    """An identity for deduplication, never given twice."""
+
+    producer_id: int
+    epoch: int
+
+
+# --- fetch ----------------------------------------------------------------------------------------
+
+
+class FetchedRecord(Answer, omit_defaults=True):
+    """One stored record. ``crc`` is the CRC-32C of its batch, ``size`` its bytes in the log.
+
+    ``headers_raw`` has the headers that repeat or are not UTF-8, as names and base64.
+    """
+
+    offset: int
+    timestamp: int
+    timestamp_type: Literal["append", "create"]
+    key: str | None
+    value: msgspec.Raw
+    encoding: Encoding
+    headers: dict[str, str | None]
+    tags: list[str]
+    size: int
+    crc: int
+    key_encoding: Literal["base64"] | UnsetType = UNSET
+    headers_raw: list[tuple[str, str | None]] | UnsetType = UNSET
+
+
+class Fetched(Answer):
+    """Answer of a JSON fetch. Go on at ``next_offset``."""
+
+    topic: str
+    partition: int
+    leader_epoch: int
+    log_start_offset: int
+    high_watermark: int
+    next_offset: int
+    up_to_date: bool
+    records: list[FetchedRecord]
+
+
+class Message(FetchedRecord, omit_defaults=True, kw_only=True):
+    """One record with its address."""
+
+    topic: str
+    partition: int
+
+
+# --- cluster --------------------------------------------------------------------------------------
+
+
+class BrokerBody(Answer):
+    """One broker."""
+
+    broker_id: int
+    http: str
+    rack: str | None
+    alive: bool
+    draining: bool
+
+
+class BrokerList(Answer):
+    """All brokers, by id."""
+
+    items: list[BrokerBody]
+    next_page_token: str | None = None
+
+
+class ClusterBody(Answer):
+    """The cluster as this broker knows it; ``controller`` is a broker id."""
+
+    cluster_id: str
+    controller: int | None
+    metadata_version: int
+    brokers: int
+    version: str
+
+
+class ControllerBody(Answer):
+    """The active controller."""
+
+    broker_id: int
+    http: str | None
+    metadata_version: int
+
+
+class VersionBody(Answer):
+    """What is running."""
+
+    version: str
+
+
+class HealthBody(Answer):
+    """``checks`` names each condition and whether it holds."""
+
+    status: Literal["ok", "unavailable"]
+    checks: dict[str, bool]

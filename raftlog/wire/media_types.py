@@ -1,0 +1,19 @@
+"""The media types that brokers read and write."""
+
+from __future__ import annotations
+
+JSON = "application/json"
+NDJSON = "application/x-ndjson"  # one record a line
+BATCH = "application/vnd.raftlog.batch.v1"  # batches as they are on disk, back to back
+OCTET_STREAM = "application/octet-stream"  # the whole body is one value
+EVENT_STREAM = "text/event-stream"
+PROBLEM = "application/problem+json"  # RFC 9457
+HTML = "text/html"
+OPENMETRICS = "application/openmetrics-text"
+TEXT = "text/plain"
+
+PRODUCE = (JSON, NDJSON, BATCH, OCTET_STREAM)
+"""What a produce may send."""
+
+FETCH = (JSON, BATCH, EVENT_STREAM)
+"""What a fetch may ask for; the first is the default."""

@@ -1,0 +1,72 @@
+"""Where everything is. The templates are the server's routes; the functions fill them for clients."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+TOPICS = "/v1/topics"
+TOPIC = "/v1/topics/{topic}"
+TOPIC_CONFIG = "/v1/topics/{topic}/config"
+TOPIC_RECORDS = "/v1/topics/{topic}/records"
+PARTITIONS = "/v1/topics/{topic}/partitions"
+PARTITION = "/v1/topics/{topic}/partitions/{partition}"
+PARTITION_RECORDS = "/v1/topics/{topic}/partitions/{partition}/records"
+PARTITION_OFFSETS = "/v1/topics/{topic}/partitions/{partition}/offsets"
+MESSAGE = "/v1/topics/{topic}/messages/{partition}/{offset}"
+PRODUCERS = "/v1/producers"
+BROKERS = "/v1/brokers"
+BROKER = "/v1/brokers/{broker}"
+CLUSTER = "/v1/cluster"
+CLUSTER_CONTROLLER = "/v1/cluster/controller"
+LIVE = "/healthz/live"
+READY = "/healthz/ready"
+STARTUP = "/healthz/startup"
+METRICS = "/metrics"
+VERSION = "/version"
+OPENAPI = "/openapi.json"
+DOCS = "/docs"
+
+
+def topic(name: str) -> str:
+    """The path of a topic."""
+    return TOPIC.format(topic=quote(name, safe=""))
+
+
+def topic_config(name: str) -> str:
+    """The path of a topic's configuration."""
+    return TOPIC_CONFIG.format(topic=quote(name, safe=""))
+
+
+def topic_records(name: str) -> str:
+    """Where records go whose partition the broker chooses."""
+    return TOPIC_RECORDS.format(topic=quote(name, safe=""))
+
+
+def partitions(name: str) -> str:
+    """The path of all partitions of a topic."""
+    return PARTITIONS.format(topic=quote(name, safe=""))
+
+
+def partition(name: str, number: int) -> str:
+    """The path of one partition."""
+    return PARTITION.format(topic=quote(name, safe=""), partition=number)
+
+
+def partition_records(name: str, number: int) -> str:
+    """Where one partition is produced to and fetched from."""
+    return PARTITION_RECORDS.format(topic=quote(name, safe=""), partition=number)
+
+
+def partition_offsets(name: str, number: int) -> str:
+    """Where an offset is found by its time."""
+    return PARTITION_OFFSETS.format(topic=quote(name, safe=""), partition=number)
+
+
+def message(name: str, number: int, offset: int) -> str:
+    """The permalink of one message."""
+    return MESSAGE.format(topic=quote(name, safe=""), partition=number, offset=offset)
+
+
+def broker(number: int) -> str:
+    """The path of one broker."""
+    return BROKER.format(broker=number)

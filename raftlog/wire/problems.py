@@ -1,0 +1,75 @@
+"""Errors on the wire: RFC 9457 problem bodies, written by brokers and read back by clients.
+
+``Problem`` has the fields that every problem has; the facts of one kind of error (the valid range, the
+expected sequence) stand beside them and come back as the error's ``details``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from raftlog.errors import Detail, RaftlogError, from_code
+
+TYPE_BASE = "https://raftlog.dev/problems/"
+
+ProblemBody = dict[str, int | str | bool | list[str] | None]
+_DECODER = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_DETAIL: msgspec.json.Decoder[Detail] = msgspec.json.Decoder(int | str | bool | list[str] | None)
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """What stands in every problem. ``retryable`` says whether sending the same again can help."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    retryable: bool
+    instance: str = ""
+    request_id: str = ""
+    retry_after_ms: int | None = None
+
+
+_COMMON = frozenset(Problem.__struct_fields__) - {"retry_after_ms"}
+
+
+def problem_body(
+    error: RaftlogError, *, status: int, title: str, instance: str, request_id: str
+) -> ProblemBody:
+    """The body that describes an error."""
+    return {
+        "type": TYPE_BASE + type(error).code.replace("_", "-"),
+        "title": title,
+        "status": status,
+        "instance": instance,
+        "request_id": request_id,
+        **error.problem,
+    }
+
+
+def read_problem(body: bytes) -> RaftlogError | None:
+    """The error that a problem body describes, or ``None`` when the bytes are no problem of ours."""
+    try:
+        return error_of({name: _detail(raw) for name, raw in _DECODER.decode(body).items()})
+    except msgspec.MsgspecError:
+        return None
+
+
+def error_of(problem: Mapping[str, Detail]) -> RaftlogError | None:
+    """The same for a problem that stands inside another body, as in the receipts of a 207."""
+    code = problem.get("code")
+    if not isinstance(code, str):
+        return None
+    details = {name: value for name, value in problem.items() if name not in _COMMON}
+    return from_code(code, str(problem.get("detail", "")), details)
+
+
+def _detail(raw: msgspec.Raw) -> Detail:
+    """A fact of a kind we do not know is kept as its JSON text."""
+    try:
+        return _DETAIL.decode(raw)
+    except msgspec.MsgspecError:
+        return bytes(raw).decode(errors="replace")
