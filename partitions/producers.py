@@ -1,0 +1,291 @@
+"""Which batches a producer has sent before: the table that makes a retry harmless.
+
+Decides: whether a batch is new, a duplicate, out of order, or from a producer that was replaced.
+Leaves to others: when a batch is committed (``machine`` applies it then) and what is answered
+(``replica``).
+
+What is *applied* and what is *in flight* are kept apart. ``ProducerTable`` is part of every
+replica's state: it is changed only by committed batches, and only by what stands in their headers,
+so all replicas hold the same one. ``InFlight`` belongs to a leader for one term of office: batches
+it has appended and that are not applied yet. A leader that loses its office drops ``InFlight``
+whole; what became of those batches is for the next leader to find in its log.
+
+Time, too, comes from the log: the table's clock is the newest append time that a leader has
+stamped. A producer's own timestamps never move it, so no producer can make others expire.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Generic, NamedTuple, TypeVar
+
+import msgpack
+
+from raftlog.errors import InvalidRequest, InvariantViolated, OutOfOrderSequence, ProducerFenced
+from raftlog.records.batch import SEQUENCE_MAX, BatchHeader
+from raftlog.types import Index, Offset
+
+WINDOW = 5  # batches remembered per producer: as many as its client may have in flight
+EXPIRATION_MS = 86_400_000  # a producer that has been silent for a day is forgotten
+PRODUCERS_MAX = 100_000  # bounds the memory where no append time lets producers expire
+SNAPSHOT_VERSION = 1
+
+Handle = TypeVar("Handle")
+
+
+class Sequenced(NamedTuple):
+    """One batch of one producer and where it stands."""
+
+    first_sequence: int
+    last_sequence: int
+    base_offset: int
+    last_offset: int
+    timestamp_ms: int
+
+
+class ProducerState:
+    """What is applied of one producer; ``window`` holds its last batches, oldest first."""
+
+    __slots__ = ("epoch", "timestamp_ms", "window")
+
+    def __init__(self, epoch: int, timestamp_ms: int, window: list[Sequenced]) -> None:
+        self.epoch = epoch
+        self.timestamp_ms = timestamp_ms
+        self.window = window
+
+
+class ProducerTable:
+    """The applied state: a function of the headers of committed batches and of nothing else."""
+
+    def __init__(self, *, expiration_ms: int = EXPIRATION_MS, producers_max: int = PRODUCERS_MAX) -> None:
+        self._expiration_ms = expiration_ms
+        self._producers_max = producers_max
+        self._clock_ms = -1
+        self._producers: dict[int, ProducerState] = {}  # the one that wrote longest ago comes first
+
+    def __len__(self) -> int:
+        return len(self._producers)
+
+    def get(self, producer_id: int) -> ProducerState | None:
+        """What is applied of a producer, or None when it is unknown or has expired."""
+        return self._producers.get(producer_id)
+
+    def apply(self, header: BatchHeader) -> None:
+        """Take in one committed batch. It was validated by the leader that appended it."""
+        timestamp_ms = header.max_timestamp
+        if header.is_append_time and not header.is_control and timestamp_ms > self._clock_ms:
+            self._clock_ms = timestamp_ms
+            self._expire()
+        if header.producer_id < 0 or header.base_sequence < 0:
+            return  # nobody to remember, or the marker of a transaction, which has no sequence
+        state = self._producers.pop(header.producer_id, None)
+        if state is None or state.epoch != header.producer_epoch:
+            state = ProducerState(header.producer_epoch, timestamp_ms, [])
+        state.timestamp_ms = max(timestamp_ms, self._clock_ms)
+        window = state.window
+        window.append(_sequenced(header, header.base_offset, timestamp_ms))
+        if len(window) > WINDOW:
+            del window[0]
+        self._producers[header.producer_id] = state
+        if len(self._producers) > self._producers_max:
+            del self._producers[next(iter(self._producers))]
+
+    def snapshot(self) -> bytes:
+        """The whole table; the same bytes on every replica that has applied the same batches."""
+        rows = [
+            [producer_id, state.epoch, state.timestamp_ms, [list(batch) for batch in state.window]]
+            for producer_id, state in self._producers.items()
+        ]
+        packed: bytes = msgpack.packb([SNAPSHOT_VERSION, self._clock_ms, rows])
+        return packed
+
+    def restore(self, snapshot: bytes) -> None:
+        """Become the table that ``snapshot`` describes; an empty one means the table at birth."""
+        self._clock_ms, self._producers = -1, {}
+        if not snapshot:
+            return
+        version, *state = msgpack.unpackb(snapshot)
+        if version != SNAPSHOT_VERSION:
+            raise InvariantViolated(f"a producer table of version {version}; this broker is too old for it")
+        self._clock_ms, rows = state
+        for producer_id, epoch, timestamp_ms, window in rows:
+            batches = [Sequenced._make(batch) for batch in window]
+            self._producers[producer_id] = ProducerState(epoch, timestamp_ms, batches)
+
+    def _expire(self) -> None:
+        limit_ms = self._clock_ms - self._expiration_ms
+        while self._producers:
+            producer_id = next(iter(self._producers))
+            if self._producers[producer_id].timestamp_ms >= limit_ms:
+                return
+            del self._producers[producer_id]
+
+
+@dataclass(frozen=True, slots=True)
+class Known(Generic[Handle]):
+    """Batches that were sent before. ``handle`` is their proposal, or None once they are applied."""
+
+    base_offset: Offset
+    last_offset: Offset
+    timestamp_ms: int
+    handle: Handle | None
+
+
+class _Pending(NamedTuple, Generic[Handle]):
+    epoch: int
+    batch: Sequenced
+    handle: Handle
+
+
+class InFlight(Generic[Handle]):
+    """A leader's view of its producers: the applied table, and on top what it has appended since.
+
+    ``check``, propose and ``add`` must follow one another without a pause, or two retries of one
+    batch could both pass.
+    """
+
+    def __init__(self, table: ProducerTable) -> None:
+        self._table = table
+        self._pending: dict[int, deque[_Pending[Handle]]] = {}
+        self._order: deque[tuple[int, int]] = deque()  # (last offset, producer id), in log order
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def check(self, headers: Sequence[BatchHeader]) -> Known[Handle] | None:
+        """None when the batches may be appended; ``Known`` when all of them have been before.
+
+        Raises ``OutOfOrderSequence``, ``ProducerFenced``, and ``InvalidRequest`` when only a part
+        of the batches is known: one answer could not describe them.
+        """
+        if len(headers) == 1:
+            header = headers[0]
+            if header.producer_id < 0:
+                return None
+            found = self._find(header)
+            if found is None:
+                self._expect(header, self._tail(header.producer_id))
+                return None
+            return _known([found])
+        return self._check_many(headers)
+
+    def add(
+        self, headers: Sequence[BatchHeader], first: Index, timestamp_ms: int | None, handle: Handle
+    ) -> None:
+        """Remember batches that were just appended, the first of them at ``first``."""
+        base_offset: int = first
+        for header in headers:
+            if header.producer_id >= 0:
+                stamped_ms = header.max_timestamp if timestamp_ms is None else timestamp_ms
+                batch = _sequenced(header, base_offset, stamped_ms)
+                pending = self._pending.setdefault(header.producer_id, deque())
+                pending.append(_Pending(header.producer_epoch, batch, handle))
+                self._order.append((batch.last_offset, header.producer_id))
+            base_offset += header.record_count
+
+    def applied(self, applied_index: Index) -> None:
+        """Forget what the table now holds."""
+        while self._order and self._order[0][0] <= applied_index:
+            _, producer_id = self._order.popleft()
+            pending = self._pending[producer_id]
+            pending.popleft()
+            if not pending:
+                del self._pending[producer_id]
+
+    def clear(self) -> None:
+        """The term of office is over: nothing here can be vouched for any more."""
+        self._pending.clear()
+        self._order.clear()
+
+    def _check_many(self, headers: Sequence[BatchHeader]) -> Known[Handle] | None:
+        found: list[_Pending[Handle] | _Pending[None]] = []
+        tails: dict[int, tuple[int, int] | None] = {}
+        counts: dict[int, int] = {}
+        for header in headers:
+            producer_id = header.producer_id
+            if producer_id < 0:
+                continue
+            counts[producer_id] = counts.get(producer_id, 0) + 1
+            if counts[producer_id] > WINDOW:
+                raise InvalidRequest(
+                    f"more than {WINDOW} batches of producer {producer_id} in one request; a retry could not "
+                    f"be recognised; send at most {WINDOW}",
+                    field="batches",
+                )
+            known = self._find(header)
+            if known is not None:
+                found.append(known)
+                continue
+            self._expect(header, tails.get(producer_id) or self._tail(producer_id))
+            tails[producer_id] = (header.producer_epoch, header.last_sequence)
+        if not found:
+            return None
+        ends = [known.batch.last_offset + 1 for known in found[:-1]]
+        if len(found) != len(headers) or ends != [known.batch.base_offset for known in found[1:]]:
+            raise InvalidRequest(
+                "some of these batches were sent before, in other requests; repeat each request as it was",
+                field="batches",
+            )
+        return _known(found)
+
+    def _find(self, header: BatchHeader) -> _Pending[Handle] | _Pending[None] | None:
+        """The same batch of the same life of its producer, if its like is remembered."""
+        sequences = (header.base_sequence, header.last_sequence)
+        epoch = header.producer_epoch
+        tail = self._tail(header.producer_id)
+        if tail is None or tail[0] != epoch:
+            return None
+        for pending in reversed(self._pending.get(header.producer_id, ())):
+            if pending.epoch == epoch and pending.batch[:2] == sequences:
+                return pending
+        state = self._table.get(header.producer_id)
+        if state is not None and state.epoch == epoch:
+            for batch in state.window:
+                if batch[:2] == sequences:
+                    return _Pending(epoch, batch, None)
+        return None
+
+    def _tail(self, producer_id: int) -> tuple[int, int] | None:
+        """Epoch and last sequence of the newest batch of a producer, applied or not."""
+        pending = self._pending.get(producer_id)
+        if pending:
+            return pending[-1].epoch, pending[-1].batch.last_sequence
+        state = self._table.get(producer_id)
+        return None if state is None else (state.epoch, state.window[-1].last_sequence)
+
+    def _expect(self, header: BatchHeader, tail: tuple[int, int] | None) -> None:
+        """Raise unless this batch is the one that must follow ``tail``."""
+        if tail is None:
+            return  # never seen, or so long ago that it has expired
+        epoch, last_sequence = tail
+        if header.producer_epoch < epoch:
+            raise ProducerFenced(
+                f"producer {header.producer_id} has epoch {epoch} by now; {header.producer_epoch} is over",
+                current_epoch=epoch,
+            )
+        expected = 0 if header.producer_epoch > epoch else (last_sequence + 1) & SEQUENCE_MAX
+        if header.base_sequence != expected:
+            raise OutOfOrderSequence(
+                f"producer {header.producer_id} sent sequence {header.base_sequence}; {expected} comes next",
+                expected_seq=expected,
+            )
+
+
+def _sequenced(header: BatchHeader, base_offset: int, timestamp_ms: int) -> Sequenced:
+    return Sequenced(
+        header.base_sequence,
+        header.last_sequence,
+        base_offset,
+        base_offset + header.last_offset_delta,
+        timestamp_ms,
+    )
+
+
+def _known(found: Sequence[_Pending[Handle] | _Pending[None]]) -> Known[Handle]:
+    """Batches commit in order, so the fate of the last is the fate of all."""
+    first, last = found[0].batch, found[-1]
+    return Known(
+        Offset(first.base_offset), Offset(last.batch.last_offset), last.batch.timestamp_ms, last.handle
+    )
