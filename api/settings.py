@@ -1,0 +1,169 @@
+"""A broker's settings: one TOML file, overridden by environment variables, checked before anything starts.
+
+Decides: names, defaults, units and bounds of every setting. Environment variables are named
+``RAFTLOG_`` plus the setting, with two underscores before a nested one: ``RAFTLOG_HTTP__PORT``.
+An unknown setting is refused, so that a misspelt one is not ignored.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+from raftlog.errors import InvalidRequest
+
+Port = Annotated[int, Field(ge=0, le=65535)]
+
+
+class Listener(BaseModel):
+    """An address to listen on."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    host: str = "127.0.0.1"
+    port: Port = 0
+
+
+class Peer(BaseModel):
+    """Where another broker listens for its peers."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    host: str = "127.0.0.1"
+    port: Annotated[int, Field(ge=1, le=65535)]
+
+
+class Limits(BaseModel):
+    """Bounds that are checked before memory is allocated. Bytes, milliseconds and counts."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    body_bytes_max: Annotated[int, Field(ge=1024)] = 16 << 20
+    request_bytes_in_flight_max: Annotated[int, Field(ge=1 << 20)] = 256 << 20
+    fetch_bytes_max: Annotated[int, Field(ge=1024)] = 16 << 20
+    wait_ms_max: Annotated[int, Field(ge=0)] = 55_000
+    connections_max: Annotated[int, Field(ge=1)] = 10_000
+    peer_queue_bytes_max: Annotated[int, Field(ge=1 << 20)] = 64 << 20
+    disk_reserve_bytes: Annotated[int, Field(ge=0)] = 64 << 20
+    partitions_max: Annotated[int, Field(ge=1)] = 10_000
+
+
+class Timing(BaseModel):
+    """Times of the Raft groups; every broker of a cluster should use the same."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    tick_ms: Annotated[int, Field(ge=5, le=1000)] = 50
+    heartbeat_ticks: Annotated[int, Field(ge=1, le=50)] = 3
+    election_ticks: Annotated[int, Field(ge=3, le=500)] = 15
+    quiet_ticks: Annotated[int, Field(ge=1)] = 40
+    dead_timeout_ms: Annotated[int, Field(ge=500)] = 3000
+    retention_check_ms: Annotated[int, Field(ge=100)] = 60_000
+
+    @model_validator(mode="after")
+    def _elections_outlast_heartbeats(self) -> Timing:
+        if self.election_ticks < 3 * self.heartbeat_ticks:
+            raise ValueError("election_ticks must be at least three times heartbeat_ticks")
+        return self
+
+
+class BrokerSettings(BaseSettings):
+    """Everything that one broker must be told."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="RAFTLOG_", env_nested_delimiter="__", extra="forbid", frozen=True
+    )
+
+    broker_id: Annotated[int, Field(ge=1, le=2**31 - 1)]
+    cluster_id: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+    secret_file: Path
+    data_directory: Path
+    http: Listener = Listener()
+    rpc: Listener = Listener()
+    advertised_http: str | None = None  # the URL that clients are told; default: http://<host>:<port>
+    peers: dict[int, Peer] = Field(default_factory=dict)  # all brokers that hold the metadata, this one too
+    rack: str | None = None
+    insecure: bool = False  # listen beyond loopback without TLS and authentication
+    log_level: str = "info"
+    limits: Limits = Limits()
+    timing: Timing = Timing()
+
+    @field_validator("log_level")
+    @classmethod
+    def _known_level(cls, value: str) -> str:
+        if value not in ("debug", "info", "warning", "error"):
+            raise ValueError("use debug, info, warning or error")
+        return value
+
+    @model_validator(mode="after")
+    def _is_safe_and_whole(self) -> BrokerSettings:
+        if self.broker_id not in self.peers:
+            raise ValueError(
+                f"peers must name this broker too: add [peers.{self.broker_id}] with its host and port"
+            )
+        for name, listener in (("http", self.http), ("rpc", self.rpc)):
+            if not self.insecure and not _is_loopback(listener.host):
+                raise ValueError(
+                    f"{name}.host {listener.host!r} is reachable from outside and this release has neither TLS nor "
+                    "authentication for clients; use 127.0.0.1, or set insecure = true in a network you trust"
+                )
+        return self
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Environment first, then the file."""
+        return env_settings, init_settings
+
+
+def load_settings(path: Path) -> BrokerSettings:
+    """Read a broker's TOML file. Relative paths in it are relative to it.
+
+    Raises ``InvalidRequest`` that names the file, the setting and what is wrong with it.
+    """
+    try:
+        values = TomlConfigSettingsSource(BrokerSettings, toml_file=path)()
+        if not path.is_file():
+            raise InvalidRequest(
+                f"no settings at {path}; make them with `raftlog cluster init`", field="config"
+            )
+        settings = BrokerSettings(**values)
+    except ValidationError as error:
+        wrong = "; ".join(
+            f"{'.'.join(str(part) for part in item['loc']) or 'settings'}: {item['msg']}"
+            for item in error.errors()
+        )
+        raise InvalidRequest(f"{path}: {wrong}", field="config") from None
+    except ValueError as error:
+        raise InvalidRequest(f"{path} is not TOML: {error}", field="config") from None
+    here = path.resolve().parent
+    return settings.model_copy(
+        update={
+            "secret_file": here / settings.secret_file,
+            "data_directory": here / settings.data_directory,
+        }
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,106 @@
+"""Committed batches into the state machine: each once, in order.
+
+Batches stay in memory from their append until they are applied, so that neither replication nor
+applying reads back what was just written; past ``TAIL_BYTES_MAX`` they are read from the log
+again. The machine's state is kept in the log's checkpoint now and then; what was committed after
+it is applied again at start.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Final, Generic, TypeVar
+
+from raftlog.errors import InvariantViolated, LogCorrupt
+from raftlog.records.batch import Batch, split_batches
+from raftlog.state_machine import StateMachine
+from raftlog.storage.log_storage import LogStorage
+from raftlog.types import Index
+
+Reply = TypeVar("Reply")
+
+TAIL_BYTES_MAX: Final = 32 << 20
+READ_BYTES: Final = 1 << 20
+CHECKPOINT_BYTES: Final = 256 << 20  # at most this much is applied again after a crash: under a second
+
+
+class Applier(Generic[Reply]):
+    """The way from the log into one state machine."""
+
+    def __init__(self, log: LogStorage, machine: StateMachine[Batch, Reply]) -> None:
+        self._log = log
+        self._machine = machine
+        self._tail: deque[Batch] = deque()  # appended, not applied; a suffix of the log
+        self._tail_bytes = 0
+        self._bytes_since_checkpoint = 0
+        index, state = log.load_checkpoint() or (Index(log.first_index - 1), b"")
+        machine.restore(state)
+        self.applied_index = Index(max(index, log.first_index - 1))
+        self._checkpoint_index = index
+
+    def appended(self, batches: Sequence[Batch]) -> None:
+        """The log has these at its end now."""
+        self._tail.extend(batches)
+        self._tail_bytes += sum(len(batch.data) for batch in batches)
+        while self._tail_bytes > TAIL_BYTES_MAX:
+            self._tail_bytes -= len(self._tail.popleft().data)
+
+    def truncated(self, first_removed: Index) -> None:
+        """The log has lost this index and all after it."""
+        if first_removed <= self.applied_index:
+            raise InvariantViolated(f"index {first_removed} is removed, and {self.applied_index} is applied")
+        while self._tail and self._tail[-1].header.last_offset >= first_removed:
+            self._tail_bytes -= len(self._tail.pop().data)
+
+    def recent(self, first: Index, last: Index) -> list[Batch] | None:
+        """The batches ``first..last`` if they are all still in memory."""
+        if not self._tail or self._tail[0].header.base_offset > first:
+            return None
+        found: list[Batch] = []
+        for batch in reversed(self._tail):
+            if batch.header.last_offset > last:
+                continue
+            if batch.header.last_offset < first:
+                break
+            found.append(batch)
+        found.reverse()
+        return found if found and found[0].header.base_offset == first else None
+
+    def apply_up_to(self, commit_index: Index) -> Iterator[tuple[Index, Reply]]:
+        """Apply what is committed; give the last index of each batch and the machine's reply."""
+        while self.applied_index < commit_index:
+            for batch in self._next_batches(commit_index):
+                header = batch.header
+                if header.last_offset > commit_index:
+                    raise InvariantViolated(
+                        f"commit index {commit_index} splits the batch at {header.base_offset}"
+                    )
+                reply = self._machine.apply(batch)
+                self.applied_index = Index(header.last_offset)
+                self._bytes_since_checkpoint += header.size_bytes
+                yield self.applied_index, reply
+        if self._bytes_since_checkpoint > CHECKPOINT_BYTES:
+            self.save_checkpoint()
+
+    def save_checkpoint(self) -> None:
+        """Keep the machine's state as of the applied index."""
+        if self.applied_index > self._checkpoint_index:
+            self._log.save_checkpoint(self.applied_index, self._machine.snapshot())
+            self._checkpoint_index = self.applied_index
+        self._bytes_since_checkpoint = 0
+
+    def _next_batches(self, commit_index: Index) -> list[Batch]:
+        following = self.applied_index + 1
+        tail = self._tail
+        if tail and tail[0].header.base_offset == following:
+            batch = tail.popleft()
+            self._tail_bytes -= len(batch.data)
+            return [batch]
+        found = self._log.read(Index(following), commit_index, bytes_max=READ_BYTES)
+        batches = [batch for batch in split_batches(found.read()) if batch.header.last_offset >= following]
+        if not batches or batches[0].header.base_offset > following:
+            raise LogCorrupt(f"the log has no batch at {following}, below the commit index {commit_index}")
+        while tail and tail[0].header.base_offset <= batches[-1].header.base_offset:
+            self._tail_bytes -= len(tail.popleft().data)
+        return batches

@@ -1,0 +1,230 @@
+"""What stands in a frame between brokers: one kind byte, a msgpack head, raw bytes behind it.
+
+::
+
+    u8 kind | u32 length of head | head | payload
+
+Heartbeats and their replies are the exception: the heartbeats of all groups for one peer are
+one frame of fixed-size entries, so that a thousand groups cost one message. No pickle anywhere;
+what does not parse raises ``MalformedFrame`` and costs the sender its connection.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+import msgpack
+
+from raftlog.core.entries import EntrySpan
+from raftlog.core.messages import (
+    AppendReply,
+    AppendRequest,
+    Heartbeat,
+    HeartbeatReply,
+    Message,
+    TimeoutNow,
+    VoteReply,
+    VoteRequest,
+)
+from raftlog.errors import CorruptBatch
+from raftlog.records.batch import Batch, split_batches
+from raftlog.storage.filesystem import Buffer
+from raftlog.types import EntryId, GroupId, Index, NodeId, Term
+
+
+class MalformedFrame(Exception):
+    """A peer that passed the handshake sent something that is no frame of ours."""
+
+
+class FrameKind(enum.IntEnum):
+    """The first byte of a frame."""
+
+    HEARTBEATS = 1
+    HEARTBEAT_REPLIES = 2
+    RAFT = 3
+    CALL = 4
+    ANSWER = 5
+    FAILURE = 6
+
+
+_PREFIX: Final = struct.Struct(">BI")
+_HEARTBEAT: Final = struct.Struct(">QQqQB")  # group, term, commit index, round, falls silent
+_HEARTBEAT_REPLY: Final = struct.Struct(">QQQ")  # group, term, round
+
+
+def encode_heartbeats(beats: Sequence[tuple[GroupId, Heartbeat]]) -> bytes:
+    """One frame with the heartbeats of many groups; an empty one keeps the connection known as alive."""
+    body = bytearray(_PREFIX.pack(FrameKind.HEARTBEATS, 0))
+    for group, beat in beats:
+        body += _HEARTBEAT.pack(group, beat.term, beat.commit_index, beat.round, beat.falls_silent)
+    return bytes(body)
+
+
+def encode_heartbeat_replies(replies: Sequence[tuple[GroupId, HeartbeatReply]]) -> bytes:
+    """One frame with the replies of many groups."""
+    body = bytearray(_PREFIX.pack(FrameKind.HEARTBEAT_REPLIES, 0))
+    for group, reply in replies:
+        body += _HEARTBEAT_REPLY.pack(group, reply.term, reply.round)
+    return bytes(body)
+
+
+def decode_heartbeats(payload: memoryview) -> Iterator[tuple[GroupId, Heartbeat]]:
+    """The entries of a ``HEARTBEATS`` frame."""
+    if len(payload) % _HEARTBEAT.size:
+        raise MalformedFrame("heartbeats of a broken size")
+    for group, term, commit, round_, silent in _HEARTBEAT.iter_unpack(payload):
+        beat = Heartbeat(term=Term(term), commit_index=Index(commit), round=round_, falls_silent=bool(silent))
+        yield GroupId(group), beat
+
+
+def decode_heartbeat_replies(payload: memoryview) -> Iterator[tuple[GroupId, HeartbeatReply]]:
+    """The entries of a ``HEARTBEAT_REPLIES`` frame."""
+    if len(payload) % _HEARTBEAT_REPLY.size:
+        raise MalformedFrame("heartbeat replies of a broken size")
+    for group, term, round_ in _HEARTBEAT_REPLY.iter_unpack(payload):
+        yield GroupId(group), HeartbeatReply(term=Term(term), round=round_)
+
+
+def encode_frame(kind: FrameKind, head: object, payload: Sequence[Buffer] = ()) -> list[Buffer]:
+    """The buffers of one frame; ``head`` is anything msgpack knows."""
+    packed: bytes = msgpack.packb(head)
+    return [_PREFIX.pack(kind, len(packed)) + packed, *payload]
+
+
+def split_frame(frame: memoryview) -> tuple[FrameKind, memoryview, memoryview]:
+    """Kind, packed head and payload. Raises ``MalformedFrame``."""
+    if len(frame) < _PREFIX.size:
+        raise MalformedFrame("shorter than its prefix")
+    kind, head_length = _PREFIX.unpack_from(frame)
+    start = _PREFIX.size + head_length
+    if start > len(frame) or not FrameKind.HEARTBEATS <= kind <= FrameKind.FAILURE:
+        raise MalformedFrame(f"kind {kind} with a head of {head_length} bytes")
+    return FrameKind(kind), frame[_PREFIX.size : start], frame[start:]
+
+
+def unpack_head(head: memoryview) -> list[object]:
+    """The head's fields. Raises ``MalformedFrame``."""
+    try:
+        fields = msgpack.unpackb(head, use_list=True)
+    except (ValueError, msgpack.exceptions.UnpackException) as error:
+        raise MalformedFrame(f"head: {error}") from error
+    if not isinstance(fields, list):
+        raise MalformedFrame("head is not a list")
+    return fields
+
+
+def encode_message(group: GroupId, message: Message, payload: Sequence[Buffer] = ()) -> list[Buffer]:
+    """The buffers of one Raft message. ``payload`` holds the batches of an ``AppendRequest``."""
+    tag, fields = _PACK[type(message)]
+    return encode_frame(FrameKind.RAFT, [group, tag, *fields(message)], payload)
+
+
+def decode_message(head: memoryview, payload: memoryview) -> tuple[GroupId, Message, list[Batch]]:
+    """The group, the message and the batches that came with it. Raises ``MalformedFrame``."""
+    group, tag, *fields = unpack_head(head)
+    try:
+        if tag == _APPEND:
+            batches = split_batches(payload) if len(payload) else []
+            return GroupId(_int(group)), _append_request(fields, batches), batches
+        return GroupId(_int(group)), _UNPACK[_int(tag)](fields), []
+    except (KeyError, ValueError, TypeError, CorruptBatch) as error:
+        raise MalformedFrame(f"message {tag}: {error}") from error
+
+
+def spans_of(batches: Sequence[Batch]) -> tuple[EntrySpan, ...]:
+    """The spans that batches in log order cover, one for each run of one term."""
+    spans: list[EntrySpan] = []
+    for batch in batches:
+        header = batch.header
+        term, first, last = (
+            Term(header.leader_epoch),
+            Index(header.base_offset),
+            Index(header.base_offset + header.last_offset_delta),
+        )
+        if spans and spans[-1].term == term and spans[-1].last + 1 == first:
+            spans[-1] = EntrySpan(term, spans[-1].first, last)
+        else:
+            spans.append(EntrySpan(term, first, last))
+    return tuple(spans)
+
+
+def _int(value: object) -> int:
+    if type(value) is not int:
+        raise TypeError(f"{value!r} is not a whole number")
+    return value
+
+
+def _id(term: object, index: object) -> EntryId:
+    return EntryId(Term(_int(term)), Index(_int(index)))
+
+
+def _append_request(fields: list[object], batches: Sequence[Batch]) -> AppendRequest:
+    term, previous_term, previous_index, commit = fields
+    return AppendRequest(
+        term=Term(_int(term)),
+        previous=_id(previous_term, previous_index),
+        spans=spans_of(batches),
+        commit_index=Index(_int(commit)),
+    )
+
+
+def _append_reply(fields: list[object]) -> AppendReply:
+    term, accepted, match, hint = fields
+    return AppendReply(
+        term=Term(_int(term)),
+        accepted=bool(accepted),
+        match_index=Index(_int(match)),
+        hint=_id(*hint) if isinstance(hint, list) else None,
+    )
+
+
+def _vote_request(fields: list[object]) -> VoteRequest:
+    term, last_term, last_index, pre_vote, transfer = fields
+    return VoteRequest(
+        term=Term(_int(term)),
+        last=_id(last_term, last_index),
+        is_pre_vote=bool(pre_vote),
+        is_transfer=bool(transfer),
+    )
+
+
+def _vote_reply(fields: list[object]) -> VoteReply:
+    term, granted, pre_vote = fields
+    return VoteReply(term=Term(_int(term)), granted=bool(granted), is_pre_vote=bool(pre_vote))
+
+
+def _timeout_now(fields: list[object]) -> TimeoutNow:
+    (term,) = fields
+    return TimeoutNow(term=Term(_int(term)))
+
+
+def _pack_vote_request(m: VoteRequest) -> list[object]:
+    return [m.term, m.last.term, m.last.index, m.is_pre_vote, m.is_transfer]
+
+
+def _pack_append_reply(m: AppendReply) -> list[object]:
+    return [m.term, m.accepted, m.match_index, None if m.hint is None else [m.hint.term, m.hint.index]]
+
+
+_APPEND: Final = 3
+_PACK: Final[dict[type, tuple[int, Callable[..., list[object]]]]] = {
+    VoteRequest: (1, _pack_vote_request),
+    VoteReply: (2, lambda m: [m.term, m.granted, m.is_pre_vote]),
+    AppendRequest: (_APPEND, lambda m: [m.term, m.previous.term, m.previous.index, m.commit_index]),
+    AppendReply: (4, _pack_append_reply),
+    TimeoutNow: (5, lambda m: [m.term]),
+}
+_UNPACK: Final[dict[int, Callable[[list[object]], Message]]] = {
+    1: _vote_request,
+    2: _vote_reply,
+    4: _append_reply,
+    5: _timeout_now,
+}
+
+
+def sender_name(node: NodeId) -> str:
+    """How logs and errors call a broker."""
+    return f"broker {node}"

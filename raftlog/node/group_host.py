@@ -1,0 +1,317 @@
+"""All Raft groups of one broker: one tick loop, one flusher, one transport.
+
+Decides: which groups get ticks (those that are awake), when a peer counts as lost, and that all
+heartbeats for a peer leave in one frame. Leaves to others: everything about a single group
+(``raft_group``).
+
+A group that has nothing to do is asleep: it costs no tick and no message. What keeps it safe is
+that brokers themselves are watched: every broker sends every peer at least one frame per
+heartbeat interval, and when a peer falls silent, or its connection breaks, all groups that it
+takes part in are woken with ``peer_unreachable``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from raftlog.core.raft import Raft, RaftSettings
+
+from raftlog.clock import Clock
+from raftlog.core.membership import Membership
+from raftlog.core.messages import Heartbeat, HeartbeatReply, Message
+from raftlog.node.calls import Calls
+from raftlog.node.codec import (
+    FrameKind,
+    decode_heartbeat_replies,
+    decode_heartbeats,
+    decode_message,
+    encode_heartbeat_replies,
+    encode_heartbeats,
+    encode_message,
+    split_frame,
+)
+from raftlog.node.flusher import Flusher, RunSyncs
+from raftlog.node.group_ports import GroupListener
+from raftlog.node.raft_group import RaftGroup
+from raftlog.node.transport import Transport
+from raftlog.records.batch import Batch
+from raftlog.state_machine import StateMachine
+from raftlog.storage.filesystem import Buffer
+from raftlog.storage.log_storage import LogStorage
+from raftlog.types import GroupId, Index, NodeId
+
+Reply = TypeVar("Reply")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostSettings:
+    """Times of a broker's groups. Every broker of a cluster should use the same."""
+
+    tick_ms: int = 50
+    heartbeat_ticks: int = 3  # 150 ms
+    election_ticks: int = 15  # 750 to 1,500 ms, drawn anew for every election
+    quiet_ticks: int = 40  # a group with nothing outstanding falls asleep after 2 s
+    hand_over_s: float = 3.0  # how long a stop waits for other leaders
+
+
+class GroupHost:
+    """One broker's groups. All methods belong to the event loop's thread.
+
+    ``on_fatal`` is called with a broken invariant and must end the process. ``has_room`` says
+    whether the disk has more than its reserve left.
+    """
+
+    def __init__(
+        self,
+        node_id: NodeId,
+        transport: Transport,
+        clock: Clock,
+        rng: random.Random,
+        run_syncs: RunSyncs,
+        *,
+        on_fatal: Callable[[BaseException], None],
+        has_room: Callable[[], bool] = lambda: True,
+        settings: HostSettings | None = None,
+    ) -> None:
+        self.node_id = node_id
+        self.clock = clock
+        self.settings = settings or HostSettings()
+        self.flusher = Flusher(run_syncs)
+        self.calls = Calls(transport, clock)
+        self.has_room = has_room
+        self._transport = transport
+        self._rng = rng
+        self._on_fatal = on_fatal
+        self._groups: dict[GroupId, RaftGroup[object]] = {}
+        self._awake: dict[GroupId, None] = {}
+        self._scheduled: dict[GroupId, None] = {}
+        self._drain_handle: asyncio.Handle | None = None
+        self._tick_handle: asyncio.TimerHandle | None = None
+        self._ticks = 0
+        self._heard: dict[NodeId, float] = {}  # peers that are reachable, and when they were last heard
+        self._beats: dict[NodeId, list[tuple[GroupId, Heartbeat]]] = {}
+        self._replies: dict[NodeId, list[tuple[GroupId, HeartbeatReply]]] = {}
+        self._fatal = False
+
+    @property
+    def groups(self) -> Mapping[GroupId, RaftGroup[object]]:
+        """The groups that this broker takes part in."""
+        return self._groups
+
+    def is_reachable(self, peer: NodeId) -> bool:
+        """Whether the peer has been heard from within the shortest election timeout."""
+        return peer == self.node_id or peer in self._heard
+
+    def wall_ms(self) -> int:
+        """For timestamps of control records."""
+        return self.clock.wall_ms()
+
+    def monotonic(self) -> float:
+        """Seconds, for the health of peers."""
+        return self.clock.monotonic()
+
+    # Groups come and go.
+
+    def open_group(
+        self,
+        group_id: GroupId,
+        log: LogStorage,
+        machine: StateMachine[Batch, Reply],
+        membership: Membership,
+        listener: GroupListener,
+        *,
+        campaign_first: bool = False,
+    ) -> RaftGroup[Reply]:
+        """Take part in a group from now on. Raises ``LogCorrupt`` when its committed part cannot be applied.
+
+        With ``campaign_first`` it holds an election at once, if its log is as young as the group.
+        """
+        restored = log.restored(membership)
+        checkpoint = log.load_checkpoint()
+        if checkpoint is not None and checkpoint[0] > restored.commit_hint:
+            restored = replace(restored, commit_hint=checkpoint[0])
+        core = Raft(
+            RaftSettings(
+                node_id=self.node_id,
+                election_ticks=self.settings.election_ticks,
+                heartbeat_ticks=self.settings.heartbeat_ticks,
+                quiet_ticks=self.settings.quiet_ticks,
+            ),
+            restored,
+            random.Random(self._rng.getrandbits(64)),
+        )
+        group: RaftGroup[Reply] = RaftGroup(group_id, core, log, machine, membership, listener, self)
+        self._groups[group_id] = group
+        self._awake[group_id] = None
+        if campaign_first and restored.hard_state.term == 0:
+            group.campaign()
+        return group
+
+    def close_group(self, group_id: GroupId) -> None:
+        """Take part no more; closes its log. Nothing happens when it is not here."""
+        group = self._groups.pop(group_id, None)
+        self._awake.pop(group_id, None)
+        if group is not None:
+            group.close()
+
+    # The life of the host.
+
+    async def start(self) -> None:
+        """Listen, dial the peers and begin to tick."""
+        await self._transport.start(self)
+        self._tick_handle = asyncio.get_running_loop().call_later(self.settings.tick_ms / 1000, self._tick)
+
+    async def hand_over(self) -> None:
+        """Give every leadership to the peer that is furthest, and wait for it, within ``hand_over_s``."""
+        deadline = self.clock.monotonic() + self.settings.hand_over_s
+        while self.clock.monotonic() < deadline:
+            led = [group for group in self._groups.values() if group.is_leader]
+            targets = [(group, self._successor(group)) for group in led]
+            waiting = [(group, target) for group, target in targets if target is not None]
+            if not waiting:
+                return
+            for group, target in waiting:
+                group.transfer_leadership(target)
+            await asyncio.sleep(self.settings.tick_ms / 1000)
+
+    async def stop(self) -> None:
+        """Close all groups, then the connections. Call ``hand_over`` first where time allows."""
+        if self._tick_handle is not None:
+            self._tick_handle.cancel()
+        await self.calls.stop()
+        await self.flusher.idle()
+        for group_id in list(self._groups):
+            self.close_group(group_id)
+        await self._transport.stop()
+
+    # What groups ask of their environment.
+
+    def schedule(self, group: GroupId) -> None:
+        """Drain this group at the end of this loop turn, and give it ticks again."""
+        if group not in self._groups:
+            return
+        self._awake[group] = None
+        self._scheduled[group] = None
+        if self._drain_handle is None:
+            self._drain_handle = asyncio.get_running_loop().call_soon(self._drain)
+
+    def request_sync(self, group: GroupId) -> None:
+        """Have the flusher sync this group's log."""
+        self.flusher.request(self._groups[group])
+
+    def send(self, group: GroupId, to: NodeId, message: Message, payload: Sequence[Buffer] = ()) -> bool:
+        """Queue a message; heartbeats gather until the end of the loop turn."""
+        if type(message) is Heartbeat:
+            self._beats.setdefault(to, []).append((group, message))
+            return True
+        if type(message) is HeartbeatReply:
+            self._replies.setdefault(to, []).append((group, message))
+            return True
+        return self._transport.send(to, encode_message(group, message, payload))
+
+    def fail(self, error: BaseException) -> None:
+        """A broken invariant: nothing more may leave this process."""
+        self._fatal = True
+        self._on_fatal(error)
+
+    # What the transport reports.
+
+    def frame_received(self, sender: NodeId, frame: memoryview) -> None:
+        """Take one frame. Raises ``MalformedFrame``, which costs the sender its connection."""
+        if sender not in self._heard:
+            self._heard[sender] = 0.0
+        self._heard[sender] = self.clock.monotonic()
+        kind, head, payload = split_frame(frame)
+        if kind is FrameKind.RAFT:
+            group_id, message, batches = decode_message(head, payload)
+            group = self._groups.get(group_id)
+            if group is not None:
+                group.receive(sender, message, batches)
+        elif kind is FrameKind.HEARTBEATS:
+            self._receive_all(sender, decode_heartbeats(payload))
+        elif kind is FrameKind.HEARTBEAT_REPLIES:
+            self._receive_all(sender, decode_heartbeat_replies(payload))
+        else:
+            self.calls.frame_received(sender, kind, head, payload)
+
+    def peer_connected(self, peer: NodeId) -> None:
+        """Our link to a peer stands."""
+
+    def peer_lost(self, peer: NodeId) -> None:
+        """A link broke: whatever was on its way may be lost."""
+        self._heard.pop(peer, None)
+        self.calls.peer_lost(peer)
+        for group in self._groups.values():
+            if peer in group.membership.voters:
+                group.peer_unreachable(peer)
+
+    # Turns of the loop.
+
+    def _receive_all(
+        self,
+        sender: NodeId,
+        messages: Iterable[tuple[GroupId, Heartbeat]] | Iterable[tuple[GroupId, HeartbeatReply]],
+    ) -> None:
+        groups = self._groups
+        for group_id, message in messages:
+            group = groups.get(group_id)
+            if group is not None:
+                group.receive(sender, message, ())
+
+    def _tick(self) -> None:
+        self._tick_handle = asyncio.get_running_loop().call_later(self.settings.tick_ms / 1000, self._tick)
+        self._ticks += 1
+        asleep = []
+        for group_id in list(self._awake):
+            group = self._groups[group_id]
+            if group.is_asleep:
+                asleep.append(group_id)
+            else:
+                group.tick()
+        for group_id in asleep:
+            self._awake.pop(group_id, None)
+        if self._ticks % self.settings.heartbeat_ticks == 0:
+            self._watch_peers()
+
+    def _watch_peers(self) -> None:
+        peers = {peer for group in self._groups.values() for peer in group.membership.voters}
+        peers.discard(self.node_id)
+        silent_s = self.settings.tick_ms * self.settings.election_ticks / 1000
+        now = self.clock.monotonic()
+        for peer in sorted(peers):
+            self._beats.setdefault(peer, [])  # an empty frame says that this broker lives
+            heard = self._heard.get(peer)
+            if heard is not None and now - heard > silent_s:
+                self.peer_lost(peer)
+        if self._drain_handle is None:
+            self._drain_handle = asyncio.get_running_loop().call_soon(self._drain)
+
+    def _drain(self) -> None:
+        self._drain_handle = None
+        while self._scheduled and not self._fatal:
+            scheduled, self._scheduled = self._scheduled, {}
+            for group_id in scheduled:
+                group = self._groups.get(group_id)
+                if group is not None:
+                    group.drain()
+        beats, self._beats = self._beats, {}
+        replies, self._replies = self._replies, {}
+        if self._fatal:
+            return
+        for peer, entries in beats.items():
+            self._transport.send(peer, [encode_heartbeats(entries)])
+        for peer, answers in replies.items():
+            self._transport.send(peer, [encode_heartbeat_replies(answers)])
+
+    def _successor(self, group: RaftGroup[object]) -> NodeId | None:
+        status = group.status()
+        peers = [
+            peer
+            for peer in sorted(group.membership.voters)
+            if peer != self.node_id and self.is_reachable(peer)
+        ]
+        return max(peers, key=lambda peer: status.match_index.get(peer, Index(-1)), default=None)

@@ -1,0 +1,53 @@
+"""What a Raft group's driver needs of the world around it, and who hears from it. Nothing is decided here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from raftlog.core.messages import Message
+from raftlog.core.ready import Role
+from raftlog.storage.filesystem import Buffer
+from raftlog.types import GroupId, Index, NodeId, Term
+
+
+class GroupListener(Protocol):
+    """Who wants to know. Calls come on the loop's thread and must neither block nor raise."""
+
+    def role_changed(self, role: Role, term: Term, leader: NodeId | None) -> None:
+        """The member's role, its term or the leader it knows is new."""
+
+    def commit_advanced(self, commit_index: Index) -> None:
+        """The machine has applied everything up to this index."""
+
+    def replica_stopped(self, error: BaseException) -> None:
+        """Failed sync or damaged log: this replica serves and votes no more."""
+
+
+class GroupEnvironment(Protocol):
+    """What a group needs of its host."""
+
+    @property
+    def node_id(self) -> NodeId:
+        """This broker."""
+
+    def wall_ms(self) -> int:
+        """For timestamps of control records."""
+
+    def monotonic(self) -> float:
+        """Seconds, for the health of peers."""
+
+    def has_room(self) -> bool:
+        """Whether the disk has more than its reserve left."""
+
+    def schedule(self, group: GroupId) -> None:
+        """Call ``drain`` at the end of this loop turn."""
+
+    def request_sync(self, group: GroupId) -> None:
+        """Have the flusher call ``begin_sync`` and ``end_sync``."""
+
+    def send(self, group: GroupId, to: NodeId, message: Message, payload: Sequence[Buffer] = ()) -> bool:
+        """Queue a message; False when it was dropped."""
+
+    def fail(self, error: BaseException) -> None:
+        """A broken invariant: the process must end."""

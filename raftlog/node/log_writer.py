@@ -1,0 +1,123 @@
+"""What a core wants written, brought into the log, and the promises that wait for the disk.
+
+Decides: which batches belong to which ``Write``, and which promises a finished sync releases.
+A full disk is no failure: what does not fit waits in memory, no promise leaves, and the writing
+is tried again; every other ``OSError`` is the replica's end and is raised.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from raftlog.records.control import leader_change_batch
+
+from raftlog.core.entries import EntryKind, EntrySpan
+from raftlog.core.messages import Envelope
+from raftlog.core.ready import Write
+from raftlog.errors import InvariantViolated
+from raftlog.node.applier import Applier
+from raftlog.records.batch import Batch
+from raftlog.storage.log_storage import LogStorage, Sync
+from raftlog.types import Index, NodeId, WriteId
+
+_DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+class LogWriter:
+    """The one who appends to and truncates one group's log."""
+
+    def __init__(self, log: LogStorage, applier: Applier[object], node_id: NodeId) -> None:
+        self._log = log
+        self._applier = applier
+        self._node_id = node_id
+        self._incoming: deque[Batch] = deque()  # stamped; the core's next writes name them
+        self._unwritten: deque[Batch] = deque()  # the disk was full
+        self._writes: deque[tuple[WriteId, tuple[Envelope, ...]]] = deque()
+        self._syncing = 0  # how many of ``_writes`` the running sync covers
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether batches wait for room on the disk."""
+        return bool(self._unwritten)
+
+    def bring(self, batches: Iterable[Batch]) -> None:
+        """Batches that the core's next ``Write`` will name."""
+        self._incoming.extend(batches)
+
+    def drop_incoming(self) -> None:
+        """What the core did not name it does not want."""
+        self._incoming.clear()
+
+    def write(self, write: Write, timestamp_ms: int) -> None:
+        """Carry out one ``Write`` up to the operating system; the sync comes later."""
+        if write.hard_state is not None:
+            self._log.save_hard_state(write.hard_state)
+        if write.truncate_from is not None:
+            self._truncate(write.truncate_from)
+        batches: list[Batch] = []
+        for span in write.spans:
+            batches += self._batches_of(span, timestamp_ms)
+        if batches:
+            self._applier.appended(batches)
+            self._unwritten.extend(batches)
+            self.try_append()
+        self._writes.append((write.write_id, write.send_after))
+
+    def try_append(self) -> None:
+        """Append what waits; keeps it when the disk is full. Raises every other ``OSError``."""
+        if not self._unwritten:
+            return
+        try:
+            self._log.append(list(self._unwritten))
+        except OSError as error:
+            if error.errno not in _DISK_FULL:
+                raise
+        else:
+            self._unwritten.clear()
+
+    def begin_sync(self) -> Sync | None:
+        """The sync to run. While batches are unwritten nothing behind them may count as durable."""
+        self._syncing = 0 if self._unwritten else len(self._writes)
+        return self._log.take_sync() if self._syncing else None
+
+    def end_sync(self, sync: Sync | None) -> Sequence[tuple[WriteId, tuple[Envelope, ...]]]:
+        """The writes that are durable now, oldest first, with their promises."""
+        if sync is not None:
+            self._log.sync_finished(sync)
+        finished = [self._writes.popleft() for _ in range(self._syncing)]
+        self._syncing = 0
+        return finished
+
+    def _truncate(self, first_removed: Index) -> None:
+        self._applier.truncated(first_removed)
+        while self._unwritten and self._unwritten[-1].header.last_offset >= first_removed:
+            self._unwritten.pop()
+        if first_removed <= self._log.last_index:
+            self._log.truncate_suffix(first_removed)
+
+    def _batches_of(self, span: EntrySpan, timestamp_ms: int) -> list[Batch]:
+        if span.kind is EntryKind.LEADER_CHANGE:
+            return [
+                leader_change_batch(
+                    base_offset=span.first,
+                    leader_epoch=span.term,
+                    leader=self._node_id,
+                    timestamp_ms=timestamp_ms,
+                )
+            ]
+        batches: list[Batch] = []
+        following = span.first
+        while following <= span.last:
+            if not self._incoming:
+                raise InvariantViolated(f"no batch was brought for index {following} of {span}")
+            batch = self._incoming.popleft()
+            if batch.header.last_offset < following:
+                continue  # the log has it already
+            if batch.header.base_offset != following:
+                raise InvariantViolated(f"batch {batch.header.base_offset} was brought for index {following}")
+            batches.append(batch)
+            following = Index(batch.header.last_offset + 1)
+        return batches

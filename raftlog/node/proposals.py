@@ -1,0 +1,180 @@
+"""Who waits for what on one Raft group, and how each wait ends.
+
+Decides: in which order waits end, and that losing leadership ends all of them with "unknown".
+Leaves to others: when something is durable, replicated, committed (``raft_group`` says so).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
+
+from raftlog.core.ready import Appended, ReadConfirmed, Refused
+from raftlog.errors import CommitUnknown, InvariantViolated, NotLeader
+from raftlog.records.batch import Batch
+from raftlog.types import Index, Term, Token
+
+Reply = TypeVar("Reply")
+
+
+class Proposal(Generic[Reply]):
+    """Batches offered to the leader, and what becomes of them.
+
+    ``first..last`` are their indexes in ``term``. ``outcome`` gives the machine's reply to the
+    last batch once it is committed and applied here; ``CommitUnknown`` when leadership or the
+    replica is lost first, ``NotLeader`` when nothing was written.
+    """
+
+    __slots__ = ("batches", "first", "last", "outcome", "size_bytes", "term")
+
+    def __init__(self, first: Index, term: Term, batches: Sequence[Batch]) -> None:
+        self.first = first
+        self.last = Index(batches[-1].header.last_offset)
+        self.term = term
+        self.batches = batches
+        self.size_bytes = sum(len(batch.data) for batch in batches)
+        self.outcome: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self.outcome.add_done_callback(_retrieve)  # nobody has to wait for it
+
+
+class Waits(Generic[Reply]):
+    """Everything that somebody waits for on one group."""
+
+    def __init__(self) -> None:
+        self.uncommitted_bytes = 0
+        self._last_token = 0
+        self._offered: dict[Token, Proposal[Reply]] = {}  # until the core has settled them
+        self._in_log: deque[Proposal[Reply]] = deque()  # appended, not applied
+        self._reads: dict[Token, asyncio.Future[Index]] = {}
+        self._durable: deque[tuple[Index, asyncio.Future[None]]] = deque()  # rising indexes
+        self._replicated: list[tuple[Index, int, asyncio.Future[None]]] = []
+        self._ready: list[asyncio.Future[None]] = []
+
+    @property
+    def counts_replicas(self) -> bool:
+        """Whether anybody waits for a number of replicas."""
+        return bool(self._replicated)
+
+    def offer(self, proposal: Proposal[Reply]) -> Token:
+        """A proposal on its way into the core."""
+        token = self._next_token()
+        self._offered[token] = proposal
+        self.uncommitted_bytes += proposal.size_bytes
+        return token
+
+    def read(self) -> tuple[Token, asyncio.Future[Index]]:
+        """A read on its way into the core."""
+        token = self._next_token()
+        self._reads[token] = future = asyncio.get_running_loop().create_future()
+        future.add_done_callback(lambda _: self._reads.pop(token, None))
+        return token, future
+
+    def until_durable(self, last: Index) -> asyncio.Future[None]:
+        """Done once ``last`` is durable here."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._durable.append((last, future))
+        return future
+
+    def until_replicated(self, last: Index, count: int) -> asyncio.Future[None]:
+        """Done once ``count`` voters hold ``last`` durably."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._replicated.append((last, count, future))
+        return future
+
+    def until_ready(self) -> asyncio.Future[None]:
+        """Done once the leader is ready, or no leader any more."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._ready.append(future)
+        return future
+
+    def settle(self, settled: Appended | ReadConfirmed | Refused) -> Sequence[Batch]:
+        """The core has decided; gives the batches that now stand in the log."""
+        match settled:
+            case Appended(token, id_):
+                proposal = self._offered.pop(token)
+                if (id_.term, id_.index) != (proposal.term, proposal.first):
+                    raise InvariantViolated(
+                        f"{id_} was given to what was stamped {proposal.term}, {proposal.first}"
+                    )
+                self._in_log.append(proposal)
+                return proposal.batches
+            case ReadConfirmed(token, index):
+                _finish(self._reads.get(token), index)
+            case Refused(token, leader):
+                error = NotLeader(f"this broker does not lead; the leader is {leader}", leader=leader)
+                refused = self._offered.pop(token, None)
+                if refused is not None:
+                    self.uncommitted_bytes -= refused.size_bytes
+                    _fail(refused.outcome, error)
+                else:
+                    _fail(self._reads.get(token), error)
+        return ()
+
+    def applied(self, last: Index, reply: Reply) -> None:
+        """The batch that ends at ``last`` is committed and applied."""
+        if self._in_log and self._in_log[0].last <= last:
+            proposal = self._in_log.popleft()
+            self.uncommitted_bytes -= proposal.size_bytes
+            _finish(proposal.outcome, reply)
+
+    def durable(self, durable_index: Index) -> None:
+        """Everything up to this index is durable here."""
+        while self._durable and self._durable[0][0] <= durable_index:
+            _finish(self._durable.popleft()[1], None)
+
+    def replicated(self, holding: Callable[[Index], int]) -> None:
+        """Progress of peers: ``holding`` counts the voters that hold an index."""
+        left = []
+        for last, count, future in self._replicated:
+            if holding(last) >= count:
+                _finish(future, None)
+            elif not future.done():
+                left.append((last, count, future))
+        self._replicated = left
+
+    def ready(self) -> None:
+        """The leader is ready, or has stopped leading: whoever waits looks again."""
+        waiting, self._ready = self._ready, []
+        for future in waiting:
+            _finish(future, None)
+
+    def leadership_lost(self) -> None:
+        """Nobody here can tell any more what becomes of what is in the log."""
+        error = CommitUnknown(
+            "leadership was lost before the records were known to be committed", committed=None
+        )
+        for proposal in [*self._in_log, *self._offered.values()]:
+            _fail(proposal.outcome, error)
+        for future in [future for _, future in self._durable] + [future for _, _, future in self._replicated]:
+            _fail(future, error)
+        for read in list(self._reads.values()):
+            _fail(read, NotLeader("leadership was lost", leader=None))
+        self._in_log.clear()
+        self._durable.clear()
+        self._replicated.clear()
+        self.uncommitted_bytes = sum(proposal.size_bytes for proposal in self._offered.values())
+        self.ready()
+
+    def _next_token(self) -> Token:
+        self._last_token += 1
+        return Token(self._last_token)
+
+
+Result = TypeVar("Result")
+
+
+def _finish(future: asyncio.Future[Result] | None, result: Result) -> None:
+    if future is not None and not future.done():
+        future.set_result(result)
+
+
+def _fail(future: asyncio.Future[Result] | None, error: BaseException) -> None:
+    if future is not None and not future.done():
+        future.set_exception(error)
+
+
+def _retrieve(future: asyncio.Future[Result]) -> None:
+    if not future.cancelled():
+        future.exception()

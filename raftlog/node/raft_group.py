@@ -1,0 +1,368 @@
+"""One member of one Raft group: a core, its log and its state machine, driven.
+
+Decides: in which order a ``Ready`` is carried out. Leaves to others: consensus (``core``), bytes
+and promises (``log_writer``), applying (``applier``), who waits (``proposals``), when syncs run
+(``flusher``), network and clock (``group_host``).
+
+The rules of this file: promises leave only after their write is durable; batches are applied
+once, in order; an error of the disk, other than a full one, ends this replica and not the
+process; a broken invariant ends the process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, Generic, TypeVar
+
+from raftlog.core.raft import Raft
+
+from raftlog.core.inputs import (
+    AppendCut,
+    Campaign,
+    ConfirmRead,
+    Input,
+    PeerUnreachable,
+    Propose,
+    Receive,
+    Tick,
+    TransferLeadership,
+    WriteFinished,
+)
+from raftlog.core.membership import Membership
+from raftlog.core.messages import AppendRequest, Message
+from raftlog.core.ready import RaftStatus, Ready, Replicate, Role, RoleChange
+from raftlog.errors import CommitUnknown, InvariantViolated, LogCorrupt, NotLeader, Overloaded, StorageFull
+from raftlog.node.applier import Applier
+from raftlog.node.group_ports import GroupEnvironment, GroupListener
+from raftlog.node.log_writer import LogWriter
+from raftlog.node.proposals import Proposal, Waits
+from raftlog.node.replica_health import ReplicaHealth
+from raftlog.records.batch import Batch, stamp
+from raftlog.state_machine import StateMachine
+from raftlog.storage.filesystem import Buffer
+from raftlog.storage.log_storage import LogStorage, Sync
+from raftlog.types import GroupId, Index, NodeId, Term
+
+Reply = TypeVar("Reply")
+
+APPEND_BYTES_MAX: Final = 1 << 20  # of one AppendRequest
+UNCOMMITTED_BYTES_MAX: Final = 32 << 20  # of one group's proposals, before it answers "overloaded"
+_TICK: Final = Tick()
+
+
+class RaftGroup(Generic[Reply]):
+    """One member of one group. All methods belong to the event loop's thread."""
+
+    def __init__(
+        self,
+        group_id: GroupId,
+        core: Raft,
+        log: LogStorage,
+        machine: StateMachine[Batch, Reply],
+        membership: Membership,
+        listener: GroupListener,
+        environment: GroupEnvironment,
+    ) -> None:
+        self.group_id = group_id
+        self.log = log
+        self.membership = membership
+        self.stopped: BaseException | None = None
+        self._core = core
+        self._listener = listener
+        self._environment = environment
+        self._applier = Applier(log, machine)
+        self._writer = LogWriter(log, self._applier, environment.node_id)
+        self._waits: Waits[Reply] = Waits()
+        self._health = ReplicaHealth(environment.node_id, membership)
+        self._ready_index = Index(-1)
+        for _ in self._applier.apply_up_to(core.commit_index):
+            pass  # committed in an earlier life: nobody waits for the replies
+
+    # What one may ask.
+
+    @property
+    def role(self) -> Role:
+        """What this member is doing."""
+        return self._core.role
+
+    @property
+    def term(self) -> Term:
+        """The newest term it has seen."""
+        return self._core.term
+
+    @property
+    def leader(self) -> NodeId | None:
+        """The leader of this term, if known and if this replica still takes part."""
+        return None if self.stopped else self._core.leader
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether it leads in its own eyes; a deposed leader may think so for a while."""
+        return self.stopped is None and self._core.role is Role.LEADER
+
+    @property
+    def is_ready(self) -> bool:
+        """Leads, and has applied everything that stood in its log when it was elected."""
+        return self.is_leader and self._applier.applied_index >= self._ready_index
+
+    @property
+    def is_asleep(self) -> bool:
+        """Needs no ticks until something happens."""
+        return self.stopped is not None or (self._core.is_asleep and not self._writer.is_blocked)
+
+    @property
+    def commit_index(self) -> Index:
+        """Newest index known committed."""
+        return self._core.commit_index
+
+    @property
+    def applied_index(self) -> Index:
+        """Newest index that the machine has taken in."""
+        return self._applier.applied_index
+
+    @property
+    def last_index(self) -> Index:
+        """Newest index in the log here, committed or not."""
+        return self._core.last.index
+
+    @property
+    def durable_index(self) -> Index:
+        """Newest index that survives a crash of this node."""
+        return self._core.durable_index
+
+    def status(self) -> RaftStatus:
+        """For metrics and people."""
+        return self._core.status()
+
+    def replicas_holding(self, index: Index) -> int:
+        """How many voters are known to have fsynced everything up to ``index``; 0 unless leader."""
+        return sum(match >= index for match in self._core.status().match_index.values())
+
+    def in_sync(self, lag_messages_max: int | None, lag_ms_max: int) -> frozenset[NodeId]:
+        """Voters that keep up, as the leader sees it; empty elsewhere."""
+        if not self.is_leader:
+            return frozenset()
+        if self._core.is_asleep:
+            return self.membership.voters
+        now = self._environment.monotonic()
+        return self._health.in_sync(self._core.status(), now, lag_messages_max, lag_ms_max)
+
+    # What one may do.
+
+    def propose(self, batches: Sequence[Batch], *, append_time_ms: int | None = None) -> Proposal[Reply]:
+        """Append batches as one proposal, stamped with offsets, term and, if given, the append time.
+
+        Raises, with nothing written: ``NotLeader``, ``Overloaded``, ``StorageFull``.
+        """
+        if not self.is_leader:
+            raise self._not_leader()
+        if self._waits.uncommitted_bytes > UNCOMMITTED_BYTES_MAX:
+            raise Overloaded(
+                f"{self._waits.uncommitted_bytes} bytes wait to be committed; slow down and retry",
+                retry_after_ms=100,
+            )
+        if self._writer.is_blocked or not self._environment.has_room():
+            raise StorageFull("the leader's disk is full; free space or retry later", retry_after_ms=1000)
+        first = following = Index(self._core.last.index + 1)
+        term = self._core.term
+        stamped: list[Batch] = []
+        for batch in batches:
+            stamped.append(
+                stamp(batch.data, base_offset=following, leader_epoch=term, append_time_ms=append_time_ms)
+            )
+            following = Index(following + batch.header.last_offset_delta + 1)
+        proposal: Proposal[Reply] = Proposal(first, term, stamped)
+        self._step(Propose(self._waits.offer(proposal), following - first))
+        return proposal
+
+    async def durable(self, proposal: Proposal[Reply]) -> None:
+        """Return once this node has fsynced it. Raises ``CommitUnknown`` when leadership is lost first."""
+        self._check_still_leads(proposal)
+        if self._core.durable_index < proposal.last:
+            await self._waits.until_durable(proposal.last)
+
+    async def replicated(self, proposal: Proposal[Reply], count: int) -> None:
+        """Return once ``count`` voters, this leader among them, have fsynced it. Raises ``CommitUnknown``."""
+        self._check_still_leads(proposal)
+        if self.replicas_holding(proposal.last) < count:
+            await self._waits.until_replicated(proposal.last, count)
+
+    async def ready(self) -> None:
+        """Return once this leader may judge producers' sequences. Raises ``NotLeader`` when it leads no more."""
+        while not self.is_ready:
+            if not self.is_leader:
+                raise self._not_leader()
+            await self._waits.until_ready()
+
+    async def confirm_read(self) -> Index:
+        """An index, applied here, that covers everything acknowledged before the call (ReadIndex).
+
+        Raises ``NotLeader``.
+        """
+        if not self.is_leader:
+            raise self._not_leader()
+        token, future = self._waits.read()
+        self._step(ConfirmRead(token))
+        return await future
+
+    def transfer_leadership(self, to: NodeId) -> None:
+        """Ask the core to hand over; the listener hears of the result."""
+        self._step(TransferLeadership(to))
+
+    def campaign(self) -> None:
+        """Hold an election now."""
+        self._step(Campaign())
+
+    # What the host calls.
+
+    def tick(self) -> None:
+        """One unit of time has passed."""
+        if self._writer.is_blocked:
+            self._guarded(self._writer.try_append)
+            self._environment.request_sync(self.group_id)
+        if self._core.role is Role.LEADER:
+            self._health.observe(self._core.status(), self._environment.monotonic())
+        self._step(_TICK)
+
+    def peer_unreachable(self, peer: NodeId) -> None:
+        """The link to a peer broke or it has been silent too long."""
+        self._step(PeerUnreachable(peer))
+
+    def receive(self, sender: NodeId, message: Message, batches: Sequence[Batch]) -> None:
+        """A message came in; ``batches`` belong to an ``AppendRequest``."""
+        if batches:
+            self.drain()  # what is pending must not mix with what this message brings
+            self._writer.bring(batches)
+            self._step(Receive(sender, message))
+            self.drain()
+            self._writer.drop_incoming()
+        else:
+            self._step(Receive(sender, message))
+
+    def drain(self) -> None:
+        """Carry out everything that the core has asked for."""
+        self._guarded(self._drain)
+
+    def begin_sync(self) -> Sync | None:
+        """What the flusher runs on its thread."""
+        return None if self.stopped is not None else self._writer.begin_sync()
+
+    def end_sync(self, sync: Sync | None, error: OSError | None) -> None:
+        """A sync has run: release the promises that waited for it."""
+        if self.stopped is not None:
+            return
+        if error is not None:
+            self.stop(error)
+            return
+        for write_id, promises in self._writer.end_sync(sync):
+            for envelope in promises:
+                self._environment.send(self.group_id, envelope.to, envelope.message)
+            self._step(WriteFinished(write_id))
+        self.drain()
+        self._waits.durable(self._core.durable_index)
+
+    def stop(self, error: BaseException) -> None:
+        """This replica's life ends: it neither votes nor serves until its process starts again."""
+        if self.stopped is None:
+            self.stopped = error
+            self._waits.leadership_lost()
+            self._listener.replica_stopped(error)
+
+    def close(self) -> None:
+        """Stop; keep the machine's state, sync and close the log."""
+        was_whole = self.stopped is None
+        self.stop(CommitUnknown("the replica is closing", committed=None))
+        if was_whole:
+            self._applier.save_checkpoint()
+        self.log.close()
+
+    # How a Ready is carried out.
+
+    def _step(self, event: Input) -> None:
+        if self.stopped is None:
+            self._guarded(lambda: self._core.step(event))
+            self._environment.schedule(self.group_id)
+
+    def _drain(self) -> None:
+        while self.stopped is None and (ready := self._core.take_ready()) is not None:
+            self._carry_out(ready)
+
+    def _carry_out(self, ready: Ready) -> None:
+        for settled in ready.settled:
+            self._writer.bring(self._waits.settle(settled))
+        if ready.write is not None:
+            self._writer.write(ready.write, self._environment.wall_ms())
+            self._environment.request_sync(self.group_id)
+        for order in ready.replicate:
+            self._replicate(order)
+        for envelope in ready.send:
+            self._environment.send(self.group_id, envelope.to, envelope.message)
+        if ready.commit_index is not None:
+            self._apply(ready.commit_index)
+        if self._waits.counts_replicas:
+            self._waits.replicated(self.replicas_holding)
+        if ready.role_change is not None:
+            self._role_changed(ready.role_change)
+
+    def _replicate(self, order: Replicate) -> None:
+        request = AppendRequest(
+            term=order.term, previous=order.previous, spans=(), commit_index=order.commit_index
+        )
+        payload: list[Buffer] = []
+        if order.first <= order.last:
+            last, payload = self._bytes_to_send(order.first, order.last)
+            if last < order.last:
+                self._step(AppendCut(order.to, last))
+        if not self._environment.send(self.group_id, order.to, request, payload):
+            self._step(PeerUnreachable(order.to))
+
+    def _bytes_to_send(self, first: Index, last: Index) -> tuple[Index, list[Buffer]]:
+        """Batches from ``first`` on, at least one, about ``APPEND_BYTES_MAX``; and the last index among them."""
+        recent = self._applier.recent(first, last)
+        if recent is None:
+            found = self.log.read(first, Index(min(last, self.log.last_index)), bytes_max=APPEND_BYTES_MAX)
+            return found.last, [found.read()]
+        payload: list[Buffer] = []
+        size = 0
+        for batch in recent:
+            if payload and size + len(batch.data) > APPEND_BYTES_MAX:
+                break
+            payload.append(batch.data)
+            size += len(batch.data)
+            first = Index(batch.header.last_offset)
+        return first, payload
+
+    def _apply(self, commit_index: Index) -> None:
+        for last, reply in self._applier.apply_up_to(commit_index):
+            self._waits.applied(last, reply)
+        self.log.note_commit_index(commit_index)
+        if self.is_ready:
+            self._waits.ready()
+        self._listener.commit_advanced(commit_index)
+
+    def _role_changed(self, change: RoleChange) -> None:
+        if change.role is Role.LEADER:
+            self._ready_index = self._core.last.index
+            self._health.forget(self._environment.monotonic())
+        else:
+            self._waits.leadership_lost()
+        self._listener.role_changed(change.role, change.term, change.leader)
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except InvariantViolated as error:
+            self._environment.fail(error)
+        except (OSError, LogCorrupt) as error:
+            self.stop(error)
+
+    def _check_still_leads(self, proposal: Proposal[Reply]) -> None:
+        if not self.is_leader or self._core.term != proposal.term:
+            raise CommitUnknown(
+                "leadership was lost before the records were known to be kept", committed=None
+            )
+
+    def _not_leader(self) -> NotLeader:
+        leader = self.leader
+        known = "no leader is known yet" if leader is None else f"the leader is broker {leader}"
+        return NotLeader(f"this broker does not lead the partition; {known}", leader=leader)
