@@ -18,7 +18,7 @@ from pathlib import Path
 
 from raftlog.errors import InvalidRequest
 
-SECRET_NAME = "cluster.secret"  # noqa: S105 - the name of a file
+SECRET_NAME = "cluster.secret"
 RPC_PORT_STEP = 100
 
 
@@ -85,7 +85,7 @@ def read_secret(path: Path) -> bytes:
         secret = bytes.fromhex(path.read_text().strip())
     except FileNotFoundError:
         raise InvalidRequest(
-            f"no cluster secret at {path}; copy it from another broker, or make a cluster with `raftlog cluster init`",
+            f"no cluster secret at {path}; copy it from another broker, or run `raftlog cluster init`",
             field="secret_file",
         ) from None
     except ValueError:

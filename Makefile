@@ -1,0 +1,39 @@
+# One entry for people and for CI. `make check` writes nothing to the source; `make fix` is its twin.
+PYTHON ?= python3
+BIN := .venv/bin
+PY := $(BIN)/python
+SOURCES := raftlog partitions groups api chaos spark_io tests
+
+.PHONY: demo test check fix bench slow clean
+
+demo: .venv/server.stamp
+	$(PY) -m chaos.demo
+
+test: check
+	$(PY) -m pytest -m e2e -q
+
+check: .venv/dev.stamp
+	$(BIN)/ruff format --check --no-cache -q $(SOURCES)
+	$(BIN)/ruff check --no-cache -q $(SOURCES)
+	$(BIN)/mypy --cache-dir=/dev/null
+	$(BIN)/lint-imports --no-cache
+	$(PY) -m pytest -q
+
+fix: .venv/dev.stamp
+	$(BIN)/ruff check --fix -q $(SOURCES)
+	$(BIN)/ruff format -q $(SOURCES)
+
+slow: .venv/dev.stamp
+	$(PY) -m pytest -m slow -q
+
+bench: .venv/bench.stamp
+	$(PY) -m chaos.benchmarks
+
+clean:
+	rm -rf .venv .cache .raftlog
+
+# Each stamp is one set of extras in the same virtual environment.
+.venv/%.stamp: pyproject.toml
+	test -x $(PY) || $(PYTHON) -m venv .venv
+	$(PY) -m pip install --quiet --disable-pip-version-check --editable '.[$*]'
+	touch $@

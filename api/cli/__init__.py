@@ -1,0 +1,25 @@
+"""The command line: ``raftlog …``.
+
+Decides: the names of commands and options, what is printed, exit codes. Leaves to others: the
+work itself (the client, ``api.server``, ``api.cluster_files``). A command's own imports stand
+inside it, so that ``raftlog --help`` answers at once.
+
+Exit codes: 0 done; 1 refused or failed, and it surely did not happen; 2 wrong usage; 3 unknown
+whether it happened; 4 nobody could be reached.
+"""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """Entry point of the ``raftlog`` script."""
+    try:
+        from api.cli.commands import app
+    except ModuleNotFoundError as error:
+        sys.stderr.write(
+            f"the command line needs the server extra ({error.name} is missing): pip install 'raftlog[server]'\n"
+        )
+        sys.exit(1)
+    app()

@@ -1,0 +1,5 @@
+"""``python -m api.cli``: the same as the ``raftlog`` script."""
+
+from api.cli import main
+
+main()

@@ -1,0 +1,159 @@
+"""Commands that run brokers on this machine: ``dev``, ``serve`` and ``cluster init``."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from api.cli.output import errors_reported, note
+from api.cluster_files import create_cluster, existing_brokers, settings_path
+from raftlog.errors import InvalidRequest
+
+STOP_S = 12.0
+READY_S = 60.0
+
+DataOption = Annotated[
+    Path, typer.Option("--data", help="Directory of the cluster's settings, secret and data.")
+]
+
+
+def serve(config: Annotated[Path, typer.Option("--config", help="The broker's TOML file.")]) -> None:
+    """Run one broker until SIGTERM or Ctrl-C."""
+    with errors_reported():
+        from api.server import run
+
+        from api.settings import load_settings
+
+        code = run(load_settings(config))
+    raise typer.Exit(code)
+
+
+def init(
+    data: DataOption = Path("raftlog-data"),
+    brokers: Annotated[int, typer.Option(help="How many brokers; 1, 3 or 5 make sense.")] = 3,
+    http_port: Annotated[int, typer.Option(help="HTTP port of the first broker.")] = 7070,
+    rpc_port: Annotated[
+        int | None, typer.Option(help="Port between brokers; default: HTTP port + 100.")
+    ] = None,
+) -> None:
+    """Make a cluster's secret and one settings file per broker."""
+    with errors_reported():
+        for path in create_cluster(data, brokers=brokers, http_port=http_port, rpc_port=rpc_port):
+            typer.echo(f"raftlog serve --config {path}")
+
+
+def dev(
+    brokers: Annotated[int | None, typer.Option(help="How many brokers.  [default: 3]")] = None,
+    data: DataOption = Path("raftlog-data"),
+    http_port: Annotated[int, typer.Option(help="HTTP port of the first broker.")] = 7070,
+) -> None:
+    """Run a whole cluster on this machine, a process per broker, until Ctrl-C or SIGTERM.
+
+    Starts again on its own data. A broker that dies is not restarted: start it with
+    ``raftlog serve --config`` and the file that its line names.
+    """
+    with errors_reported():
+        ids = existing_brokers(data)
+        if not ids:
+            create_cluster(data, brokers=brokers or 3, http_port=http_port)
+            ids = existing_brokers(data)
+        elif brokers is not None and len(ids) != brokers:
+            raise InvalidRequest(
+                f"{data} holds a cluster of {len(ids)} brokers; use --brokers {len(ids)} or another --data",
+                field="brokers",
+            )
+        code = _supervise([settings_path(data, broker_id) for broker_id in ids])
+    raise typer.Exit(code)
+
+
+def _supervise(configs: list[Path]) -> int:
+    from api.settings import load_settings
+
+    signal.signal(signal.SIGTERM, _interrupt)
+    settings = [load_settings(config) for config in configs]
+    processes: list[subprocess.Popen[bytes]] = []
+    try:
+        for config, values in zip(configs, settings, strict=True):
+            command = [sys.executable, "-m", "api.cli", "serve", "--config", str(config)]
+            processes.append(subprocess.Popen(command, start_new_session=True))
+            url = f"http://{values.http.host}:{values.http.port}"
+            typer.echo(
+                f"broker={values.broker_id} http={url} pid={processes[-1].pid} config={config.resolve()}"
+            )
+        urls = [f"http://{values.http.host}:{values.http.port}" for values in settings]
+        if not _all_ready(urls, processes):
+            return 1
+        typer.echo("ready")
+        sys.stdout.flush()
+        return _watch(processes)
+    except KeyboardInterrupt:
+        return 0
+    finally:
+        _stop(processes)
+
+
+def _interrupt(signum: int, frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _all_ready(urls: list[str], processes: list[subprocess.Popen[bytes]]) -> bool:
+    deadline = time.monotonic() + READY_S
+    waiting = list(urls)
+    while waiting:
+        for process in processes:
+            if process.poll() is not None:
+                note(
+                    f"a broker ended with status {process.returncode} before the cluster was ready; see above"
+                )
+                return False
+        if time.monotonic() > deadline:
+            note(f"not ready after {READY_S:.0f} s: {', '.join(waiting)}")
+            return False
+        waiting = [url for url in waiting if not _is_ready(url)]
+        time.sleep(0.05)
+    return True
+
+
+def _is_ready(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{url}/healthz/ready", timeout=2) as answer:
+            return bool(answer.status == 200)
+    except (OSError, urllib.error.URLError):
+        return False
+
+
+def _watch(processes: list[subprocess.Popen[bytes]]) -> int:
+    """Wait until told to stop, or until no broker is left."""
+    told: set[int] = set()
+    while True:
+        for process in processes:
+            if process.poll() is not None and process.pid not in told:
+                told.add(process.pid)
+                note(f"the broker with pid {process.pid} ended with status {process.returncode}")
+        if len(told) == len(processes):
+            return 1
+        time.sleep(0.2)
+
+
+def _stop(processes: list[subprocess.Popen[bytes]]) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for process in processes:
+        if process.poll() is None:
+            os.kill(process.pid, signal.SIGTERM)
+    deadline = time.monotonic() + STOP_S
+    for process in processes:
+        try:
+            process.wait(max(0.1, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            note(f"the broker with pid {process.pid} did not stop in {STOP_S:.0f} s and is killed")
+            process.kill()
+            process.wait()

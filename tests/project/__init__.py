@@ -1,0 +1,1 @@
+"""Tests of the source text itself, of the documents and of the public names."""

@@ -1,0 +1,120 @@
+"""The source as text: what a machine can check about style, so that no reviewer has to."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("raftlog", "partitions", "groups", "api", "chaos", "spark_io")
+FILE_LINES_MAX = 400
+FUNCTION_LINES_MAX = 60
+MAY_PRINT = ("api/cli", "chaos")
+# Below these, time and chance are handed in.
+NO_CLOCK = ("raftlog/core", "raftlog/records", "raftlog/storage", "partitions/controller/machine.py")
+DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def _sources(*, tests: bool = False) -> list[Path]:
+    folders = [*PACKAGES, "tests"] if tests else list(PACKAGES)
+    return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+
+
+def _name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def _functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+
+
+@pytest.mark.parametrize("path", _sources(tests=True), ids=_name)
+def test_files_and_functions_fit_their_limits(path: Path) -> None:
+    text = path.read_text()
+    assert text.count("\n") <= FILE_LINES_MAX, f"{_name(path)} is longer than {FILE_LINES_MAX} lines"
+    for function in _functions(ast.parse(text)):
+        length = (function.end_lineno or 0) - function.lineno + 1
+        assert length <= FUNCTION_LINES_MAX, f"{_name(path)}:{function.lineno} {function.name} has {length} lines"
+
+
+@pytest.mark.parametrize("path", _sources(), ids=_name)
+def test_every_module_and_public_name_has_a_docstring(path: Path) -> None:
+    tree = ast.parse(path.read_text())
+    assert ast.get_docstring(tree), f"{_name(path)} says not what it decides"
+    missing = []
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and node.name[0] != "_":
+            missing += [] if ast.get_docstring(node) else [node.name]
+            for inner in node.body if isinstance(node, ast.ClassDef) else ():
+                if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef) and inner.name[0] != "_":
+                    missing += [] if ast.get_docstring(inner) else [f"{node.name}.{inner.name}"]
+    assert not missing, f"{_name(path)}: no docstring on {', '.join(missing)}"
+
+
+@pytest.mark.parametrize("path", _sources(), ids=_name)
+def test_nothing_is_postponed_or_printed(path: Path) -> None:
+    text = path.read_text()
+    assert not re.search(r"\b(FIXME|TODO|XXX)\b", text), f"{_name(path)} postpones something"
+    if not _name(path).startswith(MAY_PRINT):
+        assert not re.search(r"^\s*print\(", text, re.MULTILINE), f"{_name(path)} prints"
+
+
+@pytest.mark.parametrize("path", _sources(), ids=_name)
+def test_no_pickle_and_no_hidden_chance_or_clock(path: Path) -> None:
+    imported = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            imported |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            imported.add(node.module.split(".")[0])
+        if (
+            isinstance(node, ast.Attribute)
+            and isinstance(node.value, ast.Name)
+            and node.value.id == "random"
+            and not _name(path).startswith(MAY_PRINT)
+        ):
+            assert node.attr in ("Random", "SystemRandom"), f"{_name(path)}:{node.lineno} uses the global random"
+    assert not imported & {"pickle", "marshal", "shelve"}, f"{_name(path)} imports what can run foreign code"
+    if _name(path).startswith(NO_CLOCK):
+        assert "time" not in imported, f"{_name(path)} reads the clock itself"
+
+
+def test_every_module_is_imported_by_something() -> None:
+    imported: set[str] = set()
+    for path in _sources(tests=True):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                imported |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                imported |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+    started = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"].values())
+    makefile = (ROOT / "Makefile").read_text()
+    lonely = []
+    for path in _sources():
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        name = ".".join(parts)
+        if parts[-1] in ("__init__", "__main__"):
+            continue
+        if name not in imported and f"-m {name}" not in makefile and f"{name}:main" not in started:
+            lonely.append(name)
+    assert not lonely, f"imported by nothing: {', '.join(lonely)}"
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=_name)
+def test_every_document_has_one_title(path: Path) -> None:
+    body = re.sub(r"^```.*?^```", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
+    titles = re.findall(r"^# .+", body, re.MULTILINE)
+    assert len(titles) == 1, f"{_name(path)} has {len(titles)} titles"
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=_name)
+def test_links_between_documents_lead_somewhere(path: Path) -> None:
+    for target in re.findall(r"\]\((?!https?:|#|mailto:)([^)#\s]+)", path.read_text()):
+        assert (path.parent / target).exists(), f"{_name(path)} links to {target}, which is not there"
