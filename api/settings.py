@@ -114,7 +114,8 @@ class BrokerSettings(BaseSettings):
             if not self.insecure and not _is_loopback(listener.host):
                 raise ValueError(
                     f"{name}.host {listener.host!r} is reachable from outside and this release has neither "
-                    "TLS nor authentication for clients; use 127.0.0.1, or set insecure = true in a network you trust"
+                    "TLS nor authentication for clients; use 127.0.0.1, or set insecure = true "
+                    "in a network you trust"
                 )
         return self
 

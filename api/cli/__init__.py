@@ -19,7 +19,7 @@ def main() -> None:
         from api.cli.commands import app
     except ModuleNotFoundError as error:
         sys.stderr.write(
-            f"the command line needs the server extra ({error.name} is missing): pip install 'raftlog[server]'\n"
+            f"the command line needs more packages ({error.name}): pip install 'raftlog[server]'\n"
         )
         sys.exit(1)
     app()

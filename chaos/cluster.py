@@ -1,0 +1,223 @@
+"""A real cluster under control: broker processes that are started, killed, paused and asked.
+
+Decides: how processes are started and stopped, and when a broker counts as ready. Leaves to
+others: what load runs meanwhile and what is judged. Every process that is started here is ended
+here, by its pid.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from api.cluster_files import RPC_PORT_STEP, create_cluster, existing_brokers, settings_path
+
+
+class ClusterFailed(Exception):
+    """A broker did not do what it was told within the time; the message shows the end of its log."""
+
+
+class Cluster:
+    """Brokers as processes on this machine, on consecutive free ports.
+
+    ::
+
+        with Cluster(directory, brokers=3) as cluster:
+            cluster.kill(cluster.leader("orders", 0))
+    """
+
+    def __init__(
+        self, directory: Path, *, brokers: int = 3, environment: Mapping[str, str] | None = None
+    ) -> None:
+        self.directory = directory
+        self._environment = {**os.environ, **(environment or {})}
+        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        if not existing_brokers(directory):
+            create_cluster(directory, brokers=brokers, http_port=_free_ports(brokers))
+        self._urls = {broker: _http_url(settings_path(directory, broker)) for broker in self.brokers}
+
+    @property
+    def brokers(self) -> list[int]:
+        """Ids of all brokers, running or not."""
+        return existing_brokers(self.directory)
+
+    @property
+    def running(self) -> list[int]:
+        """Ids of the brokers whose process lives."""
+        return [broker for broker, process in sorted(self._processes.items()) if process.poll() is None]
+
+    @property
+    def urls(self) -> list[str]:
+        """HTTP addresses of all brokers."""
+        return [self._urls[broker] for broker in self.brokers]
+
+    @property
+    def bootstrap(self) -> str:
+        """All addresses as the client takes them."""
+        return ",".join(self.urls)
+
+    def url(self, broker: int) -> str:
+        """HTTP address of one broker."""
+        return self._urls[broker]
+
+    def pid(self, broker: int) -> int:
+        """Process id of one broker."""
+        return self._processes[broker].pid
+
+    def data_directory(self, broker: int) -> Path:
+        """Where one broker keeps its logs."""
+        return settings_path(self.directory, broker).parent / "data"
+
+    def log_text(self, broker: int) -> str:
+        """Everything that one broker has printed."""
+        path = self._log_path(broker)
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def start(self, *brokers: int, wait_s: float = 30) -> None:
+        """Start brokers (default: all that do not run) and wait until they are ready."""
+        chosen = brokers or tuple(broker for broker in self.brokers if broker not in self.running)
+        for broker in chosen:
+            self.launch(broker)
+        self.wait_ready(*chosen, wait_s=wait_s)
+
+    def launch(self, broker: int) -> None:
+        """Start one broker's process and do not wait."""
+        config = settings_path(self.directory, broker)
+        with self._log_path(broker).open("ab") as log:
+            self._processes[broker] = subprocess.Popen(
+                [sys.executable, "-m", "api.cli", "serve", "--config", str(config)],
+                stdout=log,
+                stderr=log,
+                env=self._environment,
+                start_new_session=True,
+            )
+
+    def wait_ready(self, *brokers: int, wait_s: float = 30) -> None:
+        """Wait until these brokers answer that they are ready. Raises ``ClusterFailed``."""
+        deadline = time.monotonic() + wait_s
+        for broker in brokers:
+            while not self._is_ready(broker):
+                if self._processes[broker].poll() is not None or time.monotonic() > deadline:
+                    status = self._processes[broker].poll()
+                    raise ClusterFailed(
+                        f"broker {broker} is not ready (status {status}):\n{self.log_text(broker)[-3000:]}"
+                    )
+                time.sleep(0.05)
+
+    def kill(self, broker: int) -> None:
+        """``kill -9``; returns when the process is gone."""
+        process = self._processes[broker]
+        process.kill()
+        process.wait()
+
+    def stop(self, broker: int, *, wait_s: float = 15) -> int:
+        """SIGTERM; return the exit status. Raises ``ClusterFailed`` when it does not end in time."""
+        process = self._processes[broker]
+        process.terminate()
+        try:
+            return process.wait(wait_s)
+        except subprocess.TimeoutExpired:
+            raise ClusterFailed(f"broker {broker} did not stop:\n{self.log_text(broker)[-3000:]}") from None
+
+    def pause(self, broker: int) -> None:
+        """SIGSTOP."""
+        self._processes[broker].send_signal(signal.SIGSTOP)
+
+    def resume(self, broker: int) -> None:
+        """SIGCONT."""
+        self._processes[broker].send_signal(signal.SIGCONT)
+
+    def get(self, path: str, *, broker: int | None = None) -> dict[str, object]:
+        """A JSON answer of one broker (default: the first that runs). Raises ``OSError``."""
+        url = self._urls[broker if broker is not None else self.running[0]]
+        with urllib.request.urlopen(url + path, timeout=10) as answer:
+            found: dict[str, object] = json.load(answer)
+            return found
+
+    def leader(self, topic: str, partition: int, *, wait_s: float = 10) -> int:
+        """The broker that leads a partition; waits for an election. Raises ``ClusterFailed``."""
+        deadline = time.monotonic() + wait_s
+        while time.monotonic() < deadline:
+            try:
+                items = self.get(f"/v1/topics/{topic}/partitions")["items"]
+            except (OSError, urllib.error.URLError):
+                items = []
+            if isinstance(items, list):
+                for item in items:
+                    if item["partition"] == partition and item["leader"] in self.running:
+                        return int(item["leader"])
+            time.sleep(0.05)
+        raise ClusterFailed(f"{topic}/{partition} has no leader after {wait_s} s")
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for broker in self.running:
+            self.resume(broker)
+            self._processes[broker].terminate()
+        for broker, process in self._processes.items():
+            try:
+                process.wait(12)
+            except subprocess.TimeoutExpired:
+                self.kill(broker)
+
+    def _is_ready(self, broker: int) -> bool:
+        try:
+            with urllib.request.urlopen(f"{self._urls[broker]}/healthz/ready", timeout=2) as answer:
+                return bool(answer.status == 200)
+        except (OSError, urllib.error.URLError):
+            return False
+
+    def _log_path(self, broker: int) -> Path:
+        return settings_path(self.directory, broker).parent / "log"
+
+
+def _http_url(config: Path) -> str:
+    from api.settings import load_settings
+
+    http = load_settings(config).http
+    return f"http://{http.host}:{http.port}"
+
+
+def _free_ports(count: int) -> int:
+    """The first of ``count`` ports that are free, with those for the brokers' own talk behind them."""
+    for _ in range(100):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            first = int(probe.getsockname()[1])
+        wanted = [first + n for n in range(count)] + [first + RPC_PORT_STEP + n for n in range(count)]
+        if wanted[-1] < 65535 and all(_is_free(port) for port in wanted):
+            return first
+    raise ClusterFailed(f"found no {count} free ports in a row")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
