@@ -80,12 +80,19 @@ class Applier(Generic[Reply]):
                 self.applied_index = Index(header.last_offset)
                 self._bytes_since_checkpoint += header.size_bytes
                 yield self.applied_index, reply
-        if self._bytes_since_checkpoint > CHECKPOINT_BYTES:
-            self.save_checkpoint()
 
-    def save_checkpoint(self) -> None:
-        """Keep the machine's state as of the applied index."""
-        if self.applied_index > self._checkpoint_index:
+    @property
+    def is_checkpoint_due(self) -> bool:
+        """Whether much has been applied since the last checkpoint."""
+        return self._bytes_since_checkpoint > CHECKPOINT_BYTES
+
+    def save_checkpoint(self, durable_index: Index) -> None:
+        """Keep the machine's state as of the applied index, unless the log itself may yet lose it.
+
+        A replica may apply what a majority holds before its own disk does. A checkpoint beyond
+        the durable index would, after a power loss, vouch for entries that are not ours.
+        """
+        if durable_index >= self.applied_index > self._checkpoint_index:
             self._log.save_checkpoint(self.applied_index, self._machine.snapshot())
             self._checkpoint_index = self.applied_index
         self._bytes_since_checkpoint = 0

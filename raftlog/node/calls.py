@@ -18,7 +18,7 @@ from raftlog.storage.filesystem import Buffer
 from raftlog.types import NodeId
 
 Handler = Callable[[NodeId, bytes, memoryview], Awaitable[tuple[bytes, Sequence[Buffer]]]]
-"""Takes the caller, the head and the payload; gives head and payload of the answer, or raises a RaftlogError."""
+"""Takes caller, head and payload; gives head and payload of the answer, or raises a RaftlogError."""
 
 
 class Calls:

@@ -16,13 +16,12 @@ import asyncio
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
-
-from raftlog.core.raft import Raft, RaftSettings
+from typing import TypeVar, cast
 
 from raftlog.clock import Clock
 from raftlog.core.membership import Membership
 from raftlog.core.messages import Heartbeat, HeartbeatReply, Message
+from raftlog.core.raft import Raft, RaftSettings
 from raftlog.node.calls import Calls
 from raftlog.node.codec import (
     FrameKind,
@@ -145,7 +144,8 @@ class GroupHost:
             random.Random(self._rng.getrandbits(64)),
         )
         group: RaftGroup[Reply] = RaftGroup(group_id, core, log, machine, membership, listener, self)
-        self._groups[group_id] = group
+        # The host never looks at a machine's replies, so for it all groups are alike.
+        self._groups[group_id] = cast("RaftGroup[object]", group)
         self._awake[group_id] = None
         if campaign_first and restored.hard_state.term == 0:
             group.campaign()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Final, Protocol
 
 from raftlog.records.control import leader_change_batch
 
@@ -18,7 +18,6 @@ from raftlog.core.entries import EntryKind, EntrySpan
 from raftlog.core.messages import Envelope
 from raftlog.core.ready import Write
 from raftlog.errors import InvariantViolated
-from raftlog.node.applier import Applier
 from raftlog.records.batch import Batch
 from raftlog.storage.log_storage import LogStorage, Sync
 from raftlog.types import Index, NodeId, WriteId
@@ -26,12 +25,22 @@ from raftlog.types import Index, NodeId, WriteId
 _DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
+class Tail(Protocol):
+    """Who keeps the newest batches in memory."""
+
+    def appended(self, batches: Sequence[Batch]) -> None:
+        """The log ends with these."""
+
+    def truncated(self, first_removed: Index) -> None:
+        """The log has lost this index and all after it."""
+
+
 class LogWriter:
     """The one who appends to and truncates one group's log."""
 
-    def __init__(self, log: LogStorage, applier: Applier[object], node_id: NodeId) -> None:
+    def __init__(self, log: LogStorage, tail: Tail, node_id: NodeId) -> None:
         self._log = log
-        self._applier = applier
+        self._tail = tail
         self._node_id = node_id
         self._incoming: deque[Batch] = deque()  # stamped; the core's next writes name them
         self._unwritten: deque[Batch] = deque()  # the disk was full
@@ -61,7 +70,7 @@ class LogWriter:
         for span in write.spans:
             batches += self._batches_of(span, timestamp_ms)
         if batches:
-            self._applier.appended(batches)
+            self._tail.appended(batches)
             self._unwritten.extend(batches)
             self.try_append()
         self._writes.append((write.write_id, write.send_after))
@@ -92,7 +101,7 @@ class LogWriter:
         return finished
 
     def _truncate(self, first_removed: Index) -> None:
-        self._applier.truncated(first_removed)
+        self._tail.truncated(first_removed)
         while self._unwritten and self._unwritten[-1].header.last_offset >= first_removed:
             self._unwritten.pop()
         if first_removed <= self._log.last_index:

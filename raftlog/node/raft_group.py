@@ -14,8 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, Generic, TypeVar
 
-from raftlog.core.raft import Raft
-
 from raftlog.core.inputs import (
     AppendCut,
     Campaign,
@@ -30,6 +28,7 @@ from raftlog.core.inputs import (
 )
 from raftlog.core.membership import Membership
 from raftlog.core.messages import AppendRequest, Message
+from raftlog.core.raft import Raft
 from raftlog.core.ready import RaftStatus, Ready, Replicate, Role, RoleChange
 from raftlog.errors import CommitUnknown, InvariantViolated, LogCorrupt, NotLeader, Overloaded, StorageFull
 from raftlog.node.applier import Applier
@@ -188,7 +187,7 @@ class RaftGroup(Generic[Reply]):
             await self._waits.until_replicated(proposal.last, count)
 
     async def ready(self) -> None:
-        """Return once this leader may judge producers' sequences. Raises ``NotLeader`` when it leads no more."""
+        """Return once this leader may judge producers' sequences. Raises ``NotLeader`` when it stops."""
         while not self.is_ready:
             if not self.is_leader:
                 raise self._not_leader()
@@ -260,6 +259,7 @@ class RaftGroup(Generic[Reply]):
             self._step(WriteFinished(write_id))
         self.drain()
         self._waits.durable(self._core.durable_index)
+        self._note_commit_index()
 
     def stop(self, error: BaseException) -> None:
         """This replica's life ends: it neither votes nor serves until its process starts again."""
@@ -273,7 +273,7 @@ class RaftGroup(Generic[Reply]):
         was_whole = self.stopped is None
         self.stop(CommitUnknown("the replica is closing", committed=None))
         if was_whole:
-            self._applier.save_checkpoint()
+            self._applier.save_checkpoint(self._core.durable_index)
         self.log.close()
 
     # How a Ready is carried out.
@@ -317,7 +317,7 @@ class RaftGroup(Generic[Reply]):
             self._step(PeerUnreachable(order.to))
 
     def _bytes_to_send(self, first: Index, last: Index) -> tuple[Index, list[Buffer]]:
-        """Batches from ``first`` on, at least one, about ``APPEND_BYTES_MAX``; and the last index among them."""
+        """Batches from ``first`` on, at least one, of about ``APPEND_BYTES_MAX``; the last index among them."""
         recent = self._applier.recent(first, last)
         if recent is None:
             found = self.log.read(first, Index(min(last, self.log.last_index)), bytes_max=APPEND_BYTES_MAX)
@@ -335,10 +335,17 @@ class RaftGroup(Generic[Reply]):
     def _apply(self, commit_index: Index) -> None:
         for last, reply in self._applier.apply_up_to(commit_index):
             self._waits.applied(last, reply)
-        self.log.note_commit_index(commit_index)
+        self._note_commit_index()
         if self.is_ready:
             self._waits.ready()
         self._listener.commit_advanced(commit_index)
+
+    def _note_commit_index(self) -> None:
+        """Never beyond what is durable here: a hint must not vouch for entries that a power loss may swap."""
+        durable_index = self._core.durable_index
+        self.log.note_commit_index(Index(min(self._core.commit_index, durable_index)))
+        if self._applier.is_checkpoint_due:
+            self._guarded(lambda: self._applier.save_checkpoint(durable_index))
 
     def _role_changed(self, change: RoleChange) -> None:
         if change.role is Role.LEADER:
