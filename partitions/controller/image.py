@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from raftlog.types import GroupId, NodeId, ProducerId, TopicId
+from raftlog.types import METADATA_GROUP, GroupId, NodeId, ProducerId, TopicId
+
+_FIRST_GROUP = GroupId(METADATA_GROUP + 1)
+_FIRST_PRODUCER = ProducerId(1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,9 +55,10 @@ class TopicInfo:
 class MetadataImage:
     """Everything. ``version`` rises by at least one with every change and never falls."""
 
-    cluster_id: str
+    cluster_id: str = ""  # empty until the first controller has written it down
+    bootstrap_id: str = ""  # new whenever a metadata log begins from nothing
     version: int = 0
     brokers: Mapping[NodeId, BrokerInfo] = field(default_factory=dict)
     topics: Mapping[str, TopicInfo] = field(default_factory=dict)
-    next_group_id: GroupId = GroupId(1)
-    next_producer_id: ProducerId = ProducerId(1)
+    next_group_id: GroupId = _FIRST_GROUP
+    next_producer_id: ProducerId = _FIRST_PRODUCER

@@ -1,0 +1,145 @@
+"""What the metadata log consists of: one command is the value of one record in one batch.
+
+Nothing is decided here. A command says what shall be, never how to find it out: placements,
+topic ids and incarnations were chosen before it was written, so that every replica that applies
+it arrives at the same metadata. ``[1, "create_topic", ...]`` is a command's form in msgpack: the
+version of the encoding, then the command's name and its fields in order.
+
+A later version adds fields with defaults at the end of a command, or commands with new names. A
+reader that meets what it does not know has an ``UnknownCommand`` in hand, which changes nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, get_args
+
+import msgspec
+
+from raftlog.records.batch import Batch, Codec, split_batches
+from raftlog.records.builder import Record, build_batch
+from raftlog.types import NodeId, TopicId
+
+ENCODING_VERSION: Final = 1
+
+
+class RegisterBroker(msgspec.Struct, frozen=True, array_like=True, tag="register_broker"):
+    """A broker's process has come to life: it replaces what was known of that broker."""
+
+    broker_id: NodeId
+    incarnation: str
+    http_url: str
+    rpc_host: str
+    rpc_port: int
+    rack: str | None = None
+
+
+class FenceBroker(msgspec.Struct, frozen=True, array_like=True, tag="fence_broker"):
+    """A broker has been silent for too long. Says nothing about a later incarnation of it."""
+
+    broker_id: NodeId
+    incarnation: str
+
+
+class UnfenceBroker(msgspec.Struct, frozen=True, array_like=True, tag="unfence_broker"):
+    """A broker that was taken for dead is heard from again."""
+
+    broker_id: NodeId
+    incarnation: str
+
+
+class DrainBroker(msgspec.Struct, frozen=True, array_like=True, tag="drain_broker"):
+    """No new replicas for this broker, or new ones again."""
+
+    broker_id: NodeId
+    draining: bool = True
+
+
+class CreateTopic(msgspec.Struct, frozen=True, array_like=True, tag="create_topic"):
+    """A topic and where its replicas are: one row of brokers for each partition, preferred leader first."""
+
+    name: str
+    topic_id: TopicId
+    placement: tuple[tuple[NodeId, ...], ...]
+    config: dict[str, int | str] = {}
+
+
+class DeleteTopic(msgspec.Struct, frozen=True, array_like=True, tag="delete_topic"):
+    """The topic is no more, if it is still at ``expected_version``."""
+
+    name: str
+    expected_version: int | None = None
+
+
+class AlterTopicConfig(msgspec.Struct, frozen=True, array_like=True, tag="alter_topic_config"):
+    """New values for some keys; ``None`` puts a key back to its default."""
+
+    name: str
+    changes: dict[str, int | str | None]
+    expected_version: int | None = None
+
+
+class AllocateProducerIds(msgspec.Struct, frozen=True, array_like=True, tag="allocate_producer_ids"):
+    """A block of producer ids that nobody was given before."""
+
+    count: int
+
+
+class SetClusterId(msgspec.Struct, frozen=True, array_like=True, tag="set_cluster_id"):
+    """The first command of a metadata log; later ones change nothing."""
+
+    cluster_id: str
+    bootstrap_id: str
+
+
+Command = (
+    RegisterBroker
+    | FenceBroker
+    | UnfenceBroker
+    | DrainBroker
+    | CreateTopic
+    | DeleteTopic
+    | AlterTopicConfig
+    | AllocateProducerIds
+    | SetClusterId
+)
+
+COMMANDS: Final[tuple[type[Command], ...]] = get_args(Command)
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownCommand:
+    """Bytes that this version does not understand, and why."""
+
+    reason: str
+
+
+class _Envelope(msgspec.Struct, frozen=True, array_like=True):
+    version: int
+    command: Command
+
+
+_ENCODER: Final = msgspec.msgpack.Encoder(order="deterministic")
+_DECODER: Final = msgspec.msgpack.Decoder(_Envelope)
+
+
+def encode(command: Command) -> bytes:
+    """The value of a command's record; equal commands give equal bytes."""
+    return _ENCODER.encode(_Envelope(ENCODING_VERSION, command))
+
+
+def decode(value: bytes | None) -> Command | UnknownCommand:
+    """The command in a record's value. Never raises: what cannot be read is an ``UnknownCommand``."""
+    try:
+        envelope = _DECODER.decode(value or b"")
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return UnknownCommand(str(error))
+    if envelope.version != ENCODING_VERSION:
+        return UnknownCommand(f"encoding version {envelope.version}; this broker reads {ENCODING_VERSION}")
+    return envelope.command
+
+
+def command_batch(command: Command, timestamp_ms: int) -> Batch:
+    """A command as the batch that is proposed to the metadata group."""
+    data = build_batch([Record(value=encode(command))], codec=Codec.NONE, timestamp_ms=timestamp_ms)
+    return split_batches(data)[0]

@@ -1,0 +1,150 @@
+"""Where the replicas of new partitions go: a pure function of the brokers and what they hold.
+
+Decides: which brokers hold a partition and which of them leads it first. Leaves to others: which
+brokers may be used at all, and limits (``planner``).
+
+Three promises, in this order. No two replicas of a partition share a broker, nor a rack as long
+as there are racks without one. On brokers alike (equally many in each rack) that began empty, no
+broker holds two replicas more than another, and none leads two partitions more. Equal questions
+get equal answers.
+
+How evenness holds for ever: replicas go to the least loaded; *among equals, to those that lead
+most*, and the partition is led by the holder that leads least; *among equals, by the one that
+holds most*. By the two tie-breaks those that hold least are always among those that lead least,
+or the other way round, so there is always a broker that may take both. The same rule chooses
+racks first and brokers inside a rack second; a broker without a label stands in a rack with all
+others that have none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from raftlog.types import NodeId
+
+Placement = tuple[tuple[NodeId, ...], ...]
+"""A row of brokers for each partition; the first of a row is the preferred leader."""
+
+
+@dataclass(slots=True)
+class _Holder:
+    """What a broker holds, or all brokers of a rack together."""
+
+    key: int | str
+    size: int = 1  # brokers
+    replicas: int = 0
+    leaders: int = 0
+
+    @property
+    def replicas_each(self) -> float:
+        return self.replicas / self.size
+
+    @property
+    def leaders_each(self) -> float:
+        return self.leaders / self.size
+
+
+@dataclass(slots=True)
+class _Rack(_Holder):
+    brokers: list[_Holder] = field(default_factory=list)
+
+
+def place(
+    brokers: Mapping[NodeId, str | None],
+    existing: Iterable[Sequence[NodeId]],
+    partitions: int,
+    replication_factor: int,
+) -> Placement:
+    """Rows for new partitions on ``brokers`` (id to rack), beside the rows that exist already.
+
+    The factor must not be above the number of brokers.
+    """
+    if not 1 <= replication_factor <= len(brokers):
+        raise ValueError(f"replication factor {replication_factor} on {len(brokers)} brokers")
+    racks = _racks(brokers, existing)
+    return tuple(_place_one(racks, replication_factor) for _ in range(partitions))
+
+
+def _racks(brokers: Mapping[NodeId, str | None], existing: Iterable[Sequence[NodeId]]) -> list[_Rack]:
+    holders = {broker: _Holder(broker) for broker in sorted(brokers)}
+    for row in existing:
+        for position, broker in enumerate(row):
+            holder = holders.get(broker)
+            if holder is not None:
+                holder.replicas += 1
+                holder.leaders += position == 0
+    racks = {name: _Rack(name, size=0) for name in sorted({rack or "" for rack in brokers.values()})}
+    for broker, holder in holders.items():
+        rack = racks[brokers[broker] or ""]
+        rack.brokers.append(holder)
+        rack.size += 1
+        rack.replicas += holder.replicas
+        rack.leaders += holder.leaders
+    return list(racks.values())
+
+
+def _place_one(racks: Sequence[_Rack], replication_factor: int) -> tuple[NodeId, ...]:
+    counts = _share_among_racks(racks, replication_factor)
+    for rack in racks:
+        rack.replicas += counts[rack.key]
+    leading = _leads_next(rack for rack in racks if counts[rack.key])
+    leading.leaders += 1
+    row: list[NodeId] = []
+    for rack in racks:
+        chosen = _least_loaded(rack.brokers, counts[rack.key], with_leader=rack is leading)
+        for broker in chosen:
+            broker.replicas += 1
+        if rack is leading:
+            leader = _leads_next(chosen)
+            leader.leaders += 1
+            row.insert(0, _id(leader))
+            chosen.remove(leader)
+        row.extend(_id(broker) for broker in chosen)
+    return tuple(row)
+
+
+def _share_among_racks(racks: Sequence[_Rack], replication_factor: int) -> dict[int | str, int]:
+    """How many replicas each rack gets: as equally many as the sizes of the racks allow."""
+    counts = {rack.key: 0 for rack in racks}
+    left = replication_factor
+    while left:
+        with_room = [rack for rack in racks if counts[rack.key] < rack.size]
+        taken = _least_loaded(with_room, left, with_leader=left == replication_factor)
+        for rack in taken:
+            counts[rack.key] += 1
+        left -= len(taken)
+    return counts
+
+
+HolderType = TypeVar("HolderType", bound=_Holder)
+
+
+def _least_loaded(holders: Sequence[HolderType], count: int, *, with_leader: bool) -> list[HolderType]:
+    """Up to ``count`` of those that hold least; with a leader to come, one of those that lead least too."""
+    order = sorted(holders, key=_by_load)
+    taken = order[:count]
+    if with_leader and count < len(order):
+        leads_least = min(holder.leaders_each for holder in order)
+        if all(holder.leaders_each > leads_least for holder in taken):
+            equals = (
+                holder
+                for holder in order[count:]
+                if holder.leaders_each == leads_least and holder.replicas_each == taken[-1].replicas_each
+            )
+            taken[-1] = next(equals, taken[-1])
+    return taken
+
+
+def _by_load(holder: _Holder) -> tuple[float, float, int | str]:
+    return (holder.replicas_each, -holder.leaders_each, holder.key)
+
+
+def _leads_next(holders: Iterable[HolderType]) -> HolderType:
+    return min(holders, key=lambda holder: (holder.leaders_each, -holder.replicas_each, holder.key))
+
+
+def _id(broker: _Holder) -> NodeId:
+    assert isinstance(broker.key, int)
+    return NodeId(broker.key)

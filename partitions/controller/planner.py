@@ -1,0 +1,162 @@
+"""From what somebody asks for to the command that brings it about.
+
+Decides: whether a request makes sense, and with ``placement`` where a new topic's replicas go.
+Leaves to others: who comes first (``machine``) and replicating the command (``service``). Pure:
+the same request on the same image gives the same command, or the same error.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from partitions import topic_config
+from partitions.controller.commands import AlterTopicConfig, Command, CreateTopic, DeleteTopic
+from partitions.controller.image import MetadataImage, TopicInfo
+from partitions.controller.placement import Placement, place
+from raftlog.errors import InvalidRequest, TopicExists, UnknownTopic
+from raftlog.types import NodeId, TopicId
+
+PARTITIONS_MAX: Final = 10_000
+REPLICATION_FACTORS: Final = (1, 3, 5)
+NAME_LENGTH_MAX: Final = 249  # as in Kafka, whose tools must be able to name our topics
+PRODUCER_IDS_MAX: Final = 1_000_000
+
+_NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
+
+
+class NewTopic(msgspec.Struct, frozen=True, array_like=True, tag="new_topic"):
+    """A wish for a topic. The id is its asker's, so that asking again cannot make a second one."""
+
+    name: str
+    topic_id: TopicId
+    partitions: int
+    replication_factor: int
+    config: dict[str, int | str | bool]
+    internal: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannerLimits:
+    """What a cluster is allowed to grow to."""
+
+    replicas_per_broker_max: int = 10_000
+
+
+def plan(request: NewTopic | Command, image: MetadataImage, limits: PlannerLimits) -> Command:
+    """The command for a request. Raises ``InvalidRequest``, ``TopicExists`` or ``UnknownTopic``."""
+    match request:
+        case NewTopic():
+            return _plan_topic(request, image, limits)
+        case AlterTopicConfig(name, changes, expected_version):
+            topic = _find(image, name)
+            checked = topic_config.check(
+                changes, replication_factor=topic.replication_factor, internal=topic.is_internal
+            )
+            return AlterTopicConfig(name, checked, expected_version)
+        case DeleteTopic(name):
+            if _find(image, name).is_internal:
+                raise InvalidRequest(
+                    f"topic {name!r} is the system's own and cannot be deleted", field="name"
+                )
+            return request
+        case _:
+            return request
+
+
+def check_name(name: str, *, internal: bool = False) -> None:
+    """Raise ``InvalidRequest``, naming the rule, unless a topic may have this name."""
+    shown = repr(name if len(name) <= 80 else name[:77] + "...")
+    if not name:
+        broken = "is empty; give it 1 to 249 characters"
+    elif len(name) > NAME_LENGTH_MAX:
+        broken = f"has {len(name)} characters; give it 1 to {NAME_LENGTH_MAX}"
+    elif name in (".", ".."):
+        broken = "stands for a directory; choose another"
+    elif _NAME.fullmatch(name) is None:
+        broken = "may contain A to Z, a to z, 0 to 9, dot, underscore and hyphen only"
+    elif name.startswith("__") and not internal:
+        broken = "starts with two underscores, which are for the system's own topics"
+    else:
+        return
+    raise InvalidRequest(f"the topic name {shown} {broken}", field="name")
+
+
+def _plan_topic(request: NewTopic, image: MetadataImage, limits: PlannerLimits) -> CreateTopic:
+    check_name(request.name, internal=request.internal)
+    exists = image.topics.get(request.name)
+    if exists is not None:
+        if exists.topic_id != request.topic_id:
+            raise TopicExists(f"topic {request.name!r} exists already", topic=request.name)
+        return CreateTopic(exists.name, exists.topic_id, placement_of(exists), dict(exists.config))
+    if not 1 <= request.partitions <= PARTITIONS_MAX:
+        raise InvalidRequest(
+            f"partitions is {request.partitions}; give a topic 1 to {PARTITIONS_MAX}", field="partitions"
+        )
+    brokers = _usable_brokers(image)
+    _check_factor(request.replication_factor, len(brokers))
+    config = topic_config.check(
+        request.config, replication_factor=request.replication_factor, internal=request.internal
+    )
+    existing = [partition.replicas for topic in image.topics.values() for partition in topic.partitions]
+    _check_room(request, sum(map(len, existing)), len(brokers), limits)
+    return CreateTopic(
+        request.name,
+        request.topic_id,
+        place(brokers, existing, request.partitions, request.replication_factor),
+        {key: value for key, value in config.items() if value is not None},
+    )
+
+
+def placement_of(topic: TopicInfo) -> Placement:
+    """The rows that a topic was created with."""
+    return tuple(partition.replicas for partition in topic.partitions)
+
+
+def _usable_brokers(image: MetadataImage) -> dict[NodeId, str | None]:
+    return {
+        broker.broker_id: broker.rack
+        for broker in image.brokers.values()
+        if broker.alive and not broker.draining
+    }
+
+
+def _check_factor(factor: int, usable: int) -> None:
+    if factor not in REPLICATION_FACTORS:
+        even = factor > 0 and factor % 2 == 0
+        why = (
+            f"{factor} replicas survive no more failures than {factor - 1}, as more than half must agree; "
+            if even
+            else ""
+        )
+        raise InvalidRequest(
+            f"replication_factor is {factor}; {why}choose 1, 3 or 5", field="replication_factor"
+        )
+    if factor > usable:
+        raise InvalidRequest(
+            f"replication_factor is {factor} and {usable} brokers take new replicas; "
+            "choose a smaller factor, or start more brokers",
+            field="replication_factor",
+        )
+
+
+def _check_room(request: NewTopic, replicas: int, brokers: int, limits: PlannerLimits) -> None:
+    room = limits.replicas_per_broker_max * brokers - replicas
+    wanted = request.partitions * request.replication_factor
+    if wanted > room:
+        raise InvalidRequest(
+            f"the topic needs {wanted} replicas and the cluster has room for {max(room, 0)} more "
+            f"({limits.replicas_per_broker_max} a broker); choose fewer partitions, delete topics, "
+            "or add brokers",
+            field="partitions",
+        )
+
+
+def _find(image: MetadataImage, name: str) -> TopicInfo:
+    topic = image.topics.get(name)
+    if topic is None:
+        raise UnknownTopic(f"there is no topic {name!r}", topic=name)
+    return topic

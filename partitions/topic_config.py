@@ -1,0 +1,130 @@
+"""The settings of a topic: their names, defaults, and which values they take.
+
+Decides: what a topic's owner may set. Leaves to others: what a setting does (the replica, storage,
+retention). Values come from people and from tools of other systems, so numbers and truths are also
+taken as text; they are kept in one form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from raftlog.errors import InvalidRequest
+
+Value = int | str
+MAJORITY: Final = "majority"
+
+_DAY_MS: Final = 24 * 3600 * 1000
+_INT64_MAX: Final = (1 << 63) - 1
+_INT31_MAX: Final = (1 << 31) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    default: Value
+    allowed: str
+    read: Callable[[object], Value | None]  # None: not allowed
+
+
+def _whole_number(low: int, high: int, *special: int) -> Callable[[object], int | None]:
+    def read(value: object) -> int | None:
+        if isinstance(value, str) and value.isascii() and value.strip().removeprefix("-").isdigit():
+            value = int(value) if len(value) <= 20 else None
+        if (
+            isinstance(value, int)
+            and not isinstance(value, bool)
+            and (low <= value <= high or value in special)
+        ):
+            return value
+        return None
+
+    return read
+
+
+def _one_of(*words: str) -> Callable[[object], str | None]:
+    def read(value: object) -> str | None:
+        text = str(value).lower() if isinstance(value, bool) else value
+        return text if isinstance(text, str) and text in words else None
+
+    return read
+
+
+def _replica_count(value: object) -> Value | None:
+    return MAJORITY if value == MAJORITY else _whole_number(1, 5)(value)
+
+
+_KEYS: Final[Mapping[str, _Key]] = {
+    "retention.ms": _Key(
+        14 * _DAY_MS, "milliseconds, 1 or more, or -1 for no limit", _whole_number(1, _INT64_MAX, -1)
+    ),
+    "retention.bytes": _Key(-1, "bytes, 0 or more, or -1 for no limit", _whole_number(0, _INT64_MAX, -1)),
+    "segment.bytes": _Key(128 << 20, f"bytes, 1024 to {_INT31_MAX}", _whole_number(1024, _INT31_MAX)),
+    "segment.ms": _Key(7 * _DAY_MS, "milliseconds, 1 or more", _whole_number(1, _INT64_MAX)),
+    "max.message.bytes": _Key(1048588, "bytes, 1024 to 16777216", _whole_number(1024, 16 << 20)),
+    "message.timestamp.type": _Key(
+        "LogAppendTime", "LogAppendTime or CreateTime", _one_of("LogAppendTime", "CreateTime")
+    ),
+    "min.insync.replicas": _Key(
+        MAJORITY, "majority, or a number from 1 to the replication factor", _replica_count
+    ),
+    "cleanup.policy": _Key("delete", "delete; compact is not available yet", _one_of("delete", "compact")),
+    "replica.lag.max.ms": _Key(10_000, "milliseconds, 1 or more", _whole_number(1, _INT31_MAX)),
+    "replica.lag.max.messages": _Key(
+        -1, "records, 1 or more, or -1 for no limit", _whole_number(1, _INT64_MAX, -1)
+    ),
+    "validate.records": _Key("false", "true or false", _one_of("true", "false")),
+}
+
+DEFAULTS: Final[Mapping[str, Value]] = MappingProxyType({name: key.default for name, key in _KEYS.items()})
+"""What a topic does when nothing else was said. ``complete`` counts the majority."""
+
+
+def check(
+    changes: Mapping[str, object], *, replication_factor: int, internal: bool = False
+) -> dict[str, Value | None]:
+    """Changes in their one form; ``None`` where a key is to have its default.
+
+    Raises ``InvalidRequest`` naming the key, the value and what is allowed.
+    """
+    checked: dict[str, Value | None] = {}
+    for name, value in changes.items():
+        key = _KEYS.get(name)
+        if key is None:
+            raise _refused(name, f"there is no setting {name!r}; the settings are {', '.join(_KEYS)}")
+        found = key.default if value is None else key.read(value)
+        if found is None or (name == "cleanup.policy" and found == "compact" and not internal):
+            raise _refused(name, f"{name} is {_shown(value)}; allowed: {key.allowed}")
+        if name == "min.insync.replicas" and isinstance(found, int) and found > replication_factor:
+            raise _refused(
+                name,
+                f"{name} is {found} and the topic has {replication_factor} replicas; allowed: {key.allowed}",
+            )
+        checked[name] = None if found == key.default else found
+    return checked
+
+
+def complete(config: Mapping[str, Value], replication_factor: int) -> dict[str, Value]:
+    """All settings of a topic, with a number for its majority."""
+    whole = {**DEFAULTS, **config}
+    if whole["min.insync.replicas"] == MAJORITY:
+        whole["min.insync.replicas"] = replication_factor // 2 + 1
+    return whole
+
+
+def number(config: Mapping[str, Value], key: str) -> int:
+    """A setting that is a number, from a complete configuration."""
+    value = config[key]
+    assert isinstance(value, int), key
+    return value
+
+
+def _refused(name: str, message: str) -> InvalidRequest:
+    return InvalidRequest(message, field=f"config.{name}"[:200])
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
