@@ -1,0 +1,108 @@
+"""Elections: asking for votes, counting them, and giving them to others.
+
+A member first asks whether it would be elected (pre-vote, thesis 9.6), which changes nothing
+anywhere; only then does it raise its term and ask in earnest. Its own vote counts, and its
+requests leave, when the new term is durable.
+"""
+
+from __future__ import annotations
+
+from raftlog.core.member import Member
+from raftlog.core.messages import VoteReply, VoteRequest
+from raftlog.core.quorum import Election, count_votes
+from raftlog.core.ready import Role
+from raftlog.types import BEFORE_LOG, NodeId, Term
+
+
+class Candidate:
+    """What a member knows only while it stands for election, in earnest or in a pre-vote."""
+
+    __slots__ = ("_elapsed_ticks", "_member", "_timeout_ticks", "_votes", "is_pre_vote", "is_transfer")
+
+    def __init__(self, member: Member, *, is_pre_vote: bool, is_transfer: bool) -> None:
+        """``is_transfer``: the leader asked for this, so that voters need not stick to it."""
+        self._member = member
+        self.is_pre_vote = is_pre_vote
+        self.is_transfer = is_transfer
+        self._elapsed_ticks = 0
+        self._timeout_ticks = member.election_timeout()
+        self._votes: dict[NodeId, bool] = {}
+
+    @property
+    def role(self) -> Role:
+        """What this object stands for."""
+        return Role.PRE_CANDIDATE if self.is_pre_vote else Role.CANDIDATE
+
+    @property
+    def leader(self) -> NodeId | None:
+        """Nobody: that is why we stand."""
+        return None
+
+    @property
+    def is_sticky(self) -> bool:
+        """We believe in no leader."""
+        return False
+
+    def start(self) -> Role | None:
+        """Ask everybody; a group of one has its answer at once, or when its term is durable."""
+        member = self._member
+        if self.is_pre_vote:
+            asked = Term(member.term + 1)
+            request = VoteRequest(term=asked, last=member.terms.last, is_pre_vote=True)
+            for peer in member.peers:
+                member.send(peer, request)
+            return self._count(member.id, granted=True)
+        member.enter_term(Term(member.term + 1), voted_for=member.id)
+        request = VoteRequest(term=member.term, last=member.terms.last, is_transfer=self.is_transfer)
+        for peer in member.peers:
+            member.promise(peer, request, BEFORE_LOG.index)
+        return None
+
+    def tick(self) -> Role | None:
+        """Give up after an election timeout and begin anew, with a pre-vote."""
+        self._elapsed_ticks += 1
+        return Role.PRE_CANDIDATE if self._elapsed_ticks >= self._timeout_ticks else None
+
+    def finish_write(self) -> Role | None:
+        """Count our own vote once it cannot be forgotten."""
+        member = self._member
+        if self.is_pre_vote or member.id in self._votes or not member.writes.hard_state_is_durable:
+            return None
+        return self._count(member.id, granted=True)
+
+    def wake(self) -> None:
+        """A candidate never sleeps."""
+
+    def receive_vote(self, sender: NodeId, reply: VoteReply) -> Role | None:
+        """Count an answer to what we are asking now; others are too late."""
+        if reply.is_pre_vote != self.is_pre_vote or sender not in self._member.peers:
+            return None
+        return self._count(sender, granted=reply.granted)
+
+    def _count(self, voter: NodeId, *, granted: bool) -> Role | None:
+        self._votes.setdefault(voter, granted)
+        outcome = count_votes(len(self._member.voters), self._votes)
+        if outcome is Election.OPEN:
+            return None
+        if outcome is Election.LOST:
+            return Role.FOLLOWER
+        return Role.CANDIDATE if self.is_pre_vote else Role.LEADER
+
+
+def answer_pre_vote(member: Member, candidate: NodeId, request: VoteRequest, *, is_sticky: bool) -> None:
+    """Say whether we would vote for the candidate. No promise: nothing is remembered."""
+    granted = request.term > member.term and not is_sticky and request.last >= member.terms.last
+    term = request.term if granted else member.term
+    member.send(candidate, VoteReply(term=term, granted=granted, is_pre_vote=True))
+
+
+def answer_vote(member: Member, candidate: NodeId, request: VoteRequest) -> bool:
+    """Give our vote in this term, or not (Raft 5.2, 5.4.1); true when it is given."""
+    may_vote = member.voted_for in (None, candidate)
+    if request.term != member.term or not may_vote or request.last < member.terms.last:
+        member.send(candidate, VoteReply(term=member.term, granted=False))
+        return False
+    if member.voted_for is None:
+        member.vote(candidate)
+    member.promise(candidate, VoteReply(term=member.term, granted=True), BEFORE_LOG.index)
+    return True

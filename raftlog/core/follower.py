@@ -1,0 +1,114 @@
+"""The follower: believes in a leader while it hears from it, and makes its log equal the leader's.
+
+Decides what of an append is new, what conflicts, when the leader must be given up and whether
+this member may sleep. A promise ("my log equals yours up to here") leaves when it is durable.
+"""
+
+from __future__ import annotations
+
+from raftlog.core.entries import EntrySpan
+from raftlog.core.member import Member
+from raftlog.core.messages import AppendReply, AppendRequest, Heartbeat, HeartbeatReply
+from raftlog.core.ready import Role
+from raftlog.types import Index, NodeId
+
+
+class Follower:
+    """What a member knows only while it follows."""
+
+    __slots__ = ("_member", "_newest_round", "_silent_ticks", "_timeout_ticks", "leader")
+
+    def __init__(self, member: Member, leader: NodeId | None) -> None:
+        """Follow ``leader``, or wait for one to appear."""
+        self._member = member
+        self.leader = leader
+        self._silent_ticks = 0  # since the leader was heard, or a vote given
+        self._timeout_ticks = member.election_timeout()
+        self._newest_round = 0  # of the leader's heartbeats: tells a delayed one from a current one
+
+    @property
+    def role(self) -> Role:
+        """What this object stands for."""
+        return Role.FOLLOWER
+
+    @property
+    def is_sticky(self) -> bool:
+        """Whether a leader is alive as far as we know: no vote for others then (thesis 4.2.3)."""
+        return self.leader is not None and self._silent_ticks < self._member.settings.election_ticks
+
+    def tick(self) -> Role | None:
+        """Count the silence; after too much of it, stand for election."""
+        self._silent_ticks = silent_ticks = self._silent_ticks + 1
+        if silent_ticks < self._timeout_ticks or not self._member.is_voter:
+            return None
+        return Role.PRE_CANDIDATE
+
+    def finish_write(self) -> Role | None:
+        """Nothing more to do: what waited for the disk has been let go."""
+        return None
+
+    def wake(self) -> None:
+        """Begin to count anew: nobody owed us a heartbeat while we slept."""
+        self.grant_time()
+
+    def grant_time(self) -> None:
+        """Wait a whole election timeout from now on, as after giving a vote."""
+        self._silent_ticks = 0
+        self._timeout_ticks = self._member.election_timeout()
+
+    def lose_leader(self) -> None:
+        """The leader's node is gone: stick to it no longer, and stand for election soon."""
+        self.leader = None
+        self._silent_ticks = 0
+        self._timeout_ticks = self._member.rng.randint(1, max(1, self._member.settings.election_ticks // 3))
+
+    def receive_heartbeat(self, sender: NodeId, heartbeat: Heartbeat) -> None:
+        """Hear the leader; learn what is committed; fall asleep with it where nothing is open."""
+        member = self._member
+        self._silent_ticks = 0
+        if heartbeat.commit_index > member.commit_index:
+            member.commit_to(min(heartbeat.commit_index, member.terms.last_index))
+        is_current = heartbeat.round > self._newest_round
+        if is_current:
+            self._newest_round = heartbeat.round
+        if heartbeat.falls_silent and is_current and self._may_sleep(heartbeat.commit_index):
+            member.is_asleep = True  # No reply: it would only wake the leader.
+            return
+        member.send(sender, HeartbeatReply(term=member.term, round=heartbeat.round))
+
+    def receive_append(self, sender: NodeId, request: AppendRequest) -> None:
+        """Make the log equal the leader's where they meet, or say where they may (Raft 5.3)."""
+        member = self._member
+        self._silent_ticks = 0
+        previous = request.previous
+        if previous.index < member.terms.snapshot.index:
+            # All we have let go of is committed, so the leader holds it as it was here.
+            matched = member.commit_index
+        elif member.terms.holds(previous):
+            matched = previous.index
+            for span in request.spans:
+                if span.first != matched + 1:
+                    break
+                matched = self._take_in(span)
+            member.commit_to(min(request.commit_index, matched))
+        else:
+            hint = member.terms.newest_at_most(previous)
+            reply = AppendReply(term=member.term, accepted=False, match_index=previous.index, hint=hint)
+            member.send(sender, reply)
+            return
+        member.promise(sender, AppendReply(term=member.term, accepted=True, match_index=matched), matched)
+
+    def _may_sleep(self, commit_index: Index) -> bool:
+        """Whether nothing is open here. A tail the leader lacks does not count: its next append cuts it."""
+        return self._member.commit_index == commit_index and self._member.writes.all_finished
+
+    def _take_in(self, span: EntrySpan) -> Index:
+        """Append what is not there yet, after removing what conflicts. What agrees is never touched."""
+        member = self._member
+        held = member.terms.held_from(span.term, span.first)
+        if held < span.last:
+            first_new = Index(held + 1)
+            if first_new <= member.terms.last_index:
+                member.truncate(first_new)
+            member.append(span.term, first_new, span.last, span.kind)
+        return span.last

@@ -1,0 +1,309 @@
+"""The leader: appends proposals, brings followers up to date, and decides what is committed.
+
+Everything it sends goes out when the ready is taken, so that what was proposed together travels
+together. Time is its own count of ticks since it was elected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from raftlog.core.entries import EntryKind
+from raftlog.core.member import Member
+from raftlog.core.messages import AppendReply, Heartbeat, HeartbeatReply, TimeoutNow
+from raftlog.core.progress import Progress
+from raftlog.core.quorum import reached_by_quorum
+from raftlog.core.read_index import ReadIndex
+from raftlog.core.ready import Appended, Replicate, Role
+from raftlog.types import EntryId, Index, NodeId, Token
+
+
+@dataclass(frozen=True, slots=True)
+class _Transfer:
+    """Leadership is being handed over; no proposals meanwhile."""
+
+    to: NodeId
+    until_tick: int
+
+
+class Leader:
+    """What a member knows only while it leads."""
+
+    __slots__ = (
+        "_active_tick",
+        "_first_own_index",
+        "_heartbeat_tick",
+        "_member",
+        "_now",
+        "_peers",
+        "_quorum_lost_tick",
+        "_reads",
+        "_round",
+        "_settled_round",
+        "_transfer",
+        "_work_is_due",
+    )
+
+    def __init__(self, member: Member) -> None:
+        """Lead from now on."""
+        last = member.terms.last_index
+        has_tail = last > member.commit_index
+        self._member = member
+        self._now = 0
+        self._first_own_index = Index(last + 1)
+        self._peers = {peer: Progress(Index(last + 1), 0) for peer in member.peers}
+        self._reads = ReadIndex(member, Index(last + 1) if has_tail else last)
+        self._transfer: _Transfer | None = None
+        self._round = 0  # of heartbeats
+        self._heartbeat_tick = 1
+        self._quorum_lost_tick = member.settings.election_ticks  # unless a quorum is heard until then
+        self._active_tick = 0  # when anything but heartbeats last happened
+        self._settled_round = 0  # the first round that told all that all is committed; 0: not yet
+        self._work_is_due = True
+        if has_tail:
+            # Commits what earlier leaders left: only entries of our own term may be counted (5.4.2).
+            member.append(member.term, self._first_own_index, self._first_own_index, EntryKind.LEADER_CHANGE)
+        member.has_news = True
+
+    @property
+    def role(self) -> Role:
+        """What this object stands for."""
+        return Role.LEADER
+
+    @property
+    def leader(self) -> NodeId:
+        """Ourselves."""
+        return self._member.id
+
+    @property
+    def is_sticky(self) -> bool:
+        """Our own leader is alive; when its quorum is gone, check-quorum says so."""
+        return True
+
+    @property
+    def match_index(self) -> Mapping[NodeId, Index]:
+        """How far each voter's durable log is known to equal ours."""
+        known = {peer: progress.match_index for peer, progress in self._peers.items()}
+        return {self._member.id: self._member.writes.durable_index, **known}
+
+    @property
+    def heard_ticks_ago(self) -> Mapping[NodeId, int]:
+        """Ticks since each peer's last reply."""
+        return {peer: self._now - progress.heard_tick for peer, progress in self._peers.items()}
+
+    def tick(self) -> Role | None:
+        """Send heartbeats; step down without a quorum (thesis 6.2); give up a transfer that drags on."""
+        self._now = now = self._now + 1
+        if now >= self._quorum_lost_tick and not self._hears_quorum():
+            return Role.FOLLOWER
+        if self._transfer is not None and now >= self._transfer.until_tick:
+            self._transfer = None
+        if now >= self._heartbeat_tick:
+            self._beat()
+        return None
+
+    def finish_write(self) -> Role | None:
+        """Our own log is durable a little further: that may commit something."""
+        self._advance_commit()
+        return None
+
+    def wake(self) -> None:
+        """Nobody owed us an answer while we slept: begin to count anew, and beat with the next tick."""
+        for progress in self._peers.values():
+            progress.heard_tick = self._now
+        self._quorum_lost_tick = self._now + self._member.settings.election_ticks
+        self._heartbeat_tick = self._now + 1
+        self._reads.expect_no_echo()
+        self._stir()
+
+    def resign(self, leader: NodeId | None) -> None:
+        """Refuse what can no longer be answered here."""
+        self._reads.refuse_all(leader)
+
+    def propose(self, token: Token, index_count: int) -> None:
+        """Append at once; replication follows when the ready is taken."""
+        member = self._member
+        if self._transfer is not None:
+            member.refuse(token, None)
+            return
+        first = Index(member.terms.last_index + 1)
+        member.append(member.term, first, Index(first + index_count - 1), EntryKind.DATA)
+        member.settle(Appended(token, EntryId(member.term, first)))
+        self._work_is_due = True
+        self._stir()
+
+    def confirm_read(self, token: Token) -> None:
+        """Queue a linearizable read; those asked for at about the same time share a heartbeat round."""
+        self._reads.ask(token, self._round)
+        self._confirm_reads()
+        self._stir()
+
+    def transfer(self, to: NodeId) -> None:
+        """Hand leadership over as soon as ``to`` has the whole log; give up after an election timeout."""
+        progress = self._peers.get(to)
+        if progress is None:
+            return
+        self._transfer = _Transfer(to, self._now + self._member.settings.election_ticks)
+        self._stir()
+        self._hand_over(progress)
+
+    def lose_peer(self, peer: NodeId) -> None:
+        """Its connection broke: what was in flight may be lost."""
+        progress = self._peers.get(peer)
+        if progress is None:
+            return
+        progress.lose_contact(self._now, self._member.settings.heartbeat_ticks)
+        if self._transfer is not None and self._transfer.to == peer:
+            self._transfer = None
+        self._stir()
+
+    def cut_append(self, to: NodeId, last: Index) -> None:
+        """The newest append for ``to`` went out shorter: the rest follows while the window allows."""
+        progress = self._peers.get(to)
+        if progress is not None and progress.cut(last):
+            self._call_for_work()
+
+    def receive_append_reply(self, sender: NodeId, reply: AppendReply) -> None:
+        """Learn how far a follower is, or where to ask next."""
+        progress = self._peers.get(sender)
+        if progress is None:
+            return
+        progress.heard_tick = self._now
+        if reply.accepted:
+            if reply.match_index > self._member.terms.last_index:
+                return
+            if progress.accepted(reply.match_index, self._now):
+                self._stir()
+                if reply.match_index > self._member.commit_index:
+                    self._advance_commit()
+                self._hand_over(progress)
+        elif reply.hint is not None and progress.rejects(reply.match_index):
+            progress.probe_at(self._member.terms.compare_next(reply.hint))
+        self._call_for_work()
+
+    def receive_heartbeat_reply(self, sender: NodeId, reply: HeartbeatReply) -> None:
+        """Learn that a follower lives, what it has heard, and whether its appends have got stuck."""
+        progress = self._peers.get(sender)
+        if progress is None:
+            return
+        now = self._now
+        progress.heard_tick = now
+        if reply.round > progress.round:
+            progress.round = reply.round
+            if self._reads:
+                self._confirm_reads()
+        is_behind = progress.is_probing or progress.match_index < self._member.terms.last_index
+        if is_behind and now - progress.moved_tick >= self._member.settings.heartbeat_ticks:
+            progress.probe_is_due = True
+            self._call_for_work()
+
+    def gather(self) -> None:
+        """Put into the outbox what is to be sent now: a round for reads, probes, entries."""
+        if not self._work_is_due:
+            return
+        self._work_is_due = False
+        if self._reads.needs_round:
+            self._broadcast(falls_silent=False)
+            self._confirm_reads()
+        last = self._member.terms.last_index
+        in_flight_max = self._member.settings.appends_in_flight_max
+        for peer, progress in self._peers.items():
+            if progress.probe_is_due:
+                self._replicate(peer, progress, Index(progress.next_index - 1))
+                progress.probe_sent(self._now)
+            if progress.may_send(last, in_flight_max):
+                self._replicate(peer, progress, last)
+                progress.sent(last, self._now)
+
+    def _replicate(self, to: NodeId, progress: Progress, last: Index) -> None:
+        member = self._member
+        first = progress.next_index
+        previous = Index(first - 1)
+        if previous < member.terms.snapshot.index:
+            return  # What it lacks is no longer in this log.
+        member.replicate(
+            Replicate(
+                to=to,
+                term=member.term,
+                previous=EntryId(member.terms.term_at(previous), previous),
+                first=first,
+                last=last,
+                commit_index=member.commit_index,
+            )
+        )
+
+    def _call_for_work(self) -> None:
+        self._work_is_due = True
+        self._member.has_news = True
+
+    def _stir(self) -> None:
+        """Something happened: the group is not idle."""
+        self._active_tick = self._now
+        self._settled_round = 0
+
+    def _hears_quorum(self) -> bool:
+        heard_ticks = [self._now, *[progress.heard_tick for progress in self._peers.values()]]
+        self._quorum_lost_tick = reached_by_quorum(heard_ticks) + self._member.settings.election_ticks
+        return self._now < self._quorum_lost_tick
+
+    def _beat(self) -> None:
+        settings = self._member.settings
+        self._heartbeat_tick = self._now + settings.heartbeat_ticks
+        falls_silent = self._now - self._active_tick >= settings.quiet_ticks and self._may_sleep()
+        self._broadcast(falls_silent=falls_silent)
+        self._member.is_asleep = falls_silent
+
+    def _broadcast(self, *, falls_silent: bool) -> None:
+        """Begin a heartbeat round. No follower is told of a commit index beyond what it holds."""
+        member = self._member
+        commit_index = member.commit_index
+        self._round += 1
+        self._reads.round_began(self._round)
+        heartbeat = Heartbeat(
+            term=member.term, commit_index=commit_index, round=self._round, falls_silent=falls_silent
+        )
+        is_settled = commit_index == member.terms.last_index
+        for peer, progress in self._peers.items():
+            if progress.match_index >= commit_index:
+                member.send(peer, heartbeat)
+            else:
+                is_settled = False
+                behind = Heartbeat(term=member.term, commit_index=progress.match_index, round=self._round)
+                member.send(peer, behind)
+        if is_settled and self._settled_round == 0:
+            self._settled_round = self._round
+
+    def _may_sleep(self) -> bool:
+        settled_round = self._settled_round
+        return (
+            settled_round > 0
+            and not self._reads
+            and self._transfer is None
+            and self._member.writes.all_finished
+            and all(progress.round >= settled_round for progress in self._peers.values())
+        )
+
+    def _advance_commit(self) -> None:
+        """Commit what a quorum has durably, if it is of our own term (Raft 5.3, 5.4.2)."""
+        member = self._member
+        durable = [member.writes.durable_index, *[progress.match_index for progress in self._peers.values()]]
+        index = Index(reached_by_quorum(durable))
+        if index > member.commit_index and index >= self._first_own_index:
+            member.commit_to(index)
+            self._reads.settle()
+            self._stir()
+
+    def _confirm_reads(self) -> None:
+        echoed = [self._round, *[progress.round for progress in self._peers.values()]]
+        self._reads.confirm(reached_by_quorum(echoed))
+        if self._reads.needs_round:
+            self._call_for_work()
+
+    def _hand_over(self, progress: Progress) -> None:
+        """Tell the successor to stand up once it has everything."""
+        transfer = self._transfer
+        if transfer is None or self._peers[transfer.to] is not progress:
+            return
+        if progress.match_index == self._member.terms.last_index:
+            self._member.send(transfer.to, TimeoutNow(term=self._member.term))

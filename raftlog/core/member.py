@@ -1,0 +1,163 @@
+"""What a member of a Raft group has in every role: term, vote, log shape, commit index, outbox.
+
+It keeps these consistent with one another and gathers the next ``Ready``. It decides nothing
+about elections or replication: the roles do, and call it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from raftlog.core import invariants
+from raftlog.core.entries import EntryKind
+from raftlog.core.messages import Envelope, Message
+from raftlog.core.ready import HardState, Ready, Refused, Replicate, Restored, RoleChange, Settled
+from raftlog.core.settings import RaftSettings
+from raftlog.core.term_map import TermMap
+from raftlog.core.writes import Writes
+from raftlog.types import Index, NodeId, Term, Token, WriteId
+
+if TYPE_CHECKING:
+    from random import Random
+
+
+class Member:
+    """One member, whatever its role. Roles read its fields and change them by its methods."""
+
+    __slots__ = (
+        "_commit_told",
+        "_outgoing",
+        "_replicate",
+        "_settled",
+        "commit_index",
+        "has_news",
+        "id",
+        "is_asleep",
+        "is_voter",
+        "peers",
+        "rng",
+        "settings",
+        "term",
+        "terms",
+        "voted_for",
+        "voters",
+        "writes",
+    )
+
+    def __init__(self, settings: RaftSettings, restored: Restored, rng: Random) -> None:
+        """Begin with what storage remembers."""
+        self.settings = settings
+        self.id = settings.node_id
+        self.rng = rng
+        self.voters: Sequence[NodeId] = sorted(restored.membership.voters)
+        self.is_voter = self.id in self.voters
+        self.peers = tuple(voter for voter in self.voters if voter != self.id)
+        self.term = restored.hard_state.term
+        self.voted_for = restored.hard_state.voted_for
+        self.terms = TermMap(restored.snapshot, restored.terms, restored.last)
+        self.writes = Writes(restored.last.index)
+        # A hint beyond the log belongs to entries that were never durable here: others hold them.
+        self.commit_index = Index(
+            max(restored.snapshot.index, min(restored.commit_hint, restored.last.index))
+        )
+        self.is_asleep = False
+        self.has_news = self.commit_index > restored.snapshot.index
+        self._commit_told = restored.snapshot.index
+        self._outgoing: list[Envelope] = []
+        self._replicate: list[Replicate] = []
+        self._settled: list[Settled] = []
+
+    def election_timeout(self) -> int:
+        """How long to wait for a leader this time: drawn anew so that two seldom stand up together."""
+        ticks = self.settings.election_ticks
+        return self.rng.randint(ticks + 1, 2 * ticks)
+
+    def enter_term(self, term: Term, voted_for: NodeId | None) -> None:
+        """Move to a later term. Nothing promised in it may leave before it is durable."""
+        invariants.require_term_rises(self.term, term)
+        self.term = term
+        self.vote(voted_for)
+
+    def vote(self, voted_for: NodeId | None) -> None:
+        """Take note of the vote in this term."""
+        self.voted_for = voted_for
+        self.writes.save_hard_state(HardState(self.term, voted_for))
+        self.has_news = True
+
+    def append(self, term: Term, first: Index, last: Index, kind: EntryKind) -> None:
+        """Add entries to the log and to the next write."""
+        self.terms.append(term, first, last)
+        self.writes.append(term, first, last, kind)
+        self.has_news = True
+
+    def truncate(self, first_removed: Index) -> None:
+        """Remove uncommitted entries, here and with the next write."""
+        invariants.require_commit_spared(first_removed, self.commit_index)
+        self.terms.truncate(first_removed)
+        self.writes.truncate(first_removed)
+        self.has_news = True
+
+    def commit_to(self, index: Index) -> None:
+        """Raise the commit index; a lower or equal one changes nothing."""
+        if index > self.commit_index:
+            invariants.require_commit_in_log(index, self.terms.last_index)
+            self.commit_index = index
+            self.has_news = True
+
+    def send(self, to: NodeId, message: Message) -> None:
+        """Say something that promises nothing."""
+        self._outgoing.append(Envelope(to, message))
+        self.has_news = True
+
+    def promise(self, to: NodeId, message: Message, index: Index) -> None:
+        """Say something that is true once term, vote and the log up to ``index`` are durable."""
+        envelope = Envelope(to, message)
+        if not self.writes.hold_back(envelope, index):
+            self._outgoing.append(envelope)
+        self.has_news = True
+
+    def replicate(self, request: Replicate) -> None:
+        """Have the driver send entries."""
+        self._replicate.append(request)
+
+    def settle(self, settled: Settled) -> None:
+        """Answer a request."""
+        self._settled.append(settled)
+        self.has_news = True
+
+    def finish_write(self, write_id: WriteId) -> None:
+        """Take note of what is durable now and let go of what waited for it."""
+        released = self.writes.finish(write_id)
+        if released:
+            self._outgoing += released
+            self.has_news = True
+
+    def take_ready(self, role_change: RoleChange | None) -> Ready | None:
+        """Hand over what has piled up, or None."""
+        self.has_news = False
+        write = self.writes.take()
+        commit_index = None
+        if self.commit_index > self._commit_told:
+            commit_index = self._commit_told = self.commit_index
+        send, replicate, settled = self._outgoing, self._replicate, self._settled
+        if not (write or send or replicate or settled or role_change or commit_index is not None):
+            return None
+        if send:
+            self._outgoing = []
+        if replicate:
+            self._replicate = []
+        if settled:
+            self._settled = []
+        return Ready(
+            write=write,
+            send=tuple(send),
+            replicate=tuple(replicate),
+            settled=tuple(settled),
+            commit_index=commit_index,
+            role_change=role_change,
+        )
+
+    def refuse(self, token: Token, leader: NodeId | None) -> None:
+        """Answer a request with whom to ask instead."""
+        self.settle(Refused(token, leader))

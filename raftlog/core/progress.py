@@ -1,0 +1,106 @@
+"""How far one follower has got, as its leader knows it.
+
+Two states. *Probing*: it is not known where the logs meet; one empty request at a time asks
+whether they meet just before ``next_index``. *Replicating*: entries flow, sent before earlier
+ones are acknowledged, up to a number of appends in flight. A rejection, or a broken connection,
+leads back to probing; nothing is ever sent twice without one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from raftlog.types import Index
+
+
+class Progress:
+    """One follower. Indexes are the leader's own log's."""
+
+    __slots__ = (
+        "_in_flight",
+        "_sent_from",
+        "heard_tick",
+        "is_probing",
+        "match_index",
+        "moved_tick",
+        "next_index",
+        "probe_is_due",
+        "round",
+    )
+
+    def __init__(self, next_index: Index, now: int) -> None:
+        """Begin by probing just before ``next_index``."""
+        self.match_index = Index(-1)  # known equal and durable there; only ever rises in a term
+        self.next_index = next_index  # the first index not sent yet; where a probe asks, plus one
+        self.is_probing = True
+        self.probe_is_due = True
+        self.heard_tick = now  # when its last reply came; what check-quorum goes by
+        self.moved_tick = now  # when anything was last acknowledged, or asked for anew
+        self.round = 0  # the newest heartbeat round it has echoed
+        self._in_flight: deque[Index] = deque()  # the last index of each unacknowledged append, oldest first
+        self._sent_from = next_index  # where the newest of them begins
+
+    def may_send(self, last: Index, appends_in_flight_max: int) -> bool:
+        """Whether entries up to ``last`` can leave now."""
+        return (
+            not self.is_probing and self.next_index <= last and len(self._in_flight) < appends_in_flight_max
+        )
+
+    def sent(self, last: Index, now: int) -> None:
+        """Entries from ``next_index`` up to ``last`` are on their way."""
+        if not self._in_flight:
+            self.moved_tick = now
+        self._in_flight.append(last)
+        self._sent_from = self.next_index
+        self.next_index = Index(last + 1)
+
+    def probe_sent(self, now: int) -> None:
+        """A question is on its way; the next one waits for the answer, or for a heartbeat's."""
+        self.probe_is_due = False
+        self.moved_tick = now
+
+    def cut(self, last: Index) -> bool:
+        """Only entries up to ``last`` of the newest append were sent; whether that made a difference."""
+        if not self._in_flight or not self._sent_from <= last < self._in_flight[-1]:
+            return False
+        self._in_flight[-1] = last
+        self.next_index = Index(last + 1)
+        return True
+
+    def accepted(self, match_index: Index, now: int) -> bool:
+        """The follower has everything up to ``match_index``; whether that is news."""
+        in_flight = self._in_flight
+        while in_flight and in_flight[0] <= match_index:
+            in_flight.popleft()
+        if self.is_probing and match_index >= self.next_index - 1:
+            self.is_probing = False
+            self.probe_is_due = False
+            self.next_index = Index(match_index + 1)
+        if match_index <= self.match_index:
+            return False
+        self.match_index = match_index
+        self.moved_tick = now
+        if self.next_index <= match_index:
+            self.next_index = Index(match_index + 1)
+        return True
+
+    def rejects(self, previous_index: Index) -> bool:
+        """Whether a rejection of ``previous_index`` answers what is asked now; others come too late."""
+        if self.is_probing:
+            return previous_index == self.next_index - 1
+        return previous_index > self.match_index and previous_index in self._in_flight
+
+    def probe_at(self, compare_index: Index) -> None:
+        """Ask next whether the logs meet at ``compare_index``; where that is no news, not at once."""
+        next_index = Index(max(self.match_index, compare_index) + 1)
+        self.probe_is_due = not self.is_probing or next_index < self.next_index
+        self.is_probing = True
+        self.next_index = next_index
+        self._in_flight.clear()
+
+    def lose_contact(self, now: int, heartbeat_ticks: int) -> None:
+        """What was in flight is lost, as far as we know: ask again as soon as it is heard."""
+        self.is_probing = True
+        self.probe_is_due = False
+        self.moved_tick = now - heartbeat_ticks
+        self._in_flight.clear()

@@ -1,0 +1,317 @@
+"""One member of one Raft group: inputs go in with ``step``, work comes out with ``take_ready``.
+
+Decides which role an input goes to and what a message's term means before anyone looks at the
+rest of it; the roles decide everything else. The caller owns the clock, the disk and the
+network, and repeats one loop::
+
+    raft.step(some_input)
+    while (ready := raft.take_ready()) is not None:
+        persist(ready.write)          # then: step(WriteFinished(write_id))
+        send(ready.send, ready.replicate)
+        apply_up_to(ready.commit_index)
+
+Two promises make the loop safe, and they are the caller's to keep: writes become durable in the
+order they were handed out, and ``write.send_after`` leaves only once that write is durable. A
+third keeps the commit hint honest: what is noted on disk never passes ``durable_index``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, assert_never
+
+from raftlog.core import inputs, messages
+from raftlog.core.election import Candidate, answer_pre_vote, answer_vote
+from raftlog.core.follower import Follower
+from raftlog.core.inputs import Input
+from raftlog.core.invariants import require_one_leader
+from raftlog.core.leader import Leader
+from raftlog.core.member import Member
+from raftlog.core.messages import Message
+from raftlog.core.ready import RaftStatus, Ready, Restored, Role, RoleChange
+from raftlog.core.settings import RaftSettings
+from raftlog.types import EntryId, Index, NodeId, Term
+
+if TYPE_CHECKING:
+    from random import Random
+
+__all__ = ["Raft", "RaftSettings"]
+
+
+class Raft:
+    """A deterministic state machine: equal seeds and equal inputs give equal outputs."""
+
+    __slots__ = ("_member", "_receivers", "_role", "_steps", "_told")
+
+    def __init__(self, settings: RaftSettings, restored: Restored, rng: Random) -> None:
+        """Begin as a follower in the restored term; ``rng`` draws election timeouts and nothing else."""
+        self._member = Member(settings, restored, rng)
+        self._role: Follower | Candidate | Leader = Follower(self._member, None)
+        self._told = self._role_now()
+        # Dispatch by type; each handler takes exactly the type it stands beside.
+        self._steps: dict[type[Input], Callable[[Any], None]] = {
+            inputs.Tick: self._tick,
+            inputs.Receive: self._receive,
+            inputs.Propose: self._propose,
+            inputs.ConfirmRead: self._confirm_read,
+            inputs.TransferLeadership: self._transfer,
+            inputs.Campaign: self._campaign,
+            inputs.WriteFinished: self._finish_write,
+            inputs.AppendCut: self._cut_append,
+            inputs.PeerUnreachable: self._lose_peer,
+        }
+        self._receivers: dict[type[Message], Callable[[NodeId, Any], None]] = {
+            messages.Heartbeat: self._receive_heartbeat,
+            messages.HeartbeatReply: self._receive_heartbeat_reply,
+            messages.AppendRequest: self._receive_append,
+            messages.AppendReply: self._receive_append_reply,
+            messages.VoteRequest: self._receive_vote_request,
+            messages.VoteReply: self._receive_vote,
+            messages.TimeoutNow: self._receive_timeout_now,
+        }
+
+    def step(self, event: Input) -> None:
+        """Take in one thing that happened.
+
+        Never blocks, and never raises for anything that a peer's delay, a client or a slow disk
+        can cause. ``InvariantViolated`` means that this state is wrong: the process must stop.
+        """
+        if self._member.is_asleep and not self._wake(event):
+            return
+        self._steps[type(event)](event)
+
+    def take_ready(self) -> Ready | None:
+        """Hand over all work that has piled up since the last call, or None when there is none."""
+        member = self._member
+        if not member.has_news:
+            return None
+        role = self._role
+        if type(role) is Leader:
+            role.gather()
+        now = self._role_now()
+        if now == self._told:
+            return member.take_ready(None)
+        self._told = now
+        return member.take_ready(RoleChange(*now))
+
+    def status(self) -> RaftStatus:
+        """This member as metrics and people see it."""
+        member, role = self._member, self._role
+        return RaftStatus(
+            role=role.role,
+            term=member.term,
+            leader=role.leader,
+            last=member.terms.last,
+            durable_index=member.writes.durable_index,
+            commit_index=member.commit_index,
+            match_index=role.match_index if isinstance(role, Leader) else {},
+            heard_ticks_ago=role.heard_ticks_ago if isinstance(role, Leader) else {},
+            is_asleep=member.is_asleep,
+        )
+
+    @property
+    def role(self) -> Role:
+        """What this member is doing."""
+        return self._role.role
+
+    @property
+    def term(self) -> Term:
+        """The newest term it knows of."""
+        return self._member.term
+
+    @property
+    def leader(self) -> NodeId | None:
+        """The leader of that term, as far as it knows."""
+        return self._role.leader
+
+    @property
+    def last(self) -> EntryId:
+        """The newest entry of its log, durable or not."""
+        return self._member.terms.last
+
+    @property
+    def commit_index(self) -> Index:
+        """Everything up to here is committed."""
+        return self._member.commit_index
+
+    @property
+    def durable_index(self) -> Index:
+        """Everything up to here survives a crash of this node."""
+        return self._member.writes.durable_index
+
+    @property
+    def is_asleep(self) -> bool:
+        """Whether nothing is outstanding, so that no ticks are needed until the next input."""
+        return self._member.is_asleep
+
+    # Inputs
+
+    def _tick(self, _: inputs.Tick) -> None:
+        change = self._role.tick()
+        if change is not None:
+            self._become(change)
+
+    def _receive(self, event: inputs.Receive) -> None:
+        message = event.message
+        if message.term != self._member.term and not self._settle_term(event.sender, message):
+            return
+        self._receivers[type(message)](event.sender, message)
+
+    def _propose(self, event: inputs.Propose) -> None:
+        role = self._role
+        if isinstance(role, Leader):
+            role.propose(event.token, event.index_count)
+        else:
+            self._member.refuse(event.token, role.leader)
+
+    def _confirm_read(self, event: inputs.ConfirmRead) -> None:
+        role = self._role
+        if isinstance(role, Leader):
+            role.confirm_read(event.token)
+        else:
+            self._member.refuse(event.token, role.leader)
+
+    def _transfer(self, event: inputs.TransferLeadership) -> None:
+        if isinstance(self._role, Leader):
+            self._role.transfer(event.to)
+
+    def _campaign(self, _: inputs.Campaign) -> None:
+        if self._member.is_voter and not isinstance(self._role, Leader):
+            self._become(Role.PRE_CANDIDATE)
+
+    def _finish_write(self, event: inputs.WriteFinished) -> None:
+        self._member.finish_write(event.write_id)
+        change = self._role.finish_write()
+        if change is not None:
+            self._become(change)
+
+    def _cut_append(self, event: inputs.AppendCut) -> None:
+        if isinstance(self._role, Leader):
+            self._role.cut_append(event.to, event.last)
+
+    def _lose_peer(self, event: inputs.PeerUnreachable) -> None:
+        role = self._role
+        if isinstance(role, Leader):
+            role.lose_peer(event.peer)
+        elif isinstance(role, Follower) and role.leader == event.peer:
+            role.lose_leader()
+            self._member.has_news = True
+
+    # Messages of this member's own term, or such as stand above terms
+
+    def _receive_heartbeat(self, sender: NodeId, heartbeat: messages.Heartbeat) -> None:
+        self._follow(sender).receive_heartbeat(sender, heartbeat)
+
+    def _receive_append(self, sender: NodeId, request: messages.AppendRequest) -> None:
+        self._follow(sender).receive_append(sender, request)
+
+    def _receive_heartbeat_reply(self, sender: NodeId, reply: messages.HeartbeatReply) -> None:
+        if isinstance(self._role, Leader):
+            self._role.receive_heartbeat_reply(sender, reply)
+
+    def _receive_append_reply(self, sender: NodeId, reply: messages.AppendReply) -> None:
+        if isinstance(self._role, Leader):
+            self._role.receive_append_reply(sender, reply)
+
+    def _receive_vote_request(self, sender: NodeId, request: messages.VoteRequest) -> None:
+        role = self._role
+        if sender not in self._member.peers:
+            return
+        if request.is_pre_vote:
+            answer_pre_vote(self._member, sender, request, is_sticky=role.is_sticky)
+        elif answer_vote(self._member, sender, request):
+            if isinstance(role, Follower):
+                role.grant_time()
+            else:
+                self._become(Role.FOLLOWER)
+
+    def _receive_vote(self, sender: NodeId, reply: messages.VoteReply) -> None:
+        if isinstance(self._role, Candidate):
+            change = self._role.receive_vote(sender, reply)
+            if change is not None:
+                self._become(change)
+
+    def _receive_timeout_now(self, sender: NodeId, _: messages.TimeoutNow) -> None:
+        if self._member.is_voter and isinstance(self._role, Follower) and self._role.leader == sender:
+            self._become(Role.CANDIDATE, is_transfer=True)
+
+    # Terms and roles
+
+    def _settle_term(self, sender: NodeId, message: Message) -> bool:
+        """Deal with a message of another term; false when there is nothing more to do with it.
+
+        A later term is entered at once (Raft 5.1), but not for a mere pre-vote, and not for a
+        candidate whom we refuse because our leader is alive. An earlier term is answered with
+        ours, so that its owner learns of it.
+        """
+        member = self._member
+        if isinstance(message, messages.VoteRequest):
+            if message.is_pre_vote or message.term < member.term:
+                return True
+            if sender not in member.peers or (self._role.is_sticky and not message.is_transfer):
+                return False
+        elif isinstance(message, messages.VoteReply) and message.is_pre_vote and message.granted:
+            return message.term == member.term + 1
+        if message.term > member.term:
+            self._enter_term(sender, message)
+            return True
+        if isinstance(message, messages.Heartbeat):
+            member.send(sender, messages.HeartbeatReply(term=member.term, round=message.round))
+        elif isinstance(message, messages.AppendRequest):
+            index = message.previous.index
+            member.send(sender, messages.AppendReply(term=member.term, accepted=False, match_index=index))
+        return False
+
+    def _enter_term(self, sender: NodeId, message: Message) -> None:
+        leads = isinstance(message, messages.Heartbeat | messages.AppendRequest)
+        leader = sender if leads else None
+        self._leave_role(leader)
+        self._member.enter_term(message.term, voted_for=None)
+        self._role = Follower(self._member, leader)
+
+    def _follow(self, sender: NodeId) -> Follower:
+        """The follower of whoever leads this term, which we become if we are something else."""
+        role = self._role
+        if isinstance(role, Follower) and role.leader == sender:
+            return role
+        if role.leader is not None:
+            require_one_leader(self._member.term, role.leader, sender)
+        follower = Follower(self._member, sender)
+        self._role = follower
+        self._member.has_news = True
+        return follower
+
+    def _become(self, change: Role, *, is_transfer: bool = False) -> None:
+        """Take on a role in the present term, and what follows from it at once."""
+        self._member.has_news = True
+        next_change: Role | None = change
+        while next_change is not None:
+            self._leave_role(None)
+            match next_change:
+                case Role.FOLLOWER:
+                    self._role = Follower(self._member, None)
+                    next_change = None
+                case Role.LEADER:
+                    self._role = Leader(self._member)
+                    next_change = None
+                case Role.PRE_CANDIDATE | Role.CANDIDATE:
+                    is_pre_vote = next_change is Role.PRE_CANDIDATE
+                    self._role = Candidate(self._member, is_pre_vote=is_pre_vote, is_transfer=is_transfer)
+                    next_change = self._role.start()
+                case _:
+                    assert_never(next_change)
+
+    def _leave_role(self, leader: NodeId | None) -> None:
+        if isinstance(self._role, Leader):
+            self._role.resign(leader)
+
+    def _role_now(self) -> tuple[Role, Term, NodeId | None]:
+        return (self._role.role, self._member.term, self._role.leader)
+
+    def _wake(self, event: Input) -> bool:
+        """Begin to count time anew, unless the input is no reason to; a tick never is."""
+        if isinstance(event, inputs.Tick):
+            return False
+        self._member.is_asleep = False
+        self._role.wake()
+        return True

@@ -1,0 +1,80 @@
+"""Linearizable reads: when may a leader say which index a read must wait for (thesis 6.4).
+
+A read is answered once a heartbeat round that began after it was asked for has been echoed by a
+quorum, which proves that nobody else led meanwhile, and once the leader's commit index has
+reached what earlier leaders may have committed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from raftlog.core.member import Member
+from raftlog.core.ready import ReadConfirmed
+from raftlog.types import Index, NodeId, Token
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    token: Token
+    index: Index  # what the read must wait for
+    round: int  # the first heartbeat round that can confirm it
+
+
+class ReadIndex:
+    """The reads of one leader that wait, in the order they were asked for."""
+
+    __slots__ = ("_awaited_round", "_confirmed_round", "_member", "_proven_index", "_reads")
+
+    def __init__(self, member: Member, proven_index: Index) -> None:
+        """``proven_index``: everything that earlier leaders may have committed lies at or before it."""
+        self._member = member
+        self._proven_index = proven_index
+        self._reads: deque[_Read] = deque()
+        self._awaited_round = 0  # the newest round whose echoes are on their way
+        self._confirmed_round = 0  # the newest round echoed by a quorum
+
+    def __bool__(self) -> bool:
+        return bool(self._reads)
+
+    @property
+    def needs_round(self) -> bool:
+        """Whether a round must begin for them: one at a time, so that many reads share one."""
+        return (
+            bool(self._reads)
+            and self._reads[-1].round > self._awaited_round
+            and self._confirmed_round >= self._awaited_round
+        )
+
+    def ask(self, token: Token, current_round: int) -> None:
+        """Queue a read behind the heartbeat rounds that have already begun."""
+        index = max(self._member.commit_index, self._proven_index)
+        self._reads.append(_Read(token, index, current_round + 1))
+
+    def round_began(self, heartbeat_round: int) -> None:
+        """Echoes of this round are on their way."""
+        self._awaited_round = heartbeat_round
+
+    def expect_no_echo(self) -> None:
+        """No round is on its way any more: the next read begins one."""
+        self._awaited_round = self._confirmed_round
+
+    def confirm(self, heartbeat_round: int) -> None:
+        """A quorum has echoed this round."""
+        self._confirmed_round = heartbeat_round
+        self.settle()
+
+    def settle(self) -> None:
+        """Answer every read whose round is confirmed and whose index is committed."""
+        reads = self._reads
+        while (
+            reads and reads[0].round <= self._confirmed_round and reads[0].index <= self._member.commit_index
+        ):
+            read = reads.popleft()
+            self._member.settle(ReadConfirmed(read.token, read.index))
+
+    def refuse_all(self, leader: NodeId | None) -> None:
+        """Leadership is over: nobody here can answer them."""
+        while self._reads:
+            self._member.refuse(self._reads.popleft().token, leader)

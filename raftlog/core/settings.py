@@ -1,0 +1,32 @@
+"""What may be set about a Raft group's behaviour; all time is counted in ticks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from raftlog.types import NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class RaftSettings:
+    """Which node this is, and how patient it is. Pre-vote and check-quorum are always on."""
+
+    node_id: NodeId
+    election_ticks: int = 15  # silence after which a leader is given up; elections start within twice as long
+    heartbeat_ticks: int = 3  # several must fit into an election timeout, or one lost message elects
+    appends_in_flight_max: int = 16  # per peer; bounds the memory that a slow follower can cost
+    quiet_ticks: int = 60  # an idle group falls asleep after this long
+
+    def __post_init__(self) -> None:
+        """Refuse settings that contradict one another."""
+        if not 1 <= self.heartbeat_ticks < self.election_ticks:
+            raise ValueError(
+                f"heartbeat_ticks is {self.heartbeat_ticks}: choose from 1 to election_ticks - 1 "
+                f"({self.election_ticks - 1}), so that a live leader is heard in time"
+            )
+        if self.appends_in_flight_max < 1:
+            raise ValueError(f"appends_in_flight_max is {self.appends_in_flight_max}: choose 1 or more")
+        if self.quiet_ticks < self.election_ticks:
+            raise ValueError(
+                f"quiet_ticks is {self.quiet_ticks}: choose election_ticks ({self.election_ticks}) or more"
+            )

@@ -1,0 +1,143 @@
+"""What the disk was asked to keep, what it has kept, and which promises wait for it.
+
+Decides when a promise to a peer may leave and how far this member's own log is durable. It
+relies on one promise of the driver: writes become durable in the order they were handed out.
+
+A write covers the log up to some index *as the log stands now*. When entries are truncated, every
+write still in flight is made to cover less: its end confirms bytes that are no longer the log's,
+and must not be taken for a confirmation of what has replaced them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from raftlog.core.entries import EntryKind, EntrySpan
+from raftlog.core.invariants import require_handed_out
+from raftlog.core.messages import Envelope
+from raftlog.core.ready import HardState, Write
+from raftlog.types import Index, Term, WriteId
+
+
+class Writes:
+    """The write being gathered, and those in flight."""
+
+    __slots__ = (
+        "_finished",
+        "_handed_out",
+        "_hard_state",
+        "_hard_state_write",
+        "_in_flight",
+        "_newest",
+        "_send_after",
+        "_spans",
+        "_truncate_from",
+        "_waiting",
+        "durable_index",
+    )
+
+    def __init__(self, last: Index) -> None:
+        """Begin with a log that is durable up to its ``last`` index."""
+        self.durable_index = last
+        self._handed_out = last  # the newest index of the log that some write carries
+        self._newest = WriteId(0)
+        self._finished = WriteId(0)
+        self._hard_state_write = WriteId(0)  # the newest write that carried a hard state
+        self._in_flight: deque[tuple[WriteId, Index]] = deque()  # with the index each covers
+        self._waiting: list[tuple[WriteId, Envelope]] = []
+        self._hard_state: HardState | None = None
+        self._truncate_from: Index | None = None
+        self._spans: list[EntrySpan] = []
+        self._send_after: list[Envelope] = []
+
+    @property
+    def all_finished(self) -> bool:
+        """Whether the disk has everything: nothing gathered, nothing in flight."""
+        return not (self._in_flight or self._hard_state or self._spans or self._truncate_from is not None)
+
+    @property
+    def hard_state_is_durable(self) -> bool:
+        """Whether term and vote, as they are now, survive a crash."""
+        return self._hard_state is None and self._hard_state_write <= self._finished
+
+    def save_hard_state(self, hard_state: HardState) -> None:
+        """Make it part of the next write. Promises of earlier terms that still wait are dropped: too late."""
+        self._hard_state = hard_state
+        self._waiting.clear()
+
+    def append(self, term: Term, first: Index, last: Index, kind: EntryKind) -> None:
+        """Make the entries part of the next write, in one span with those before where they agree."""
+        spans = self._spans
+        if spans and spans[-1].term == term and spans[-1].kind is kind:
+            first = spans.pop().first
+        spans.append(EntrySpan(term, first, last, kind))
+
+    def truncate(self, first_removed: Index) -> None:
+        """Make the truncation part of the next write; those in flight confirm no more than is left."""
+        kept = Index(first_removed - 1)
+        self._spans = [
+            EntrySpan(span.term, span.first, min(span.last, kept), span.kind)
+            for span in self._spans
+            if span.first <= kept
+        ]
+        if first_removed > self._handed_out:
+            return
+        self._truncate_from = first_removed
+        self._handed_out = kept
+        self.durable_index = min(self.durable_index, kept)
+        self._in_flight = deque((write_id, min(covered, kept)) for write_id, covered in self._in_flight)
+
+    def hold_back(self, promise: Envelope, index: Index) -> bool:
+        """Keep a promise until term, vote and the log up to ``index`` are durable.
+
+        False when they are already, and the promise may leave at once.
+        """
+        if self._hard_state is not None or index > self._handed_out:
+            self._send_after.append(promise)
+            return True
+        if index <= self.durable_index and self._hard_state_write <= self._finished:
+            return False
+        covering = next(
+            (write_id for write_id, covered in self._in_flight if covered >= index), self._finished
+        )
+        self._waiting.append((max(covering, self._hard_state_write), promise))
+        return True
+
+    def take(self) -> Write | None:
+        """Hand out what was gathered, if anything."""
+        spans = self._spans
+        if not spans and self._hard_state is None and self._truncate_from is None:
+            return None
+        self._newest = write_id = WriteId(self._newest + 1)
+        if self._hard_state is not None:
+            self._hard_state_write = write_id
+        if spans:
+            self._handed_out = spans[-1].last
+        self._in_flight.append((write_id, self._handed_out))
+        write = Write(
+            write_id=write_id,
+            hard_state=self._hard_state,
+            truncate_from=self._truncate_from,
+            spans=tuple(spans),
+            send_after=tuple(self._send_after),
+        )
+        self._hard_state = None
+        self._truncate_from = None
+        self._spans = []
+        self._send_after = []
+        return write
+
+    def finish(self, write_id: WriteId) -> list[Envelope]:
+        """Take note that this write, and so all before it, are durable; return the promises that waited."""
+        require_handed_out(write_id, self._newest)
+        in_flight = self._in_flight
+        while in_flight and in_flight[0][0] <= write_id:
+            covered = in_flight.popleft()[1]
+            if covered > self.durable_index:
+                self.durable_index = covered
+        self._finished = max(self._finished, write_id)
+        if not self._waiting:
+            return []
+        released = [promise for needed, promise in self._waiting if needed <= write_id]
+        self._waiting = [(needed, promise) for needed, promise in self._waiting if needed > write_id]
+        return released

@@ -1,0 +1,426 @@
+"""A whole Raft group in memory: real cores, a bad network, slow disks, and a judge.
+
+The network drops, repeats and reorders; a disk finishes its writes later and in order, and a
+crash keeps only what had finished, plus some prefix of the write it was at. The judge looks from
+outside, after every step, at what Raft promises.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from dataclasses import dataclass, field
+
+from raftlog.core.entries import EntryKind, EntrySpan
+from raftlog.core.inputs import (
+    AppendCut,
+    Campaign,
+    ConfirmRead,
+    Input,
+    PeerUnreachable,
+    Propose,
+    Receive,
+    Tick,
+    TransferLeadership,
+    WriteFinished,
+)
+from raftlog.core.membership import Membership
+from raftlog.core.messages import AppendReply, AppendRequest, Envelope, Message, VoteReply, VoteRequest
+from raftlog.core.raft import Raft, RaftSettings
+from raftlog.core.ready import (
+    Appended,
+    HardState,
+    ReadConfirmed,
+    Ready,
+    Refused,
+    Replicate,
+    Restored,
+    Role,
+    RoleChange,
+    Write,
+)
+from raftlog.types import BEFORE_LOG, EntryId, Index, NodeId, Term, Token
+
+Entry = tuple[Term, EntryKind]
+"""What stands at one index; the term tells apart any two entries of one index."""
+
+
+@dataclass
+class Disk:
+    """What one node's disk holds: only what has finished survives."""
+
+    hard_state: HardState = field(default_factory=lambda: HardState(Term(0), None))
+    log: list[Entry] = field(default_factory=list)
+    commit_hint: Index = Index(-1)
+
+    def keep(self, write: Write, *, spans: bool = True, truncation: bool = True) -> None:
+        """Carry out a write, or a prefix of one."""
+        if write.hard_state is not None:
+            self.hard_state = write.hard_state
+        if write.truncate_from is not None and truncation:
+            del self.log[write.truncate_from :]
+        if spans:
+            for span in write.spans:
+                append_span(self.log, span)
+
+    def restored(self, voters: frozenset[NodeId]) -> Restored:
+        """What a replica finds when it opens."""
+        terms: list[EntryId] = []
+        for index, (term, _) in enumerate(self.log):
+            if not terms or terms[-1].term != term:
+                terms.append(EntryId(term, Index(index)))
+        last = EntryId(self.log[-1][0], Index(len(self.log) - 1)) if self.log else BEFORE_LOG
+        return Restored(
+            hard_state=self.hard_state,
+            membership=Membership(voters),
+            terms=tuple(terms),
+            snapshot=BEFORE_LOG,
+            last=last,
+            commit_hint=self.commit_hint,
+        )
+
+
+def append_span(log: list[Entry], span: EntrySpan) -> None:
+    """Put the entries of a span at the end, where they belong."""
+    assert span.first == len(log), f"span {span} does not follow a log of {len(log)}"
+    log.extend([(span.term, span.kind)] * (span.last - span.first + 1))
+
+
+@dataclass
+class Node:
+    """One member with its disk; ``log`` is what it can read, durable or not."""
+
+    id: NodeId
+    disk: Disk
+    core: Raft
+    log: list[Entry]
+    writes: deque[Write] = field(default_factory=deque)
+    is_up: bool = True
+    commit_told: Index = Index(-1)
+
+
+@dataclass(frozen=True)
+class Odds:
+    """How often things go wrong, per chance; drawn anew for every seed."""
+
+    drop: float
+    repeat: float
+    delay_steps_max: int
+    cut: float
+    crash: float
+    unreachable: float
+    write_delay: float  # the chance that a disk does nothing although it could
+    transfer: float
+    campaign: float
+    propose: float
+    read: float
+    partition: float
+
+    @classmethod
+    def drawn(cls, rng: random.Random) -> Odds:
+        """Each fault is often absent, sometimes rare and sometimes frequent."""
+
+        def odds(most: float) -> float:
+            return rng.choice([0.0, 0.1, 0.3, 1.0]) * most
+
+        return cls(
+            drop=odds(0.4),
+            repeat=odds(0.4),
+            delay_steps_max=rng.choice([1, 3, 10, 60]),
+            cut=odds(0.7),
+            crash=odds(0.01),
+            unreachable=odds(0.05),
+            write_delay=odds(0.9),
+            transfer=odds(0.02),
+            campaign=odds(0.01),
+            propose=rng.choice([0.05, 0.3, 0.8]),
+            read=odds(0.2),
+            partition=odds(0.01),
+        )
+
+
+CALM = Odds(
+    drop=0.0,
+    repeat=0.0,
+    delay_steps_max=1,
+    cut=0.0,
+    crash=0.0,
+    unreachable=0.0,
+    write_delay=0.0,
+    transfer=0.0,
+    campaign=0.0,
+    propose=0.0,
+    read=0.0,
+    partition=0.0,
+)
+"""Nothing goes wrong and nobody asks for anything."""
+
+
+class Cluster:
+    """A group of ``size`` members; ``step`` lets one unit of time pass."""
+
+    def __init__(
+        self, size: int, seed: int, odds: Odds | None = None, settings: dict[str, int] | None = None
+    ) -> None:
+        self.rng = random.Random(seed)
+        self.odds = Odds.drawn(self.rng) if odds is None else odds
+        self.settings = settings or {}
+        self.voters = frozenset(NodeId(number) for number in range(1, size + 1))
+        self.now = 0
+        self.nodes = {node: self._opened(node, Disk()) for node in sorted(self.voters)}
+        self.wire: list[tuple[int, int, NodeId, NodeId, Message]] = []  # due, order, from, to, message
+        self.sent = 0
+        self.cut_off: frozenset[NodeId] = frozenset()
+        self.leaders: dict[Term, NodeId] = {}
+        self.committed: list[Entry] = []
+        self.tokens = 0
+        self.reads: dict[Token, Index] = {}
+        self.reads_confirmed = 0
+
+    # Time
+
+    def step(self) -> None:
+        """One unit of time: faults, requests, messages, disks and ticks, in a drawn order."""
+        self.now += 1
+        self._maybe_faults()
+        for node_id in self.rng.sample(sorted(self.nodes), len(self.nodes)):
+            node = self.nodes[node_id]
+            if not node.is_up:
+                continue
+            self._maybe_requests(node)
+            if not node.core.is_asleep:
+                self.feed(node, Tick())
+        for _ in range(3):
+            self._deliver()
+            self._move_disks()
+
+    def run(self, steps: int) -> None:
+        """Let time pass."""
+        for _ in range(steps):
+            self.step()
+
+    def heal(self) -> None:
+        """From now on nothing goes wrong any more."""
+        self.odds = CALM
+        self.cut_off = frozenset()
+        for node in self.nodes.values():
+            if not node.is_up:
+                self.restart(node)
+
+    # Events
+
+    def feed(self, node: Node, event: Input) -> None:
+        """Step one core and do the work it hands out."""
+        node.core.step(event)
+        while (ready := node.core.take_ready()) is not None:
+            self._carry_out(node, ready, event)
+        self._judge(node)
+
+    def propose(self, node: Node, index_count: int) -> None:
+        """Offer a batch."""
+        self.tokens += 1
+        self.feed(node, Propose(Token(self.tokens), index_count))
+
+    def leader(self) -> Node | None:
+        """The leader of the newest term, if one is up."""
+        leading = [node for node in self.nodes.values() if node.is_up and node.core.role is Role.LEADER]
+        return max(leading, key=lambda node: node.core.term, default=None)
+
+    def crash(self, node: Node) -> None:
+        """Lose all that was not durable; the write at hand may have got half-way."""
+        node.is_up = False
+        if node.writes:
+            torn = node.writes[0]
+            part = self.rng.randrange(4)
+            if part:
+                node.disk.keep(torn, truncation=part >= 2, spans=False)
+            if part == 3:
+                for span in torn.spans:
+                    kept = self.rng.randint(span.first - 1, span.last)
+                    if kept >= span.first:
+                        append_span(node.disk.log, EntrySpan(span.term, span.first, Index(kept), span.kind))
+                    if kept < span.last:
+                        break
+        node.writes.clear()
+
+    def restart(self, node: Node) -> None:
+        """Open the replica again."""
+        self.nodes[node.id] = self._opened(node.id, node.disk)
+
+    def finish_write(self, node: Node) -> None:
+        """The oldest write in flight becomes durable, and its promises leave."""
+        write = node.writes.popleft()
+        node.disk.keep(write)
+        self._judge_commits_held(node)
+        for envelope in write.send_after:
+            self._send(node, envelope)
+        self.feed(node, WriteFinished(write.write_id))
+        node.disk.commit_hint = min(node.core.commit_index, node.core.durable_index)
+
+    # Inside
+
+    def _opened(self, node_id: NodeId, disk: Disk) -> Node:
+        settings = RaftSettings(node_id, **self.settings)
+        seed = random.Random(self.rng.random())
+        return Node(node_id, disk, Raft(settings, disk.restored(self.voters), seed), list(disk.log))
+
+    def _maybe_faults(self) -> None:
+        odds, rng = self.odds, self.rng
+        if rng.random() < odds.partition:
+            count = rng.randint(0, len(self.nodes) // 2)
+            self.cut_off = frozenset(rng.sample(sorted(self.nodes), count))
+        for node in list(self.nodes.values()):
+            if rng.random() < odds.crash and node.is_up:
+                self.crash(node)
+            elif not node.is_up and rng.random() < 0.05:
+                self.restart(node)
+
+    def _maybe_requests(self, node: Node) -> None:
+        odds, rng = self.odds, self.rng
+        others = [other for other in sorted(self.nodes) if other != node.id]
+        if rng.random() < odds.propose:
+            for _ in range(rng.choice([1, 1, 3])):
+                self.propose(node, rng.choice([1, 1, 5]))
+        if rng.random() < odds.read:
+            self.tokens += 1
+            self.reads[Token(self.tokens)] = Index(len(self.committed) - 1)
+            self.feed(node, ConfirmRead(Token(self.tokens)))
+        if others and rng.random() < odds.unreachable:
+            self.feed(node, PeerUnreachable(rng.choice(others)))
+        if others and rng.random() < odds.transfer:
+            self.feed(node, TransferLeadership(rng.choice(others)))
+        if rng.random() < odds.campaign:
+            self.feed(node, Campaign())
+
+    def _carry_out(self, node: Node, ready: Ready, event: Input) -> None:
+        if ready.write is not None:
+            if ready.write.truncate_from is not None:
+                del node.log[ready.write.truncate_from :]
+            for span in ready.write.spans:
+                append_span(node.log, span)
+            node.writes.append(ready.write)
+        for envelope in ready.send:
+            self._send(node, envelope)
+        for request in ready.replicate:
+            self._send_entries(node, request)
+        for settled in ready.settled:
+            match settled:
+                case ReadConfirmed(token, index):
+                    assert index >= self.reads.pop(token), "a read was confirmed below what was committed"
+                    self.reads_confirmed += 1
+                case Refused(token, _):
+                    self.reads.pop(token, None)
+                case Appended(_, entry):
+                    assert node.log[entry.index][0] == entry.term
+        if ready.commit_index is not None:
+            assert ready.commit_index > node.commit_told
+            node.commit_told = ready.commit_index
+            self._judge_commit(node, ready.commit_index)
+        if ready.role_change is not None:
+            self._judge_role(node, ready.role_change)
+
+    def _send_entries(self, node: Node, request: Replicate) -> None:
+        last = request.last
+        cut = last > request.first and self.rng.random() < self.odds.cut
+        if cut:
+            last = Index(self.rng.randint(request.first, last - 1))
+        spans: list[EntrySpan] = []
+        for index in range(request.first, last + 1):
+            term, kind = node.log[index]
+            if spans and spans[-1].term == term and spans[-1].kind is kind:
+                spans[-1] = EntrySpan(term, spans[-1].first, Index(index), kind)
+            else:
+                spans.append(EntrySpan(term, Index(index), Index(index), kind))
+        if request.previous.index >= 0:
+            assert node.log[request.previous.index][0] == request.previous.term
+        message = AppendRequest(
+            term=request.term,
+            previous=request.previous,
+            spans=tuple(spans),
+            commit_index=request.commit_index,
+        )
+        self._send(node, Envelope(request.to, message))
+        if cut:
+            node.core.step(AppendCut(request.to, last))
+
+    def _send(self, node: Node, envelope: Envelope) -> None:
+        self._judge_promise(node, envelope.message)
+        rng, odds = self.rng, self.odds
+        copies = 2 if rng.random() < odds.repeat else 1
+        for _ in range(copies):
+            if rng.random() >= odds.drop:
+                self.sent += 1
+                due = self.now + rng.randrange(odds.delay_steps_max)
+                order = self.sent if odds.delay_steps_max == 1 else rng.randrange(1 << 30)
+                self.wire.append((due, order, node.id, envelope.to, envelope.message))
+
+    def _deliver(self) -> None:
+        due = [item for item in self.wire if item[0] <= self.now]
+        self.wire = [item for item in self.wire if item[0] > self.now]
+        for _, _, sender, to, message in sorted(due, key=lambda item: item[:2]):
+            node = self.nodes[to]
+            if node.is_up and (sender in self.cut_off) == (to in self.cut_off):
+                self.feed(node, Receive(sender, message))
+
+    def _move_disks(self) -> None:
+        for node in list(self.nodes.values()):
+            while node.is_up and node.writes and self.rng.random() >= self.odds.write_delay:
+                self.finish_write(node)
+
+    # The judge
+
+    def _judge_role(self, node: Node, change: RoleChange) -> None:
+        if change.role is not Role.LEADER:
+            return
+        assert self.leaders.setdefault(change.term, node.id) == node.id, f"two leaders in term {change.term}"
+        assert node.disk.hard_state.term >= change.term, "a leader whose term is not durable"
+        assert node.log[: len(self.committed)] == self.committed, "a leader lacks committed entries"
+
+    def _judge_commit(self, node: Node, commit_index: Index) -> None:
+        prefix = node.log[: commit_index + 1]
+        assert len(prefix) == commit_index + 1, "committed more than the log holds"
+        known = len(self.committed)
+        assert prefix[:known] == self.committed[: len(prefix)], "committed prefixes differ"
+        if len(prefix) > known:
+            self.committed = prefix
+            holders = sum(other.disk.log[: len(prefix)] == prefix for other in self.nodes.values())
+            assert holders > len(self.nodes) // 2, "committed without a durable quorum"
+
+    def _judge_commits_held(self, node: Node) -> None:
+        """What is committed never leaves a quorum's disks: looked at whenever a disk has changed."""
+        committed = self.committed
+        holders = sum(other.disk.log[: len(committed)] == committed for other in self.nodes.values())
+        assert holders > len(self.nodes) // 2, f"an acknowledged record was lost by node {node.id}"
+
+    def _judge_promise(self, node: Node, message: Message) -> None:
+        disk = node.disk
+        if isinstance(message, AppendReply) and message.accepted:
+            assert disk.hard_state.term >= message.term, "accepted in a term that is not durable"
+            if node.core.term == message.term:
+                held = disk.log[: message.match_index + 1]
+                assert held == node.log[: message.match_index + 1], "accepted what is not durable"
+                assert len(held) == message.match_index + 1, "accepted what is not durable"
+        elif (isinstance(message, VoteReply) and message.granted and not message.is_pre_vote) or (
+            isinstance(message, VoteRequest) and not message.is_pre_vote
+        ):
+            assert disk.hard_state.term >= message.term, "a vote that may be forgotten"
+
+    def _judge(self, node: Node) -> None:
+        core = node.core
+        assert core.last.index == len(node.log) - 1
+        assert core.commit_index <= core.last.index
+        assert core.durable_index <= core.last.index
+        assert node.disk.log[: core.durable_index + 1] == node.log[: core.durable_index + 1], "not durable"
+        if core.is_asleep:
+            assert not node.writes
+
+    def judge_logs(self) -> None:
+        """Two logs that hold the same entry hold the same entries before it (log matching)."""
+        nodes = list(self.nodes.values())
+        for first in nodes:
+            for second in nodes:
+                shared = min(len(first.log), len(second.log))
+                same = [first.log[index] == second.log[index] for index in range(shared)]
+                if any(same):
+                    newest = max(index for index in range(shared) if same[index])
+                    assert all(same[: newest + 1]), f"logs of {first.id} and {second.id} do not match"
