@@ -121,7 +121,7 @@ def _real_time_order(partition: int, sends: list[Send]) -> Iterator[Anomaly]:
     highest: Send | None = None
     for _, begins, send in sorted(events, key=lambda event: event[:2]):
         if begins and highest is not None and (send.offset or 0) < (highest.offset or 0):
-            detail = f"{send.value!r} at {send.offset} began after {highest.value!r} at {highest.offset} was answered"
+            detail = f"{send.value!r} at {send.offset} began after {highest.value!r} at {highest.offset}"
             yield Anomaly("reordered send", partition, detail)
         elif not begins and (highest is None or (send.offset or 0) > (highest.offset or 0)):
             highest = send

