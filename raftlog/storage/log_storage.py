@@ -17,6 +17,7 @@ from typing import Protocol
 
 from raftlog.core.membership import Membership
 from raftlog.core.ready import HardState, Restored
+from raftlog.errors import LogCorrupt
 from raftlog.records.batch import Batch
 from raftlog.storage.filesystem import File
 from raftlog.types import EntryId, Index, Term
@@ -32,6 +33,13 @@ class FileRange:
 
     def read(self) -> bytes:
         """The bytes. Raises ``LogCorrupt`` when the file has become shorter than it was."""
+        data = self.file.read_at(self.position, self.length)
+        if len(data) != self.length:
+            raise LogCorrupt(
+                f"{self.file.path}: {self.length} bytes expected at {self.position}, found {len(data)}: "
+                "the file was cut under a reader; repair this replica from its peers"
+            )
+        return data
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +55,9 @@ class LogRange:
 
     def read(self) -> bytes:
         """All bytes of all runs, joined."""
+        if len(self.runs) == 1:
+            return self.runs[0].read()
+        return b"".join([run.read() for run in self.runs])
 
 
 class Sync(Protocol):

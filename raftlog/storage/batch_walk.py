@@ -1,0 +1,75 @@
+"""Walking over the batches of a segment file, by headers only or with every checksum.
+
+Decides what counts as damage. What damage means (a torn tail or corruption) is for ``recovery``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from raftlog.errors import CorruptBatch
+from raftlog.records.batch import HEADER_BYTES, Batch, BatchHeader, check_batch, parse_header
+from raftlog.storage.filesystem import File
+
+_HEADER_CHUNK_BYTES = 4096
+_SCAN_CHUNK_BYTES = 1 << 20
+
+
+class BatchDamaged(Exception):
+    """What stands at ``position`` is not a whole batch."""
+
+    def __init__(self, position: int, reason: str) -> None:
+        super().__init__(f"position {position}: {reason}")
+        self.position = position
+        self.reason = reason
+
+
+def walk_headers(file: File, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
+    """Position and header of each batch from ``position`` to ``end``; bodies are not read.
+
+    Raises ``BatchDamaged`` where the next batch should be.
+    """
+    chunk, chunk_at = b"", position
+    while position < end:
+        at = position - chunk_at
+        if len(chunk) - at < HEADER_BYTES:
+            chunk, chunk_at, at = file.read_at(position, _HEADER_CHUNK_BYTES), position, 0
+        header = _header(chunk, at, position, end)
+        yield position, header
+        position += header.size_bytes
+
+
+def walk_batches(file: File, position: int, end: int) -> Iterator[tuple[int, Batch]]:
+    """Position and batch, checksum verified, of each batch from ``position`` to ``end``.
+
+    Raises ``BatchDamaged`` where the next batch should be. A batch's bytes are a slice of a buffer
+    that is let go of when the walk moves on: do not keep them.
+    """
+    chunk, chunk_at = memoryview(b""), position
+    while position < end:
+        at = position - chunk_at
+        if len(chunk) - at < HEADER_BYTES:
+            chunk, chunk_at, at = memoryview(file.read_at(position, _SCAN_CHUNK_BYTES)), position, 0
+        header = _header(chunk, at, position, end)
+        if at + header.size_bytes > len(chunk):
+            length = max(_SCAN_CHUNK_BYTES, header.size_bytes)
+            chunk, chunk_at, at = memoryview(file.read_at(position, length)), position, 0
+        batch = Batch(chunk[at : at + header.size_bytes], header)
+        try:
+            check_batch(batch)
+        except CorruptBatch as error:
+            raise BatchDamaged(position, str(error)) from None
+        yield position, batch
+        position += header.size_bytes
+
+
+def _header(chunk: bytes | memoryview, at: int, position: int, end: int) -> BatchHeader:
+    try:
+        header = parse_header(chunk, at)
+    except CorruptBatch as error:
+        raise BatchDamaged(position, str(error)) from None
+    if header.size_bytes > end - position:
+        raise BatchDamaged(
+            position, f"batch of {header.size_bytes} bytes is cut short: {end - position} are left"
+        )
+    return header

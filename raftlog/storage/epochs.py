@@ -1,0 +1,90 @@
+"""Which term began at which offset, in memory and in the file ``epochs``.
+
+The log is the authority: every batch carries its leader epoch. The file saves reading the headers of
+closed segments on opening, and is written after those segments were synced. It says how far it
+``covers``; batches from there on are read. A truncation that reaches below that removes the file
+durably first, so what the file says about offsets below ``covers`` is always true.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_right
+
+from raftlog.storage.filesystem import Filesystem
+from raftlog.storage.sealed import seal, unseal
+from raftlog.types import EntryId, Index, Term
+
+EPOCHS_NAME = "epochs"
+_MAGIC = b"RLE1"
+_HEAD = struct.Struct(">qi")
+_ENTRY = struct.Struct(">qq")
+
+
+class Epochs:
+    """The first offset of each term, oldest first; ``before`` stands for all that was deleted."""
+
+    __slots__ = ("_starts", "_terms")
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._terms: list[int] = []
+
+    @property
+    def last_term(self) -> int:
+        """The newest term, -1 when there is none."""
+        return self._terms[-1] if self._terms else -1
+
+    def note(self, term: int, start: int) -> None:
+        """A batch of ``term`` begins at ``start``, behind all others; an older known term is no news."""
+        if not self._terms or self._terms[-1] < term:
+            self._terms.append(term)
+            self._starts.append(start)
+
+    def truncate_suffix(self, first_removed: int) -> None:
+        """Forget terms that began there or later."""
+        while self._starts and self._starts[-1] >= first_removed:
+            self._starts.pop()
+            self._terms.pop()
+
+    def truncate_prefix(self, first_kept: int) -> None:
+        """Forget terms that ended before ``first_kept``."""
+        whole = bisect_right(self._starts, first_kept) - 1
+        if whole > 0:
+            del self._starts[:whole]
+            del self._terms[:whole]
+
+    def term_at(self, index: int) -> int | None:
+        """The term of an entry; None before the first one."""
+        at = bisect_right(self._starts, index) - 1
+        return self._terms[at] if at >= 0 else None
+
+    def entries(self, first_index: int) -> tuple[EntryId, ...]:
+        """The first entry of each term at or above ``first_index``."""
+        oldest = max(bisect_right(self._starts, first_index) - 1, 0)
+        return tuple(
+            EntryId(Term(term), Index(max(start, first_index)))
+            for term, start in zip(self._terms[oldest:], self._starts[oldest:], strict=True)
+        )
+
+    def encode(self, covers: int) -> bytes:
+        """The file, saying what is known below ``covers``."""
+        pairs = [pair for pair in zip(self._terms, self._starts, strict=True) if pair[1] < covers]
+        return seal(
+            _MAGIC, b"".join([_HEAD.pack(covers, len(pairs)), *[_ENTRY.pack(*pair) for pair in pairs]])
+        )
+
+
+def load_epochs(filesystem: Filesystem, directory: str) -> tuple[Epochs, int]:
+    """What the file says, and how far it covers; nothing and -1 when it is missing or wrong."""
+    epochs = Epochs()
+    try:
+        payload = unseal(_MAGIC, filesystem.read_file(f"{directory}/{EPOCHS_NAME}"))
+    except FileNotFoundError:
+        return epochs, -1
+    if payload is None:
+        return epochs, -1
+    covers, _ = _HEAD.unpack_from(payload)
+    for term, start in _ENTRY.iter_unpack(payload[_HEAD.size :]):
+        epochs.note(term, start)
+    return epochs, covers

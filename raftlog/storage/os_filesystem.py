@@ -1,0 +1,207 @@
+"""The machine's own filesystem.
+
+Decides how bytes get to the disk: appends are one ``pwritev`` at the length kept here, so that
+an append that failed half way leaves nothing that a later one would build on. A file whose last
+user has let go closes itself, so readers may hold a file that the log has already deleted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import threading
+from collections.abc import Sequence
+
+from raftlog.storage.filesystem import Buffer, File
+
+_BUFFERS_PER_WRITE_MAX = os.sysconf("SC_IOV_MAX") if hasattr(os, "sysconf") else 16
+_OPEN_FLAGS = os.O_RDWR | getattr(os, "O_CLOEXEC", 0)
+_sync_data = getattr(os, "fdatasync", os.fsync)
+
+_guard = threading.Lock()
+"""For ``_closing`` and ``_syncing`` of all files: it is held for nanoseconds, so one lock does for
+a thousand partitions."""
+
+
+class OsFile:
+    """An open file. ``sync`` may run on another thread, even while ``close`` is called on this one."""
+
+    __slots__ = ("_closing", "_descriptor", "_path", "_size", "_syncing")
+
+    def __init__(self, path: str, flags: int) -> None:
+        self._closing = True  # so that __del__ is harmless when the next line raises
+        self._descriptor = os.open(path, flags, 0o644)
+        self._closing = False
+        self._path = path
+        self._size = os.fstat(self._descriptor).st_size
+        self._syncing = 0
+
+    @property
+    def path(self) -> str:
+        """Where it was opened."""
+        return self._path
+
+    @property
+    def size(self) -> int:
+        """Length in bytes, kept here: no system call."""
+        return self._size
+
+    def append(self, buffers: Sequence[Buffer]) -> int:
+        """Write all buffers at the end; return the position of the first byte."""
+        start = self._size
+        try:
+            if len(buffers) == 1:
+                written = os.pwrite(self.descriptor(), buffers[0], start)
+            else:
+                written = os.pwritev(self.descriptor(), buffers[:_BUFFERS_PER_WRITE_MAX], start)
+            wanted = sum(map(len, buffers))
+            if written != wanted:
+                self._append_rest(buffers, start, written, wanted)
+        except OSError:
+            # When even this fails, the next append overwrites what was left: it starts at _size.
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._descriptor, start)
+            raise
+        self._size = start + wanted
+        return start
+
+    def _append_rest(self, buffers: Sequence[Buffer], start: int, written: int, wanted: int) -> None:
+        rest = [memoryview(buffer) for buffer in buffers]
+        skip = written
+        while written < wanted:
+            while skip >= len(rest[0]):
+                skip -= len(rest.pop(0))
+            rest[0] = rest[0][skip:]
+            skip = os.pwritev(self._descriptor, rest[:_BUFFERS_PER_WRITE_MAX], start + written)
+            written += skip
+
+    def read_at(self, position: int, length: int) -> bytes:
+        """Up to ``length`` bytes from ``position``; fewer only at the end of the file."""
+        data = os.pread(self.descriptor(), length, position)
+        if len(data) == length or not data:
+            return data
+        parts = [data]  # a signal or a limit of the system cut it short, or this is the end
+        done = len(data)
+        while done < length and (data := os.pread(self._descriptor, length - done, position + done)):
+            parts.append(data)
+            done += len(data)
+        return b"".join(parts)
+
+    def write_at(self, position: int, data: Buffer) -> None:
+        """Overwrite in place (hard state slots only)."""
+        view = memoryview(data)
+        while view:
+            written = os.pwrite(self.descriptor(), view, position)
+            view = view[written:]
+            position += written
+        self._size = max(self._size, position)
+
+    def truncate(self, size: int) -> None:
+        """Cut to ``size`` bytes."""
+        os.ftruncate(self.descriptor(), size)
+        self._size = size
+
+    def sync(self) -> None:
+        """Block until the disk has everything; a file closed meanwhile has nothing left to sync."""
+        with _guard:
+            if self._closing:
+                return
+            self._syncing += 1
+        try:
+            _sync_data(self._descriptor)
+        finally:
+            with _guard:
+                self._syncing -= 1
+                if self._closing and not self._syncing:
+                    os.close(self._descriptor)
+
+    def descriptor(self) -> int:
+        """For sendfile or mmap."""
+        if self._closing:
+            raise ValueError(f"{self._path} is closed")
+        return self._descriptor
+
+    def close(self) -> None:
+        """Idempotent; waits for nobody: a sync that is under way closes the file when it is done."""
+        with _guard:
+            if not self._closing:
+                self._closing = True
+                if not self._syncing:
+                    os.close(self._descriptor)
+
+    def __del__(self) -> None:
+        if not self._closing:
+            self._closing = True
+            os.close(self._descriptor)
+
+
+class OsFilesystem:
+    """Files and directories of this machine."""
+
+    __slots__ = ()
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        """Open for reading and writing. Raises ``FileNotFoundError`` unless ``create``."""
+        return OsFile(path, _OPEN_FLAGS | os.O_CREAT if create else _OPEN_FLAGS)
+
+    def read_file(self, path: str) -> bytes:
+        """All bytes of a small file. Raises ``FileNotFoundError``."""
+        with open(path, "rb") as file:
+            return file.read()
+
+    def replace_file(self, path: str, data: bytes) -> None:
+        """Atomically and durably: temporary file, sync, rename, directory sync."""
+        temporary = path + ".tmp"
+        try:
+            with open(temporary, "wb", buffering=0) as file:
+                view = memoryview(data)
+                while view:
+                    view = view[file.write(view) :]
+                _sync_data(file.fileno())
+            os.replace(temporary, path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.remove(temporary)
+            raise
+        self.sync_directory(os.path.dirname(path))
+
+    def exists(self, path: str) -> bool:
+        """Whether a file or directory is there."""
+        return os.path.exists(path)
+
+    def list_directory(self, path: str) -> list[str]:
+        """Names in it, sorted; empty when it is not there."""
+        try:
+            return sorted(os.listdir(path))
+        except FileNotFoundError:
+            return []
+
+    def make_directories(self, path: str) -> None:
+        """Create with parents, and sync the parents of those that are new."""
+        if os.path.isdir(path):
+            return
+        parent = os.path.dirname(os.path.abspath(path))
+        self.make_directories(parent)
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(path)
+        self.sync_directory(parent)
+
+    def remove(self, path: str) -> None:
+        """Remove one file; nothing happens when it is not there."""
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(path)
+
+    def remove_tree(self, path: str) -> None:
+        """Remove a directory and all below it; nothing happens when it is not there."""
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(path)
+            self.sync_directory(os.path.dirname(path))
+
+    def sync_directory(self, path: str) -> None:
+        """Make names created, renamed and removed in it durable."""
+        descriptor = os.open(path or ".", os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

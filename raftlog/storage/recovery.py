@@ -1,0 +1,252 @@
+"""Opening a log after a stop of any kind: what is kept, what is cut, what is refused.
+
+The rule is one line. Damage *above* what this replica promised is a torn tail: everything from there
+on is cut, and the cut is reported. Damage *at or below* it is corruption: ``LogCorrupt``, nothing is
+touched, the replica is repaired from its peers. No bad batch is ever skipped.
+
+What was promised is known from the ``promised`` offset in the hard state slots, raised after every sync
+and lowered before every truncation, and from the epochs file, written only once all segments that
+it covers were synced. The commit hint and the checkpoint prove nothing here: both may pass what was
+durable on *this* node. Whole batches behind the damage prove nothing either: pages that were
+never synced reach the disk in any order.
+
+Segments below what the epochs file covers are checked by their ends; all others completely.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from raftlog.errors import LogCorrupt
+from raftlog.records.batch import BatchHeader
+from raftlog.storage.batch_walk import BatchDamaged, walk_batches, walk_headers
+from raftlog.storage.durable_state import CHECKPOINT_NAME, DurableState
+from raftlog.storage.epochs import EPOCHS_NAME, Epochs, load_epochs
+from raftlog.storage.filesystem import File, Filesystem
+from raftlog.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, Segment, segment_path
+from raftlog.storage.sparse_index import SegmentSummary, build_index, load_summary, write_index
+
+_REPAIR = "remove this replica's directory and let it be rebuilt from its peers"
+
+
+@dataclass(frozen=True, slots=True)
+class TornTail:
+    """An end that was never promised and is cut: from ``position`` of ``path`` on, and later files."""
+
+    path: str
+    position: int
+    reason: str
+    bytes_removed: int
+    files_removed: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Recovery:
+    """What opening found and did, for the caller's log; all empty after an orderly stop."""
+
+    torn_tail: TornTail | None = None
+    rebuilt: list[str] = field(default_factory=list)  # sidecar files that were missing or wrong
+    removed: list[str] = field(default_factory=list)  # segments below the log start: a deletion to finish
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedLog:
+    """A log ready for use: the last segment is active, everything in it is durable."""
+
+    state: DurableState
+    epochs: Epochs
+    epochs_cover: int  # as far as the file says
+    segments: list[Segment]
+    recovery: Recovery
+
+
+def open_log(filesystem: Filesystem, directory: str, interval_bytes: int) -> OpenedLog:
+    """Find, check and mend. Raises ``LogCorrupt`` for what must not be mended here."""
+    return _Opening(filesystem, directory, interval_bytes).run()
+
+
+class _Opening:
+    def __init__(self, filesystem: Filesystem, directory: str, interval_bytes: int) -> None:
+        self.filesystem = filesystem
+        self.directory = directory
+        self.interval_bytes = interval_bytes
+        self.recovery = Recovery()
+        self.segments: list[Segment] = []
+
+    def run(self) -> OpenedLog:
+        self.filesystem.make_directories(self.directory)
+        names = self.filesystem.list_directory(self.directory)
+        bases = [int(name[: -len(LOG_SUFFIX)]) for name in names if name.endswith(LOG_SUFFIX)]
+        self.state = DurableState.open(self.filesystem, self.directory, is_new=self._is_new(names, bases))
+        self.epochs, covers = load_epochs(self.filesystem, self.directory)
+        if covers < 0 and len(bases) > 1:
+            self.recovery.rebuilt.append(f"{self.directory}/{EPOCHS_NAME}")
+        self.epochs.truncate_suffix(covers)
+        self.promised = max(self.state.state.promised, covers - 1)
+        bases = self._finish_deletion(bases)
+        files = self._check(bases, covers)
+        self._make_durable(files)
+        self.epochs.truncate_prefix(self.state.state.log_start)
+        return OpenedLog(self.state, self.epochs, covers, self.segments, self.recovery)
+
+    def _is_new(self, names: list[str], bases: list[int]) -> bool:
+        if EPOCHS_NAME in names or CHECKPOINT_NAME in names:
+            return False
+        return not any(self._size(base) for base in bases)
+
+    def _size(self, base: int) -> int:
+        file = self.filesystem.open(segment_path(self.directory, base) + LOG_SUFFIX)
+        size = file.size
+        file.close()
+        return size
+
+    def _finish_deletion(self, bases: list[int]) -> list[int]:
+        """Remove segments that end below the log start: the power went while they were deleted."""
+        start = self.state.state.log_start
+        keep = max((at for at, base in enumerate(bases) if base <= start), default=0)
+        for base in bases[:keep]:
+            self._remove(base)
+            self.recovery.removed.append(segment_path(self.directory, base) + LOG_SUFFIX)
+        if not bases[keep:] and self.promised >= start:
+            raise LogCorrupt(f"{self.directory}: all segments from {start} on are missing; {_REPAIR}")
+        return bases[keep:]
+
+    def _remove(self, base: int) -> None:
+        path = segment_path(self.directory, base)
+        self.filesystem.remove(path + LOG_SUFFIX)
+        self.filesystem.remove(path + INDEX_SUFFIX)
+
+    def _check(self, bases: list[int], covers: int) -> list[File]:
+        """Fill ``segments`` and ``epochs`` from the files; return the files that were read completely."""
+        files: list[File] = []
+        expected = (
+            bases[0] if bases and bases[0] <= self.state.state.log_start else self.state.state.log_start
+        )
+        for at, base in enumerate(bases):
+            following = bases[at + 1] if at + 1 < len(bases) else None
+            path = segment_path(self.directory, base) + LOG_SUFFIX
+            if base != expected:
+                self._damaged(path, 0, f"begins at offset {base}, should begin at {expected}", expected)
+                self._cut(None, path, 0, f"a segment is missing before offset {base}", bases[at:])
+                break
+            file = self.filesystem.open(path)
+            if following is not None and following <= covers:
+                self.segments.append(self._check_ends(file, base, following))
+                file.close()
+                expected = following
+                continue
+            files.append(file)
+            segment, damage = self._check_whole(file, base)
+            self.segments.append(segment)
+            expected = segment.last + 1
+            if damage is not None:
+                self._damaged(path, damage.position, damage.reason, expected)
+                self._cut(file, path, damage.position, damage.reason, bases[at + 1 :])
+                break
+        if self.promised >= expected:
+            raise LogCorrupt(
+                f"{self.directory}: the log ends before offset {expected}, entries up to {self.promised} "
+                f"were promised; {_REPAIR}"
+            )
+        if not self.segments or self.segments[-1].file is None:
+            self._begin(expected, files)
+        return files
+
+    def _damaged(self, path: str, position: int, reason: str, offset: int) -> None:
+        if offset <= self.promised:
+            raise LogCorrupt(
+                f"{path} at position {position} (offset {offset}): {reason}. Entries up to {self.promised} "
+                f"were promised, so this is damage and no torn tail; {_REPAIR}"
+            )
+
+    def _cut(self, file: File | None, path: str, position: int, reason: str, later: list[int]) -> None:
+        removed = sum(map(self._size, later))
+        for base in later:
+            self._remove(base)
+        if later:
+            self.filesystem.sync_directory(self.directory)
+        if file is not None:
+            removed += file.size - position
+            file.truncate(position)
+        names = tuple(segment_path(self.directory, base) + LOG_SUFFIX for base in later)
+        self.recovery.torn_tail = TornTail(path, position, reason, removed, names)
+
+    def _check_ends(self, file: File, base: int, following: int) -> Segment:
+        """A closed segment that was synced: size, first batch, and that its index agrees."""
+        last_term = self.epochs.term_at(base)
+        try:
+            header = next(iter(walk_headers(file, 0, file.size)), (0, None))[1]
+        except BatchDamaged as error:
+            raise LogCorrupt(f"{file.path} at position 0: {error.reason}; {_REPAIR}") from None
+        if header is None or header.base_offset != base or header.leader_epoch != last_term:
+            raise LogCorrupt(
+                f"{file.path} at position 0: the first batch should have offset {base} and epoch "
+                f"{last_term}, found {header}; {_REPAIR}"
+            )
+        index_path = segment_path(self.directory, base) + INDEX_SUFFIX
+        summary = load_summary(self.filesystem, index_path)
+        if summary is None or summary.size_bytes != file.size or summary.last_offset != following - 1:
+            summary = self._rebuild(file, base, following, index_path)
+        return Segment.closed(self.filesystem, self.directory, summary, self.interval_bytes)
+
+    def _rebuild(self, file: File, base: int, following: int, index_path: str) -> SegmentSummary:
+        def headers() -> Iterator[tuple[int, BatchHeader]]:
+            expected = base
+            for position, batch in walk_batches(file, 0, file.size):
+                if batch.base_offset != expected:
+                    raise BatchDamaged(position, f"offset {batch.base_offset} in place of {expected}")
+                yield position, batch.header
+                expected = batch.last_offset + 1
+
+        try:
+            index, summary = build_index(headers(), self.interval_bytes)
+        except BatchDamaged as error:
+            raise LogCorrupt(f"{file.path} at position {error.position}: {error.reason}; {_REPAIR}") from None
+        if summary is None or summary.last_offset != following - 1:
+            raise LogCorrupt(f"{file.path}: ends before offset {following}; {_REPAIR}")
+        write_index(self.filesystem, index_path, index, summary)
+        self.recovery.rebuilt.append(index_path)
+        return summary
+
+    def _check_whole(self, file: File, base: int) -> tuple[Segment, BatchDamaged | None]:
+        """Every batch: checksum, and by sense what the checksum leaves out."""
+        segment = Segment(self.filesystem, self.directory, base, self.interval_bytes)
+        segment.file = file
+        term_max = self.state.state.hard_state.term
+        expected, epoch = base, self.epochs.last_term
+        try:
+            for position, batch in walk_batches(file, 0, file.size):
+                header = batch.header
+                if header.base_offset != expected:
+                    raise BatchDamaged(position, f"offset {header.base_offset} in place of {expected}")
+                if not epoch <= header.leader_epoch <= term_max:
+                    # Hard state is synced before the log, so a batch of a newer term was never promised.
+                    raise BatchDamaged(
+                        position,
+                        f"epoch {header.leader_epoch} outside {epoch}..{term_max}, the replica's term",
+                    )
+                if header.leader_epoch != epoch:
+                    epoch = header.leader_epoch
+                    self.epochs.note(epoch, expected)
+                segment.note(header)
+                expected = header.last_offset + 1
+        except BatchDamaged as error:
+            return segment, error
+        return segment, None
+
+    def _begin(self, base: int, files: list[File]) -> None:
+        """Create the active segment: the log is new, or lost the one that was active."""
+        segment = Segment(self.filesystem, self.directory, base, self.interval_bytes)
+        segment.file = self.filesystem.open(segment.path + LOG_SUFFIX, create=True)
+        self.segments.append(segment)
+        files.append(segment.file)
+
+    def _make_durable(self, files: list[File]) -> None:
+        """What was found counts as durable from now on, so it is synced; rolled segments are closed."""
+        for file in files:
+            file.sync()
+        self.filesystem.sync_directory(self.directory)
+        for segment in self.segments[:-1]:
+            if segment.file is not None:
+                segment.close()

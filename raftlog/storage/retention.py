@@ -1,0 +1,59 @@
+"""Which old segments may go: a pure decision over numbers.
+
+Whole closed segments from the oldest on, never one that reaches the commit index, so that what goes
+is committed, and the newest committed entry always stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from raftlog.types import Index
+
+TWO_WEEKS_MS = 14 * 24 * 3600 * 1000
+NO_LIMIT = -1
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedSegment:
+    """What retention needs to know of a closed segment."""
+
+    base: Index
+    last: Index
+    max_timestamp: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetentionLimits:
+    """The topic's ``retention.ms`` and ``retention.bytes``; -1 stands for no limit."""
+
+    retention_ms: int = TWO_WEEKS_MS
+    retention_bytes: int = NO_LIMIT
+
+
+def first_index_to_keep(
+    closed: Sequence[ClosedSegment],
+    active_bytes: int,
+    limits: RetentionLimits,
+    *,
+    now_ms: int,
+    commit_index: Index,
+    first_index: Index,
+) -> Index:
+    """Where the log should begin: for ``truncate_prefix``, once all replicas have agreed to it.
+
+    A segment goes when its newest record is older than the time limit, or while the log is larger
+    than the size limit. The first segment that stays keeps all behind it.
+    """
+    size = active_bytes + sum(segment.size_bytes for segment in closed)
+    first_kept = first_index
+    for segment in closed:
+        is_old = limits.retention_ms != NO_LIMIT and now_ms - segment.max_timestamp > limits.retention_ms
+        is_excess = limits.retention_bytes != NO_LIMIT and size > limits.retention_bytes
+        if segment.last >= commit_index or not (is_old or is_excess):
+            break
+        size -= segment.size_bytes
+        first_kept = Index(segment.last + 1)
+    return first_kept

@@ -1,0 +1,28 @@
+"""Small files with a checksum: four bytes of magic, the payload, CRC-32C of both (big endian)."""
+
+from __future__ import annotations
+
+import struct
+
+from crc32c import crc32c
+
+from raftlog.storage.filesystem import Buffer
+
+_CHECKSUM = struct.Struct(">I")
+OVERHEAD_BYTES = 8
+
+
+def seal(magic: bytes, payload: Buffer) -> bytes:
+    """The bytes to store. The magic names kind and version, so no file passes for another."""
+    body = b"".join((magic, payload))
+    return body + _CHECKSUM.pack(crc32c(body))
+
+
+def unseal(magic: bytes, data: bytes) -> memoryview | None:
+    """The payload, or None when these are not the bytes that ``seal`` made."""
+    if len(data) < OVERHEAD_BYTES or data[:4] != magic:
+        return None
+    body = memoryview(data)[:-4]
+    if crc32c(body) != _CHECKSUM.unpack(data[-4:])[0]:
+        return None
+    return body[4:]

@@ -1,0 +1,237 @@
+"""One segment: a file of whole batches back to back, and where to find them.
+
+The active segment has its file open, its index in memory, and the exact place of its newest
+batches. A closed one is four numbers: its file is opened for a read and closes itself when the last
+reader lets go; its index is loaded by the first read that needs it.
+
+Decides where batches stand. Which segment is meant, and when one is closed, is the log's business.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from raftlog.errors import LogCorrupt
+from raftlog.records.batch import BATCH_OVERHEAD, BatchHeader
+from raftlog.storage.batch_walk import BatchDamaged, walk_headers
+from raftlog.storage.filesystem import File, Filesystem
+from raftlog.storage.sparse_index import (
+    NO_TIMESTAMP,
+    SegmentSummary,
+    SparseIndex,
+    build_index,
+    load_index,
+    write_index,
+)
+
+LOG_SUFFIX = ".log"
+INDEX_SUFFIX = ".index"
+_TAIL_BATCHES_MAX = 512
+
+
+class Place(NamedTuple):
+    """Where a batch stands: bytes ``position..end``, offsets ``base..last``."""
+
+    position: int
+    end: int
+    base: int
+    last: int
+
+
+def segment_path(directory: str, base_offset: int) -> str:
+    """The path of a segment without its suffix."""
+    return f"{directory}/{base_offset:020d}"
+
+
+class Segment:
+    """See the module. ``last`` is ``base - 1`` while it is empty; ``file`` is None once closed."""
+
+    __slots__ = (
+        "_filesystem",
+        "_index",
+        "_interval_bytes",
+        "_tail_offsets",
+        "_tail_positions",
+        "base",
+        "file",
+        "last",
+        "max_timestamp",
+        "path",
+        "size",
+    )
+
+    def __init__(self, filesystem: Filesystem, directory: str, base: int, interval_bytes: int) -> None:
+        self.path = segment_path(directory, base)
+        self.base = base
+        self.last = base - 1
+        self.size = 0
+        self.max_timestamp = NO_TIMESTAMP
+        self.file: File | None = None
+        self._filesystem = filesystem
+        self._interval_bytes = interval_bytes
+        self._index: SparseIndex | None = SparseIndex(interval_bytes)
+        self._tail_offsets = array("q")
+        self._tail_positions = array("q")
+
+    @classmethod
+    def closed(
+        cls, filesystem: Filesystem, directory: str, summary: SegmentSummary, interval_bytes: int
+    ) -> Segment:
+        """A closed segment as its index file describes it."""
+        segment = cls(filesystem, directory, summary.base_offset, interval_bytes)
+        segment.last = summary.last_offset
+        segment.size = summary.size_bytes
+        segment.max_timestamp = summary.max_timestamp
+        segment._index = None
+        return segment
+
+    @property
+    def summary(self) -> SegmentSummary:
+        """The four numbers."""
+        return SegmentSummary(self.base, self.last, self.size, self.max_timestamp)
+
+    @property
+    def has_index_loaded(self) -> bool:
+        """Whether the index takes memory."""
+        return self._index is not None
+
+    def note(self, header: BatchHeader) -> None:
+        """A batch stands at the end of the file now."""
+        base = header.base_offset
+        position = self.size
+        index = self._index
+        assert index is not None
+        index.note(base, position, self.max_timestamp)
+        self._tail_offsets.append(base)
+        self._tail_positions.append(position)
+        if len(self._tail_offsets) > _TAIL_BATCHES_MAX:
+            del self._tail_offsets[: _TAIL_BATCHES_MAX // 2]
+            del self._tail_positions[: _TAIL_BATCHES_MAX // 2]
+        if header.max_timestamp > self.max_timestamp:
+            self.max_timestamp = header.max_timestamp
+        self.last = base + header.last_offset_delta
+        self.size = position + header.batch_length + BATCH_OVERHEAD
+
+    def close(self) -> None:
+        """Become a closed segment: write the index file, let go of memory and of the file."""
+        assert self._index is not None
+        write_index(self._filesystem, self.path + INDEX_SUFFIX, self._index, self.summary)
+        self.file = None  # closes itself once synced and read
+        self.release_index()
+        self._tail_offsets = array("q")
+        self._tail_positions = array("q")
+
+    def release_index(self) -> None:
+        """Let go of the index's memory; the next read loads it again."""
+        self._index = None
+
+    def open_file(self) -> File:
+        """The file, to read: the active segment's own, or a closed one's opened for this reader."""
+        if self.file is not None:
+            return self.file
+        try:
+            file = self._filesystem.open(self.path + LOG_SUFFIX)
+        except FileNotFoundError:
+            raise self._corrupt(0, "the file is gone") from None
+        if file.size < self.size:
+            raise self._corrupt(file.size, f"the file ends here, it had {self.size} bytes when it was closed")
+        return file
+
+    def locate(self, file: File, offset: int) -> Place:
+        """The batch that contains ``offset``, which must lie in ``base..last``."""
+        tail = self._tail_offsets
+        at = bisect_right(tail, offset) - 1
+        if at >= 0:
+            position, base = self._tail_positions[at], tail[at]
+            if at + 1 < len(tail):
+                return Place(position, self._tail_positions[at + 1], base, tail[at + 1] - 1)
+            return Place(position, self.size, base, self.last)
+        for position, header in self._walk(file, *self.index.before_offset(offset)):
+            if header.last_offset >= offset:
+                return Place(position, position + header.size_bytes, header.base_offset, header.last_offset)
+        raise self._corrupt(self.size, f"no batch holds offset {offset}")
+
+    def locate_end(self, file: File, limit: int) -> tuple[int, int]:
+        """The last boundary between batches at or before byte ``limit``, and the last offset before it."""
+        if limit >= self.size:
+            return self.size, self.last
+        at = bisect_right(self._tail_positions, limit) - 1
+        if at >= 0:
+            return self._tail_positions[at], self._tail_offsets[at] - 1
+        base, position = self.index.before_position(limit)
+        for at, header in self._walk(file, base, position):
+            if at + header.size_bytes > limit:
+                return at, header.base_offset - 1
+        raise self._corrupt(self.size, "the batches end early")
+
+    def locate_time(self, file: File, timestamp_ms: int) -> BatchHeader | None:
+        """The header of the first batch whose max timestamp is at or after the time."""
+        if timestamp_ms > self.max_timestamp or self.last < self.base:
+            return None
+        for _, header in self._walk(file, *self.index.before_time(timestamp_ms)):
+            if header.max_timestamp >= timestamp_ms:
+                return header
+        return None
+
+    def truncate(self, file: File, place: Place) -> None:
+        """Forget the batch at ``place`` and all behind it; cut the file and wait for the disk.
+
+        The wait is what keeps the log honest: were the cut still in memory when new batches reach the
+        disk, a power loss could leave a new batch followed by an old one that fits behind it.
+        """
+        index = self.index
+        newest = index.truncate(place.position)
+        if len(index):
+            base, position = index.before_position(place.position)
+            for at, header in self._walk(file, base, position):
+                if at >= place.position:
+                    break
+                newest = max(newest, header.max_timestamp)
+        file.truncate(place.position)
+        file.sync()
+        keep = bisect_right(self._tail_positions, place.position - 1)
+        del self._tail_positions[keep:], self._tail_offsets[keep:]
+        self.file = file
+        self.last = place.base - 1
+        self.size = place.position
+        self.max_timestamp = newest
+
+    @property
+    def index(self) -> SparseIndex:
+        """The index: in memory, or from its file, or built anew from the batches."""
+        if self._index is None:
+            path = self.path + INDEX_SUFFIX
+            self._index = load_index(self._filesystem, path, self.summary, self._interval_bytes)
+            if self._index is None:
+                self._rebuild_index()
+                write_index(self._filesystem, path, self.index, self.summary)
+        return self._index  # type: ignore[return-value]
+
+    def _rebuild_index(self) -> None:
+        try:
+            index, summary = build_index(walk_headers(self.open_file(), 0, self.size), self._interval_bytes)
+        except BatchDamaged as error:
+            raise self._corrupt(error.position, error.reason) from None
+        if summary != self.summary:
+            raise self._corrupt(0, f"holds {summary}, should be {self.summary}")
+        self._index = index
+
+    def _walk(self, file: File, offset: int, position: int) -> Iterator[tuple[int, BatchHeader]]:
+        """Headers from an entry of the index on; each must carry the offset that follows."""
+        try:
+            for at, header in walk_headers(file, position, self.size):
+                if header.base_offset != offset:
+                    raise self._corrupt(at, f"a batch of offset {header.base_offset} in place of {offset}")
+                yield at, header
+                offset = header.last_offset + 1
+        except BatchDamaged as error:
+            raise self._corrupt(error.position, error.reason) from None
+
+    def _corrupt(self, position: int, reason: str) -> LogCorrupt:
+        return LogCorrupt(
+            f"{self.path}{LOG_SUFFIX} at position {position}: {reason}; "
+            "this replica must stop and be repaired from its peers"
+        )

@@ -1,0 +1,113 @@
+"""The segments of one log in order: finding and reading across them. Nothing is written here."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+from raftlog.records.batch import BatchHeader
+from raftlog.storage.filesystem import File
+from raftlog.storage.log_storage import FileRange, LogRange
+from raftlog.storage.segment import Segment
+from raftlog.types import Index
+
+_LOADED_INDEXES_MAX = 4  # of closed segments; a reader goes through one segment after the other
+
+
+class SegmentList:
+    """At least one segment, oldest first; the last one is active."""
+
+    __slots__ = ("_bases", "_loaded", "_segments", "active")
+
+    def __init__(self, segments: list[Segment]) -> None:
+        self._segments = segments
+        self._bases = [segment.base for segment in segments]
+        self._loaded: list[Segment] = []
+        self.active = segments[-1]
+
+    def __getitem__(self, at: int) -> Segment:
+        return self._segments[at]
+
+    @property
+    def closed(self) -> list[Segment]:
+        """All but the active one."""
+        return self._segments[:-1]
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all segments."""
+        return sum(segment.size for segment in self._segments)
+
+    def position_of(self, index: int) -> int:
+        """Which segment holds the index."""
+        return bisect_right(self._bases, index) - 1
+
+    def push(self, segment: Segment) -> None:
+        """A new active segment."""
+        self._segments.append(segment)
+        self._bases.append(segment.base)
+        self.active = segment
+
+    def drop_after(self, at: int) -> list[Segment]:
+        """Segment ``at`` becomes the active one; return those behind it."""
+        dropped = self._segments[at + 1 :]
+        del self._segments[at + 1 :], self._bases[at + 1 :]
+        self.active = self._segments[at]
+        self._loaded = [segment for segment in self._loaded if segment.base < self.active.base]
+        return dropped
+
+    def drop_before(self, at: int) -> list[Segment]:
+        """Segment ``at`` becomes the oldest; return those before it."""
+        dropped = self._segments[:at]
+        del self._segments[:at], self._bases[:at]
+        self._loaded = [segment for segment in self._loaded if segment.base >= self._bases[0]]
+        return dropped
+
+    def read(self, first: int, last: int, bytes_max: int) -> LogRange:
+        """See ``LogStorage.read``; both indexes are in the log."""
+        at = len(self._segments) - 1 if first >= self.active.base else self.position_of(first)
+        segment = self._segments[at]
+        file = segment.open_file()
+        place = segment.locate(file, first)
+        end, found = _end_of_run(segment, file, place.position, last, bytes_max)
+        if end <= place.position:
+            end, found = place.end, place.last
+        runs = [FileRange(file, place.position, end - place.position)]
+        room = bytes_max - runs[0].length
+        while found < last and found == segment.last:
+            self._note_loaded(segment)
+            at += 1
+            segment = self._segments[at]
+            file = segment.open_file()
+            end, following = _end_of_run(segment, file, 0, last, room)
+            if end <= 0:
+                break
+            runs.append(FileRange(file, 0, end))
+            room, found = room - end, following
+        self._note_loaded(segment)
+        return LogRange(Index(place.base), Index(found), tuple(runs))
+
+    def find_time(self, timestamp_ms: int) -> BatchHeader | None:
+        """The first batch whose max timestamp is at or after the time."""
+        for segment in self._segments:
+            if segment.size and segment.max_timestamp >= timestamp_ms:
+                header = segment.locate_time(segment.open_file(), timestamp_ms)
+                self._note_loaded(segment)
+                return header
+        return None
+
+    def _note_loaded(self, segment: Segment) -> None:
+        if segment is not self.active and segment.has_index_loaded and segment not in self._loaded:
+            self._loaded.append(segment)
+            if len(self._loaded) > _LOADED_INDEXES_MAX:
+                self._loaded.pop(0).release_index()
+
+
+def _end_of_run(segment: Segment, file: File, start: int, last: int, bytes_max: int) -> tuple[int, int]:
+    """Where to stop in one segment: after the batch that contains ``last``, or before the limit."""
+    if last >= segment.last:
+        end, found = segment.size, segment.last
+    else:
+        _, end, _, found = segment.locate(file, last)
+    if end - start <= bytes_max:
+        return end, found
+    return segment.locate_end(file, start + max(bytes_max, 0))

@@ -1,0 +1,361 @@
+"""The log of one Raft group in segment files: ``LogStorage`` on a filesystem.
+
+Decides where a batch goes (always the last segment, the active one), when that is closed, and what is
+removed in which order. Leaves bytes within a segment to ``segment``, what is found on opening to
+``recovery``, the order of reaching the disk to ``log_sync``, and what to delete to ``retention``.
+
+    append          -> active segment -> readable
+    take_sync, run  -> hard state, names, batches on the disk -> durable
+    truncate_suffix -> promise withdrawn, later files removed, active one cut: each durable before the next
+    truncate_prefix -> log start durable, then files removed
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from raftlog.clock import Clock
+from raftlog.core.membership import Membership
+from raftlog.core.ready import HardState, Restored
+from raftlog.errors import InvariantViolated, OffsetOutOfRange
+from raftlog.records.batch import Batch
+from raftlog.storage import durable_state
+from raftlog.storage.epochs import EPOCHS_NAME
+from raftlog.storage.filesystem import File, Filesystem
+from raftlog.storage.log_storage import LogRange, Sync
+from raftlog.storage.log_sync import LogSync, SyncFailure
+from raftlog.storage.recovery import OpenedLog, open_log
+from raftlog.storage.retention import ClosedSegment
+from raftlog.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, Segment
+from raftlog.storage.segment_list import SegmentList
+from raftlog.types import EntryId, Index, Term
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSettings:
+    """Sizes and times of one log; the names are the topic's settings with dots."""
+
+    segment_bytes: int = 128 << 20
+    segment_ms: int = 7 * 24 * 3600 * 1000
+    index_interval_bytes: int = 4096
+
+
+class SegmentedLog:
+    """See ``LogStorage``."""
+
+    def __init__(
+        self, filesystem: Filesystem, directory: str, settings: LogSettings, clock: Clock, opened: OpenedLog
+    ) -> None:
+        self.recovery = opened.recovery
+        self._filesystem = filesystem
+        self._directory = directory
+        self._settings = settings
+        self._clock = clock
+        self._state = opened.state
+        self._epochs = opened.epochs
+        self._segments = SegmentList(opened.segments)
+        self._active = self._segments.active
+        self._first = max(opened.state.state.log_start, opened.segments[0].base)
+        self._last = self._active.last
+        self._durable = self._last
+        self._commit = min(opened.state.state.commit_index, self._last)
+        self._roll_at_ms = self._roll_time()
+        self._unsynced: list[File] = []
+        self._names_changed = False
+        self._epochs_due = len(opened.segments) > 1 and opened.epochs_cover != self._active.base
+        self._syncs: list[LogSync] = []
+        self._failure = SyncFailure()
+        self._closed = False
+
+    @classmethod
+    def open(
+        cls, filesystem: Filesystem, directory: str, settings: LogSettings, clock: Clock
+    ) -> SegmentedLog:
+        """Open or create the log in ``directory``; ``recovery`` then says what was found.
+
+        Raises ``LogCorrupt`` when something that was promised is damaged.
+        """
+        opened = open_log(filesystem, directory, settings.index_interval_bytes)
+        return cls(filesystem, directory, settings, clock, opened)
+
+    @property
+    def first_index(self) -> Index:
+        """The log start offset."""
+        return Index(self._first)
+
+    @property
+    def last_index(self) -> Index:
+        """``first_index - 1`` when the log is empty."""
+        return Index(self._last)
+
+    @property
+    def durable_index(self) -> Index:
+        """Everything up to here survives a crash of this node."""
+        return Index(self._durable)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all segments."""
+        return self._segments.size_bytes
+
+    @property
+    def closed_segments(self) -> tuple[ClosedSegment, ...]:
+        """Oldest first, for ``retention``."""
+        return tuple(
+            ClosedSegment(Index(segment.base), Index(segment.last), segment.max_timestamp, segment.size)
+            for segment in self._segments.closed
+        )
+
+    def restored(self, membership: Membership) -> Restored:
+        """What was found on opening, after the torn tail was cut off."""
+        before = EntryId(self._state.state.before, Index(self._first - 1))
+        return Restored(
+            hard_state=self._state.state.hard_state,
+            membership=membership,
+            terms=self.terms(),
+            snapshot=before,
+            last=EntryId(self.term_at(Index(self._last)), Index(self._last)),
+            commit_hint=Index(self._commit),
+        )
+
+    def append(self, batches: Sequence[Batch]) -> None:
+        """Put batches at the end; they are readable at once."""
+        self._check_follows(batches)
+        last = self._last
+        try:
+            at = 0
+            while at < len(batches):
+                at = self._append_run(batches, at)
+        except OSError:
+            if self._last > last:  # a part went into a segment that is full now
+                self.truncate_suffix(Index(last + 1))
+            raise
+
+    def _check_follows(self, batches: Sequence[Batch]) -> None:
+        expected, epoch = self._last + 1, self._epochs.last_term
+        for batch in batches:
+            header = batch.header
+            if header.base_offset != expected:
+                raise InvariantViolated(
+                    f"{self._directory}: offset {header.base_offset} in place of {expected}"
+                )
+            if header.leader_epoch != epoch:
+                epoch = self._check_epoch(epoch, header.leader_epoch)
+            expected += header.last_offset_delta + 1
+
+    def _check_epoch(self, epoch: int, following: int) -> int:
+        if not epoch < following <= self._state.state.hard_state.term:
+            raise InvariantViolated(
+                f"{self._directory}: epoch {following} after {epoch}, {self._state.state.hard_state}: "
+                "epochs never fall, and the hard state is saved before the entries"
+            )
+        return following
+
+    def _append_run(self, batches: Sequence[Batch], at: int) -> int:
+        """Write as many batches as the active segment takes, at least one; return where to go on."""
+        size, size_max = self._active.size, self._settings.segment_bytes
+        if size and (size + len(batches[at].data) > size_max or self._clock.wall_ms() >= self._roll_at_ms):
+            self._roll()
+            size = 0
+        buffers = []
+        start = at
+        while at < len(batches):
+            data = batches[at].data
+            size += len(data)
+            if size > size_max and at > start:
+                break
+            buffers.append(data)
+            at += 1
+        active = self._active
+        file = active.file
+        assert file is not None
+        file.append(buffers)
+        if not self._unsynced or self._unsynced[-1] is not file:
+            self._unsynced.append(file)
+        for batch in batches[start:at]:
+            header = batch.header
+            if header.leader_epoch != self._epochs.last_term:
+                self._epochs.note(header.leader_epoch, header.base_offset)
+            active.note(header)
+        self._last = active.last
+        return at
+
+    def roll_if_due(self) -> bool:
+        """Close the active segment if it is older than ``segment_ms``, so that retention can reach it."""
+        due = self._active.size > 0 and self._clock.wall_ms() >= self._roll_at_ms
+        if due:
+            self._roll()
+        return due
+
+    def _roll(self) -> None:
+        segment = Segment(
+            self._filesystem, self._directory, self._last + 1, self._settings.index_interval_bytes
+        )
+        segment.file = self._filesystem.open(segment.path + LOG_SUFFIX, create=True)
+        self._active.close()
+        self._segments.push(segment)
+        self._active = segment
+        self._names_changed = self._epochs_due = True
+        self._roll_at_ms = self._roll_time()
+
+    def _roll_time(self) -> int:
+        """A segment's age counts from its newest batch when it was reopened, else from its creation."""
+        now = self._clock.wall_ms()
+        newest = self._active.max_timestamp
+        return (newest if 0 <= newest < now else now) + self._settings.segment_ms
+
+    def truncate_suffix(self, first_removed: Index) -> None:
+        """Forget this entry and all after it, durably: a cut must not be undone by a power loss."""
+        if first_removed > self._last:
+            return
+        if first_removed < self._first:
+            raise InvariantViolated(
+                f"{self._directory}: cut at {first_removed} below the log start {self._first}"
+            )
+        at = self._segments.position_of(first_removed)
+        segment = self._segments[at]
+        file = segment.open_file()
+        place = segment.locate(file, first_removed)
+        if place.base != first_removed:
+            raise InvariantViolated(f"{self._directory}: cut at {first_removed}, inside batch {place}")
+        self._forget_syncs(first_removed - 1)
+        self._state.withdraw(Index(first_removed - 1))
+        if segment is not self._active:
+            self._reopen(at)
+        segment.truncate(file, place)
+        self._epochs.truncate_suffix(first_removed)
+        self._last = segment.last
+
+    def _forget_syncs(self, last: int) -> None:
+        for sync in self._syncs:
+            sync.covers = Index(min(sync.covers, last))
+        self._durable = min(self._durable, last)
+
+    def _reopen(self, at: int) -> None:
+        """Make segment ``at`` the active one again: later files and what speaks of them go first."""
+        later = self._segments.drop_after(at)
+        self._active = self._segments.active
+        self._remove_files(reversed(later))
+        self._filesystem.remove(self._active.path + INDEX_SUFFIX)
+        self._filesystem.remove(f"{self._directory}/{EPOCHS_NAME}")
+        self._filesystem.sync_directory(self._directory)
+        paths = {segment.path + LOG_SUFFIX for segment in later}
+        self._unsynced = [file for file in self._unsynced if file.path not in paths]
+        self._epochs_due = at > 0
+        self._roll_at_ms = self._roll_time()
+
+    def _remove_files(self, segments: Iterable[Segment]) -> None:
+        for segment in segments:
+            self._filesystem.remove(segment.path + LOG_SUFFIX)
+            self._filesystem.remove(segment.path + INDEX_SUFFIX)
+
+    def truncate_prefix(self, first_kept: Index) -> Index:
+        """Delete the closed, durable segments that end below ``first_kept``; return ``first_index``."""
+        limit = min(first_kept - 1, self._durable)
+        count = sum(1 for segment in self._segments.closed if segment.last <= limit)
+        if count:
+            start = Index(self._segments[count].base)
+            self._state.set_log_start(start, self.term_at(Index(start - 1)))
+            self._remove_files(self._segments.drop_before(count))
+            self._epochs.truncate_prefix(start)
+            self._names_changed = True
+            self._first = start
+        return Index(self._first)
+
+    def save_hard_state(self, hard_state: HardState) -> None:
+        """Durable once the next sync has run; costs no system call here."""
+        self._state.set_hard_state(hard_state)
+
+    def note_commit_index(self, commit_index: Index) -> None:
+        """Keep a hint, written with the next sync and at ``close``."""
+        if commit_index > self._commit:
+            self._commit = commit_index
+
+    def take_sync(self) -> Sync | None:
+        """The flush for everything changed since the last call, or None."""
+        if not (self._unsynced or self._state.is_dirty or self._names_changed or self._epochs_due):
+            return None
+        sync = LogSync(
+            self._filesystem,
+            self._directory,
+            self._state,
+            self._failure,
+            self._unsynced,
+            Index(self._last),
+            Index(self._commit),
+            names_changed=self._names_changed,
+            epochs=self._epochs.encode(self._active.base) if self._epochs_due else None,
+        )
+        self._unsynced = []
+        self._names_changed = self._epochs_due = False
+        self._syncs.append(sync)
+        return sync
+
+    def sync_finished(self, sync: Sync) -> None:
+        """Move ``durable_index`` forward: up to where this and all earlier syncs have finished."""
+        assert isinstance(sync, LogSync)
+        sync.is_finished = True
+        while self._syncs and self._syncs[0].is_finished:
+            self._durable = max(self._durable, self._syncs.pop(0).covers)
+
+    def read(self, first: Index, last: Index, *, bytes_max: int) -> LogRange:
+        """Whole batches from the one that contains ``first`` on; see ``LogStorage.read``."""
+        if not self._first <= first <= last <= self._last:
+            raise OffsetOutOfRange(
+                f"{first}..{last} is not within {self._first}..{self._last}",
+                start=self._first,
+                end=self._last + 1,
+            )
+        return self._segments.read(first, last, bytes_max)
+
+    def term_at(self, index: Index) -> Term:
+        """The term of an entry, or of the one just before the log."""
+        if index == self._first - 1:
+            return self._state.state.before
+        term = self._epochs.term_at(index) if self._first <= index <= self._last else None
+        if term is None:
+            raise OffsetOutOfRange(
+                f"{index} is not within {self._first}..{self._last}", start=self._first, end=self._last + 1
+            )
+        return Term(term)
+
+    def terms(self) -> tuple[EntryId, ...]:
+        """The first entry of each term in the log, oldest first."""
+        return self._epochs.entries(self._first) if self._last >= self._first else ()
+
+    def index_at_time(self, timestamp_ms: int) -> tuple[Index, int] | None:
+        """Base index and max timestamp of the first batch that reaches the time."""
+        header = self._segments.find_time(timestamp_ms)
+        return None if header is None else (Index(header.base_offset), header.max_timestamp)
+
+    def save_checkpoint(self, index: Index, state: bytes) -> None:
+        """Keep the state machine's snapshot; the log up to it is made durable first."""
+        if index > self._durable:
+            self._sync_now()
+        durable_state.save_checkpoint(self._filesystem, self._directory, index, state)
+
+    def load_checkpoint(self) -> tuple[Index, bytes] | None:
+        """The checkpoint, when it is not above ``last_index``; ``LogCorrupt`` when it is damaged."""
+        found = durable_state.load_checkpoint(self._filesystem, self._directory)
+        return found if found is not None and found[0] <= self._last else None
+
+    def _sync_now(self) -> None:
+        sync = self.take_sync()
+        if sync is not None:
+            sync.run()
+            self.sync_finished(sync)
+
+    def close(self) -> None:
+        """Sync, write the commit hint, close the files. After a failed sync only the last."""
+        if self._closed:
+            return
+        self._closed = True
+        file = self._active.file
+        assert file is not None
+        with contextlib.closing(file):
+            if not self._failure.happened:
+                self._sync_now()
+                self._state.raise_promise(self._state.generation, self.durable_index, Index(self._commit))
+                self._state.save()
