@@ -25,6 +25,7 @@ BATCH_OVERHEAD = 12  # base offset and batch length, which batch_length does not
 MAGIC = 2
 CHECKSUM_START = 21  # the checksum covers everything from the attributes on
 BATCH_BYTES_LIMIT = 1 << 28  # a length above this is damage, not a batch
+RECORD_COUNT_MAX = 1 << 20  # bounds the offsets and the memory that one small batch can claim
 
 CODEC_MASK = 0x07
 APPEND_TIME_BIT = 0x08
@@ -210,6 +211,8 @@ def validate_produced(batch: Batch, *, bytes_max: int, allow_append_time: bool) 
             f"record_count: is {header.record_count} with last_offset_delta {header.last_offset_delta}; "
             "it must be one more"
         )
+    if header.record_count > RECORD_COUNT_MAX:
+        raise CorruptBatch(f"record_count: is {header.record_count}; a batch takes up to {RECORD_COUNT_MAX}")
     header.codec  # noqa: B018 - raises for an unknown one
     refused = _refused_field(header, allow_append_time)
     if refused is not None:
@@ -231,6 +234,19 @@ def stamp(data: Buffer, *, base_offset: int, leader_epoch: int, append_time_ms: 
         _MAX_TIMESTAMP.pack_into(stamped, 35, append_time_ms)
         _CHECKSUM.pack_into(stamped, 17, checksum(stamped))
     return Batch(stamped, parse_header(stamped))
+
+
+def encode_batch(header: BatchHeader, body: Buffer) -> bytes:
+    """A batch of these fields and this encoded body; its length and checksum are computed here."""
+    length = HEADER_BYTES - BATCH_OVERHEAD + len(body)
+    unsigned = pack_header(header._replace(batch_length=length))
+    crc = crc32c(body, crc32c(unsigned[CHECKSUM_START:]), _NEVER_RELEASE_GIL)
+    return b"".join((unsigned[:17], _CHECKSUM.pack(crc), unsigned[CHECKSUM_START:], body))
+
+
+def pack_header(header: BatchHeader) -> bytes:
+    """The 61 bytes of these fields, as they are."""
+    return _HEADER.pack(*header)
 
 
 def checksum(data: Buffer) -> int:

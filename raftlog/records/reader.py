@@ -1,0 +1,109 @@
+"""The records inside a batch, as a consumer sees them.
+
+Decides: what a body must look like to be delivered. Leaves to others: the checksum (``check_batch``
+comes first), which offsets were asked for, and what control records mean.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from aiokafka.errors import CorruptRecordException
+from aiokafka.record.default_records import DefaultRecord, DefaultRecordBatch
+
+from raftlog.errors import CorruptBatch
+from raftlog.records.batch import (
+    CODEC_MASK,
+    HEADER_BYTES,
+    RECORD_COUNT_MAX,
+    Batch,
+    BatchHeader,
+    Buffer,
+    pack_header,
+)
+from raftlog.records.builder import NO_TIMESTAMP
+from raftlog.records.compression import decompress
+
+DECOMPRESSED_BYTES_MAX = 64 << 20
+_RECORD_BYTES_MIN = 7  # every one of its seven fields takes a byte at least
+
+# The compiled parser looks for the end of the buffer before it reads a number, not within it, so a body
+# that ends inside a number is read up to 20 bytes too far. One more record at the end takes these reads;
+# since it must come out whole and last, it also shows that the records before it filled the body exactly.
+_SENTINEL_VALUE = bytes(48)
+_SENTINEL = b"\x6c\x00\x00\x01\x01\x60" + _SENTINEL_VALUE + b"\x00"
+_SENTINEL_DELTA = -1
+
+
+class StoredRecord(NamedTuple):
+    """A record as it stands in a partition. A tuple, since one is made for every record."""
+
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of key, value and headers, without the encoding around them."""
+        size = len(self.key or b"") + len(self.value or b"")
+        for name, value in self.headers:
+            size += len(name.encode()) + len(value or b"")
+        return size
+
+
+def read_records(batch: Batch, *, decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX) -> list[StoredRecord]:
+    """All records of a batch, control records too, in order of offset.
+
+    Gaps are left where compaction took records out. Raises ``CorruptBatch`` and nothing else for bytes
+    that are not what the header says, or that decompress to more than ``decompressed_bytes_max``.
+    """
+    header = batch.header
+    body: Buffer = memoryview(batch.data)[HEADER_BYTES:]
+    if len(body) + HEADER_BYTES != header.size_bytes:
+        raise CorruptBatch(
+            f"batch_length: says {header.size_bytes} bytes in all, there are {len(batch.data)}"
+        )
+    if len(body) > 0:  # compaction leaves headers without a body, whatever their codec
+        body = decompress(header.codec, body, bytes_max=decompressed_bytes_max)
+    if header.record_count > min(RECORD_COUNT_MAX, len(body) // _RECORD_BYTES_MIN):
+        raise CorruptBatch(f"record_count: {header.record_count} records do not fit into {len(body)} bytes")
+    try:
+        found = list(map(_fields, DefaultRecordBatch(_readable(header, body))))
+    except (CorruptRecordException, UnicodeDecodeError, OverflowError, MemoryError) as error:
+        raise CorruptBatch(f"records: {error}") from error
+    sentinel = found.pop()
+    if sentinel[0] != header.base_offset + _SENTINEL_DELTA or sentinel[3] != _SENTINEL_VALUE or sentinel[4]:
+        raise CorruptBatch("records: they do not end where the batch ends")
+    _check_offsets(header, found)
+    return found
+
+
+def _readable(header: BatchHeader, body: Buffer) -> bytes:
+    """The batch again, without compression and with the sentinel at its end."""
+    attributes = header.attributes & ~CODEC_MASK
+    plain = header._replace(attributes=attributes, record_count=header.record_count + 1)
+    return b"".join((pack_header(plain), body, _SENTINEL))
+
+
+def _fields(record: DefaultRecord) -> StoredRecord:
+    timestamp_ms = record.timestamp
+    return StoredRecord(
+        record.offset,
+        NO_TIMESTAMP if timestamp_ms is None else timestamp_ms,
+        record.key,
+        record.value,
+        tuple(record.headers),
+    )
+
+
+def _check_offsets(header: BatchHeader, records: list[StoredRecord]) -> None:
+    previous = header.base_offset - 1
+    for record in records:
+        offset = record[0]
+        if offset <= previous:
+            raise CorruptBatch(f"records: offset {offset} follows {previous}")
+        previous = offset
+    if previous > header.last_offset:
+        raise CorruptBatch(f"records: offset {previous} is above the batch's last, {header.last_offset}")
