@@ -25,7 +25,7 @@ import msgpack
 
 from raftlog.errors import InvalidRequest, InvariantViolated, OutOfOrderSequence, ProducerFenced
 from raftlog.records.batch import SEQUENCE_MAX, BatchHeader
-from raftlog.types import Index, Offset
+from raftlog.types import Index, Offset, Term
 
 WINDOW = 5  # batches remembered per producer: as many as its client may have in flight
 EXPIRATION_MS = 86_400_000  # a producer that has been silent for a day is forgotten
@@ -43,6 +43,7 @@ class Sequenced(NamedTuple):
     base_offset: int
     last_offset: int
     timestamp_ms: int
+    leader_epoch: int
 
 
 class ProducerState:
@@ -85,7 +86,7 @@ class ProducerTable:
             state = ProducerState(header.producer_epoch, timestamp_ms, [])
         state.timestamp_ms = max(timestamp_ms, self._clock_ms)
         window = state.window
-        window.append(_sequenced(header, header.base_offset, timestamp_ms))
+        window.append(_sequenced(header, header.base_offset, timestamp_ms, header.leader_epoch))
         if len(window) > WINDOW:
             del window[0]
         self._producers[header.producer_id] = state
@@ -130,6 +131,7 @@ class Known(Generic[Handle]):
     base_offset: Offset
     last_offset: Offset
     timestamp_ms: int
+    leader_epoch: Term
     handle: Handle | None
 
 
@@ -172,18 +174,23 @@ class InFlight(Generic[Handle]):
         return self._check_many(headers)
 
     def add(
-        self, headers: Sequence[BatchHeader], first: Index, timestamp_ms: int | None, handle: Handle
+        self,
+        headers: Sequence[BatchHeader],
+        first: Index,
+        term: Term,
+        append_time_ms: int | None,
+        handle: Handle,
     ) -> None:
-        """Remember batches that were just appended, the first of them at ``first``."""
+        """Remember batches that were just appended in ``term``, the first of them at ``first``."""
         base_offset: int = first
         for header in headers:
             if header.producer_id >= 0:
-                stamped_ms = header.max_timestamp if timestamp_ms is None else timestamp_ms
-                batch = _sequenced(header, base_offset, stamped_ms)
+                timestamp_ms = header.max_timestamp if append_time_ms is None else append_time_ms
+                batch = _sequenced(header, base_offset, timestamp_ms, term)
                 pending = self._pending.setdefault(header.producer_id, deque())
                 pending.append(_Pending(header.producer_epoch, batch, handle))
                 self._order.append((batch.last_offset, header.producer_id))
-            base_offset += header.record_count
+            base_offset += header.last_offset_delta + 1
 
     def applied(self, applied_index: Index) -> None:
         """Forget what the table now holds."""
@@ -273,13 +280,14 @@ class InFlight(Generic[Handle]):
             )
 
 
-def _sequenced(header: BatchHeader, base_offset: int, timestamp_ms: int) -> Sequenced:
+def _sequenced(header: BatchHeader, base_offset: int, timestamp_ms: int, leader_epoch: int) -> Sequenced:
     return Sequenced(
         header.base_sequence,
         header.last_sequence,
         base_offset,
         base_offset + header.last_offset_delta,
         timestamp_ms,
+        leader_epoch,
     )
 
 
@@ -287,5 +295,9 @@ def _known(found: Sequence[_Pending[Handle] | _Pending[None]]) -> Known[Handle]:
     """Batches commit in order, so the fate of the last is the fate of all."""
     first, last = found[0].batch, found[-1]
     return Known(
-        Offset(first.base_offset), Offset(last.batch.last_offset), last.batch.timestamp_ms, last.handle
+        Offset(first.base_offset),
+        Offset(last.batch.last_offset),
+        last.batch.timestamp_ms,
+        Term(first.leader_epoch),
+        last.handle,
     )

@@ -1,0 +1,193 @@
+"""One replica of one partition: the log that producers and consumers see.
+
+The Raft log *is* the partition's log, a record's Raft index *is* its offset. Decides: whether a
+produced body is appended. Leaves to others: consensus and disk (``raftlog``), sequences
+(``producers``), when a produce is answered (``acks``), what a fetch sees (``reads``), finding the
+leader (``gateway``), opening and deleting replicas (``manager``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from partitions.acks import Placed, acknowledged, check_acks
+from partitions.machine import PartitionMachine
+from partitions.producers import InFlight
+from partitions.reads import Reads
+from partitions.serving import RETRY_AFTER_MS, Serving
+from partitions.topic_rules import Body, TopicRules
+from partitions.values import (
+    Acks,
+    AppendReceipt,
+    FetchRequest,
+    FetchResult,
+    PartitionStatus,
+    Position,
+    TopicConfig,
+)
+from raftlog.clock import Clock
+from raftlog.core.ready import Role
+from raftlog.errors import NotEnoughReplicas, NotLeader
+from raftlog.node.proposals import Proposal
+from raftlog.node.raft_group import RaftGroup
+from raftlog.records.batch import Batch
+from raftlog.types import Index, NodeId, Offset, Term, TopicPartition
+
+
+class PartitionReplica:
+    """One broker's copy of a partition. All methods belong to the event loop's thread.
+
+    Make it, open the Raft group with its ``machine`` and itself as the listener, then ``attach``
+    the group. Until then it answers ``NoLeader``.
+    """
+
+    def __init__(
+        self, target: TopicPartition, replicas: Sequence[NodeId], config: TopicConfig, clock: Clock
+    ) -> None:
+        self.target = target
+        self.replicas = tuple(replicas)
+        self.machine = PartitionMachine()
+        self._clock = clock
+        self._rules = TopicRules.of(config, len(self.replicas))
+        self._in_flight: InFlight[Proposal[None]] = InFlight(self.machine.producers)
+        self._serving = Serving(target)
+        self._reads = Reads(self._serving)
+
+    def attach(self, group: RaftGroup[None]) -> None:
+        """Serve from this group from now on."""
+        self._serving.attach(group)
+
+    @property
+    def group(self) -> RaftGroup[None]:
+        """The Raft group behind this replica. Raises ``NoLeader`` until it has been attached."""
+        return self._serving.group
+
+    @property
+    def parked(self) -> int:
+        """How many reads wait here for records to come."""
+        return len(self._reads.waiters)
+
+    def reconfigure(self, config: TopicConfig) -> None:
+        """The topic's configuration is new; what is under way goes on by the old one."""
+        self._rules = TopicRules.of(config, len(self.replicas))
+
+    def topic_deleted(self) -> None:
+        """The topic is gone: whoever waits here is told so, and nothing is served any more."""
+        self._serving.is_deleted = True
+        self._reads.waiters.wake_all()
+
+    # What the Raft group tells.
+
+    def role_changed(self, role: Role, term: Term, leader: NodeId | None) -> None:
+        """An office begins or ends: only the log knows what becomes of what was in flight."""
+        office = term if role is Role.LEADER else None
+        if office != self._serving.office:
+            self._serving.office = office
+            self._in_flight.clear()
+        self._reads.waiters.wake_all()
+
+    def commit_advanced(self, commit_index: Index) -> None:
+        """The table now holds everything up to this index, and readers may see it."""
+        self._in_flight.applied(commit_index)
+        self._reads.waiters.advance(commit_index)
+
+    def replica_stopped(self, error: BaseException) -> None:
+        """This replica serves no more."""
+        self._serving.office = None
+        self._in_flight.clear()
+        self._reads.waiters.wake_all()
+
+    # What it does for producers and consumers.
+
+    async def append(self, body: Body, *, acks: Acks, timeout_ms: int) -> AppendReceipt:
+        """Append all batches of a body, or none, and return once ``acks`` is reached.
+
+        Raises with nothing written: ``InvalidRequest`` and its kinds, ``UnknownTopic``, ``NotLeader``,
+        ``NoLeader``, ``NotEnoughReplicas``, ``OutOfOrderSequence``, ``ProducerFenced``, ``Overloaded``,
+        ``StorageFull``. Raises ``CommitUnknown`` when the records may be, or may become, committed.
+        """
+        deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
+        check_acks(acks, len(self.replicas))
+        self._serving.check_leads()
+        self._check_health()
+        batches = self._rules.validated(body)
+        if any(batch.header.producer_id >= 0 for batch in batches):
+            await self._serving.ready(deadline)
+        placed = self._place(batches)
+        durability = await acknowledged(self.group, placed, acks, self.in_sync, deadline)
+        return AppendReceipt(
+            base_offset=placed.first,
+            record_count=placed.last - placed.first + 1,
+            leader_epoch=placed.leader_epoch,
+            timestamp_ms=placed.timestamp_ms,
+            was_duplicate=placed.was_duplicate,
+            durability=durability,
+        )
+
+    async def fetch(self, request: FetchRequest) -> FetchResult:
+        """Whole committed batches from a position on; see ``Reads.fetch``."""
+        return await self._reads.fetch(request)
+
+    async def offset_at(self, position: Position) -> tuple[Offset, int | None]:
+        """The offset of a position and its record's timestamp; see ``Reads.offset_at``."""
+        return await self._reads.offset_at(position)
+
+    def status(self) -> PartitionStatus:
+        """How this replica sees its partition; ``in_sync`` is known to the leader only."""
+        group = self.group
+        return PartitionStatus(
+            partition=self.target.partition,
+            leader=group.leader,
+            term=group.term,
+            replicas=self.replicas,
+            in_sync=tuple(sorted(self.in_sync())),
+            commit_index=group.commit_index,
+            log_start_offset=Offset(group.log.first_index),
+            high_watermark=self._reads.high_watermark,
+            end_offset=Offset(group.last_index + 1),
+            size_bytes=group.log.size_bytes,
+        )
+
+    def in_sync(self) -> frozenset[NodeId]:
+        """The replicas that keep up, the leader among them; empty unless this is the leader."""
+        return self.group.in_sync(self._rules.lag_messages_max, self._rules.lag_ms_max)
+
+    def _place(self, batches: Sequence[Batch]) -> Placed:
+        """Judge the sequences and append, in one go: no other request may come in between."""
+        stamps = self._rules.stamps_append_time
+        headers = [batch.header for batch in batches]
+        known = self._in_flight.check(headers)
+        if known is not None:
+            return Placed(
+                first=known.base_offset,
+                last=Index(known.last_offset),
+                leader_epoch=known.leader_epoch,
+                timestamp_ms=known.timestamp_ms if stamps else None,
+                was_duplicate=True,
+                proposal=known.handle,
+            )
+        append_time_ms = self._clock.wall_ms() if stamps else None
+        proposal = self.group.propose(batches, append_time_ms=append_time_ms)
+        if self.group.last_index < proposal.last:
+            raise NotLeader(f"{self.target} is handing its leadership over; retry", leader=None)
+        self._in_flight.add(headers, proposal.first, proposal.term, append_time_ms, proposal)
+        return Placed(
+            first=Offset(proposal.first),
+            last=proposal.last,
+            leader_epoch=proposal.term,
+            timestamp_ms=append_time_ms,
+            was_duplicate=False,
+            proposal=proposal,
+        )
+
+    def _check_health(self) -> None:
+        healthy, wanted = len(self.in_sync()), self._rules.in_sync_min
+        if healthy < wanted:
+            raise NotEnoughReplicas(
+                f"{healthy} of {len(self.replicas)} replicas of {self.target} are in sync, "
+                f"min.insync.replicas is {wanted}; retry when they are back",
+                in_sync=healthy,
+                wanted=wanted,
+                retry_after_ms=RETRY_AFTER_MS,
+            )
