@@ -12,6 +12,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import cast
 
 from chaos.cluster import free_ports
 
@@ -32,11 +33,11 @@ class NatsConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Say who we are and listen to our inbox."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # uvloop's transports have the methods without being of the class.
+        self._transport = cast("asyncio.Transport", transport)
         inbox = f"inbox.{id(self)}"
         self._inbox = inbox
-        transport.write(
+        self._transport.write(
             b'CONNECT {"verbose":false,"pedantic":false,"lang":"raw","version":"1","protocol":1}\r\n'
             + f"SUB {inbox} 1\r\n".encode()
         )
