@@ -97,6 +97,12 @@ class Applier(Generic[Reply]):
             self._checkpoint_index = self.applied_index
         self._bytes_since_checkpoint = 0
 
+    def truncate_prefix(self, first_kept: Index, durable_index: Index) -> None:
+        """Let the log begin later; the state that the removed batches led to is kept first."""
+        if self._checkpoint_index < first_kept - 1:
+            self.save_checkpoint(durable_index)
+        self._log.truncate_prefix(Index(min(first_kept, self._checkpoint_index + 1)))
+
     def _next_batches(self, commit_index: Index) -> list[Batch]:
         following = self.applied_index + 1
         tail = self._tail

@@ -80,6 +80,11 @@ class SegmentedLog:
         opened = open_log(filesystem, directory, settings.index_interval_bytes)
         return cls(filesystem, directory, settings, clock, opened)
 
+    def reconfigure(self, settings: LogSettings) -> None:
+        """New sizes and times, from the next append on."""
+        self._settings = settings
+        self._roll_at_ms = self._roll_time()
+
     @property
     def first_index(self) -> Index:
         """The log start offset."""
