@@ -212,6 +212,12 @@ class RaftGroup(Generic[Reply]):
         """Hold an election now."""
         self._step(Campaign())
 
+    def truncate_prefix(self, first_kept: Index) -> Index:
+        """Delete whole segments below ``first_kept``, as far as they are applied; gives the log's new start."""
+        if self.stopped is None:
+            self._guarded(lambda: self._applier.truncate_prefix(first_kept, self._core.durable_index))
+        return self.log.first_index
+
     # What the host calls.
 
     def tick(self) -> None:
@@ -317,7 +323,7 @@ class RaftGroup(Generic[Reply]):
             self._step(PeerUnreachable(order.to))
 
     def _bytes_to_send(self, first: Index, last: Index) -> tuple[Index, list[Buffer]]:
-        """Batches from ``first`` on, at least one, of about ``APPEND_BYTES_MAX``; the last index among them."""
+        """Batches from ``first`` on, at least one, about ``APPEND_BYTES_MAX``; the last index of them."""
         recent = self._applier.recent(first, last)
         if recent is None:
             found = self.log.read(first, Index(min(last, self.log.last_index)), bytes_max=APPEND_BYTES_MAX)
