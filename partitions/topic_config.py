@@ -16,6 +16,7 @@ from raftlog.errors import InvalidRequest
 
 Value = int | str
 MAJORITY: Final = "majority"
+REPLICAS_MAX: Final = 5  # of a partition
 
 _DAY_MS: Final = 24 * 3600 * 1000
 _INT64_MAX: Final = (1 << 63) - 1
@@ -53,7 +54,7 @@ def _one_of(*words: str) -> Callable[[object], str | None]:
 
 
 def _replica_count(value: object) -> Value | None:
-    return MAJORITY if value == MAJORITY else _whole_number(1, 5)(value)
+    return MAJORITY if value == MAJORITY else _whole_number(1, REPLICAS_MAX)(value)
 
 
 _KEYS: Final[Mapping[str, _Key]] = {

@@ -35,7 +35,7 @@ class NewTopic(msgspec.Struct, frozen=True, array_like=True, tag="new_topic"):
     topic_id: TopicId
     partitions: int
     replication_factor: int
-    config: dict[str, int | str | bool]
+    config: dict[str, int | str]
     internal: bool = False
 
 
