@@ -1,0 +1,143 @@
+"""The one directory a broker keeps its data in: whose it is, and that nobody else uses it.
+
+<data>/raftlog.json                                    cluster id, broker id, format version
+<data>/lock                                            held (flock) while the broker runs; its pid
+<data>/<topic>-<topic id>/Partition-<n>/               one log
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+from types import TracebackType
+
+import msgspec
+
+from raftlog.errors import InvalidRequest
+from raftlog.storage.filesystem import Filesystem
+from raftlog.storage.os_filesystem import OsFilesystem
+from raftlog.types import NodeId, TopicId
+
+IDENTITY_NAME = "raftlog.json"
+LOCK_NAME = "lock"
+FORMAT_VERSION = 1
+_TOPIC_PATTERN = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_TOPIC_ID_PATTERN = re.compile(r"[0-9a-f]{32}")
+
+
+class DataDirectoryRefused(Exception):
+    """The directory is not ours to use: the message names what stands in the way and the remedy."""
+
+
+class Identity(msgspec.Struct, frozen=True, kw_only=True):
+    """The content of ``raftlog.json``."""
+
+    cluster_id: str
+    node_id: int
+    format_version: int
+
+
+class DataDirectory:
+    """An open, locked data directory. Close it, or use it as a context manager."""
+
+    def __init__(self, path: str, identity: Identity, lock: int, filesystem: Filesystem) -> None:
+        self.path = path
+        self.identity = identity
+        self._lock: int | None = lock
+        self._filesystem = filesystem
+
+    @classmethod
+    def open(
+        cls, path: str, *, cluster_id: str, node_id: NodeId, filesystem: Filesystem | None = None
+    ) -> DataDirectory:
+        """Take the lock and check the identity, or write it when the directory is new.
+
+        Raises ``DataDirectoryRefused`` when another process holds it, or it is another broker's.
+        """
+        filesystem = filesystem or OsFilesystem()
+        filesystem.make_directories(path)
+        lock = _take_lock(f"{path}/{LOCK_NAME}")
+        try:
+            wanted = Identity(cluster_id=cluster_id, node_id=node_id, format_version=FORMAT_VERSION)
+            _check_identity(filesystem, path, wanted)
+        except BaseException:
+            os.close(lock)
+            raise
+        return cls(path, wanted, lock, filesystem)
+
+    def partition_directory(self, topic: str, topic_id: TopicId, partition: int) -> str:
+        """Where a partition's log lives. Nothing is created."""
+        if partition < 0:
+            raise InvalidRequest(f"partition: is {partition}; use 0 or more")
+        return f"{self.topic_directory(topic, topic_id)}/Partition-{partition}"
+
+    def topic_directory(self, topic: str, topic_id: TopicId) -> str:
+        """Where a topic's partitions live: the id keeps a topic created anew from meeting old bytes."""
+        if _TOPIC_PATTERN.fullmatch(topic) is None:
+            raise InvalidRequest(
+                f"topic: {topic!r} cannot be a name; use 1 to 249 of the characters A-Z a-z 0-9 . _ -"
+            )
+        if _TOPIC_ID_PATTERN.fullmatch(topic_id) is None:
+            raise InvalidRequest(f"topic_id: {topic_id!r} is not 32 lower-case hexadecimal digits")
+        return f"{self.path}/{topic}-{topic_id}"
+
+    def topic_directories(self) -> list[str]:
+        """Paths of all topics that have data here, to find those that the cluster no longer knows."""
+        names = self._filesystem.list_directory(self.path)
+        return [f"{self.path}/{name}" for name in names if _TOPIC_ID_PATTERN.fullmatch(name[-32:])]
+
+    def close(self) -> None:
+        """Let go of the lock. Idempotent."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def __enter__(self) -> DataDirectory:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _take_lock(path: str) -> int:
+    """The descriptor that holds the lock; the system lets go of it when the process ends in any way."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
+        os.close(descriptor)
+        raise DataDirectoryRefused(
+            f"{path} is held by process {holder}: another broker runs on this directory; "
+            "stop that process or give this one its own directory"
+        ) from None
+    with contextlib.suppress(OSError):  # only a help for people
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+    return descriptor
+
+
+def _check_identity(filesystem: Filesystem, path: str, wanted: Identity) -> None:
+    file = f"{path}/{IDENTITY_NAME}"
+    try:
+        found = msgspec.json.decode(filesystem.read_file(file), type=Identity)
+    except FileNotFoundError:
+        filesystem.replace_file(file, msgspec.json.encode(wanted) + b"\n")
+        return
+    except msgspec.DecodeError as error:
+        raise DataDirectoryRefused(
+            f"{file} cannot be read ({error}): restore it, or remove the directory if its data may go"
+        ) from None
+    if found.format_version > FORMAT_VERSION:
+        raise DataDirectoryRefused(
+            f"{path} has format {found.format_version}, this release writes {FORMAT_VERSION}: use a newer one"
+        )
+    if (found.cluster_id, found.node_id) != (wanted.cluster_id, wanted.node_id):
+        raise DataDirectoryRefused(
+            f"{path} belongs to broker {found.node_id} of cluster {found.cluster_id!r}, this is broker "
+            f"{wanted.node_id} of cluster {wanted.cluster_id!r}: give each broker its own directory"
+        )

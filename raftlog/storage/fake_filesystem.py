@@ -1,0 +1,301 @@
+"""A filesystem in memory that can lose power.
+
+It keeps two views of every file and every directory: what programs see, and what the disk holds. A
+sync of a file moves its bytes from the one to the other, a sync of a directory its names; nothing
+else does. ``lose_power`` leaves what the disk holds plus any selection of the rest: each write kept,
+dropped, cut short or with holes, each name kept or dropped, in no order.
+
+Faults: no room (``capacity_bytes``), reads and syncs that fail, bits that flip, a crash at the n-th
+change. Used by tests and the simulator; it passes the same conformance suite as ``OsFilesystem``.
+"""
+
+from __future__ import annotations
+
+import errno
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from raftlog.storage.filesystem import Buffer, File
+
+_SECTOR_BYTES = 512
+
+
+class PowerLost(BaseException):
+    """The machine went off at this change; ``crash_after_changes`` asked for it."""
+
+
+@dataclass(slots=True)
+class _Node:
+    """One file: the bytes that programs see, those on the disk, and the changes in between."""
+
+    seen: bytearray = field(default_factory=bytearray)
+    disk: bytearray = field(default_factory=bytearray)
+    unsynced: list[tuple[int, bytes | None]] = field(default_factory=list)  # None cuts at the position
+
+
+class FakeFile:
+    """An open file of a ``FakeFilesystem``; dead once the power has gone."""
+
+    def __init__(self, filesystem: FakeFilesystem, path: str, node: _Node) -> None:
+        self._filesystem = filesystem
+        self._path = path
+        self._node = node
+        self._life = filesystem.lives
+        self._closed = False
+        self._size = len(node.seen)
+
+    @property
+    def path(self) -> str:
+        """Where it was opened."""
+        return self._path
+
+    @property
+    def size(self) -> int:
+        """Length in bytes."""
+        return self._size
+
+    def append(self, buffers: Sequence[Buffer]) -> int:
+        """Write all buffers at the end; return the position of the first byte."""
+        start = self._size
+        self._write(start, b"".join(buffers))
+        return start
+
+    def read_at(self, position: int, length: int) -> bytes:
+        """Up to ``length`` bytes from ``position``."""
+        self._check_open()
+        self._filesystem.check_read(self._path)
+        return bytes(self._node.seen[position : position + length])
+
+    def write_at(self, position: int, data: Buffer) -> None:
+        """Overwrite in place."""
+        self._write(position, bytes(data))
+
+    def truncate(self, size: int) -> None:
+        """Cut to ``size`` bytes."""
+        self._check_open()
+        self._filesystem.count_change()
+        _apply(self._node.seen, size, None)
+        self._node.unsynced.append((size, None))
+        self._size = size
+
+    def sync(self) -> None:
+        """Move the bytes to the disk. After a failure the page cache believes them to be there."""
+        if self._closed:
+            return
+        self._check_open()
+        self._filesystem.count_change()
+        self._filesystem.syncs += 1
+        if self._filesystem.fails_sync(self._path):
+            self._node.unsynced.clear()
+            raise OSError(errno.EIO, "sync fails on purpose", self._path)
+        if self._filesystem.lies_about_syncs:
+            return
+        for position, data in self._node.unsynced:
+            _apply(self._node.disk, position, data)
+        self._node.unsynced.clear()
+
+    def descriptor(self) -> int:
+        """There is none."""
+        raise OSError(errno.EBADF, "a fake file has no descriptor", self._path)
+
+    def close(self) -> None:
+        """Idempotent."""
+        self._closed = True
+
+    def _write(self, position: int, data: bytes) -> None:
+        self._check_open()
+        self._filesystem.count_change()
+        self._filesystem.take_room(max(0, position + len(data) - len(self._node.seen)), self._path)
+        _apply(self._node.seen, position, data)
+        self._node.unsynced.append((position, data))
+        self._size = max(self._size, position + len(data))
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ValueError(f"{self._path} is closed")
+        if self._life != self._filesystem.lives:
+            raise OSError(errno.EIO, "the power went while this was open", self._path)
+
+
+class FakeFilesystem:
+    """See the module. All randomness comes from the generator given to ``lose_power``."""
+
+    def __init__(self) -> None:
+        self.lives = 0
+        self.syncs = 0
+        self.changes = 0
+        self.capacity_bytes: int | None = None
+        self.crash_after_changes: int | None = None
+        self.lies_about_syncs = False
+        self.fails_read: Callable[[str], bool] = _never
+        self.fails_sync: Callable[[str], bool] = _never
+        self._seen: dict[str, _Node] = {}
+        self._disk: dict[str, _Node] = {}
+        self._directories: set[str] = {"", "/"}
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        """Open for reading and writing. Raises ``FileNotFoundError`` unless ``create``."""
+        node = self._seen.get(path)
+        if node is None:
+            if not create or _parent(path) not in self._directories:
+                raise FileNotFoundError(errno.ENOENT, "no such file", path)
+            self.count_change()
+            node = self._seen[path] = _Node()
+        return FakeFile(self, path, node)
+
+    def read_file(self, path: str) -> bytes:
+        """All bytes of a small file."""
+        file = self.open(path)
+        return file.read_at(0, file.size)
+
+    def replace_file(self, path: str, data: bytes) -> None:
+        """Temporary file, sync, rename, directory sync: the power may go between any two."""
+        temporary = path + ".tmp"
+        self.remove(temporary)
+        try:
+            file = self.open(temporary, create=True)
+            file.append([data])
+            file.sync()
+        except OSError:
+            self.remove(temporary)
+            raise
+        self.count_change()
+        self._seen[path] = self._seen.pop(temporary)
+        self.sync_directory(_parent(path))
+
+    def exists(self, path: str) -> bool:
+        """Whether a file or directory is there."""
+        return path in self._seen or path in self._directories
+
+    def list_directory(self, path: str) -> list[str]:
+        """Names in it, sorted."""
+        known = [name for name in (*self._seen, *self._directories) if name and name != path]
+        return sorted({name.rpartition("/")[2] for name in known if _parent(name) == path})
+
+    def make_directories(self, path: str) -> None:
+        """Create with parents; durable at once."""
+        while path not in self._directories:
+            self._directories.add(path)
+            path = _parent(path)
+
+    def remove(self, path: str) -> None:
+        """Remove one file; nothing happens when it is not there."""
+        if path in self._seen:
+            self.count_change()
+            del self._seen[path]
+
+    def remove_tree(self, path: str) -> None:
+        """Remove a directory and all below it, durably."""
+        for names in (self._seen, self._disk):
+            for name in [name for name in names if name.startswith(path + "/")]:
+                del names[name]
+        self._directories -= {
+            name for name in self._directories if name == path or name.startswith(path + "/")
+        }
+
+    def sync_directory(self, path: str) -> None:
+        """Move the directory's names to the disk."""
+        self.count_change()
+        if self.lies_about_syncs:
+            return
+        for name in {*self._seen, *self._disk}:
+            if _parent(name) == path:
+                _set(self._disk, name, self._seen.get(name))
+
+    def lose_power(self, rng: random.Random) -> None:
+        """Keep what the disk holds and any part of the rest; every open file is dead."""
+        for name in sorted({*self._seen, *self._disk}):
+            if self._seen.get(name) is not self._disk.get(name) and rng.random() < 0.5:
+                _set(self._disk, name, self._seen.get(name))
+        done: set[int] = set()
+        for name in sorted(self._disk):
+            node = self._disk[name]
+            if id(node) not in done:
+                done.add(id(node))
+                _tear(node, rng)
+        self._seen = dict(self._disk)
+        self.restart()
+
+    def restart(self) -> None:
+        """The process died and the machine did not: open files are dead, no byte is lost."""
+        self.lives += 1
+        self.crash_after_changes = None
+
+    def flip_bit(self, path: str, position: int, bit: int = 0) -> None:
+        """Damage a byte behind everybody's back."""
+        node = self._seen[path]
+        for content in (node.seen, node.disk):
+            if position < len(content):
+                content[position] ^= 1 << bit
+
+    def count_change(self) -> None:
+        """One more change; the power goes when it is the one that was asked for."""
+        self.changes += 1
+        if self.crash_after_changes is not None:
+            self.crash_after_changes -= 1
+            if self.crash_after_changes < 0:
+                raise PowerLost
+
+    def take_room(self, growth_bytes: int, path: str) -> None:
+        """Raise ENOSPC when the file cannot grow by that much."""
+        if growth_bytes and self.capacity_bytes is not None:
+            used = sum(len(node.seen) for node in self._seen.values())
+            if used + growth_bytes > self.capacity_bytes:
+                raise OSError(errno.ENOSPC, "no room on purpose", path)
+
+    def check_read(self, path: str) -> None:
+        """Raise EIO when reads of this path shall fail."""
+        if self.fails_read(path):
+            raise OSError(errno.EIO, "read fails on purpose", path)
+
+
+def _never(path: str) -> bool:
+    return False
+
+
+def _parent(path: str) -> str:
+    return path.rpartition("/")[0] or ("/" if path.startswith("/") else "")
+
+
+def _set(names: dict[str, _Node], name: str, node: _Node | None) -> None:
+    if node is None:
+        names.pop(name, None)
+    else:
+        names[name] = node
+
+
+def _apply(content: bytearray, position: int, data: bytes | None) -> None:
+    if len(content) < position:
+        content.extend(bytes(position - len(content)))
+    if data is None:
+        del content[position:]
+    else:
+        content[position : position + len(data)] = data
+
+
+def _tear(node: _Node, rng: random.Random) -> None:
+    """Let the disk keep some of the changes that were not synced."""
+    manner = rng.choice(("all", "none", "prefix", "any"))
+    kept = rng.randint(0, len(node.unsynced)) if manner == "prefix" else len(node.unsynced)
+    for at, (position, data) in enumerate(node.unsynced):
+        whole = (
+            manner == "all" or (manner == "prefix" and at < kept) or (manner == "any" and rng.random() < 0.5)
+        )
+        if whole:
+            _apply(node.disk, position, data)
+        elif manner == "any" or (manner == "prefix" and at == kept):
+            _apply_part(node.disk, position, data, rng)
+    node.seen = bytearray(node.disk)
+    node.unsynced.clear()
+
+
+def _apply_part(content: bytearray, position: int, data: bytes | None, rng: random.Random) -> None:
+    if not data:
+        return
+    if rng.random() < 0.5:  # cut short
+        _apply(content, position, data[: rng.randint(0, len(data))])
+        return
+    for start in range(0, len(data), _SECTOR_BYTES):  # some sectors only
+        if rng.random() < 0.5:
+            _apply(content, position + start, data[start : start + _SECTOR_BYTES])

@@ -1,0 +1,74 @@
+"""What stands in a segment file, batch by batch, for people who look at one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from raftlog.records.batch import BatchHeader
+from raftlog.storage.batch_walk import BatchDamaged, walk_batches, walk_headers
+from raftlog.storage.filesystem import Filesystem
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRow:
+    """One batch and where it stands. ``problem`` is None for a sound one, and ends the table otherwise."""
+
+    position: int
+    header: BatchHeader | None  # None when not even the header makes sense
+    problem: str | None = None
+
+    @property
+    def crc_ok(self) -> bool:
+        """Whether length and checksum are right."""
+        return self.problem is None
+
+    def cells(self) -> dict[str, str]:
+        """The columns of a table, in order."""
+        header = self.header
+        if header is None:
+            return {"position": str(self.position), "crc": f"DAMAGED: {self.problem}"}
+        return {
+            "position": str(self.position),
+            "offsets": f"{header.base_offset}..{header.last_offset}",
+            "epoch": str(header.leader_epoch),
+            "codec": str(header.attributes & 7),
+            "records": str(header.record_count),
+            "bytes": str(header.size_bytes),
+            "timestamps": f"{header.base_timestamp}..{header.max_timestamp}",
+            "producer": _producer(header),
+            "kind": "control" if header.is_control else "data",
+            "crc": "ok" if self.problem is None else f"DAMAGED: {self.problem}",
+        }
+
+
+def inspect_segment(filesystem: Filesystem, path: str) -> Iterator[BatchRow]:
+    """A row for each batch of a segment file; the first damage is the last row.
+
+    Nothing behind the damage is shown: where the next batch would begin is not known.
+    """
+    file = filesystem.open(path)
+    try:
+        expected: int | None = None
+        for position, batch in walk_batches(file, 0, file.size):
+            header = batch.header
+            if expected not in (None, header.base_offset):
+                yield BatchRow(position, header, f"offset {header.base_offset} in place of {expected}")
+                return
+            yield BatchRow(position, header)
+            expected = header.last_offset + 1
+    except BatchDamaged as damage:
+        try:
+            header_there = next(iter(walk_headers(file, damage.position, file.size)))[1]
+        except BatchDamaged:
+            yield BatchRow(damage.position, None, damage.reason)
+        else:
+            yield BatchRow(damage.position, header_there, damage.reason)
+    finally:
+        file.close()
+
+
+def _producer(header: BatchHeader) -> str:
+    if not header.has_producer:
+        return "-"
+    return f"{header.producer_id} epoch {header.producer_epoch} sequence {header.base_sequence}"

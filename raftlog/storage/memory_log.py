@@ -1,0 +1,242 @@
+"""A log in memory that keeps the contract of ``LogStorage``: the slow, obvious twin for tests.
+
+A list of batches and a few numbers. ``segment_batches`` closes a segment every so many batches, so that
+``truncate_prefix`` has something to delete. It ends with the process.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Sequence
+
+from raftlog.core.membership import Membership
+from raftlog.core.ready import HardState, Restored
+from raftlog.errors import InvariantViolated, OffsetOutOfRange
+from raftlog.records.batch import Batch
+from raftlog.storage.filesystem import Buffer
+from raftlog.storage.log_storage import FileRange, LogRange, Sync
+from raftlog.types import BEFORE_LOG, EntryId, Index, Term
+
+
+class BytesFile:
+    """A read-only ``File`` over bytes."""
+
+    def __init__(self, path: str, data: bytes) -> None:
+        self._path = path
+        self._data = data
+
+    @property
+    def path(self) -> str:
+        """A name for error messages."""
+        return self._path
+
+    @property
+    def size(self) -> int:
+        """Length in bytes."""
+        return len(self._data)
+
+    def append(self, buffers: Sequence[Buffer]) -> int:
+        """Refused."""
+        raise self._read_only()
+
+    def read_at(self, position: int, length: int) -> bytes:
+        """Up to ``length`` bytes from ``position``."""
+        return self._data[position : position + length]
+
+    def write_at(self, position: int, data: Buffer) -> None:
+        """Refused."""
+        raise self._read_only()
+
+    def truncate(self, size: int) -> None:
+        """Refused."""
+        raise self._read_only()
+
+    def sync(self) -> None:
+        """Nothing to do."""
+
+    def descriptor(self) -> int:
+        """There is none."""
+        raise OSError(errno.EBADF, "bytes in memory have no descriptor", self._path)
+
+    def close(self) -> None:
+        """Nothing to do."""
+
+    def _read_only(self) -> OSError:
+        return OSError(errno.EROFS, "bytes in memory are read-only", self._path)
+
+
+class MemorySync:
+    """A flush that takes no time."""
+
+    def __init__(self, covers: Index) -> None:
+        self.covers = covers
+        self.is_finished = False
+
+    def run(self) -> None:
+        """Nothing to do."""
+
+
+class MemoryLog:
+    """See ``LogStorage``."""
+
+    def __init__(self, *, segment_batches: int = 8) -> None:
+        self._segment_batches = segment_batches
+        self._batches: list[Batch] = []
+        self._before = BEFORE_LOG
+        self._hard_state = HardState(Term(0), None)
+        self._durable = -1
+        self._commit = -1
+        self._syncs: list[MemorySync] = []
+        self._dirty = False
+        self._checkpoint: tuple[Index, bytes] | None = None
+
+    @property
+    def first_index(self) -> Index:
+        """The log start offset."""
+        return Index(self._before.index + 1)
+
+    @property
+    def last_index(self) -> Index:
+        """``first_index - 1`` when the log is empty."""
+        return Index(self._batches[-1].last_offset) if self._batches else self._before.index
+
+    @property
+    def durable_index(self) -> Index:
+        """Everything up to here was covered by a finished sync."""
+        return Index(self._durable)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all batches."""
+        return sum(len(batch.data) for batch in self._batches)
+
+    def restored(self, membership: Membership) -> Restored:
+        """What a core would be rebuilt from."""
+        return Restored(
+            hard_state=self._hard_state,
+            membership=membership,
+            terms=self.terms(),
+            snapshot=self._before,
+            last=EntryId(self.term_at(self.last_index), self.last_index),
+            commit_hint=Index(min(self._commit, self._durable)),
+        )
+
+    def append(self, batches: Sequence[Batch]) -> None:
+        """Put batches at the end."""
+        expected, epoch = self.last_index + 1, self.term_at(self.last_index)
+        for batch in batches:
+            if batch.base_offset != expected:
+                raise InvariantViolated(f"offset {batch.base_offset} in place of {expected}")
+            if not epoch <= batch.leader_epoch <= self._hard_state.term:
+                raise InvariantViolated(f"epoch {batch.leader_epoch} after {epoch}, {self._hard_state}")
+            expected, epoch = batch.last_offset + 1, Term(batch.leader_epoch)
+        self._batches += batches
+        self._dirty = True
+
+    def truncate_suffix(self, first_removed: Index) -> None:
+        """Forget this entry and all after it."""
+        if first_removed > self.last_index:
+            return
+        at = next((at for at, batch in enumerate(self._batches) if batch.base_offset == first_removed), None)
+        if at is None:
+            raise InvariantViolated(f"cut at {first_removed}, where no batch begins")
+        del self._batches[at:]
+        for sync in self._syncs:
+            sync.covers = Index(min(sync.covers, first_removed - 1))
+        self._durable = min(self._durable, first_removed - 1)
+
+    def truncate_prefix(self, first_kept: Index) -> Index:
+        """Delete whole runs of ``segment_batches`` that end below ``first_kept``, never the last run."""
+        while len(self._batches) > self._segment_batches:
+            last = self._batches[self._segment_batches - 1]
+            if last.last_offset >= first_kept or last.last_offset > self._durable:
+                break
+            self._before = EntryId(Term(last.leader_epoch), Index(last.last_offset))
+            del self._batches[: self._segment_batches]
+        return self.first_index
+
+    def save_hard_state(self, hard_state: HardState) -> None:
+        """Remember it."""
+        self._hard_state = hard_state
+        self._dirty = True
+
+    def note_commit_index(self, commit_index: Index) -> None:
+        """Remember the highest."""
+        self._commit = max(self._commit, commit_index)
+
+    def take_sync(self) -> Sync | None:
+        """The flush for everything changed since the last call, or None."""
+        if not self._dirty:
+            return None
+        self._dirty = False
+        self._syncs.append(MemorySync(self.last_index))
+        return self._syncs[-1]
+
+    def sync_finished(self, sync: Sync) -> None:
+        """Move ``durable_index`` forward: up to where this and all earlier syncs have finished."""
+        assert isinstance(sync, MemorySync)
+        sync.is_finished = True
+        while self._syncs and self._syncs[0].is_finished:
+            self._durable = max(self._durable, self._syncs.pop(0).covers)
+
+    def read(self, first: Index, last: Index, *, bytes_max: int) -> LogRange:
+        """Whole batches from the one that contains ``first`` on; see ``LogStorage.read``."""
+        if not self.first_index <= first <= last <= self.last_index:
+            raise self._out_of_range(f"{first}..{last}")
+        found: list[Batch] = []
+        size = 0
+        for batch in self._batches:
+            if batch.last_offset < first:
+                continue
+            if found and (batch.base_offset > last or size + len(batch.data) > bytes_max):
+                break
+            found.append(batch)
+            size += len(batch.data)
+        file = BytesFile("memory", b"".join([batch.data for batch in found]))
+        return LogRange(
+            Index(found[0].base_offset), Index(found[-1].last_offset), (FileRange(file, 0, size),)
+        )
+
+    def term_at(self, index: Index) -> Term:
+        """The term of an entry, or of the one just before the log."""
+        if index == self._before.index:
+            return self._before.term
+        for batch in self._batches:
+            if batch.base_offset <= index <= batch.last_offset:
+                return Term(batch.leader_epoch)
+        raise self._out_of_range(str(index))
+
+    def terms(self) -> tuple[EntryId, ...]:
+        """The first entry of each term in the log, oldest first."""
+        first: dict[int, int] = {}
+        for batch in self._batches:
+            first.setdefault(batch.leader_epoch, batch.base_offset)
+        return tuple(EntryId(Term(term), Index(start)) for term, start in first.items())
+
+    def index_at_time(self, timestamp_ms: int) -> tuple[Index, int] | None:
+        """Base index and max timestamp of the first batch that reaches the time."""
+        for batch in self._batches:
+            if batch.header.max_timestamp >= timestamp_ms:
+                return Index(batch.base_offset), batch.header.max_timestamp
+        return None
+
+    def save_checkpoint(self, index: Index, state: bytes) -> None:
+        """Remember it; the log counts as synced up to it."""
+        if index > self._durable:
+            self._durable = self.last_index
+        self._checkpoint = (index, state)
+
+    def load_checkpoint(self) -> tuple[Index, bytes] | None:
+        """The checkpoint, when it is not above ``last_index``."""
+        found = self._checkpoint
+        return found if found is not None and found[0] <= self.last_index else None
+
+    def close(self) -> None:
+        """Nothing to do."""
+
+    def _out_of_range(self, what: str) -> OffsetOutOfRange:
+        return OffsetOutOfRange(
+            f"{what} is not within {self.first_index}..{self.last_index}",
+            start=self.first_index,
+            end=self.last_index + 1,
+        )
