@@ -32,13 +32,13 @@ class CreateTopic(Request):
     name: str
     partitions: int = 1
     replication_factor: int | None = None
-    config: dict[str, int | str] = {}
+    config: dict[str, int | str | bool] = {}
 
 
 class ChangeTopic(Request):
     """Body of ``PATCH`` of a topic or its config: names to values; ``null`` goes back to the default."""
 
-    config: dict[str, int | str | None]
+    config: dict[str, int | str | bool | None]
 
 
 class TopicBody(Answer):
@@ -178,6 +178,10 @@ class BatchesProduced(Answer):
     leader_epoch: int = -1
     timestamp: int | None = None
     duplicate: bool = False
+
+
+class CreateProducer(Request):
+    """Body of ``POST /v1/producers``: an empty object, or nothing."""
 
 
 class ProducerBody(Answer):

@@ -1,0 +1,169 @@
+"""The HTTP application: every route bound to the services, behind one boundary.
+
+Decides: what every answer carries (a request id, the metadata version, the leader), and that every error
+leaves as a problem and no traceback leaves at all. Leaves to others: sockets and settings (``server``).
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import uuid
+from collections.abc import Awaitable, Callable
+
+from aiohttp import hdrs, web
+
+from api import cluster, documentation, errors, fetch, health, metrics, offsets, produce, topics
+from api.admission import Admission
+from api.bodies import check_announced
+from api.errors import NotAcceptable, problem_response
+from api.hang_ups import HangUps
+from api.metrics import HttpMetrics
+from api.parameters import accepted, query_of
+from api.routes import Call, Route
+from api.services import Services
+from raftlog.errors import InvalidRequest, RaftlogError, RecordTooLarge
+
+ROUTES: tuple[Route, ...] = (
+    *topics.ROUTES,
+    *produce.ROUTES,
+    *fetch.ROUTES,
+    *offsets.ROUTES,
+    *cluster.ROUTES,
+    *health.ROUTES,
+    *metrics.ROUTES,
+)
+"""Everything that is served, but for the two pages that describe it."""
+
+_LOG = logging.getLogger("raftlog.api")
+_Handle = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def create_app(services: Services) -> web.Application:
+    """The application. It needs nothing of the server that runs it but the options of ``runner_for``."""
+    boundary = Boundary(services)
+    app = web.Application(
+        client_max_size=services.limits.body_bytes_max + 1, middlewares=[boundary.middleware]
+    )
+    for route in (*ROUTES, *documentation.routes(ROUTES, services.version)):
+        app.router.add_route(
+            route.method, route.path, boundary.bound(route), expect_handler=boundary.continue_or_refuse
+        )
+
+    async def end_parked(_: web.Application) -> None:
+        boundary.hang_ups.close()
+
+    app.on_shutdown.append(end_parked)
+    return app
+
+
+def runner_for(app: web.Application, *, shutdown_timeout_s: float = 10.0) -> web.AppRunner:
+    """A runner with the options that this application counts on.
+
+    Handlers are not cancelled when a client hangs up: a write that began goes on, and reads that wait
+    are ended by ``HangUps``. A refused body is read for one more second, so that its answer arrives.
+    """
+    return web.AppRunner(
+        app,
+        access_log=None,
+        handler_cancellation=False,
+        lingering_time=1.0,
+        keepalive_timeout=75.0,
+        shutdown_timeout=shutdown_timeout_s,
+    )
+
+
+class Boundary:
+    """Between aiohttp and the handlers: one for each application."""
+
+    def __init__(self, services: Services) -> None:
+        self.services = services
+        self.admission = Admission(services.limits)
+        self.hang_ups = HangUps()
+        self.metrics = HttpMetrics(services, self.admission, self.hang_ups)
+        self._life = uuid.uuid4().hex[:12]
+        self._numbers = itertools.count(1)
+        self._monotonic = services.clock.monotonic
+
+    def bound(self, route: Route) -> _Handle:
+        """The route's handler as aiohttp calls it."""
+        known = route.query_names
+        offered = route.media_types
+        handler = route.handler
+
+        async def handle(request: web.Request) -> web.StreamResponse:
+            call = request[_CALL]
+            call.route = route.path
+            call.query = query_of(request, known)
+            wanted = accepted(request, offered)
+            if wanted is None:
+                raise NotAcceptable(
+                    f"Accept asks for nothing that is here; ask for {' or '.join(offered)}",
+                    supported=list(offered),
+                )
+            call.media_type = wanted
+            return await handler(call)
+
+        return handle
+
+    @web.middleware
+    async def middleware(self, request: web.Request, handler: _Handle) -> web.StreamResponse:
+        """Give the request its ``Call``, its answer the common headers, and its errors their form."""
+        began = self._monotonic()
+        call = Call(
+            request, self.services, self.admission, self.hang_ups, f"{self._life}-{next(self._numbers):x}"
+        )
+        request[_CALL] = call
+        try:
+            response = await handler(request)
+        except ConnectionError:
+            self.metrics.answered(request.method, call.route, 499, self._monotonic() - began)
+            raise
+        except Exception as error:
+            response = problem_response(
+                self._described(error, call), instance=request.path[:300], request_id=call.request_id
+            )
+        if not response.prepared:
+            call.stamp(response)
+        self.metrics.answered(_method(request), call.route, response.status, self._monotonic() - began)
+        return response
+
+    async def continue_or_refuse(self, request: web.Request) -> web.StreamResponse | None:
+        """Say whether a body announced with ``Expect: 100-continue`` is wanted at all."""
+        if request.headers[hdrs.EXPECT].lower() != "100-continue":
+            raise InvalidRequest("the only expectation that is met is 100-continue", field="Expect")
+        check_announced(request, self.services.limits)
+        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        request.writer.output_size = 0  # the answer proper has not begun
+        return None
+
+    def _described(self, error: Exception, call: Call) -> RaftlogError:
+        if isinstance(error, RaftlogError):
+            if type(error) is RaftlogError:
+                _LOG.error("request %s: %s", call.request_id, error)
+            return error
+        if isinstance(error, web.HTTPException):
+            return _routing_error(error, call)
+        _LOG.exception("request %s failed: %s %s", call.request_id, call.request.method, call.route)
+        return RaftlogError(f"an internal error; the broker's log has it under {call.request_id}")
+
+
+_CALL = web.RequestKey("call", Call)
+_METHODS = frozenset(("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"))
+
+
+def _method(request: web.Request) -> str:
+    """The method as a metric's label, of which clients must not make new ones."""
+    return request.method if request.method in _METHODS else "other"
+
+
+def _routing_error(error: web.HTTPException, call: Call) -> RaftlogError:
+    path = call.request.path[:200]
+    if isinstance(error, web.HTTPMethodNotAllowed):
+        allowed = sorted(error.allowed_methods)
+        return errors.MethodNotAllowed(f"{path} has {', '.join(allowed)}", allowed=allowed)
+    if isinstance(error, web.HTTPNotFound):
+        return errors.PathNotFound(f"there is nothing at {path}; /docs lists all paths")
+    if isinstance(error, web.HTTPRequestEntityTooLarge):
+        return RecordTooLarge(f"the body is too large: {error.text}")
+    return InvalidRequest(f"the request is refused: {error.reason}")

@@ -1,0 +1,34 @@
+"""How much room the disk has, looked at now and then: produce is refused before the last byte is used.
+
+A log that meets a full disk in the middle of an append recovers; but hard states, checkpoints and
+the metadata need some room too, and that is the reserve.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+from raftlog.clock import Clock
+
+LOOK_EVERY_S: Final = 0.25
+
+
+class DiskReserve:
+    """Whether a directory's filesystem has more than ``reserve_bytes`` free."""
+
+    def __init__(self, directory: str, reserve_bytes: int, clock: Clock) -> None:
+        self._directory = directory
+        self._reserve_bytes = reserve_bytes
+        self._clock = clock
+        self._looked_s = -LOOK_EVERY_S
+        self.free_bytes = 0
+
+    def has_room(self) -> bool:
+        """As of at most a quarter of a second ago."""
+        now = self._clock.monotonic()
+        if now - self._looked_s >= LOOK_EVERY_S:
+            self._looked_s = now
+            found = os.statvfs(self._directory)
+            self.free_bytes = found.f_bavail * found.f_frsize
+        return self.free_bytes > self._reserve_bytes

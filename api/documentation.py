@@ -1,0 +1,248 @@
+"""The contract as documents, both made from the route table: OpenAPI 3.1 and a page for people."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import msgspec
+from aiohttp import web
+
+from api.errors import TABLE, status_and_title
+from api.routes import TEXT, Answer, BodyType, Call, Handler, Parameter, Route
+from raftlog.errors import RaftlogError
+from raftlog.wire import headers, media_types, paths
+from raftlog.wire.problems import Problem
+
+REFERENCE = "#/components/schemas/{name}"
+GONE = 410  # an offset below the log start, beside the 416 of the table
+
+_EVERYWHERE = (headers.REQUEST_ID, headers.METADATA_VERSION)
+_OF_HEADERS = {
+    headers.REQUEST_ID: "names the request in logs and problems",
+    headers.METADATA_VERSION: "the newest metadata that this broker knows",
+    headers.LEADER: "host:port of the partition's leader",
+    headers.NEXT_OFFSET: "where to go on",
+    headers.HIGH_WATERMARK: "one past the newest record that can be read",
+    headers.LOG_START_OFFSET: "the oldest record kept",
+    headers.LEADER_EPOCH: "the term of the leader",
+    "Location": "where it is",
+    "ETag": "the version, for If-Match",
+}
+
+JsonObject = dict[str, object]
+
+
+def routes(table: Sequence[Route], version: str) -> tuple[Route, ...]:
+    """The two documents as routes, which stand in them as well."""
+    described: list[Route] = [*table]
+    own = (
+        Route(
+            "GET",
+            paths.OPENAPI,
+            _page(lambda: msgspec.json.encode(openapi(described, version)), media_types.JSON),
+            "This contract as OpenAPI 3.1",
+            answers={200: Answer("the document", {media_types.JSON: {"type": "object"}})},
+        ),
+        Route(
+            "GET",
+            paths.DOCS,
+            _page(lambda: reference_page(described, version).encode(), media_types.HTML),
+            "This contract for people",
+            answers={200: Answer("a page", {media_types.HTML: TEXT})},
+        ),
+    )
+    described.extend(own)
+    return own
+
+
+def openapi(table: Iterable[Route], version: str) -> JsonObject:
+    """The OpenAPI document of a route table."""
+    table = tuple(table)
+    structs: list[type] = [Problem, *dict.fromkeys(struct for route in table for struct in _structs(route))]
+    references, components = msgspec.json.schema_components(tuple(structs), ref_template=REFERENCE)
+    known: dict[type, JsonObject] = dict(zip(structs, references, strict=True))
+    by_path: dict[str, JsonObject] = {}
+    for route in table:
+        by_path.setdefault(route.path, {})[route.method.lower()] = _operation(route, known)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "raftlog",
+            "version": version,
+            "description": "A distributed log. Any broker takes any request.",
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "servers": [{"url": "/"}],
+        "paths": by_path,
+        "components": {"schemas": components},
+    }
+
+
+def reference_page(table: Iterable[Route], version: str) -> str:
+    """The same as one page of HTML that needs nothing else."""
+    sections = "".join(_section(route) for route in table)
+    codes = "".join(
+        f"<tr><td><code>{kind.code}</code></td><td>{status}</td><td>{_text(title)}</td>"
+        f"<td>{'yes' if kind.retryable else 'no'}</td></tr>"
+        for kind, (status, title) in TABLE.items()
+    )
+    return (
+        "<!doctype html><html lang='en'><head><meta charset='utf-8'><title>raftlog HTTP API</title>"
+        f"<style>{_STYLE}</style></head><body><h1>raftlog HTTP API <small>{_text(version)}</small></h1>"
+        "<p>Any broker takes any request. Errors are <code>application/problem+json</code> (RFC 9457) with a "
+        f"<code>code</code> and <code>retryable</code>. <a href='{paths.OPENAPI}'>OpenAPI 3.1</a></p>"
+        f"{sections}<h2>Errors</h2><table><tr><th>code</th><th>status</th><th>meaning</th><th>retry</th></tr>"
+        f"{codes}</table></body></html>"
+    )
+
+
+_STYLE = (
+    "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#222}"
+    "code{background:#f2f2f2;padding:.1em .3em;border-radius:3px}h2{margin-top:2.5rem;font-size:1.15rem}"
+    "table{border-collapse:collapse;width:100%}td,th{border-top:1px solid #ddd;padding:.3rem .5rem;"
+    "text-align:left;vertical-align:top}small{color:#777}"
+)
+
+
+def _page(make: Callable[[], bytes], content_type: str) -> Handler:
+    made: list[bytes] = []
+
+    async def handle(_: Call) -> web.StreamResponse:
+        if not made:
+            made.append(make())
+        return web.Response(body=made[0], headers={"Content-Type": content_type})
+
+    return handle
+
+
+def _operation(route: Route, known: Mapping[type, JsonObject]) -> JsonObject:
+    operation: JsonObject = {
+        "operationId": route.handler.__name__
+        if route.handler.__name__ != "handle"
+        else route.path.strip("/"),
+        "summary": route.summary,
+        "responses": _responses(route, known),
+    }
+    if route.description:
+        operation["description"] = route.description
+    named = [_parameter(parameter) for parameter in route.parameters if not parameter.name.endswith("*")]
+    if named:
+        operation["parameters"] = named
+    if route.request:
+        operation["requestBody"] = {
+            "required": route.body_required,
+            "content": {kind: {"schema": _schema(body, known)} for kind, body in route.request.items()},
+        }
+    return operation
+
+
+def _parameter(parameter: Parameter) -> JsonObject:
+    return {
+        "name": parameter.name,
+        "in": parameter.place,
+        "required": parameter.place == "path",
+        "description": parameter.description,
+        "schema": dict(parameter.schema),
+    }
+
+
+def _responses(route: Route, known: Mapping[type, JsonObject]) -> JsonObject:
+    responses: JsonObject = {}
+    for status, answer in route.answers.items():
+        responses[str(status)] = {
+            "description": answer.description,
+            "headers": {name: _header(name) for name in (*answer.headers, *_EVERYWHERE)},
+            **_content(answer.bodies, known),
+        }
+    for status, kinds in sorted(_by_status(route).items()):
+        codes = ", ".join(sorted(f"`{code}`" for code in kinds))
+        described: JsonObject = {
+            "description": f"a problem: {codes}",
+            **_content({media_types.PROBLEM: Problem}, known),
+        }
+        responses.setdefault(str(status), described)
+    return responses
+
+
+def _by_status(route: Route) -> dict[int, set[str]]:
+    found: dict[int, set[str]] = {}
+    kinds: tuple[type[RaftlogError], ...] = (*route.errors, *route.general_errors, RaftlogError)
+    for kind in kinds:
+        status, _ = status_and_title(kind())
+        found.setdefault(status, set()).add(kind.code)
+        if kind.code == "offset_out_of_range":
+            found.setdefault(GONE, set()).add(kind.code)
+    return found
+
+
+def _codes(route: Route) -> list[str]:
+    kinds: tuple[type[RaftlogError], ...] = (*route.errors, *route.general_errors)
+    return sorted({kind.code for kind in kinds})
+
+
+def _header(name: str) -> JsonObject:
+    return {"description": _OF_HEADERS[name], "schema": {"type": "string"}}
+
+
+def _content(by_type: Mapping[str, BodyType], known: Mapping[type, JsonObject]) -> JsonObject:
+    if not by_type:
+        return {}
+    return {"content": {kind: {"schema": _schema(body, known)} for kind, body in by_type.items()}}
+
+
+def _schema(body: BodyType, known: Mapping[type, JsonObject]) -> JsonObject:
+    if isinstance(body, type):
+        return known[body]
+    if isinstance(body, tuple):
+        return {"anyOf": [known[struct] for struct in body]}
+    return dict(body)
+
+
+def _structs(route: Route) -> Iterable[type[msgspec.Struct]]:
+    shown = [
+        *route.request.values(),
+        *(body for answer in route.answers.values() for body in answer.bodies.values()),
+    ]
+    for body in shown:
+        if isinstance(body, type):
+            yield body
+        elif isinstance(body, tuple):
+            yield from body
+
+
+def _section(route: Route) -> str:
+    rows = "".join(
+        f"<tr><td><code>{_text(parameter.name)}</code></td><td>{parameter.place}</td>"
+        f"<td>{_text(parameter.description)}</td></tr>"
+        for parameter in route.parameters
+    )
+    answers = "".join(
+        f"<tr><td>{status}</td><td></td><td>{_text(answer.description)} {_bodies(answer.bodies)}</td></tr>"
+        for status, answer in route.answers.items()
+    )
+    codes = ", ".join(f"<code>{code}</code>" for code in _codes(route))
+    request = f"<p>Body: {_bodies(route.request)}</p>" if route.request else ""
+    return (
+        f"<h2><code>{route.method} {_text(route.path)}</code></h2><p>{_text(route.summary)}. "
+        f"{_text(route.description)}</p>{request}<table>{rows}{answers}</table>"
+        + (f"<p>Errors: {codes}</p>" if codes else "")
+    )
+
+
+def _bodies(by_type: Mapping[str, BodyType]) -> str:
+    return ", ".join(f"<code>{kind}</code>{_fields(body)}" for kind, body in by_type.items())
+
+
+def _fields(body: BodyType) -> str:
+    if isinstance(body, tuple):
+        return " or".join(_fields(struct) for struct in body)
+    if not isinstance(body, type):
+        return ""
+    names = ", ".join(f"<code>{field}</code>" for field in body.__struct_fields__)
+    return f" {body.__name__} ({names})"
+
+
+def _text(text: str) -> str:
+    return re.sub(r"`([^`]*)`", r"<code>\1</code>", html.escape(text, quote=False))

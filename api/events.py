@@ -1,0 +1,92 @@
+"""Server-sent events: one partition, followed until the reader goes, the topic goes or the broker stops.
+
+Events are ``record`` (its ``id`` is the offset, its data what a JSON fetch shows), ``heartbeat`` while
+nothing is written, and ``problem`` with an RFC 9457 body before the stream ends. A reader that comes
+back with ``Last-Event-ID`` goes on after that offset: the broker keeps nothing about it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import replace
+
+import msgspec
+from aiohttp import web
+
+from api import json_answers, parameters
+from api.errors import problem
+from api.reading import read_at_once
+from api.routes import Call
+from partitions.values import FetchRequest, FetchResult
+from raftlog.errors import InvalidRequest, RaftlogError
+from raftlog.types import Offset, TopicPartition
+from raftlog.wire import bodies, media_types
+
+HEADERS = {
+    "Content-Type": media_types.EVENT_STREAM,
+    "Cache-Control": "no-store",
+    "X-Accel-Buffering": "no",  # a proxy that collects events defeats them
+}
+RECORDS_PER_WRITE = 1_000
+
+
+async def stream(call: Call, target: TopicPartition, request: FetchRequest) -> web.StreamResponse:
+    """Follow a partition. What is wrong with the request is an ordinary problem, before the stream."""
+    format = parameters.one_of(call.query, "format", json_answers.FORMATS)
+    if "limit" in call.query:
+        raise InvalidRequest("limit is for JSON; an event stream does not end", field="limit")
+    with call.admission.parked.hold(call.request.remote or "", 1):
+        first = await read_at_once(call, target, replace(request, wait_ms=0))
+        response = web.StreamResponse(headers=HEADERS)
+        call.stamp(response)
+        try:
+            await response.prepare(call.request)
+            await _follow(call, target, request, first, format, response)
+        except RaftlogError as error:
+            body = problem(error, instance=call.request.path, request_id=call.request_id)
+            await _write(call, response, event("problem", msgspec.json.encode(body)))
+        except (ConnectionError, TimeoutError):
+            response.force_close()
+    return response
+
+
+async def _follow(
+    call: Call,
+    target: TopicPartition,
+    request: FetchRequest,
+    result: FetchResult,
+    format: str,
+    response: web.StreamResponse,
+) -> None:
+    """Ends by an error only: of the partition, or because the reader has gone."""
+    heartbeat_ms = call.services.limits.heartbeat_ms
+    while True:
+        page = json_answers.page_of(result, format=format, limit=RECORDS_PER_WRITE)
+        if page.records:
+            await _write(call, response, b"".join(_record_events(page.records)))
+        elif not result.data:
+            await _write(call, response, heartbeat(page.next_offset, result.high_watermark))
+        following = replace(request, position=Offset(page.next_offset), wait_ms=heartbeat_ms)
+        result = await call.hang_ups.park(call.request, read_at_once(call, target, following))
+
+
+async def _write(call: Call, response: web.StreamResponse, data: bytes) -> None:
+    async with asyncio.timeout(call.services.limits.write_timeout_s):
+        await response.write(data)
+
+
+def event(name: str, data: bytes) -> bytes:
+    """One event; JSON in one line needs no splitting."""
+    return b"event: %b\ndata: %b\n\n" % (name.encode(), data)
+
+
+def heartbeat(next_offset: int, high_watermark: int) -> bytes:
+    """Tells proxies that the connection lives and the reader that it is up to date."""
+    return event("heartbeat", b'{"next_offset":%d,"high_watermark":%d}' % (next_offset, high_watermark))
+
+
+def _record_events(records: Iterable[bodies.FetchedRecord]) -> Iterable[bytes]:
+    encode = msgspec.json.encode
+    for record in records:
+        yield b"event: record\nid: %d\ndata: %b\n\n" % (record.offset, encode(record))

@@ -1,0 +1,287 @@
+"""Fetch: records of one partition as JSON, as binary batches, or as an event stream; and one message.
+
+A read is a function of its URL: no cursor is kept. Nothing there is a 204 with the headers that say
+where to go on. A request that waits is parked in the partition service until there is something, its
+time is over, its topic is deleted (404), or its client hangs up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from aiohttp import web
+
+from api import json_answers, parameters
+from api.errors import RecordNotFound
+from api.events import stream
+from api.json_answers import Page
+from api.partition_leader import elsewhere
+from api.reading import read
+from api.routes import (
+    BINARY,
+    PARTITION,
+    ROUTE,
+    TEXT,
+    TOPIC,
+    Answer,
+    Call,
+    Parameter,
+    Route,
+    json_answer,
+    json_response,
+)
+from partitions.values import FetchRequest, FetchResult, LastRecords, Position, Start
+from raftlog import errors
+from raftlog.errors import InvalidRequest, OffsetOutOfRange
+from raftlog.types import Offset, TopicPartition
+from raftlog.wire import bodies, headers, media_types, paths
+
+RECORDS_MAX = 100_000
+_JSON_ONLY = ("limit", "format")
+
+
+async def fetch(call: Call) -> web.StreamResponse:
+    """Records of one partition, in the media type that the client asks for."""
+    _, target = call.partition()
+    if (other := elsewhere(call, target)) is not None:
+        return other
+    match call.media_type:
+        case media_types.BATCH:
+            return await _fetch_batches(call, target)
+        case media_types.EVENT_STREAM:
+            return await stream(call, target, _request_of(call, headers_too=True))
+        case _:
+            return await _fetch_json(call, target)
+
+
+async def message(call: Call) -> web.StreamResponse:
+    """One record, by its address."""
+    _, target = call.partition()
+    offset = parameters.number_between(
+        call.request.match_info["offset"], "offset", low=0, high=parameters.OFFSET_MAX
+    )
+    format = parameters.one_of(call.query, "format", json_answers.FORMATS)
+    result = await read(call, target, FetchRequest(position=Offset(offset), bytes_max=1))
+    if not result.data:
+        raise OffsetOutOfRange(
+            f"offset {offset} of {target} is not written yet; the newest is {result.high_watermark - 1}",
+            start=result.log_start_offset,
+            end=result.high_watermark,
+            offset=offset,
+        )
+    shown = json_answers.page_of(result, format=format, limit=1).records
+    if not shown or shown[0].offset != offset:
+        raise RecordNotFound(f"offset {offset} of {target} holds no record of a user", offset=offset)
+    fields = {name: getattr(shown[0], name) for name in shown[0].__struct_fields__}
+    return json_response(bodies.Message(**fields, topic=target.topic, partition=target.partition))
+
+
+async def _fetch_batches(call: Call, target: TopicPartition) -> web.Response:
+    for name in _JSON_ONLY:
+        if name in call.query:
+            raise InvalidRequest(f"{name} is for JSON; whole batches are bounded by max_bytes", field=name)
+    result = await read(call, target, _request_of(call))
+    places = _places(result, result.next_offset)
+    if not result.data:
+        return web.Response(status=204, headers=places)
+    places["Content-Type"] = media_types.BATCH
+    return web.Response(body=result.data, headers=places)
+
+
+async def _fetch_json(call: Call, target: TopicPartition) -> web.Response:
+    request = _request_of(call)
+    format = parameters.one_of(call.query, "format", json_answers.FORMATS)
+    limit = parameters.whole_number(call.query, "limit", low=1, high=RECORDS_MAX, default=RECORDS_MAX)
+    if isinstance(request.position, LastRecords):
+        result, page = await _last_records(call, target, request, format, request.position.count)
+        if len(page.records) > limit:
+            page = Page(page.records[:limit], page.records[limit].offset)
+    else:
+        result, page = await _first_page(call, target, request, format, limit)
+    if not page.records:
+        return web.Response(status=204, headers=_places(result, page.next_offset))
+    return json_response(
+        bodies.Fetched(
+            target.topic,
+            target.partition,
+            result.leader_epoch,
+            result.log_start_offset,
+            result.high_watermark,
+            page.next_offset,
+            page.next_offset >= result.high_watermark,
+            page.records,
+        ),
+        headers=_places(result, page.next_offset),
+    )
+
+
+async def _first_page(
+    call: Call, target: TopicPartition, request: FetchRequest, format: str, limit: int
+) -> tuple[FetchResult, Page]:
+    """The first fetch that has a user's record in it, or that has nothing."""
+    clock = call.services.clock
+    ends_at = clock.monotonic() + request.wait_ms / 1000
+    while True:
+        result = await read(call, target, request)
+        page = json_answers.page_of(result, format=format, limit=limit)
+        if page.records or not result.data:
+            return result, page
+        left_ms = max(0, int((ends_at - clock.monotonic()) * 1000))
+        request = replace(request, position=Offset(page.next_offset), wait_ms=left_ms)
+
+
+async def _last_records(
+    call: Call, target: TopicPartition, request: FetchRequest, format: str, count: int
+) -> tuple[FetchResult, Page]:
+    """The last ``count`` records of users: looks further back while control records take their place."""
+    result, page = await _first_page(call, target, request, format, RECORDS_MAX)
+    back = count
+    while len(page.records) < count and result.offset > result.log_start_offset and result.data:
+        back = 2 * back + 8
+        further = replace(request, position=LastRecords(back), wait_ms=0)
+        wider, wider_page = await _first_page(call, target, further, format, RECORDS_MAX)
+        if wider.next_offset < wider.high_watermark:
+            break  # more than max_bytes: the end would be missing
+        result, page = wider, wider_page
+    return result, Page(page.records[-count:], page.next_offset)
+
+
+def _request_of(call: Call, *, headers_too: bool = False) -> FetchRequest:
+    query, limits = call.query, call.services.limits
+    json_bytes = min(limits.fetch_json_bytes_max, limits.fetch_bytes_max)
+    bytes_max = limits.fetch_bytes_max if call.media_type == media_types.BATCH else json_bytes
+    last_id = call.request.headers.get("Last-Event-ID", "") if headers_too else ""
+    position: Position
+    if last_id:
+        position = Offset(
+            parameters.number_between(last_id, "Last-Event-ID", low=0, high=parameters.OFFSET_MAX - 1) + 1
+        )
+    elif "offset" in query:
+        position = parameters.position(query["offset"], "offset")
+    else:
+        position = Start.EARLIEST
+    if not query:
+        return FetchRequest(position=position, bytes_max=min(limits.fetch_bytes_default, bytes_max))
+    wanted = parameters.whole_number(
+        query, "max_bytes", low=1, high=limits.fetch_bytes_max, default=limits.fetch_bytes_default
+    )
+    wanted = min(wanted, bytes_max)
+    bytes_min = parameters.whole_number(query, "min_bytes", low=0, high=limits.fetch_bytes_max, default=1)
+    return FetchRequest(
+        position=position,
+        bytes_max=wanted,
+        bytes_min=min(max(bytes_min, 1), wanted),
+        wait_ms=parameters.duration_ms(query, "wait", high_ms=limits.wait_ms_max, default_ms=0),
+    )
+
+
+def _places(result: FetchResult, next_offset: int) -> dict[str, str]:
+    return {
+        headers.NEXT_OFFSET: str(next_offset),
+        headers.HIGH_WATERMARK: str(result.high_watermark),
+        headers.LOG_START_OFFSET: str(result.log_start_offset),
+        headers.LEADER_EPOCH: str(result.leader_epoch),
+    }
+
+
+_FORMAT = Parameter(
+    "format",
+    "how values stand in JSON: `auto` shows objects and arrays as JSON, other UTF-8 as strings, the rest in "
+    "base64; the others show every value in that form, or answer 422",
+    {"type": "string", "enum": list(json_answers.FORMATS), "default": "auto"},
+)
+_OFFSET_PATTERN = r"^([0-9]{1,18}|earliest|latest|-[1-9][0-9]{0,16}|timestamp:[0-9]{1,15})$"
+_PARAMETERS = (
+    Parameter(
+        "offset",
+        "where to begin: a number, `earliest` (the default), `latest`, `timestamp:` with RFC 3339 or "
+        "milliseconds, or `-100` for the last 100",
+        {"type": "string", "pattern": _OFFSET_PATTERN, "default": "earliest"},
+    ),
+    Parameter(
+        "limit", "how many records at most (JSON)", {"type": "integer", "minimum": 1, "maximum": RECORDS_MAX}
+    ),
+    Parameter(
+        "max_bytes",
+        "how many bytes of batches at most; one batch comes in any case",
+        {"type": "integer", "minimum": 1, "maximum": 64 << 20, "default": 1 << 20},
+    ),
+    Parameter(
+        "min_bytes",
+        "with `wait`: do not answer before there are as many",
+        {"type": "integer", "minimum": 0, "maximum": 64 << 20, "default": 1},
+    ),
+    Parameter(
+        "wait",
+        "how long to wait for records, such as `30s`; at most 55 s",
+        {"type": "string", "pattern": "^[0-9]{1,12}(ms|s|m|h|d)?$", "default": "0"},
+    ),
+    _FORMAT,
+    ROUTE,
+    Parameter("Last-Event-ID", "of an event stream: go on after this offset", {"type": "integer"}, "header"),
+)
+_PLACES = (
+    headers.NEXT_OFFSET,
+    headers.HIGH_WATERMARK,
+    headers.LOG_START_OFFSET,
+    headers.LEADER_EPOCH,
+    headers.LEADER,
+)
+
+ROUTES = (
+    Route(
+        "GET",
+        paths.PARTITION_RECORDS,
+        fetch,
+        "Fetch records, or follow them",
+        "`Accept` chooses between JSON, binary batches (whole ones: the first may begin before the offset "
+        "asked for) and an event stream with the events `record`, `heartbeat` and `problem`.",
+        (TOPIC, PARTITION, *_PARAMETERS),
+        {},
+        {
+            200: Answer(
+                "records; go on at `next_offset`",
+                {media_types.JSON: bodies.Fetched, media_types.BATCH: BINARY, media_types.EVENT_STREAM: TEXT},
+                _PLACES,
+            ),
+            204: Answer("nothing there", {}, _PLACES),
+            307: Answer("route=redirect: ask the leader named in Location", {}, ("Location",)),
+        },
+        (
+            errors.InvalidRequest,
+            errors.UnknownTopic,
+            errors.UnknownPartition,
+            errors.OffsetOutOfRange,
+            errors.NotLeader,
+            errors.NoLeader,
+            errors.Overloaded,
+            errors.QuotaExceeded,
+            errors.InvalidRecord,
+            errors.ConnectionLost,
+        ),
+    ),
+    Route(
+        "GET",
+        paths.MESSAGE,
+        message,
+        "One message",
+        "A permalink.",
+        (
+            TOPIC,
+            PARTITION,
+            Parameter("offset", "offset of a record", {"type": "integer", "minimum": 0}, "path"),
+            _FORMAT,
+        ),
+        {},
+        {200: json_answer("the record", bodies.Message, headers.LEADER)},
+        (
+            errors.InvalidRequest,
+            errors.UnknownTopic,
+            errors.UnknownPartition,
+            errors.OffsetOutOfRange,
+            errors.NoLeader,
+            errors.InvalidRecord,
+            RecordNotFound,
+        ),
+    ),
+)

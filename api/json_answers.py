@@ -1,0 +1,179 @@
+"""Stored records on their way out as JSON. Control records are left out, and stepped over.
+
+Decides: how bytes look in JSON (``format``) and where a reader goes on. Leaves to others: reading.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from partitions.values import FetchResult
+from raftlog.errors import CorruptBatch, InvalidRecord, RaftlogError
+from raftlog.records.batch import Batch, split_batches
+from raftlog.records.reader import StoredRecord, read_records
+from raftlog.wire import bodies
+from raftlog.wire.headers import TAG_RECORD_HEADER
+
+FORMATS = ("auto", "utf8", "json", "base64")
+Shown = tuple[msgspec.Raw, bodies.Encoding]
+ABSENT: Shown = (msgspec.Raw(b"null"), "utf8")
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What of a fetch is shown, and where to go on."""
+
+    records: list[bodies.FetchedRecord]
+    next_offset: int
+
+
+def page_of(result: FetchResult, *, format: str, limit: int) -> Page:
+    """The user's records of a fetch, ``limit`` at most."""
+    show = _SHOW[format]
+    records: list[bodies.FetchedRecord] = []
+    for batch in split_batches(result.data):
+        if batch.header.is_control or batch.last_offset < result.offset:
+            continue
+        kind: Literal["append", "create"] = "append" if batch.header.is_append_time else "create"
+        for stored in stored_records(batch):
+            if stored.offset < result.offset:
+                continue
+            if len(records) == limit:
+                return Page(records, records[-1].offset + 1)
+            records.append(_fetched(stored, kind, batch.header.crc, show))
+    return Page(records, result.next_offset)
+
+
+def stored_records(batch: Batch) -> list[StoredRecord]:
+    """The records of a stored batch. A batch whose inside is no records is nobody's request: a 500."""
+    try:
+        return read_records(batch)
+    except CorruptBatch as error:
+        raise RaftlogError(
+            f"the batch at offset {batch.base_offset} cannot be shown as records ({error}); fetch it as a "
+            f"binary batch, or go on at {batch.last_offset + 1}",
+            next_offset=batch.last_offset + 1,
+        ) from error
+
+
+def _fetched(
+    stored: StoredRecord,
+    kind: Literal["append", "create"],
+    crc: int,
+    show: Callable[[bytes, int], Shown],
+) -> bodies.FetchedRecord:
+    value, encoding = ABSENT if stored.value is None else show(stored.value, stored.offset)
+    key, key_encoding = _key(stored.key)
+    headers, tags, raw = _headers(stored.headers) if stored.headers else ({}, [], UNSET)
+    return bodies.FetchedRecord(
+        offset=stored.offset,
+        timestamp=stored.timestamp_ms,
+        timestamp_type=kind,
+        key=key,
+        value=value,
+        encoding=encoding,
+        headers=headers,
+        tags=tags,
+        size=stored.size_bytes,
+        crc=crc,
+        key_encoding=key_encoding,
+        headers_raw=raw,
+    )
+
+
+def _key(key: bytes | None) -> tuple[str | None, Literal["base64"] | UnsetType]:
+    if key is None:
+        return None, UNSET
+    try:
+        return key.decode(), UNSET
+    except UnicodeDecodeError:
+        return base64.b64encode(key).decode(), "base64"
+
+
+Headers = tuple[dict[str, str | None], list[str], list[tuple[str, str | None]] | UnsetType]
+
+
+def _headers(pairs: Sequence[tuple[str, bytes | None]]) -> Headers:
+    """Plain headers, tags, and what is neither: names that repeat and values that are not UTF-8."""
+    plain: dict[str, str | None] = {}
+    tags: list[str] = []
+    raw: list[tuple[str, str | None]] = []
+    names = [name for name, _ in pairs]
+    repeated = _repeated(names)
+    for name, content in pairs:
+        text = _text(content)
+        if name == TAG_RECORD_HEADER and text is not None:
+            tags.append(text)
+        elif name in repeated or (text is None and content is not None):
+            raw.append((name, None if content is None else base64.b64encode(content).decode()))
+        else:
+            plain[name] = text
+    return plain, tags, raw or UNSET
+
+
+def _repeated(names: Sequence[str]) -> frozenset[str]:
+    if len(set(names)) == len(names):
+        return frozenset()
+    return frozenset(name for name, count in Counter(names).items() if count > 1)
+
+
+def _text(content: bytes | None) -> str | None:
+    try:
+        return None if content is None else content.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _as_base64(value: bytes, _offset: int) -> Shown:
+    return msgspec.Raw(b'"' + base64.b64encode(value) + b'"'), "base64"
+
+
+def _as_utf8(value: bytes, offset: int) -> Shown:
+    try:
+        return msgspec.Raw(msgspec.json.encode(value.decode())), "utf8"
+    except UnicodeDecodeError:
+        raise _not_in("UTF-8", offset) from None
+
+
+def _as_json(value: bytes, offset: int) -> Shown:
+    try:
+        value.decode()  # format lets any bytes pass inside strings
+        return msgspec.Raw(msgspec.json.format(value, indent=-1)), "json"
+    except (UnicodeDecodeError, msgspec.DecodeError, RecursionError):
+        raise _not_in("JSON", offset) from None
+
+
+def _as_it_looks(value: bytes, _offset: int) -> Shown:
+    """Objects and arrays as JSON, other text as a string, the rest as base64."""
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        return _as_base64(value, 0)
+    if value[:1] in (b"{", b"["):
+        try:
+            return msgspec.Raw(msgspec.json.format(value, indent=-1)), "json"
+        except (msgspec.DecodeError, RecursionError):
+            pass
+    return msgspec.Raw(msgspec.json.encode(text)), "utf8"
+
+
+def _not_in(form: str, offset: int) -> InvalidRecord:
+    return InvalidRecord(
+        f"the record at offset {offset} is not {form}; fetch with format=auto or format=base64",
+        errors=[f"/records: offset {offset} is not {form}"],
+    )
+
+
+_SHOW: dict[str, Callable[[bytes, int], Shown]] = {
+    "auto": _as_it_looks,
+    "utf8": _as_utf8,
+    "json": _as_json,
+    "base64": _as_base64,
+}

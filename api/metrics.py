@@ -1,0 +1,76 @@
+"""What the HTTP side counts, and the page on which everything that the broker counts is read.
+
+Decides: the names of the HTTP metrics. Others register theirs in the same registry.
+"""
+
+from __future__ import annotations
+
+from aiohttp import web
+from prometheus_client import Counter, Gauge, Histogram
+from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from api.admission import Admission
+from api.hang_ups import HangUps
+from api.routes import TEXT, Answer, Call, Route
+from api.services import Services
+from raftlog.wire import media_types, paths
+
+SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
+
+
+class HttpMetrics:
+    """Requests by route, method and status, their times, and what they hold."""
+
+    def __init__(self, services: Services, admission: Admission, hang_ups: HangUps) -> None:
+        registry = services.registry
+        self._requests = Counter(
+            "raftlog_http_requests",
+            "Requests answered.",
+            ("method", "route", "status"),
+            registry=registry,
+        )
+        self._seconds = Histogram(
+            "raftlog_http_request_seconds",
+            "Time from the head of a request to its answer.",
+            ("method", "route"),
+            buckets=SECONDS,
+            registry=registry,
+        )
+        body_bytes = Gauge(
+            "raftlog_http_body_bytes", "Bytes of request bodies being handled.", registry=registry
+        )
+        body_bytes.set_function(lambda: admission.bodies.total)
+        parked = Gauge("raftlog_http_parked_requests", "Requests that wait for records.", registry=registry)
+        parked.set_function(lambda: len(hang_ups))
+        self._counters: dict[tuple[str, str, int], Counter] = {}
+        self._timers: dict[tuple[str, str], Histogram] = {}
+
+    def answered(self, method: str, route: str, status: int, seconds: float) -> None:
+        """One request is over. Children are kept at hand, since looking them up takes a lock."""
+        counter = self._counters.get((method, route, status))
+        if counter is None:
+            counter = self._requests.labels(method, route, str(status))
+            self._counters[method, route, status] = counter
+        timer = self._timers.get((method, route))
+        if timer is None:
+            timer = self._timers[method, route] = self._seconds.labels(method, route)
+        counter.inc()
+        timer.observe(seconds)
+
+
+async def metrics(call: Call) -> web.StreamResponse:
+    """Everything that is counted."""
+    text = generate_latest(call.services.registry)  # type: ignore[no-untyped-call]
+    return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+
+ROUTES = (
+    Route(
+        "GET",
+        paths.METRICS,
+        metrics,
+        "Metrics",
+        "In the OpenMetrics text format.",
+        answers={200: Answer("all metrics of this broker", {media_types.OPENMETRICS: TEXT})},
+    ),
+)

@@ -1,0 +1,194 @@
+"""Reads what stands in a URL and in headers: one small parser for each kind of value.
+
+Every parser names the parameter, what was sent and what may be sent. A parameter that is unknown or
+sent twice is refused: a misspelt option must not be ignored.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+from aiohttp import web
+
+from partitions.values import QUORUM, Acks, AtTime, LastRecords, Position, Start
+from raftlog.errors import InvalidRequest, PreconditionFailed
+from raftlog.types import Offset
+from raftlog.wire import headers
+
+OFFSET_MAX = (1 << 63) - 1
+SEQUENCE_MAX = (1 << 31) - 1
+EPOCH_MAX = (1 << 15) - 1
+NAME_PATTERN = r"^[A-Za-z0-9._-]{1,249}$"
+
+_NOTHING: Mapping[str, str] = {}
+_DURATION = re.compile(r"([0-9]{1,12})(ms|s|m|h|d|)")
+_UNIT_MS = {"": 1, "ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_ETAG = re.compile(r'"([0-9]{1,18})"')
+_NAMED = {"earliest": Start.EARLIEST, "latest": Start.LATEST}
+
+
+def query_of(request: web.Request, known: frozenset[str]) -> Mapping[str, str]:
+    """The query parameters of a request. Raises ``InvalidRequest`` for unknown ones and duplicates."""
+    if not request.query_string:
+        return _NOTHING
+    pairs = request.query
+    query = dict(pairs)
+    if len(query) != len(pairs):
+        twice = sorted(name for name in query if len(pairs.getall(name)) > 1)
+        raise InvalidRequest(
+            f"the query parameter {twice[0][:64]!r} is sent twice; send it once", field=twice[0][:64]
+        )
+    if not query.keys() <= known:
+        name = min(query.keys() - known)[:64]
+        choices = f"this path knows {', '.join(sorted(known))}" if known else "this path knows none"
+        raise InvalidRequest(f"there is no query parameter {name!r}; {choices}", field=name)
+    return query
+
+
+def whole_number(query: Mapping[str, str], name: str, *, low: int, high: int, default: int) -> int:
+    """An integer between two bounds, both included."""
+    text = query.get(name)
+    if text is None:
+        return default
+    return number_between(text, name, low=low, high=high)
+
+
+def number_between(text: str, name: str, *, low: int, high: int) -> int:
+    """The same for a text that is there."""
+    if text.isascii() and text.isdigit() and len(text) <= 19 and low <= int(text) <= high:
+        return int(text)
+    raise InvalidRequest(f"{name} is {text[:64]!r}; send a number from {low} to {high}", field=name)
+
+
+def duration_ms(query: Mapping[str, str], name: str, *, high_ms: int, default_ms: int) -> int:
+    """A time such as ``250``, ``250ms``, ``30s`` or ``1m``; more than ``high_ms`` counts as that."""
+    text = query.get(name)
+    if text is None:
+        return default_ms
+    found = _DURATION.fullmatch(text)
+    if found is None:
+        raise InvalidRequest(
+            f"{name} is {text[:64]!r}; send milliseconds or a time such as 250ms, 30s or 1m", field=name
+        )
+    return min(int(found[1]) * _UNIT_MS[found[2]], high_ms)
+
+
+def one_of(query: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:
+    """One of several words; the first is the default."""
+    text = query.get(name, choices[0])
+    if text not in choices:
+        raise InvalidRequest(f"{name} is {text[:64]!r}; send {' or '.join(choices)}", field=name)
+    return text
+
+
+def acks(query: Mapping[str, str]) -> Acks:
+    """``acks=0 | 1 | quorum | every | K``."""
+    text = query.get("acks")
+    return QUORUM if text is None else Acks.parse(text[:64])
+
+
+def position(text: str, name: str) -> Position:
+    """A place in a partition: a number, ``earliest``, ``latest``, ``timestamp:…`` or ``-N``."""
+    if text.isascii() and text.isdigit() and len(text) <= 19 and int(text) <= OFFSET_MAX:
+        return Offset(int(text))
+    if text in _NAMED:
+        return _NAMED[text]
+    if text.startswith("timestamp:"):
+        return AtTime(time_ms(text.removeprefix("timestamp:"), name))
+    back = text[1:]
+    if text.startswith("-") and back.isascii() and back.isdigit() and len(back) <= 18 and int(back):
+        return LastRecords(int(back))
+    raise InvalidRequest(
+        f"{name} is {text[:64]!r}; send a number, earliest, latest, timestamp:2026-01-01T00:00:00Z, "
+        "or -100 for the last 100",
+        field=name,
+    )
+
+
+def position_or_time(text: str, name: str) -> Position:
+    """The same, and a bare RFC 3339 time as well."""
+    return AtTime(time_ms(text, name)) if "T" in text[4:] and ":" not in text[:10] else position(text, name)
+
+
+def time_ms(text: str, name: str) -> int:
+    """RFC 3339 with a zone, or milliseconds since 1970."""
+    if text.isascii() and text.isdigit() and len(text) <= 15:
+        return int(text)
+    # In a query a plus sign is a blank unless it was percent-encoded, which people forget.
+    written = text.replace(" ", "+") if "T" in text else text
+    try:
+        moment = datetime.fromisoformat(written)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None or len(text) < 20:
+        raise InvalidRequest(f"{name}: {text[:64]!r} is no time such as 2026-01-01T00:00:00Z", field=name)
+    since = moment - datetime(1970, 1, 1, tzinfo=UTC)
+    milliseconds = (since.days * 86_400 + since.seconds) * 1_000 + since.microseconds // 1_000
+    if milliseconds < 0:
+        raise InvalidRequest(f"{name}: {text[:64]!r} is before 1970", field=name)
+    return milliseconds
+
+
+def etag(version: int) -> str:
+    """The ETag of a resource that was last changed at a metadata version."""
+    return f'"{version}"'
+
+
+def if_match(request: web.Request) -> int | None:
+    """The version that a resource must still have, or ``None`` when any will do."""
+    text = request.headers.get("If-Match")
+    if text is None or text.strip() == "*":
+        return None
+    found = _ETAG.fullmatch(text.strip())
+    if found is None:
+        raise PreconditionFailed(
+            f"If-Match {text[:64]!r} is no ETag of ours, so it cannot match; GET the resource to learn it"
+        )
+    return int(found[1])
+
+
+def producer_of(request: web.Request) -> tuple[int, int, int] | None:
+    """Producer id, epoch and sequence: all three or none."""
+    names = (headers.PRODUCER_ID, headers.PRODUCER_EPOCH, headers.PRODUCER_SEQUENCE)
+    texts = [request.headers.get(name) for name in names]
+    given = [text for text in texts if text is not None]
+    if not given:
+        return None
+    if len(given) < 3:
+        missing = next(name for name, text in zip(names, texts, strict=True) if text is None)
+        raise InvalidRequest(
+            f"the header {missing} is missing; send all of {', '.join(names)} or none", field=missing
+        )
+    producer_id = number_between(given[0], names[0], low=0, high=OFFSET_MAX)
+    epoch = number_between(given[1], names[1], low=0, high=EPOCH_MAX)
+    return producer_id, epoch, number_between(given[2], names[2], low=0, high=SEQUENCE_MAX)
+
+
+def media_type_of(request: web.Request) -> str:
+    """The media type of a body, in lower case and without parameters; empty when none is named."""
+    return request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+
+
+def accepted(request: web.Request, offered: tuple[str, ...]) -> str | None:
+    """The offered media type that the client likes best, or ``None``; the first one without a wish."""
+    text = request.headers.get("Accept")
+    if text is None or text in offered or text == "*/*":
+        return text if text in offered else offered[0]
+    wishes: dict[str, float] = {}
+    for part in text.split(","):
+        name, *options = (piece.strip().lower() for piece in part.split(";"))
+        weight = next((option[2:] for option in options if option.startswith("q=")), "1")
+        try:
+            wishes[name] = float(weight)
+        except ValueError:
+            wishes[name] = 0.0
+    best = max(offered, key=lambda kind: _weight(wishes, kind))
+    return best if _weight(wishes, best) > 0 else None
+
+
+def _weight(wishes: Mapping[str, float], media_type: str) -> float:
+    """The most exact wish counts: ``text/html`` before ``text/*`` before ``*/*``."""
+    family = media_type.partition("/")[0] + "/*"
+    return wishes.get(media_type, wishes.get(family, wishes.get("*/*", 0.0)))

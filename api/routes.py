@@ -1,0 +1,175 @@
+"""The route table: what each path takes and gives. Routing and documentation are both made from it.
+
+A ``Route`` names its handler, its parameters, its bodies and its errors; ``app`` binds the handlers
+and ``documentation`` describes them, so that the served document cannot disagree with the code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
+
+import msgspec
+from aiohttp import web
+
+from api.admission import Admission
+from api.errors import NotAcceptable, RequestTimeout
+from api.hang_ups import HangUps
+from api.services import Services
+from partitions.controller.image import TopicInfo
+from raftlog.errors import (
+    InvalidRequest,
+    Overloaded,
+    QuotaExceeded,
+    RaftlogError,
+    UnknownPartition,
+    UnknownTopic,
+)
+from raftlog.types import TopicPartition
+from raftlog.wire import headers, media_types
+
+Schema = Mapping[str, object]
+BodyType = type[msgspec.Struct] | tuple[type[msgspec.Struct], ...] | Schema
+"""A struct, one of several, or a JSON schema for what is no JSON."""
+
+BINARY: Schema = {"type": "string", "format": "binary"}
+TEXT: Schema = {"type": "string"}
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One parameter of a route. Those in the path are always required."""
+
+    name: str
+    description: str
+    schema: Schema = field(default_factory=lambda: {"type": "string"})
+    place: Literal["query", "header", "path"] = "query"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One good answer: its bodies by media type and the headers it brings."""
+
+    description: str
+    bodies: Mapping[str, BodyType] = field(default_factory=dict)
+    headers: tuple[str, ...] = ()
+
+
+def json_answer(description: str, body: type[msgspec.Struct], *headers: str) -> Answer:
+    """An answer with one JSON body."""
+    return Answer(description, {media_types.JSON: body}, headers)
+
+
+@dataclass(slots=True)
+class Call:
+    """One request on its way through a handler. ``target`` is set once its partition is known."""
+
+    request: web.Request
+    services: Services
+    admission: Admission
+    hang_ups: HangUps
+    request_id: str
+    route: str = "(none)"
+    media_type: str = media_types.JSON
+    query: Mapping[str, str] = field(default_factory=dict)
+    target: TopicPartition | None = None
+
+    def topic(self) -> TopicInfo:
+        """The topic of the path. No name goes further than this unless a topic has it."""
+        name = self.request.match_info["topic"]
+        found = self.services.controller.image.topics.get(name)
+        if found is None:
+            raise UnknownTopic(
+                f"there is no topic {name[:250]!r}; GET /v1/topics lists them", topic=name[:250]
+            )
+        return found
+
+    def partition(self) -> tuple[TopicInfo, TopicPartition]:
+        """The topic and the partition of the path."""
+        topic = self.topic()
+        text = self.request.match_info["partition"]
+        count = len(topic.partitions)
+        number = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else count
+        if number >= count:
+            raise UnknownPartition(
+                f"{topic.name} has the partitions 0 to {count - 1}, not {text[:32]!r}",
+                topic=topic.name,
+                partition=text[:32],
+            )
+        self.target = target = TopicPartition(topic.name, number)
+        return topic, target
+
+    def stamp(self, response: web.StreamResponse) -> None:
+        """The headers that every answer carries."""
+        added = response.headers
+        added[headers.REQUEST_ID] = self.request_id
+        added[headers.METADATA_VERSION] = str(self.services.controller.image.version)
+        if self.target is not None:
+            leader = self.services.gateway.leader_of(self.target)
+            address = self.services.http_address(leader)
+            if address is not None:
+                added[headers.LEADER] = address
+
+
+Handler = Callable[[Call], Awaitable[web.StreamResponse]]
+
+
+@dataclass(frozen=True)
+class Route:
+    """One method of one path."""
+
+    method: str
+    path: str
+    handler: Handler
+    summary: str
+    description: str = ""
+    parameters: tuple[Parameter, ...] = ()
+    request: Mapping[str, BodyType] = field(default_factory=dict)
+    answers: Mapping[int, Answer] = field(default_factory=dict)
+    errors: tuple[type[RaftlogError], ...] = ()
+    body_required: bool = True
+
+    @property
+    def general_errors(self) -> tuple[type[RaftlogError], ...]:
+        """Those that follow from the shape of the route."""
+        of_body = (RequestTimeout, Overloaded, QuotaExceeded) if self.request else ()
+        return (InvalidRequest, NotAcceptable, *of_body)
+
+    @cached_property
+    def query_names(self) -> frozenset[str]:
+        """The query parameters that this route knows."""
+        return frozenset(parameter.name for parameter in self.parameters if parameter.place == "query")
+
+    @cached_property
+    def media_types(self) -> tuple[str, ...]:
+        """What a good answer of this route may be in; the first is the default."""
+        kinds = dict.fromkeys(kind for answer in self.answers.values() for kind in answer.bodies)
+        return tuple(kinds) or (media_types.JSON,)
+
+
+def json_response(
+    body: msgspec.Struct, status: int = 200, headers: Mapping[str, str] | None = None
+) -> web.Response:
+    """An answer with a JSON body."""
+    return web.Response(
+        status=status,
+        body=msgspec.json.encode(body),
+        headers={"Content-Type": media_types.JSON, **(headers or {})},
+    )
+
+
+TOPIC = Parameter("topic", "name of a topic", {"type": "string", "maxLength": 249}, "path")
+PARTITION = Parameter("partition", "number of a partition", {"type": "integer", "minimum": 0}, "path")
+LIMIT = Parameter(
+    "limit", "how many items at most", {"type": "integer", "minimum": 1, "maximum": 1000, "default": 1000}
+)
+PAGE_TOKEN = Parameter("page_token", "`next_page_token` of the page before")
+IF_MATCH = Parameter("If-Match", "the `ETag` that the resource must still have, or `*`", place="header")
+ROUTE = Parameter(
+    "route",
+    "what a broker does that does not lead the partition: `forward` (the default) asks the leader itself, "
+    "`redirect` answers 307, `none` answers 421",
+    {"type": "string", "enum": ["forward", "redirect", "none"], "default": "forward"},
+)

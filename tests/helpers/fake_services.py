@@ -1,0 +1,401 @@
+"""A cluster in memory for tests of the HTTP side: it stores real batches and replicates nothing.
+
+It keeps the promises of the ports in ``api.services``: whole batches, validated as a replica does it,
+stamped by a leader, read from the batch that holds the offset, waited for, and gone with their topic.
+``Faults`` lets a test say what goes wrong in which partition.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from api.services import HealthProbes, Limits, Services
+from partitions.controller.image import BrokerInfo, MetadataImage, PartitionInfo, TopicInfo
+from partitions.topic_config import check, complete
+from partitions.topic_rules import TopicRules
+from partitions.values import (
+    Acks,
+    AcksKind,
+    AppendReceipt,
+    AtTime,
+    Durability,
+    FetchRequest,
+    FetchResult,
+    LastRecords,
+    PartitionStatus,
+    Position,
+    Start,
+)
+from raftlog.clock import SystemClock
+from raftlog.errors import (
+    InvalidRequest,
+    OffsetOutOfRange,
+    PreconditionFailed,
+    TopicExists,
+    UnknownPartition,
+    UnknownTopic,
+)
+from raftlog.records.batch import Batch, stamp
+from raftlog.records.control import leader_change_batch
+from raftlog.records.reader import read_records
+from raftlog.types import GroupId, NodeId, Offset, ProducerId, Term, TopicId, TopicPartition
+
+TERM = Term(7)
+
+
+@dataclass(slots=True)
+class FakeLog:
+    """One partition: its batches, and an event that is replaced with every change."""
+
+    batches: list[Batch] = field(default_factory=list)
+    start: int = 0
+    end: int = 0
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    is_gone: bool = False
+    by_sequence: dict[tuple[int, int, int], AppendReceipt] = field(default_factory=dict)
+
+    def notify(self) -> None:
+        """Wake all readers that wait."""
+        self.changed.set()
+        self.changed = asyncio.Event()
+
+
+class FakeController:
+    """Metadata without a metadata group."""
+
+    def __init__(self, image: MetadataImage, leader: NodeId | None) -> None:
+        self.image = image
+        self.leader = leader
+        self.deleted: Callable[[TopicInfo], None] = lambda topic: None
+
+    async def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int,
+        replication_factor: int,
+        config: Mapping[str, int | str],
+        timeout_ms: int,
+    ) -> TopicInfo:
+        """As the real one, with replicas on the first brokers."""
+        if name in self.image.topics:
+            raise TopicExists(f"the topic {name} exists", topic=name)
+        if replication_factor % 2 == 0 or replication_factor > len(self.image.brokers):
+            raise InvalidRequest("replication_factor: send 1 or 3", field="replication_factor")
+        checked = check(config, replication_factor=replication_factor)
+        version = self.image.version + 1
+        replicas = tuple(sorted(self.image.brokers)[:replication_factor])
+        infos = [
+            PartitionInfo(
+                partition=number,
+                group_id=GroupId(self.image.next_group_id + number),
+                replicas=replicas[number % len(replicas) :] + replicas[: number % len(replicas)],
+            )
+            for number in range(partitions)
+        ]
+        topic = TopicInfo(
+            name=name,
+            topic_id=TopicId(f"{version:032x}"),
+            replication_factor=replication_factor,
+            partitions=tuple(infos),
+            config={key: value for key, value in checked.items() if value is not None},
+            version=version,
+        )
+        self._put(topic, version)
+        self.image = replace(self.image, next_group_id=GroupId(self.image.next_group_id + partitions))
+        return topic
+
+    async def delete_topic(self, name: str, *, expected_version: int | None, timeout_ms: int) -> int:
+        """As the real one."""
+        topic = self._expect(name, expected_version)
+        topics = {other: info for other, info in self.image.topics.items() if other != name}
+        self.image = replace(self.image, topics=topics, version=self.image.version + 1)
+        self.deleted(topic)
+        return self.image.version
+
+    async def alter_config(
+        self,
+        name: str,
+        changes: Mapping[str, int | str | None],
+        *,
+        expected_version: int | None,
+        timeout_ms: int,
+    ) -> TopicInfo:
+        """As the real one."""
+        topic = self._expect(name, expected_version)
+        changed = check(changes, replication_factor=topic.replication_factor)
+        merged = {**topic.config, **changed}
+        version = self.image.version + 1
+        topic = replace(
+            topic,
+            config={key: value for key, value in merged.items() if value is not None},
+            version=version,
+        )
+        self._put(topic, version)
+        return topic
+
+    async def allocate_producer_ids(self, count: int, timeout_ms: int) -> range:
+        """As the real one."""
+        first = self.image.next_producer_id
+        self.image = replace(self.image, next_producer_id=ProducerId(first + count))
+        return range(first, first + count)
+
+    async def wait_for_version(self, version: int, timeout_ms: int) -> None:
+        """There is one image only."""
+
+    def _expect(self, name: str, version: int | None) -> TopicInfo:
+        topic = self.image.topics.get(name)
+        if topic is None:
+            raise UnknownTopic(f"there is no topic {name}", topic=name)
+        if version is not None and version != topic.version:
+            raise PreconditionFailed(f"{name} is at version {topic.version}, not {version}")
+        return topic
+
+    def _put(self, topic: TopicInfo, version: int) -> None:
+        topics = {**self.image.topics, topic.name: topic}
+        self.image = replace(self.image, topics=topics, version=version)
+
+
+class FakeGateway:
+    """Partitions without replicas. ``faults`` raises an error for a partition that has one."""
+
+    def __init__(self, controller: FakeController) -> None:
+        self.controller = controller
+        self.faults: dict[TopicPartition, Exception] = {}
+        self.leaders: dict[TopicPartition, NodeId | None] = {}
+        self.waiting = 0
+        self.append_delay_s = 0.0
+        self._logs: dict[tuple[str, int], FakeLog] = {}
+        controller.deleted = self._deleted
+
+    def log(self, target: TopicPartition) -> FakeLog:
+        """The log of a partition, also for tests that look inside."""
+        topic = self._topic(target.topic)
+        if target.partition >= len(topic.partitions):
+            raise UnknownPartition(f"there is no {target}", topic=target.topic)
+        return self._logs.setdefault((topic.topic_id, target.partition), FakeLog())
+
+    async def append(
+        self, target: TopicPartition, batches: bytes | Sequence[bytes], *, acks: Acks, timeout_ms: int
+    ) -> AppendReceipt:
+        """Validated, stamped and stored at once."""
+        if target in self.faults:
+            raise self.faults[target]
+        log, topic = self.log(target), self._topic(target.topic)
+        rules = TopicRules.of(complete(topic.config, topic.replication_factor), topic.replication_factor)
+        checked = rules.validated(batches)
+        header = checked[0].header
+        identity = (header.producer_id, header.producer_epoch, header.base_sequence)
+        if header.has_producer and identity in log.by_sequence:
+            return replace(log.by_sequence[identity], was_duplicate=True)
+        if self.append_delay_s:
+            await asyncio.sleep(self.append_delay_s)
+        now_ms = SystemClock().wall_ms() if rules.stamps_append_time else None
+        base_offset = log.end
+        for batch in checked:
+            log.batches.append(
+                stamp(batch.data, base_offset=log.end, leader_epoch=TERM, append_time_ms=now_ms)
+            )
+            log.end = log.batches[-1].last_offset + 1
+        receipt = AppendReceipt(
+            base_offset=Offset(base_offset),
+            record_count=log.end - base_offset,
+            leader_epoch=TERM,
+            timestamp_ms=now_ms,
+            was_duplicate=False,
+            durability=_durability(acks, topic),
+        )
+        log.by_sequence[identity] = receipt
+        log.notify()
+        return receipt
+
+    async def fetch(self, target: TopicPartition, request: FetchRequest) -> FetchResult:
+        """Whole batches from the one that holds the offset; waits as the real one does."""
+        if target in self.faults:
+            raise self.faults[target]
+        log = self.log(target)
+        begin = self._offset(log, request.position)
+        if not log.start <= begin <= log.end:
+            raise OffsetOutOfRange(
+                f"{begin} is outside {log.start} to {log.end}", start=log.start, end=log.end
+            )
+        ends_at = asyncio.get_running_loop().time() + request.wait_ms / 1000
+        while True:
+            data = self._data(log, begin, request.bytes_max)
+            left_s = ends_at - asyncio.get_running_loop().time()
+            if len(data) >= request.bytes_min or left_s <= 0:
+                break
+            await self._changed(log, left_s)
+            if log.is_gone:
+                raise UnknownTopic(f"the topic {target.topic} was deleted", topic=target.topic)
+        taken = [batch for batch in log.batches if batch.last_offset >= begin]
+        size, last = 0, begin - 1
+        for batch in taken:
+            size += len(batch.data)
+            if size > len(data):
+                break
+            last = batch.last_offset
+        return FetchResult(
+            offset=Offset(begin),
+            data=data,
+            next_offset=Offset(last + 1),
+            log_start_offset=Offset(log.start),
+            high_watermark=Offset(log.end),
+            leader_epoch=TERM,
+        )
+
+    async def offset_at(self, target: TopicPartition, position: Position) -> tuple[Offset, int | None]:
+        """By looking at every record."""
+        log = self.log(target)
+        offset = self._offset(log, position)
+        for batch in log.batches:
+            for record in read_records(batch):
+                if record.offset == offset:
+                    return Offset(offset), record.timestamp_ms
+        return Offset(offset), None
+
+    async def describe(self, topic: str) -> list[PartitionStatus]:
+        """All partitions, in no useful order."""
+        statuses = []
+        for info in reversed(self._topic(topic).partitions):
+            target = TopicPartition(topic, info.partition)
+            log = self.log(target)
+            statuses.append(
+                PartitionStatus(
+                    partition=info.partition,
+                    leader=self.leader_of(target),
+                    term=TERM,
+                    replicas=info.replicas,
+                    in_sync=info.replicas,
+                    commit_index=log.end - 1,
+                    log_start_offset=Offset(log.start),
+                    high_watermark=Offset(log.end),
+                    end_offset=Offset(log.end),
+                    size_bytes=sum(len(batch.data) for batch in log.batches),
+                )
+            )
+        return statuses
+
+    def leader_of(self, target: TopicPartition) -> NodeId | None:
+        """The preferred leader, unless a test has said otherwise."""
+        if target in self.leaders:
+            return self.leaders[target]
+        return self._topic(target.topic).partitions[target.partition].replicas[0]
+
+    def change_leader(self, target: TopicPartition) -> None:
+        """A control record at the end of the log, as a new leader may write it."""
+        log = self.log(target)
+        batch = leader_change_batch(
+            base_offset=log.end, leader_epoch=TERM, leader=NodeId(1), timestamp_ms=1_000
+        )
+        log.batches.append(batch)
+        log.end = batch.last_offset + 1
+        log.notify()
+
+    def cut(self, target: TopicPartition, start: int) -> None:
+        """Retention took everything below ``start``."""
+        log = self.log(target)
+        log.start = start
+        log.batches = [batch for batch in log.batches if batch.last_offset >= start]
+
+    def _topic(self, name: str) -> TopicInfo:
+        topic = self.controller.image.topics.get(name)
+        if topic is None:
+            raise UnknownTopic(f"there is no topic {name}", topic=name)
+        return topic
+
+    def _deleted(self, topic: TopicInfo) -> None:
+        for info in topic.partitions:
+            log = self._logs.pop((topic.topic_id, info.partition), None)
+            if log is not None:
+                log.is_gone = True
+                log.notify()
+
+    def _offset(self, log: FakeLog, position: Position) -> int:
+        match position:
+            case Start.EARLIEST:
+                return log.start
+            case Start.LATEST:
+                return log.end
+            case LastRecords():
+                return max(log.start, log.end - position.count)
+            case AtTime():
+                for batch in log.batches:
+                    for record in read_records(batch):
+                        if record.timestamp_ms >= position.timestamp_ms:
+                            return record.offset
+                return log.end
+            case _:
+                return position
+
+    def _data(self, log: FakeLog, begin: int, bytes_max: int) -> bytes:
+        data = b""
+        for batch in log.batches:
+            if batch.last_offset < begin:
+                continue
+            if data and len(data) + len(batch.data) > bytes_max:
+                break
+            data += bytes(batch.data)
+        return data
+
+    async def _changed(self, log: FakeLog, timeout_s: float) -> None:
+        self.waiting += 1
+        try:
+            async with asyncio.timeout(timeout_s):
+                await log.changed.wait()
+        except TimeoutError:
+            return
+        finally:
+            self.waiting -= 1
+
+
+@dataclass(slots=True)
+class FakeCluster:
+    """The services of one broker of three, and what stands behind them."""
+
+    services: Services
+    controller: FakeController
+    gateway: FakeGateway
+    checks: dict[str, bool]
+
+
+def fake_cluster(limits: Limits | None = None, broker_count: int = 3) -> FakeCluster:
+    """A fresh cluster as broker 1 sees it; nothing in it stands on an address that answers."""
+    brokers = {
+        NodeId(number): BrokerInfo(
+            broker_id=NodeId(number),
+            incarnation="a",
+            http_url=f"http://127.0.0.1:{7069 + number}",
+            rpc_host="127.0.0.1",
+            rpc_port=9000 + number,
+        )
+        for number in range(1, broker_count + 1)
+    }
+    controller = FakeController(MetadataImage(cluster_id="test", brokers=brokers, version=1), NodeId(1))
+    gateway = FakeGateway(controller)
+    checks = {"controller_quorum": True}
+    services = Services(
+        broker_id=NodeId(1),
+        controller=controller,
+        gateway=gateway,
+        clock=SystemClock(),
+        rng=random.Random(7),
+        version="0.1.0",
+        health=HealthProbes(ready=lambda: checks),
+        limits=limits or Limits(),
+    )
+    return FakeCluster(services, controller, gateway, checks)
+
+
+def _durability(acks: Acks, topic: TopicInfo) -> Durability:
+    replicas = topic.replication_factor // 2 + 1
+    if acks.kind is AcksKind.EVERY:
+        replicas = topic.replication_factor
+    elif acks.kind is AcksKind.COUNT:
+        replicas = acks.count
+    return Durability(
+        acks=str(acks), committed=acks.kind is not AcksKind.LEADER, fsynced=True, replicas=replicas
+    )

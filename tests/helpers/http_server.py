@@ -1,0 +1,130 @@
+"""The HTTP application on a real socket of this machine, for tests."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import aiohttp
+import msgspec
+from aiohttp import web
+
+from api.app import create_app, runner_for
+from api.services import Limits
+from raftlog.wire import headers
+from tests.helpers.fake_services import FakeCluster, fake_cluster
+
+Json = dict[str, object]
+
+
+@dataclass(slots=True)
+class Reply:
+    """What came back: the status, the headers, and the body as bytes and as JSON."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Json:
+        """The body as an object."""
+        return msgspec.json.decode(self.body, type=Json)
+
+    @property
+    def code(self) -> object:
+        """The code of a problem, which must look like one."""
+        assert self.headers["content-type"] == "application/problem+json", self
+        problem = self.json
+        assert problem["status"] == self.status
+        assert isinstance(problem["retryable"], bool)
+        assert problem["detail"]
+        assert problem["request_id"] == self.headers[headers.REQUEST_ID.lower()]
+        return problem["code"]
+
+
+@dataclass(slots=True)
+class HttpServer:
+    """A served application and a client of it."""
+
+    cluster: FakeCluster
+    session: aiohttp.ClientSession
+    app: web.Application
+    port: int
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return f"http://127.0.0.1:{self.port}"
+
+    async def call(
+        self, method: str, path: str, body: object = None, sent: dict[str, str] | None = None
+    ) -> Reply:
+        """One request; anything but bytes goes as JSON."""
+        all_headers = dict(sent or {})
+        if body is not None and not isinstance(body, bytes):
+            body = msgspec.json.encode(body)
+            all_headers.setdefault("Content-Type", "application/json")
+        async with self.session.request(
+            method, self.url + path, data=body, headers=all_headers, allow_redirects=False
+        ) as answer:
+            named = {name.lower(): value for name, value in answer.headers.items()}
+            return Reply(answer.status, named, await answer.read())
+
+    async def get(self, path: str, **sent: str) -> Reply:
+        """A GET; headers are named with underscores."""
+        return await self.call(
+            "GET", path, sent={name.replace("_", "-"): value for name, value in sent.items()}
+        )
+
+    async def post(self, path: str, body: object = None, **sent: str) -> Reply:
+        """A POST; headers are named with underscores."""
+        return await self.call(
+            "POST", path, body, sent={name.replace("_", "-"): value for name, value in sent.items()}
+        )
+
+    async def topic(self, name: str = "orders", partitions: int = 3, **config: object) -> Reply:
+        """Make a topic; config keys are named with underscores."""
+        made = await self.post(
+            "/v1/topics",
+            {
+                "name": name,
+                "partitions": partitions,
+                "replication_factor": 3,
+                "config": {key.replace("_", "."): value for key, value in config.items()},
+            },
+        )
+        assert made.status == 201, made
+        return made
+
+    async def raw(self, request: bytes, *, until_closed: bool = False) -> bytes:
+        """Bytes on a connection of their own, and what came back by then."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        try:
+            writer.write(request)
+            async with asyncio.timeout(5):
+                return await (reader.read(-1) if until_closed else reader.read(65536))
+        finally:
+            writer.close()
+            await writer.wait_closed()
+
+
+def serve(scenario: Callable[[HttpServer], Awaitable[None]], limits: Limits | None = None) -> None:
+    """Run a scenario against a fresh application, and close everything after it."""
+
+    async def run() -> None:
+        cluster = fake_cluster(limits)
+        app = create_app(cluster.services)
+        runner = runner_for(app, shutdown_timeout_s=1.0)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        port: int = runner.addresses[0][1]
+        connector = aiohttp.TCPConnector(limit=200)
+        async with aiohttp.ClientSession(connector=connector, auto_decompress=True) as session:
+            try:
+                await scenario(HttpServer(cluster, session, app, port))
+            finally:
+                await runner.cleanup()
+
+    asyncio.run(run())
