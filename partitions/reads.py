@@ -30,8 +30,14 @@ class Reads:
 
     @property
     def high_watermark(self) -> Offset:
-        """One past the newest record known here to be committed."""
-        return Offset(self._serving.group.commit_index + 1)
+        """One past the newest record that is known to be committed and can be read here."""
+        return Offset(self._visible_index + 1)
+
+    @property
+    def _visible_index(self) -> Index:
+        """A leader whose disk is full may commit, on its followers' disks, what it cannot write itself."""
+        group = self._serving.group
+        return min(group.commit_index, group.log.last_index)
 
     async def fetch(self, request: FetchRequest) -> FetchResult:
         """Whole committed batches from a position on; with ``wait_ms`` it waits for ``bytes_min``.
@@ -47,7 +53,7 @@ class Reads:
             await serving.ready(deadline)
         group = serving.group
         with serving.healthy_log():
-            offset = find(group.log, group.commit_index, request.position)
+            offset = find(group.log, self._visible_index, request.position)
         goal = min(request.bytes_min, request.bytes_max)
         found = self._visible(offset, request.bytes_max)
         if request.wait_ms > 0 and (found is None or _size_of(found) < goal):
@@ -72,19 +78,19 @@ class Reads:
         await serving.confirm()
         group = serving.group
         with serving.healthy_log():
-            offset = find(group.log, group.commit_index, position)
-            return offset, timestamp_at(group.log, group.commit_index, offset)
+            offset = find(group.log, self._visible_index, position)
+            return offset, timestamp_at(group.log, self._visible_index, offset)
 
     def _visible(self, offset: Offset, bytes_max: int) -> LogRange | None:
         """The committed batches from ``offset`` on, or None when there are none."""
         group = self._serving.group
-        commit_index = group.commit_index
+        visible = self._visible_index
         if offset < group.log.first_index:
             raise self._out_of_range(offset)
-        if offset > commit_index:
+        if offset > visible:
             return None
         with self._serving.healthy_log():
-            return group.log.read(Index(offset), commit_index, bytes_max=bytes_max)
+            return group.log.read(Index(offset), visible, bytes_max=bytes_max)
 
     async def _gathered(self, offset: Offset, goal: int) -> None:
         """Return once ``goal`` bytes from ``offset`` on are committed, or when waiting is of no use.

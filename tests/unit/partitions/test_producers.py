@@ -1,0 +1,238 @@
+"""The rules by which a retried batch is recognised."""
+
+from __future__ import annotations
+
+import pytest
+
+from partitions.producers import WINDOW, InFlight, Known, ProducerTable
+from raftlog.errors import InvalidRequest, InvariantViolated, OutOfOrderSequence, ProducerFenced
+from raftlog.records.batch import APPEND_TIME_BIT, CONTROL_BIT, SEQUENCE_MAX, BatchHeader
+from raftlog.types import Index, Term
+
+DAY_MS = 86_400_000
+
+
+def header(
+    sequence: int,
+    *,
+    producer: int = 7,
+    epoch: int = 0,
+    count: int = 10,
+    base: int = 0,
+    timestamp_ms: int = 1_000,
+    attributes: int = APPEND_TIME_BIT,
+) -> BatchHeader:
+    return BatchHeader(
+        base_offset=base,
+        batch_length=100,
+        leader_epoch=3,
+        magic=2,
+        crc=0,
+        attributes=attributes,
+        last_offset_delta=count - 1,
+        base_timestamp=timestamp_ms,
+        max_timestamp=timestamp_ms,
+        producer_id=producer,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+        record_count=count,
+    )
+
+
+def applied(*headers: BatchHeader) -> InFlight[str]:
+    table = ProducerTable()
+    for one in headers:
+        table.apply(one)
+    return InFlight(table)
+
+
+def test_a_batch_without_a_producer_id_is_always_new() -> None:
+    assert applied().check([header(-1, producer=-1)]) is None
+
+
+def test_an_unknown_producer_may_begin_with_any_sequence() -> None:
+    # Its state may have expired.
+    assert applied().check([header(123_456, epoch=4)]) is None
+
+
+def test_the_next_sequence_is_new() -> None:
+    assert applied(header(0)).check([header(10)]) is None
+
+
+def test_a_duplicate_is_answered_with_the_offset_of_the_original() -> None:
+    # requirement: D3
+    known = applied(header(0, base=40), header(10, base=77)).check([header(10)])
+    assert known == Known(77, 86, 1_000, 3, None)
+
+
+def test_a_gap_is_refused_and_says_what_should_have_come() -> None:
+    with pytest.raises(OutOfOrderSequence) as refused:
+        applied(header(0)).check([header(20)])
+    assert refused.value.details == {"expected_seq": 10}
+
+
+def test_a_batch_that_overlaps_another_is_no_duplicate() -> None:
+    with pytest.raises(OutOfOrderSequence):
+        applied(header(0), header(10)).check([header(10, count=5)])
+
+
+def test_five_batches_are_remembered_and_the_sixth_is_forgotten() -> None:
+    tracker = applied(*(header(10 * n, base=10 * n) for n in range(WINDOW + 1)))
+    for n in range(1, WINDOW + 1):
+        known = tracker.check([header(10 * n)])
+        assert known is not None
+        assert known.base_offset == 10 * n
+    with pytest.raises(OutOfOrderSequence):
+        tracker.check([header(0)])
+
+
+def test_an_older_epoch_is_fenced_even_with_a_batch_that_was_accepted_once() -> None:
+    tracker = applied(header(0, epoch=1), header(0, epoch=2))
+    with pytest.raises(ProducerFenced) as fenced:
+        tracker.check([header(0, epoch=1)])
+    assert fenced.value.details == {"current_epoch": 2}
+
+
+def test_a_newer_epoch_must_begin_at_zero() -> None:
+    tracker = applied(header(0, epoch=1))
+    with pytest.raises(OutOfOrderSequence) as refused:
+        tracker.check([header(10, epoch=2)])
+    assert refused.value.details == {"expected_seq": 0}
+    assert tracker.check([header(0, epoch=2)]) is None
+
+
+def test_a_newer_epoch_clears_the_window() -> None:
+    tracker = applied(header(0, epoch=1, count=10), header(0, epoch=2, count=3))
+    with pytest.raises(OutOfOrderSequence):
+        tracker.check([header(0, epoch=2, count=10)])
+
+
+def test_sequences_wrap_to_zero() -> None:
+    tracker = applied(header(SEQUENCE_MAX - 9))
+    assert tracker.check([header(0)]) is None
+    with pytest.raises(OutOfOrderSequence):
+        tracker.check([header(1)])
+
+
+def test_a_batch_may_wrap_in_its_middle() -> None:
+    tracker = applied(header(SEQUENCE_MAX - 4))
+    assert tracker.check([header(5)]) is None
+    assert tracker.check([header(SEQUENCE_MAX - 4)]) is not None
+
+
+def test_a_retry_of_a_batch_in_flight_gives_the_same_handle() -> None:
+    tracker = applied()
+    tracker.add([header(0)], Index(100), Term(5), 2_000, "first")
+    assert tracker.check([header(0)]) == Known(100, 109, 2_000, 5, "first")
+    assert tracker.check([header(10)]) is None
+
+
+def test_what_is_applied_leaves_the_flight() -> None:
+    table = ProducerTable()
+    tracker: InFlight[str] = InFlight(table)
+    tracker.add([header(0)], Index(0), Term(3), None, "first")
+    tracker.add([header(10)], Index(10), Term(3), None, "second")
+    table.apply(header(0, base=0))
+    tracker.applied(Index(9))
+    assert len(tracker) == 1
+    first, second = tracker.check([header(0)]), tracker.check([header(10)])
+    assert first is not None
+    assert first.handle is None
+    assert second is not None
+    assert second.handle == "second"
+
+
+def test_losing_the_office_forgets_what_was_in_flight_and_keeps_what_is_applied() -> None:
+    tracker = applied(header(0))
+    tracker.add([header(10)], Index(10), Term(3), None, "second")
+    tracker.clear()
+    assert tracker.check([header(10)]) is None
+    assert tracker.check([header(0)]) is not None
+
+
+def test_an_epoch_in_flight_fences_the_one_before() -> None:
+    tracker = applied(header(0, epoch=1))
+    tracker.add([header(0, epoch=2)], Index(10), Term(3), None, "new life")
+    with pytest.raises(ProducerFenced):
+        tracker.check([header(10, epoch=1)])
+
+
+def test_several_batches_of_one_request_must_follow_one_another() -> None:
+    assert applied().check([header(0), header(10), header(0, producer=8)]) is None
+    with pytest.raises(OutOfOrderSequence):
+        applied().check([header(0), header(20)])
+    with pytest.raises(OutOfOrderSequence):
+        applied().check([header(0), header(0)])
+
+
+def test_a_request_of_several_batches_is_a_duplicate_as_a_whole() -> None:
+    tracker = applied(header(0, base=50), header(10, base=60))
+    known = tracker.check([header(0), header(10)])
+    assert known is not None
+    assert (known.base_offset, known.last_offset) == (50, 69)
+
+
+def test_a_request_of_which_a_part_is_known_is_refused() -> None:
+    tracker = applied(header(0))
+    with pytest.raises(InvalidRequest, match="sent before"):
+        tracker.check([header(0), header(10)])
+
+
+def test_duplicates_that_do_not_stand_together_are_refused_in_one_request() -> None:
+    tracker = applied(header(0, base=50), header(10, base=70))
+    with pytest.raises(InvalidRequest, match="sent before"):
+        tracker.check([header(0), header(10)])
+
+
+def test_more_batches_than_are_remembered_are_refused_in_one_request() -> None:
+    with pytest.raises(InvalidRequest, match="more than 5"):
+        applied().check([header(10 * n) for n in range(WINDOW + 1)])
+
+
+def test_a_silent_producer_expires_by_the_append_times_of_others() -> None:
+    table = ProducerTable(expiration_ms=DAY_MS)
+    table.apply(header(0, timestamp_ms=1_000))
+    table.apply(header(0, producer=8, timestamp_ms=1_000 + DAY_MS))
+    assert table.get(7) is not None
+    table.apply(header(10, producer=8, timestamp_ms=1_001 + DAY_MS))
+    assert table.get(7) is None
+
+
+def test_a_producers_own_timestamps_make_nobody_expire() -> None:
+    table = ProducerTable(expiration_ms=DAY_MS)
+    table.apply(header(0, attributes=0))
+    table.apply(header(0, producer=8, attributes=0, timestamp_ms=1 << 60))
+    assert table.get(7) is not None
+
+
+def test_the_number_of_producers_is_bounded_and_the_one_silent_longest_goes() -> None:
+    table = ProducerTable(producers_max=2)
+    table.apply(header(0, producer=1))
+    table.apply(header(0, producer=2))
+    table.apply(header(10, producer=1))
+    table.apply(header(0, producer=3))
+    assert [table.get(producer) is not None for producer in (1, 2, 3)] == [True, False, True]
+
+
+def test_control_batches_are_nobodys() -> None:
+    table = ProducerTable()
+    table.apply(header(-1, producer=-1, attributes=CONTROL_BIT))
+    table.apply(header(-1, attributes=CONTROL_BIT))  # the marker of a transaction
+    assert len(table) == 0
+
+
+def test_a_restored_table_gives_the_same_answers_and_the_same_bytes() -> None:
+    table, again = ProducerTable(), ProducerTable()
+    for n in range(8):
+        table.apply(header(10 * n, base=10 * n))
+        table.apply(header(0, producer=100 + n, base=1_000 + n))
+    again.restore(table.snapshot())
+    assert again.snapshot() == table.snapshot()
+    assert InFlight[str](again).check([header(70)]) == InFlight[str](table).check([header(70)])
+    again.restore(b"")
+    assert len(again) == 0
+
+
+def test_a_snapshot_of_a_newer_version_stops_the_replica() -> None:
+    with pytest.raises(InvariantViolated):
+        ProducerTable().restore(b"\x93\x63\x00\x90")
