@@ -309,8 +309,14 @@ class Raft:
         return (self._role.role, self._member.term, self._role.leader)
 
     def _wake(self, event: Input) -> bool:
-        """Begin to count time anew, unless the input is no reason to; a tick never is."""
+        """Begin to count time anew, unless the input changes nothing, as the loss of a fellow follower."""
         if isinstance(event, inputs.Tick):
+            return False
+        if (
+            isinstance(event, inputs.PeerUnreachable)
+            and event.peer != self.leader
+            and self.role is Role.FOLLOWER
+        ):
             return False
         self._member.is_asleep = False
         self._role.wake()

@@ -45,13 +45,16 @@ Entry = tuple[Term, EntryKind]
 """What stands at one index; the term tells apart any two entries of one index."""
 
 
+NOTHING = Index(-1)
+
+
 @dataclass
 class Disk:
     """What one node's disk holds: only what has finished survives."""
 
     hard_state: HardState = field(default_factory=lambda: HardState(Term(0), None))
     log: list[Entry] = field(default_factory=list)
-    commit_hint: Index = Index(-1)
+    commit_hint: Index = NOTHING
 
     def keep(self, write: Write, *, spans: bool = True, truncation: bool = True) -> None:
         """Carry out a write, or a prefix of one."""
@@ -96,7 +99,8 @@ class Node:
     log: list[Entry]
     writes: deque[Write] = field(default_factory=deque)
     is_up: bool = True
-    commit_told: Index = Index(-1)
+    stalled_until: int = 0  # when its disk begins to work again
+    commit_told: Index = NOTHING
 
 
 @dataclass(frozen=True)
@@ -115,6 +119,7 @@ class Odds:
     propose: float
     read: float
     partition: float
+    stall: float  # the chance that a disk begins to do nothing at all for a while
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Odds:
@@ -124,18 +129,19 @@ class Odds:
             return rng.choice([0.0, 0.1, 0.3, 1.0]) * most
 
         return cls(
-            drop=odds(0.4),
+            drop=odds(0.2),
             repeat=odds(0.4),
-            delay_steps_max=rng.choice([1, 3, 10, 60]),
+            delay_steps_max=rng.choice([1, 1, 2, 5]),
             cut=odds(0.7),
             crash=odds(0.01),
-            unreachable=odds(0.05),
-            write_delay=odds(0.9),
+            unreachable=odds(0.03),
+            write_delay=rng.choice([0.0, 0.3, 0.6, 0.8]),
             transfer=odds(0.02),
-            campaign=odds(0.01),
+            campaign=odds(0.02),
             propose=rng.choice([0.05, 0.3, 0.8]),
             read=odds(0.2),
-            partition=odds(0.01),
+            partition=rng.choice([0.0, 0.01, 0.02, 0.04]),
+            stall=odds(0.03),
         )
 
 
@@ -152,6 +158,7 @@ CALM = Odds(
     propose=0.0,
     read=0.0,
     partition=0.0,
+    stall=0.0,
 )
 """Nothing goes wrong and nobody asks for anything."""
 
@@ -164,13 +171,13 @@ class Cluster:
     ) -> None:
         self.rng = random.Random(seed)
         self.odds = Odds.drawn(self.rng) if odds is None else odds
-        self.settings = settings or {}
+        self.settings = self._drawn_settings() if settings is None else settings
         self.voters = frozenset(NodeId(number) for number in range(1, size + 1))
         self.now = 0
         self.nodes = {node: self._opened(node, Disk()) for node in sorted(self.voters)}
         self.wire: list[tuple[int, int, NodeId, NodeId, Message]] = []  # due, order, from, to, message
         self.sent = 0
-        self.cut_off: frozenset[NodeId] = frozenset()
+        self.broken: set[tuple[NodeId, NodeId]] = set()  # one-way links that lose everything
         self.leaders: dict[Term, NodeId] = {}
         self.committed: list[Entry] = []
         self.tokens = 0
@@ -202,8 +209,9 @@ class Cluster:
     def heal(self) -> None:
         """From now on nothing goes wrong any more."""
         self.odds = CALM
-        self.cut_off = frozenset()
-        for node in self.nodes.values():
+        self.broken = set()
+        for node in list(self.nodes.values()):
+            node.stalled_until = 0
             if not node.is_up:
                 self.restart(node)
 
@@ -267,13 +275,43 @@ class Cluster:
     def _maybe_faults(self) -> None:
         odds, rng = self.odds, self.rng
         if rng.random() < odds.partition:
-            count = rng.randint(0, len(self.nodes) // 2)
-            self.cut_off = frozenset(rng.sample(sorted(self.nodes), count))
+            self._break_links()
         for node in list(self.nodes.values()):
+            if rng.random() < odds.stall:
+                node.stalled_until = self.now + rng.randint(5, 80)
             if rng.random() < odds.crash and node.is_up:
                 self.crash(node)
             elif not node.is_up and rng.random() < 0.05:
                 self.restart(node)
+
+    def _break_links(self) -> None:
+        """Everything is whole again, a side is cut off, the leader is, or single directions are."""
+        rng, ids = self.rng, sorted(self.nodes)
+        leader = self.leader()
+        match rng.randrange(5):
+            case 0:
+                side = set(rng.sample(ids, len(ids) // 2))
+            case 1 | 2 if leader is not None:
+                # A leader that goes on taking proposals, with too few behind it, and disks that lag.
+                others = [other for other in ids if other != leader.id]
+                side = {leader.id, *rng.sample(others, rng.randint(0, max(0, (len(ids) - 1) // 2 - 1)))}
+                for member in sorted(side):
+                    self.nodes[member].stalled_until = self.now + rng.choice([0, 100, 200, 300])
+            case 3:
+                self.broken = {(one, other) for one in ids for other in ids if rng.random() < 0.3}
+                return
+            case _:
+                side = set()
+        self.broken = {(one, other) for one in ids for other in ids if (one in side) != (other in side)}
+
+    def _drawn_settings(self) -> dict[str, int]:
+        rng = self.rng
+        return {
+            "election_ticks": rng.choice([4, 6, 15]) + 3 * (self.odds.delay_steps_max - 1),
+            "heartbeat_ticks": 1,
+            "appends_in_flight_max": rng.choice([1, 2, 16]),
+            "quiet_ticks": rng.choice([30, 60]),
+        }
 
     def _maybe_requests(self, node: Node) -> None:
         odds, rng = self.odds, self.rng
@@ -359,13 +397,14 @@ class Cluster:
         self.wire = [item for item in self.wire if item[0] > self.now]
         for _, _, sender, to, message in sorted(due, key=lambda item: item[:2]):
             node = self.nodes[to]
-            if node.is_up and (sender in self.cut_off) == (to in self.cut_off):
+            if node.is_up and (sender, to) not in self.broken:
                 self.feed(node, Receive(sender, message))
 
     def _move_disks(self) -> None:
         for node in list(self.nodes.values()):
-            while node.is_up and node.writes and self.rng.random() >= self.odds.write_delay:
-                self.finish_write(node)
+            if node.is_up and self.now >= node.stalled_until:
+                while node.writes and self.rng.random() >= self.odds.write_delay:
+                    self.finish_write(node)
 
     # The judge
 

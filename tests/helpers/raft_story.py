@@ -1,0 +1,353 @@
+"""Transcripts: a file of commands to a small Raft group, with what each must bring about.
+
+A file is prose (lines beginning with ``#``) and blocks: a command, a line ``----``, then the
+expected output up to the next empty line. ``RAFT_STORIES_REWRITE=1`` writes what happened instead
+of comparing; understand the difference before you commit it.
+
+Nothing happens by itself: messages wait until ``deliver`` or ``settle``, writes until ``finish`` or
+``settle``, time stands still but for ``tick``. The commands are the methods of ``Story`` that begin
+with ``do_``; their docstrings say how they are used.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+
+from raftlog.core import inputs, ready
+from raftlog.core.entries import EntryKind, EntrySpan
+from raftlog.core.messages import AppendRequest, Envelope, Message
+from raftlog.core.raft import Raft, RaftSettings
+from raftlog.types import EntryId, Index, NodeId, Term, Token
+from tests.helpers.raft_cluster import Disk, Entry, Node, append_span
+
+Arguments = dict[str, str]
+
+
+class Story:
+    """One group, driven command by command; ``tell`` returns what a command brought about."""
+
+    def __init__(self) -> None:
+        self.settings: dict[str, int] = {}
+        self.nodes: dict[NodeId, Node] = {}
+        self.voters: frozenset[NodeId] = frozenset()
+        self.wire: list[tuple[NodeId, NodeId, Message]] = []
+        self.lines: list[str] = []
+        self.tokens = 0
+
+    def tell(self, command: str) -> str:
+        """Carry out one line."""
+        self.lines = []
+        verb, *words = command.split()
+        plain = [word for word in words if "=" not in word]
+        named = dict(word.split("=", 1) for word in words if "=" in word)
+        method = getattr(self, f"do_{verb.replace('-', '_')}")
+        method(plain, named)
+        return "\n".join(self.lines) or "ok"
+
+    # Building
+
+    def do_cluster(self, plain: list[str], named: Arguments) -> None:
+        """``cluster 3 election_ticks=15``: so many members with empty logs."""
+        self.settings = {name: int(value) for name, value in named.items()}
+        self.voters = frozenset(NodeId(number) for number in range(1, int(plain[0]) + 1))
+        for node in sorted(self.voters):
+            self.nodes[node] = self._opened(node, Disk())
+
+    def do_log(self, plain: list[str], named: Arguments) -> None:
+        """``log 1 runs=1x3,4x2 term=4 commit=2``: what node 1 finds on its disk; three of term 1 ..."""
+        disk = Disk()
+        for run in filter(None, named.get("runs", "").split(",")):
+            term, count = run.split("x")
+            disk.log.extend([(Term(int(term)), EntryKind.DATA)] * int(count))
+        newest = disk.log[-1][0] if disk.log else 0
+        disk.hard_state = ready.HardState(Term(int(named.get("term", newest))), None)
+        disk.commit_hint = Index(int(named.get("commit", -1)))
+        node = NodeId(int(plain[0]))
+        self.nodes[node] = self._opened(node, disk)
+
+    # Inputs
+
+    def do_tick(self, plain: list[str], named: Arguments) -> None:
+        """``tick 1 15``: time passes for one node; stops early when something comes of it."""
+        node = self._node(plain)
+        for count in range(1, int(plain[1]) + 1 if len(plain) > 1 else 2):
+            if node.core.is_asleep:
+                self.lines.append(f"{node.id} is asleep and gets no tick")
+                return
+            self._feed(node, inputs.Tick())
+            if self.lines:
+                self.lines.insert(0, f"after {count} ticks")
+                return
+
+    def do_pass(self, plain: list[str], named: Arguments) -> None:
+        """``pass 20``: time passes for all, messages and writes at once; only what changes roles is told."""
+        told: list[str] = []
+        for _ in range(int(plain[0])):
+            for node in self._running():
+                if not node.core.is_asleep:
+                    self._feed(node, inputs.Tick())
+            self.do_settle([], {})
+            told += [
+                line for line in self.lines if " becomes " in line or "asleep" in line or "wakes" in line
+            ]
+            self.lines = []
+        self.lines = told
+
+    def do_campaign(self, plain: list[str], named: Arguments) -> None:
+        """``campaign 1``: hold an election."""
+        self._feed(self._node(plain), inputs.Campaign())
+
+    def do_propose(self, plain: list[str], named: Arguments) -> None:
+        """``propose 1 2 3``: node 1 is offered a batch of 2 and a batch of 3, together."""
+        node = self._node(plain)
+        for count in plain[1:] or ["1"]:
+            self.tokens += 1
+            node.core.step(inputs.Propose(Token(self.tokens), int(count)))
+        self._gather(node)
+
+    def do_read(self, plain: list[str], named: Arguments) -> None:
+        """``read 1``: ask for a read index."""
+        self.tokens += 1
+        self._feed(self._node(plain), inputs.ConfirmRead(Token(self.tokens)))
+
+    def do_transfer(self, plain: list[str], named: Arguments) -> None:
+        """``transfer 1 to=2``: hand leadership over."""
+        self._feed(self._node(plain), inputs.TransferLeadership(NodeId(int(named["to"]))))
+
+    def do_unreachable(self, plain: list[str], named: Arguments) -> None:
+        """``unreachable 1 peer=2``: node 1 has lost its connection to 2."""
+        self._feed(self._node(plain), inputs.PeerUnreachable(NodeId(int(named["peer"]))))
+
+    def do_limit(self, plain: list[str], named: Arguments) -> None:
+        """``limit entries=2``: the driver sends no more than that in one append."""
+        self.settings_limit = int(named["entries"])
+
+    # The world
+
+    def do_deliver(self, plain: list[str], named: Arguments) -> None:
+        """``deliver from=1 to=2``: the messages on the wire that match; ``deliver twice`` repeats each."""
+        for sender, to, message in self._picked(named):
+            for _ in range(2 if "twice" in plain else 1):
+                if self.nodes[to].is_up:
+                    self._feed(self.nodes[to], inputs.Receive(sender, message))
+
+    def do_drop(self, plain: list[str], named: Arguments) -> None:
+        """``drop to=3``: the network loses the messages on the wire that match."""
+        for sender, to, message in self._picked(named):
+            self.lines.append(f"lost {describe_message(sender, to, message)}")
+
+    def do_finish(self, plain: list[str], named: Arguments) -> None:
+        """``finish 1``: the oldest write of node 1 is durable."""
+        self._finish(self._node(plain))
+
+    def do_settle(self, plain: list[str], named: Arguments) -> None:
+        """``settle``: deliver and finish until nothing moves; ``settle quiet`` tells nothing of it;
+        ``settle without=3`` loses whatever goes to or comes from node 3."""
+        without = NodeId(int(named.get("without", 0)))
+        before = list(self.lines)
+        for _ in range(1000):
+            self.wire = [item for item in self.wire if without not in item[:2]]
+            busy = [node for node in self._running() if node.writes]
+            if not self.wire and not busy:
+                break
+            for node in busy:
+                self._finish(node)
+            self.do_deliver([], {})
+        else:
+            raise AssertionError("the group never comes to rest")
+        if "quiet" in plain:
+            self.lines = before
+
+    def do_crash(self, plain: list[str], named: Arguments) -> None:
+        """``crash 1``: what was not durable is lost."""
+        node = self._node(plain)
+        node.is_up = False
+        node.writes.clear()
+
+    def do_restart(self, plain: list[str], named: Arguments) -> None:
+        """``restart 1``: open it again from its disk."""
+        node = self._node(plain)
+        self.nodes[node.id] = self._opened(node.id, node.disk)
+        self._gather(self.nodes[node.id])
+
+    def do_logs(self, plain: list[str], named: Arguments) -> None:
+        """``logs``: the term of every entry, the commit index and the durable index of each node."""
+        for node in self.nodes.values():
+            terms = " ".join(
+                str(term) + ("*" if kind is EntryKind.LEADER_CHANGE else "") for term, kind in node.log
+            )
+            core = node.core
+            self.lines.append(
+                f"{node.id}: [{terms}] commit={core.commit_index} durable={core.durable_index}"
+                + ("" if node.is_up else " down")
+            )
+
+    def do_roles(self, plain: list[str], named: Arguments) -> None:
+        """``roles``: what each node is doing."""
+        for node in self.nodes.values():
+            core = node.core
+            asleep = ", asleep" if core.is_asleep else ""
+            down = ", down" if not node.is_up else ""
+            self.lines.append(
+                f"{node.id}: {core.role.value} in term {core.term}, leader {core.leader}{asleep}{down}"
+            )
+
+    # Inside
+
+    settings_limit = 1_000_000
+
+    def _opened(self, node: NodeId, disk: Disk) -> Node:
+        settings = RaftSettings(node, **self.settings)
+        core = Raft(settings, disk.restored(self.voters), random.Random(int(node)))
+        return Node(node, disk, core, list(disk.log))
+
+    def _node(self, plain: list[str]) -> Node:
+        return self.nodes[NodeId(int(plain[0]))]
+
+    def _running(self) -> list[Node]:
+        return [node for node in self.nodes.values() if node.is_up]
+
+    def _picked(self, named: Arguments) -> list[tuple[NodeId, NodeId, Message]]:
+        def matches(item: tuple[NodeId, NodeId, Message]) -> bool:
+            sender, to, message = item
+            return (
+                named.get("from", str(sender)) == str(sender)
+                and named.get("to", str(to)) == str(to)
+                and named.get("what", type(message).__name__) == type(message).__name__
+            )
+
+        picked = [item for item in self.wire if matches(item)]
+        self.wire = [item for item in self.wire if not matches(item)]
+        return picked
+
+    def _feed(self, node: Node, event: inputs.Input) -> None:
+        was_asleep = node.core.is_asleep
+        node.core.step(event)
+        if was_asleep and not node.core.is_asleep:
+            self.lines.append(f"{node.id} wakes")
+        self._gather(node)
+        if node.core.is_asleep and not was_asleep:
+            self.lines.append(f"{node.id} falls asleep")
+
+    def _finish(self, node: Node) -> None:
+        write = node.writes.popleft()
+        node.disk.keep(write)
+        self.lines.append(f"{node.id} has write {write.write_id}")
+        for envelope in write.send_after:
+            self._send(node, envelope)
+        self._feed(node, inputs.WriteFinished(write.write_id))
+        node.disk.commit_hint = min(node.core.commit_index, node.core.durable_index)
+
+    def _gather(self, node: Node) -> None:
+        while (work := node.core.take_ready()) is not None:
+            if work.role_change is not None:
+                change = work.role_change
+                self.lines.append(
+                    f"{node.id} becomes {change.role.value} in term {change.term}, leader {change.leader}"
+                )
+            if work.commit_index is not None:
+                self.lines.append(f"{node.id} commits {work.commit_index}")
+            if work.write is not None:
+                self._write(node, work.write)
+            for settled in work.settled:
+                self.lines.append(f"{node.id} answers {describe_settled(settled)}")
+            for envelope in work.send:
+                self._send(node, envelope)
+            for request in work.replicate:
+                self._send_entries(node, request)
+
+    def _write(self, node: Node, write: ready.Write) -> None:
+        parts: list[str] = []
+        if write.hard_state is not None:
+            parts.append(f"term={write.hard_state.term} vote={write.hard_state.voted_for}")
+        if write.truncate_from is not None:
+            parts.append(f"truncate from {write.truncate_from}")
+            del node.log[write.truncate_from :]
+        for span in write.spans:
+            parts.append(describe_span(span))
+            append_span(node.log, span)
+        promises = f", then {len(write.send_after)} promises" if write.send_after else ""
+        self.lines.append(f"{node.id} writes {write.write_id}: {', '.join(parts)}{promises}")
+        node.writes.append(write)
+
+    def _send(self, node: Node, envelope: Envelope) -> None:
+        self.lines.append(describe_message(node.id, envelope.to, envelope.message))
+        self.wire.append((node.id, envelope.to, envelope.message))
+
+    def _send_entries(self, node: Node, request: ready.Replicate) -> None:
+        last = Index(min(request.last, request.first + self.settings_limit - 1))
+        spans = tuple(spans_of(node.log, request.first, last))
+        message = AppendRequest(
+            term=request.term, previous=request.previous, spans=spans, commit_index=request.commit_index
+        )
+        self._send(node, Envelope(request.to, message))
+        if last < request.last:
+            node.core.step(inputs.AppendCut(request.to, last))
+
+
+def spans_of(log: list[Entry], first: Index, last: Index) -> Iterator[EntrySpan]:
+    """The entries ``first..last`` as spans."""
+    start = first
+    for index in range(first, last + 1):
+        if index == last or log[index + 1] != log[index]:
+            yield EntrySpan(log[index][0], start, Index(index), log[index][1])
+            start = Index(index + 1)
+
+
+def describe_span(span: EntrySpan) -> str:
+    """For example ``4..6 of term 2``."""
+    kind = " (leader change)" if span.kind is EntryKind.LEADER_CHANGE else ""
+    return f"{span.first}..{span.last} of term {span.term}{kind}"
+
+
+def describe_settled(settled: ready.Settled) -> str:
+    """For example ``2: appended at 1/4``."""
+    match settled:
+        case ready.Appended(token, entry):
+            return f"{token}: appended at {describe_value(entry)}"
+        case ready.ReadConfirmed(token, index):
+            return f"{token}: read at {index}"
+        case ready.Refused(token, leader):
+            return f"{token}: refused, ask {leader}"
+
+
+def describe_message(sender: NodeId, to: NodeId, message: Message) -> str:
+    """The type and every field that says something."""
+    shown = [
+        f"{field.name}={describe_value(value)}"
+        for field in fields(message)
+        if (value := getattr(message, field.name)) not in (False, None, ())
+        or (field.name in ("accepted", "granted") or (value == 0 and value is not False))
+    ]
+    return f"{sender} -> {to} {type(message).__name__} {' '.join(shown)}"
+
+
+def describe_value(value: object) -> str:
+    """Entry ids as term/index, spans in words."""
+    if isinstance(value, EntryId):
+        return f"{value.term}/{value.index}"
+    if isinstance(value, tuple):
+        return "[" + ", ".join(describe_span(span) for span in value) + "]"
+    return "yes" if value is True else "no" if value is False else str(value)
+
+
+def retell(path: Path) -> str:
+    """The file again, with what really happened under each command."""
+    story = Story()
+    told: list[str] = []
+    blocks = path.read_text().split("\n")
+    position = 0
+    while position < len(blocks):
+        line = blocks[position]
+        position += 1
+        told.append(line)
+        if not line or line.startswith("#"):
+            continue
+        if position < len(blocks) and blocks[position] == "----":
+            while position < len(blocks) and blocks[position]:
+                position += 1
+        told += ["----", *story.tell(line).split("\n")]
+    return "\n".join(told)
