@@ -29,6 +29,7 @@ _SNAPPY_RATIO_MAX = 64  # the format reaches 22; a block that promises more is l
 
 _FIRST_GUESS_BYTES = 64 * 1024
 _GROWTH = 4
+_OUTPUT_FULL = "failed to write whole buffer"  # how the codecs tell this from damage
 
 
 def compress(codec: Codec, data: bytes) -> bytes:
@@ -103,8 +104,8 @@ def _growing(decompress_into: Callable[[Buffer, bytearray], int]) -> Callable[[B
             try:
                 written = decompress_into(data, output)
                 return memoryview(output)[:written]
-            except cramjam.DecompressionError:
-                if size >= bytes_max:
+            except cramjam.DecompressionError as error:
+                if size >= bytes_max or _OUTPUT_FULL not in str(error):
                     raise
             size = min(bytes_max, size * _GROWTH)
 

@@ -1,0 +1,1 @@
+"""The record batch, judged against an independent implementation and against bytes kept here."""
