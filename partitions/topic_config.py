@@ -94,7 +94,7 @@ def check(
     for name, value in changes.items():
         key = _KEYS.get(name)
         if key is None:
-            raise _refused(name, f"there is no setting {name!r}; the settings are {', '.join(_KEYS)}")
+            raise _refused(name, f"there is no setting {_shown(name)}; the settings are {', '.join(_KEYS)}")
         found = key.default if value is None else key.read(value)
         if found is None or (name == "cleanup.policy" and found == "compact" and not internal):
             raise _refused(name, f"{name} is {_shown(value)}; allowed: {key.allowed}")

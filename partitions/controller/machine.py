@@ -32,6 +32,7 @@ from partitions.controller.commands import (
     decode,
 )
 from partitions.controller.image import BrokerInfo, MetadataImage, PartitionInfo, TopicInfo
+from partitions.controller.names import check_name, is_topic_id
 from raftlog.errors import (
     InvalidRequest,
     InvariantViolated,
@@ -172,9 +173,9 @@ def _create_topic(image: MetadataImage, command: CreateTopic, version: int) -> t
         if exists.topic_id == command.topic_id:
             return image, exists  # its creator asks again, not having heard the answer
         return image, TopicExists(f"topic {command.name!r} exists already", topic=command.name)
-    refused = _refused_placement(image, command)
+    refused = _refused(image, command)
     if refused is not None:
-        return image, InvalidRequest(refused, field="placement")
+        return image, refused
     first = image.next_group_id
     topic = TopicInfo(
         name=command.name,
@@ -191,17 +192,23 @@ def _create_topic(image: MetadataImage, command: CreateTopic, version: int) -> t
     return replace(_with_topic(image, topic), next_group_id=following), topic
 
 
-def _refused_placement(image: MetadataImage, command: CreateTopic) -> str | None:
-    """What a planner never writes and an image must never hold."""
+def _refused(image: MetadataImage, command: CreateTopic) -> InvalidRequest | None:
+    """What a planner never writes and an image must never hold: the manager makes paths of it."""
+    try:
+        check_name(command.name, internal=True)
+    except InvalidRequest as error:
+        return error
+    if not is_topic_id(command.topic_id):
+        return InvalidRequest("topic_id is not 32 hexadecimal digits", field="topic_id")
     if not command.placement or not command.placement[0]:
-        return "a topic has at least one partition and one replica"
+        return InvalidRequest("a topic has at least one partition and one replica", field="placement")
     factor = len(command.placement[0])
     for row in command.placement:
         if len(row) != factor or len(set(row)) != factor:
-            return f"a partition has {factor} replicas on as many brokers, not {list(row)}"
+            return InvalidRequest(f"{list(row)} are not {factor} different brokers", field="placement")
         for broker in row:
             if broker not in image.brokers:
-                return f"no broker {broker} is registered"
+                return InvalidRequest(f"no broker {broker} is registered", field="placement")
     return None
 
 

@@ -7,7 +7,6 @@ the same request on the same image gives the same command, or the same error.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,16 +15,13 @@ import msgspec
 from partitions import topic_config
 from partitions.controller.commands import AlterTopicConfig, Command, CreateTopic, DeleteTopic
 from partitions.controller.image import MetadataImage, TopicInfo
+from partitions.controller.names import check_name
 from partitions.controller.placement import Placement, place
 from raftlog.errors import InvalidRequest, TopicExists, UnknownTopic
 from raftlog.types import NodeId, TopicId
 
 PARTITIONS_MAX: Final = 10_000
 REPLICATION_FACTORS: Final = (1, 3, 5)
-NAME_LENGTH_MAX: Final = 249  # as in Kafka, whose tools must be able to name our topics
-PRODUCER_IDS_MAX: Final = 1_000_000
-
-_NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
 
 
 class NewTopic(msgspec.Struct, frozen=True, array_like=True, tag="new_topic"):
@@ -65,24 +61,6 @@ def plan(request: NewTopic | Command, image: MetadataImage, limits: PlannerLimit
             return request
         case _:
             return request
-
-
-def check_name(name: str, *, internal: bool = False) -> None:
-    """Raise ``InvalidRequest``, naming the rule, unless a topic may have this name."""
-    shown = repr(name if len(name) <= 80 else name[:77] + "...")
-    if not name:
-        broken = "is empty; give it 1 to 249 characters"
-    elif len(name) > NAME_LENGTH_MAX:
-        broken = f"has {len(name)} characters; give it 1 to {NAME_LENGTH_MAX}"
-    elif name in (".", ".."):
-        broken = "stands for a directory; choose another"
-    elif _NAME.fullmatch(name) is None:
-        broken = "may contain A to Z, a to z, 0 to 9, dot, underscore and hyphen only"
-    elif name.startswith("__") and not internal:
-        broken = "starts with two underscores, which are for the system's own topics"
-    else:
-        return
-    raise InvalidRequest(f"the topic name {shown} {broken}", field="name")
 
 
 def _plan_topic(request: NewTopic, image: MetadataImage, limits: PlannerLimits) -> CreateTopic:

@@ -29,7 +29,8 @@ from partitions.controller.commands import (
 )
 from partitions.controller.image import MetadataImage, TopicInfo
 from partitions.controller.machine import MetadataMachine, Reply
-from partitions.controller.planner import NewTopic, check_name
+from partitions.controller.names import check_name
+from partitions.controller.planner import NewTopic
 from partitions.controller.requests import (
     SERVICE,
     Answer,

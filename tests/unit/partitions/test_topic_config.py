@@ -1,0 +1,103 @@
+"""Which settings a topic takes, and in which form they are kept."""
+
+from __future__ import annotations
+
+import pytest
+
+from partitions.topic_config import DEFAULTS, check, complete
+from raftlog.errors import InvalidRequest
+
+
+def checked(**changes: object) -> dict[str, int | str | None]:
+    return check({key.replace("_", "."): value for key, value in changes.items()}, replication_factor=3)
+
+
+# requirement: RT1
+def test_records_are_kept_for_two_weeks_unless_somebody_says_otherwise() -> None:
+    assert DEFAULTS["retention.ms"] == 1_209_600_000
+    assert DEFAULTS["retention.bytes"] == -1
+
+
+def test_every_default_is_a_value_that_may_be_set() -> None:
+    assert check(DEFAULTS, replication_factor=3) == dict.fromkeys(DEFAULTS)
+
+
+def test_what_equals_the_default_is_not_kept() -> None:
+    assert checked(retention_ms=1_209_600_000) == {"retention.ms": None}
+    assert checked(retention_ms=None) == {"retention.ms": None}
+
+
+@pytest.mark.parametrize("value", [60_000, "60000", " 60000 "])
+def test_numbers_may_come_as_text(value: object) -> None:
+    assert checked(retention_ms=value) == {"retention.ms": 60_000}
+
+
+@pytest.mark.parametrize("value", [True, "true"])
+def test_truths_may_come_as_text_or_not(value: object) -> None:
+    assert checked(validate_records=value) == {"validate.records": "true"}
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("retention.ms", 0),
+        ("retention.ms", -2),
+        ("retention.ms", "two weeks"),
+        ("retention.ms", "\u0661"),
+        ("retention.ms", "9" * 30),
+        ("retention.ms", 1.5),
+        ("retention.ms", True),
+        ("retention.ms", []),
+        ("retention.ms", "--1"),
+        ("retention.ms", ""),
+        ("retention.bytes", -2),
+        ("segment.bytes", 0),
+        ("segment.bytes", 1 << 31),
+        ("segment.ms", 0),
+        ("max.message.bytes", 1),
+        ("max.message.bytes", 1 << 30),
+        ("message.timestamp.type", "logappendtime"),
+        ("min.insync.replicas", 0),
+        ("min.insync.replicas", 4),
+        ("min.insync.replicas", "all"),
+        ("cleanup.policy", "compact"),
+        ("cleanup.policy", "shred"),
+        ("replica.lag.max.ms", 0),
+        ("replica.lag.max.messages", 0),
+        ("validate.records", "yes"),
+        ("retention.minutes", 5),
+    ],
+)
+def test_a_bad_value_is_refused_naming_key_value_and_what_is_allowed(key: str, value: object) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        check({key: value}, replication_factor=3)
+    message = str(caught.value)
+    assert key in message
+    assert "allowed" in message or "the settings are" in message
+    assert caught.value.details["field"] == f"config.{key}"
+
+
+def test_a_long_value_makes_no_long_message() -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        checked(retention_ms="x" * 1_000_000)
+    assert len(str(caught.value)) < 300
+    with pytest.raises(InvalidRequest) as caught:
+        check({"x" * 1_000_000: 1}, replication_factor=3)
+    assert len(str(caught.value)) < 600
+
+
+def test_only_the_system_compacts() -> None:
+    assert check({"cleanup.policy": "compact"}, replication_factor=3, internal=True) == {
+        "cleanup.policy": "compact"
+    }
+
+
+@pytest.mark.parametrize(("factor", "majority"), [(1, 1), (3, 2), (5, 3)])
+# requirement: RP9
+def test_a_majority_is_wanted_by_default(factor: int, majority: int) -> None:
+    assert complete({}, factor)["min.insync.replicas"] == majority
+    assert complete({"min.insync.replicas": 1}, factor)["min.insync.replicas"] == 1
+
+
+def test_a_complete_configuration_has_every_key() -> None:
+    assert complete({"retention.ms": 5}, 3).keys() == DEFAULTS.keys()
