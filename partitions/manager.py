@@ -18,19 +18,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
 from partitions import topic_config
 from partitions.controller.image import MetadataImage, PartitionInfo, TopicInfo
 from partitions.replica import PartitionReplica
+from partitions.retention_keeper import Kept, RetentionKeeper
 from raftlog.clock import Clock
 from raftlog.core.membership import Membership
 from raftlog.errors import LogCorrupt, RaftlogError
 from raftlog.node.group_host import GroupHost
 from raftlog.node.raft_group import RaftGroup
 from raftlog.storage.filesystem import Filesystem
+from raftlog.storage.retention import RetentionLimits
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.types import TopicId, TopicPartition
 
@@ -92,6 +94,7 @@ class PartitionManager:
         data_directory: str,
         clock: Clock,
         *,
+        retention_check_ms: int = 60_000,
         run_blocking: RunBlocking = asyncio.to_thread,
     ) -> None:
         self._host = host
@@ -107,6 +110,8 @@ class PartitionManager:
         self._is_sure = False  # the metadata has been confirmed, and what it does not know may go
         self._is_swept = False
         self._tasks: set[asyncio.Task[None]] = set()
+        self._retention_check_ms = retention_check_ms
+        self.retention = RetentionKeeper(host, self._kept)
         self.replicas: dict[Key, PartitionReplica] = {}
 
     @property
@@ -127,6 +132,7 @@ class PartitionManager:
         self._changed.set()
         self._begin(self._follow())
         self._begin(self._remove_leftovers_when_sure())
+        self._begin(self.retention.run(self._retention_check_ms))
 
     async def stop(self) -> None:
         """Stop following; the replicas' groups are closed by the host."""
@@ -299,6 +305,18 @@ class PartitionManager:
             _log.error("%s could not be removed, the next start tries again: %s", folder, error)
 
     # Helpers.
+
+    def _kept(self) -> Iterator[Kept]:
+        for held in list(self._held.values()):
+            if held.replica is None or held.log is None or held.replica.group.stopped is not None:
+                continue
+            config = _config(held.topic)
+            if config["cleanup.policy"] == "delete":
+                limits = RetentionLimits(
+                    retention_ms=topic_config.number(config, "retention.ms"),
+                    retention_bytes=topic_config.number(config, "retention.bytes"),
+                )
+                yield Kept(held.replica.group, held.log, limits)
 
     def folder(self, topic: TopicInfo) -> str:
         """Where a topic's partitions lie."""

@@ -1,0 +1,40 @@
+"""What a topic may be called, checked before a name becomes metadata or a path.
+
+Two names that differ only in dots and underscores are two topics here, although metrics of other
+systems mix them up.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from raftlog.errors import InvalidRequest
+
+NAME_LENGTH_MAX: Final = 249  # as in Kafka, whose tools must be able to name our topics
+
+_NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
+_TOPIC_ID: Final = re.compile(r"[0-9a-f]{32}")
+
+
+def check_name(name: str, *, internal: bool = False) -> None:
+    """Raise ``InvalidRequest``, naming the rule, unless a topic may have this name."""
+    shown = repr(name if len(name) <= 80 else name[:77] + "...")
+    if not name:
+        broken = "is empty; give it 1 to 249 characters"
+    elif len(name) > NAME_LENGTH_MAX:
+        broken = f"has {len(name)} characters; give it 1 to {NAME_LENGTH_MAX}"
+    elif name in (".", ".."):
+        broken = "stands for a directory; choose another"
+    elif _NAME.fullmatch(name) is None:
+        broken = "may contain A to Z, a to z, 0 to 9, dot, underscore and hyphen only"
+    elif name.startswith("__") and not internal:
+        broken = "starts with two underscores, which are for the system's own topics"
+    else:
+        return
+    raise InvalidRequest(f"the topic name {shown} {broken}", field="name")
+
+
+def is_topic_id(text: str) -> bool:
+    """Whether this is 32 hexadecimal digits, as topic ids are."""
+    return _TOPIC_ID.fullmatch(text) is not None
