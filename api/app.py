@@ -17,7 +17,7 @@ from api import cluster, documentation, errors, fetch, health, metrics, offsets,
 from api.admission import Admission
 from api.bodies import check_announced
 from api.errors import NotAcceptable, problem_response
-from api.hang_ups import HangUps
+from api.hang_ups import HangUps, has_client
 from api.metrics import HttpMetrics
 from api.parameters import accepted, query_of
 from api.routes import Call, Route
@@ -25,15 +25,15 @@ from api.services import Services
 from raftlog.errors import InvalidRequest, RaftlogError, RecordTooLarge
 
 ROUTES: tuple[Route, ...] = (
-    *topics.ROUTES,
     *produce.ROUTES,
     *fetch.ROUTES,
+    *topics.ROUTES,
     *offsets.ROUTES,
     *cluster.ROUTES,
     *health.ROUTES,
     *metrics.ROUTES,
 )
-"""Everything that is served, but for the two pages that describe it."""
+"""Everything that is served, but for the two pages that describe it. Paths are tried in this order."""
 
 _LOG = logging.getLogger("raftlog.api")
 _Handle = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -45,7 +45,9 @@ def create_app(services: Services) -> web.Application:
     app = web.Application(
         client_max_size=services.limits.body_bytes_max + 1, middlewares=[boundary.middleware]
     )
-    for route in (*ROUTES, *documentation.routes(ROUTES, services.version)):
+    table = (*ROUTES, *documentation.routes(ROUTES, services.version))
+    paths = list(dict.fromkeys(route.path for route in table))  # the methods of a path side by side
+    for route in sorted(table, key=lambda route: paths.index(route.path)):
         app.router.add_route(
             route.method, route.path, boundary.bound(route), expect_handler=boundary.continue_or_refuse
         )
@@ -116,13 +118,8 @@ class Boundary:
         request[_CALL] = call
         try:
             response = await handler(request)
-        except ConnectionError:
-            self.metrics.answered(request.method, call.route, 499, self._monotonic() - began)
-            raise
         except Exception as error:
-            response = problem_response(
-                self._described(error, call), instance=request.path[:300], request_id=call.request_id
-            )
+            response = self._answer_to(error, call)
         if not response.prepared:
             call.stamp(response)
         self.metrics.answered(_method(request), call.route, response.status, self._monotonic() - began)
@@ -137,6 +134,12 @@ class Boundary:
         request.writer.output_size = 0  # the answer proper has not begun
         return None
 
+    def _answer_to(self, error: Exception, call: Call) -> web.Response:
+        if isinstance(error, ConnectionError) and not has_client(call.request):
+            return web.Response(status=CLIENT_GONE)  # for the metrics; nobody is there to read it
+        described = self._described(error, call)
+        return problem_response(described, instance=call.request.path[:300], request_id=call.request_id)
+
     def _described(self, error: Exception, call: Call) -> RaftlogError:
         if isinstance(error, RaftlogError):
             if type(error) is RaftlogError:
@@ -148,6 +151,7 @@ class Boundary:
         return RaftlogError(f"an internal error; the broker's log has it under {call.request_id}")
 
 
+CLIENT_GONE = 499
 _CALL = web.RequestKey("call", Call)
 _METHODS = frozenset(("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"))
 

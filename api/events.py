@@ -42,12 +42,11 @@ async def stream(call: Call, target: TopicPartition, request: FetchRequest) -> w
         call.stamp(response)
         try:
             await response.prepare(call.request)
-            await _follow(call, target, request, first, format, response)
-        except RaftlogError as error:
+            error = await _follow(call, target, request, first, format, response)
             body = problem(error, instance=call.request.path, request_id=call.request_id)
             await _write(call, response, event("problem", msgspec.json.encode(body)))
         except (ConnectionError, TimeoutError):
-            response.force_close()
+            response.force_close()  # nobody reads
     return response
 
 
@@ -58,17 +57,20 @@ async def _follow(
     result: FetchResult,
     format: str,
     response: web.StreamResponse,
-) -> None:
-    """Ends by an error only: of the partition, or because the reader has gone."""
-    heartbeat_ms = call.services.limits.heartbeat_ms
-    while True:
-        page = json_answers.page_of(result, format=format, limit=RECORDS_PER_WRITE)
-        if page.records:
-            await _write(call, response, b"".join(_record_events(page.records)))
-        elif not result.data:
-            await _write(call, response, heartbeat(page.next_offset, result.high_watermark))
-        following = replace(request, position=Offset(page.next_offset), wait_ms=heartbeat_ms)
-        result = await call.hang_ups.park(call.request, read_at_once(call, target, following))
+) -> RaftlogError:
+    """Returns what ended the partition's side. Raises ``ConnectionError`` once the reader has gone."""
+    following = replace(request, wait_ms=call.services.limits.heartbeat_ms)
+    try:
+        while True:
+            page = json_answers.page_of(result, format=format, limit=RECORDS_PER_WRITE)
+            if page.records:
+                await _write(call, response, b"".join(_record_events(page.records)))
+            elif not result.data:
+                await _write(call, response, heartbeat(page.next_offset, result.high_watermark))
+            following = replace(following, position=Offset(page.next_offset))
+            result = await call.hang_ups.park(call.request, read_at_once(call, target, following))
+    except RaftlogError as error:
+        return error
 
 
 async def _write(call: Call, response: web.StreamResponse, data: bytes) -> None:

@@ -65,12 +65,13 @@ class HangUps:
 
     def _look(self) -> None:
         for task, request in self._parked.items():
-            if not _has_client(request):
+            if not has_client(request):
                 task.cancel()
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(LOOK_EVERY_S, self._look) if self._parked else None
 
 
-def _has_client(request: web.BaseRequest) -> bool:
+def has_client(request: web.BaseRequest) -> bool:
+    """Whether the connection of a request is still open."""
     transport = request.transport
     return transport is not None and not transport.is_closing()

@@ -308,23 +308,6 @@ _ANSWERS = {
 ROUTES = (
     Route(
         "POST",
-        paths.TOPIC_RECORDS,
-        produce_to_topic,
-        "Produce records",
-        "The partition of a record is murmur2 of its key, as in Kafka's clients; records without a key go "
-        "together to a partition taken at random; `partition` in a record overrides both.",
-        (TOPIC, *_PARAMETERS, *_RAW_HEADERS),
-        _RECORD_BODIES,
-        {
-            **_ANSWERS,
-            207: json_answer(
-                "some partitions failed: a receipt or a problem for each record", bodies.Produced
-            ),
-        },
-        _ERRORS,
-    ),
-    Route(
-        "POST",
         paths.PARTITION_RECORDS,
         produce_to_partition,
         "Produce to one partition",
@@ -349,5 +332,22 @@ ROUTES = (
             errors.OutOfOrderSequence,
             errors.ProducerFenced,
         ),
+    ),
+    Route(
+        "POST",
+        paths.TOPIC_RECORDS,
+        produce_to_topic,
+        "Produce records",
+        "The partition of a record is murmur2 of its key, as in Kafka's clients; records without a key go "
+        "together to a partition taken at random; `partition` in a record overrides both.",
+        (TOPIC, *_PARAMETERS, *_RAW_HEADERS),
+        _RECORD_BODIES,
+        {
+            **_ANSWERS,
+            207: json_answer(
+                "some partitions failed: a receipt or a problem for each record", bodies.Produced
+            ),
+        },
+        _ERRORS,
     ),
 )

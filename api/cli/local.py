@@ -30,7 +30,6 @@ def serve(config: Annotated[Path, typer.Option("--config", help="The broker's TO
     """Run one broker until SIGTERM or Ctrl-C."""
     with errors_reported():
         from api.server import run
-
         from api.settings import load_settings
 
         code = run(load_settings(config))

@@ -1,0 +1,59 @@
+"""What a broker knows of itself, as metrics: computed when they are asked for, never kept up.
+
+Sums over all groups by default, so that a thousand partitions do not make ten thousand lines.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from api.broker import Broker
+from raftlog.core.ready import Role
+
+
+class BrokerMetrics(Collector):
+    """Register one of these in a broker's registry."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def collect(self) -> Iterator[Metric]:
+        """All figures as of now."""
+        broker = self._broker
+        groups = list(broker.host.groups.values())
+        roles = GaugeMetricFamily(
+            "raftlog_raft_groups", "Raft groups by this broker's role.", labels=["role"]
+        )
+        counts = Counter("stopped" if group.stopped else group.role.value for group in groups)
+        for role in [*(role.value for role in Role), "stopped"]:
+            roles.add_metric([role], counts[role])
+        yield roles
+        yield GaugeMetricFamily(
+            "raftlog_raft_groups_asleep",
+            "Groups that cost nothing at the moment.",
+            sum(group.is_asleep for group in groups),
+        )
+        yield GaugeMetricFamily(
+            "raftlog_log_bytes", "Bytes of all logs.", sum(group.log.size_bytes for group in groups)
+        )
+        yield GaugeMetricFamily(
+            "raftlog_uncommitted_records",
+            "Indexes in logs beyond the commit index.",
+            sum(max(0, group.last_index - group.commit_index) for group in groups),
+        )
+        flusher = broker.host.flusher
+        yield CounterMetricFamily("raftlog_sync_rounds", "Rounds of syncs.", flusher.rounds)
+        yield CounterMetricFamily("raftlog_syncs", "Syncs of single logs; several in a round.", flusher.syncs)
+        yield GaugeMetricFamily("raftlog_disk_free_bytes", "Room left for logs.", broker.disk.free_bytes)
+        yield GaugeMetricFamily(
+            "raftlog_failed_replicas",
+            "Replicas that should work here and do not.",
+            len(broker.manager.failures),
+        )
+        yield GaugeMetricFamily(
+            "raftlog_metadata_version", "Version of the metadata here.", broker.controller.image.version
+        )

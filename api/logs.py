@@ -1,0 +1,38 @@
+"""How the broker's log lines look: one line an event, ``key=value`` behind the message."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+import structlog
+
+
+def configure_logs(level: str, broker_id: int) -> None:
+    """Send everything that the parts log to standard error, each line with the broker's id."""
+
+    def add_broker(_: object, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+        event["broker"] = broker_id
+        return event
+
+    formatter = structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=[
+            structlog.stdlib.add_log_level,
+            structlog.stdlib.add_logger_name,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            add_broker,
+        ],
+        processors=[
+            structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+            structlog.processors.format_exc_info,
+            structlog.processors.KeyValueRenderer(
+                key_order=["timestamp", "level", "broker", "logger", "event"], drop_missing=True
+            ),
+        ],
+    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(formatter)
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+    logging.getLogger("asyncio").setLevel(logging.WARNING)

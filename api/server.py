@@ -1,0 +1,156 @@
+"""One broker as a process: data directory, sockets, signals, exit status.
+
+Decides: the order of starting and stopping, and what ends the process. Exit status 0 after
+SIGTERM or SIGINT, 1 when it could not start, 70 when an invariant was broken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import random
+import secrets
+import signal
+from collections.abc import Coroutine, Mapping
+from importlib.metadata import version
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+
+from api.app import create_app, runner_for
+from api.broker import Broker, World, sync_thread
+from api.broker_metrics import BrokerMetrics
+from api.cluster_files import read_secret
+from api.logs import configure_logs
+from api.services import HealthProbes, Limits, Services
+from api.settings import BrokerSettings
+from raftlog.clock import SystemClock
+from raftlog.errors import LogCorrupt, RaftlogError
+from raftlog.node.tcp_links import TransportLimits
+from raftlog.node.tcp_transport import TcpTransport
+from raftlog.storage.data_directory import DataDirectory, DataDirectoryRefused
+from raftlog.storage.os_filesystem import OsFilesystem
+from raftlog.types import NodeId
+
+_log = logging.getLogger("raftlog.server")
+
+EXIT_BROKEN = 70
+HTTP_STOP_S = 2.0
+
+
+def run(settings: BrokerSettings) -> int:
+    """Run one broker until it is told to stop; return the exit status."""
+    configure_logs(settings.log_level, settings.broker_id)
+    try:
+        secret = read_secret(settings.secret_file)
+        directory = DataDirectory.open(
+            str(settings.data_directory), cluster_id=settings.cluster_id, node_id=NodeId(settings.broker_id)
+        )
+    except (DataDirectoryRefused, RaftlogError, OSError) as error:
+        _log.error("cannot start: %s", error)
+        return 1
+    try:
+        return _run_loop(_serve(settings, secret))
+    except (OSError, LogCorrupt, RaftlogError) as error:
+        _log.error("cannot start: %s", error)
+        return 1
+    finally:
+        directory.close()
+
+
+def _run_loop(main: Coroutine[None, None, int]) -> int:
+    try:
+        import uvloop
+    except ModuleNotFoundError:
+        return asyncio.run(main)
+    return int(uvloop.run(main))
+
+
+async def _serve(settings: BrokerSettings, secret: bytes) -> int:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    http_url = settings.advertised_http or f"http://{settings.http.host}:{settings.http.port}"
+    broker = Broker(settings, _world(settings, secret), str(settings.data_directory), http_url)
+    await broker.start()
+    runner = runner_for(create_app(_services(broker)), shutdown_timeout_s=HTTP_STOP_S)
+    try:
+        await runner.setup()
+        await web.TCPSite(runner, settings.http.host, settings.http.port, backlog=1024).start()
+        gc.freeze()  # what lives from the start need not be looked at by every collection
+        _log.info("serving %s", http_url)
+        await stop.wait()
+        _log.info("stopping")
+        await broker.drain()
+    finally:
+        await runner.cleanup()
+        await broker.stop()
+    return 0
+
+
+def _world(settings: BrokerSettings, secret: bytes) -> World:
+    clock = SystemClock()
+    rng = random.Random(secrets.randbits(128))
+    transport = TcpTransport(
+        NodeId(settings.broker_id),
+        settings.cluster_id,
+        secret,
+        settings.rpc.host,
+        settings.rpc.port,
+        rng=random.Random(rng.getrandbits(64)),
+        clock=clock,
+        limits=TransportLimits(queue_bytes_max=settings.limits.peer_queue_bytes_max),
+    )
+    return World(
+        filesystem=OsFilesystem(),
+        clock=clock,
+        transport=transport,
+        rng=rng,
+        run_syncs=sync_thread(),
+        on_fatal=_end_process,
+    )
+
+
+def _end_process(error: BaseException) -> None:
+    """A broken invariant: leave at once, so that nothing that follows from it gets out."""
+    _log.critical("an invariant is broken, this process ends: %s", error, exc_info=error)
+    logging.shutdown()
+    os._exit(EXIT_BROKEN)
+
+
+def _services(broker: Broker) -> Services:
+    registry = CollectorRegistry()
+    registry.register(BrokerMetrics(broker))
+    limits = broker.settings.limits
+
+    def ready() -> Mapping[str, bool]:
+        return {
+            "controller": broker.controller.leader is not None,
+            "registered": broker.controller.is_registered,
+            "accepting": not broker.is_draining,
+        }
+
+    def live() -> Mapping[str, bool]:
+        return {"metadata": broker.controller.failure is None}
+
+    return Services(
+        broker_id=broker.node_id,
+        controller=broker.controller,
+        gateway=broker.gateway,
+        clock=SystemClock(),
+        rng=random.Random(secrets.randbits(64)),
+        version=version("raftlog"),
+        registry=registry,
+        health=HealthProbes(
+            live=live, ready=ready, startup=lambda: {"registered": broker.controller.is_registered}
+        ),
+        limits=Limits(
+            body_bytes_max=limits.body_bytes_max,
+            bodies_bytes_max=limits.request_bytes_in_flight_max,
+            fetch_bytes_max=limits.fetch_bytes_max,
+            wait_ms_max=limits.wait_ms_max,
+        ),
+    )
