@@ -149,7 +149,7 @@ class MemoryLog:
         """Delete whole runs of ``segment_batches`` that end below ``first_kept``, never the last run."""
         while len(self._batches) > self._segment_batches:
             last = self._batches[self._segment_batches - 1]
-            if last.last_offset >= first_kept or last.last_offset > self._durable:
+            if last.last_offset >= min(first_kept, self._durable):
                 break
             self._before = EntryId(Term(last.leader_epoch), Index(last.last_offset))
             del self._batches[: self._segment_batches]

@@ -242,9 +242,10 @@ class SegmentedLog:
         """Make segment ``at`` the active one again: later files and what speaks of them go first."""
         later = self._segments.drop_after(at)
         self._active = self._segments.active
+        self._filesystem.remove(f"{self._directory}/{EPOCHS_NAME}")
+        self._filesystem.sync_directory(self._directory)  # it promises the segments that go now
         self._remove_files(reversed(later))
         self._filesystem.remove(self._active.path + INDEX_SUFFIX)
-        self._filesystem.remove(f"{self._directory}/{EPOCHS_NAME}")
         self._filesystem.sync_directory(self._directory)
         paths = {segment.path + LOG_SUFFIX for segment in later}
         self._unsynced = [file for file in self._unsynced if file.path not in paths]
@@ -257,9 +258,12 @@ class SegmentedLog:
             self._filesystem.remove(segment.path + INDEX_SUFFIX)
 
     def truncate_prefix(self, first_kept: Index) -> Index:
-        """Delete the closed, durable segments that end below ``first_kept``; return ``first_index``."""
-        limit = min(first_kept - 1, self._durable)
-        count = sum(1 for segment in self._segments.closed if segment.last <= limit)
+        """Delete the closed segments that end below ``first_kept``; return ``first_index``.
+
+        The segment with the newest durable entry stays: the one behind it may lack a durable name.
+        """
+        limit = min(first_kept, self._durable)
+        count = sum(1 for segment in self._segments.closed if segment.last < limit)
         if count:
             start = Index(self._segments[count].base)
             self._state.set_log_start(start, self.term_at(Index(start - 1)))

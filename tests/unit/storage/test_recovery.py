@@ -1,0 +1,322 @@
+"""Opening after a stop: torn tails are cut, damage below the promise is refused."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+
+import pytest
+
+from raftlog.core.membership import Membership
+from raftlog.core.ready import HardState
+from raftlog.errors import LogCorrupt
+from raftlog.storage.fake_filesystem import FakeFilesystem, PowerLost
+from raftlog.storage.segmented_log import LogSettings, SegmentedLog
+from raftlog.types import EntryId, Index, NodeId, Term
+from tests.helpers.manual_wall_clock import ManualWallClock
+from tests.helpers.storage_batches import storage_batch
+
+DIRECTORY = "/data/orders-0/Partition-0"
+BATCH = len(storage_batch(0).data)
+SETTINGS = LogSettings(segment_bytes=8 * BATCH, index_interval_bytes=2 * BATCH)
+NOBODY = Membership(frozenset())
+
+
+def open_log(filesystem: FakeFilesystem) -> SegmentedLog:
+    return SegmentedLog.open(filesystem, DIRECTORY, SETTINGS, ManualWallClock())
+
+
+def log_with(filesystem: FakeFilesystem, batches: int, *, epoch: int = 1) -> SegmentedLog:
+    log = open_log(filesystem)
+    log.save_hard_state(HardState(Term(epoch), NodeId(1)))
+    append(log, batches, epoch=epoch)
+    sync(log)
+    return log
+
+
+def append(log: SegmentedLog, batches: int, *, epoch: int = 1) -> None:
+    for _ in range(batches):
+        log.append([storage_batch(log.last_index + 1, epoch=epoch)])
+
+
+def sync(log: SegmentedLog) -> None:
+    flush = log.take_sync()
+    assert flush is not None
+    flush.run()
+    log.sync_finished(flush)
+
+
+def segment(base: int, suffix: str = "log") -> str:
+    return f"{DIRECTORY}/{base:020d}.{suffix}"
+
+
+def write_raw(filesystem: FakeFilesystem, path: str, position: int, data: bytes) -> None:
+    file = filesystem.open(path)
+    file.write_at(position, data)
+    file.sync()
+    file.close()
+
+
+def all_files(filesystem: FakeFilesystem) -> dict[str, bytes]:
+    names = filesystem.list_directory(DIRECTORY)
+    return {name: filesystem.read_file(f"{DIRECTORY}/{name}") for name in names}
+
+
+# requirement: L9
+@pytest.mark.parametrize("kept", range(1, BATCH))
+def test_a_batch_cut_short_at_any_byte_is_a_torn_tail(kept: int) -> None:
+    filesystem = FakeFilesystem()
+    log_with(filesystem, 3)
+    write_raw(filesystem, segment(0), 3 * BATCH, bytes(storage_batch(3).data)[:kept])
+    filesystem.restart()
+    log = open_log(filesystem)
+    torn = log.recovery.torn_tail
+    assert torn is not None
+    assert (torn.path, torn.position, torn.bytes_removed) == (segment(0), 3 * BATCH, kept)
+    assert log.last_index == 2
+    append(log, 1)
+    assert log.read(Index(3), Index(3), bytes_max=1).read() == storage_batch(3).data
+
+
+# requirement: L9
+@pytest.mark.parametrize("garbage", [bytes(200), b"\xff" * 200, b"x" * 7])
+def test_zeros_and_garbage_behind_the_log_are_a_torn_tail(garbage: bytes) -> None:
+    filesystem = FakeFilesystem()
+    log_with(filesystem, 3)
+    write_raw(filesystem, segment(0), 3 * BATCH, garbage)
+    filesystem.restart()
+    log = open_log(filesystem)
+    assert log.recovery.torn_tail is not None
+    assert log.last_index == 2
+
+
+# requirement: L9
+def test_a_hole_in_what_was_never_synced_is_cut_with_all_that_follows() -> None:
+    filesystem = FakeFilesystem()
+    log = log_with(filesystem, 2)
+    append(log, 4)
+    filesystem.open(segment(0)).sync()  # the disk took it all of its own accord, and then lost a page
+    write_raw(filesystem, segment(0), 3 * BATCH, bytes(BATCH))
+    filesystem.restart()
+    log = open_log(filesystem)
+    assert log.last_index == 2
+    assert log.recovery.torn_tail is not None
+
+
+# requirement: M3
+@pytest.mark.parametrize("position", range(6 * BATCH))
+def test_a_flipped_bit_anywhere_in_what_was_promised_is_corruption(position: int) -> None:
+    """The four bytes of the leader epoch are outside the checksum: a rise within the term may pass."""
+    filesystem = FakeFilesystem()
+    log_with(filesystem, 6, epoch=1)
+    filesystem.restart()
+    filesystem.flip_bit(segment(0), position, bit=6)
+    with pytest.raises(LogCorrupt, match=r"Partition-0/0+\.log at position \d+") as caught:
+        open_log(filesystem)
+    assert "its peers" in str(caught.value)
+
+
+def test_corruption_is_refused_every_time_and_nothing_is_changed() -> None:
+    filesystem = FakeFilesystem()
+    log_with(filesystem, 6)
+    filesystem.restart()
+    filesystem.flip_bit(segment(0), 100)
+    before = {
+        name: filesystem.read_file(f"{DIRECTORY}/{name}") for name in filesystem.list_directory(DIRECTORY)
+    }
+    for _ in range(3):
+        with pytest.raises(LogCorrupt):
+            open_log(filesystem)
+    assert before == {
+        name: filesystem.read_file(f"{DIRECTORY}/{name}") for name in filesystem.list_directory(DIRECTORY)
+    }
+
+
+@pytest.mark.parametrize("cut_at", [0, 1, BATCH, 5 * BATCH - 1])
+def test_a_file_that_lost_promised_bytes_is_corruption(cut_at: int) -> None:
+    filesystem = FakeFilesystem()
+    log_with(filesystem, 5)
+    filesystem.restart()
+    file = filesystem.open(segment(0))
+    file.truncate(cut_at)
+    with pytest.raises(LogCorrupt):
+        open_log(filesystem)
+
+
+@pytest.mark.parametrize("base", [0, 8, 16])
+def test_a_missing_segment_is_corruption(base: int) -> None:
+    filesystem = FakeFilesystem()
+    log_with(filesystem, 20).close()
+    filesystem.remove(segment(base))
+    with pytest.raises(LogCorrupt):
+        open_log(filesystem)
+
+
+def test_swapped_segments_are_corruption() -> None:
+    filesystem = FakeFilesystem()
+    log_with(filesystem, 20).close()
+    first, second = filesystem.read_file(segment(0)), filesystem.read_file(segment(8))
+    write_raw(filesystem, segment(0), 0, second)
+    write_raw(filesystem, segment(8), 0, first)
+    with pytest.raises(LogCorrupt, match="should have offset 0"):
+        open_log(filesystem)
+
+
+def test_all_segments_missing_is_not_a_new_log() -> None:
+    filesystem = FakeFilesystem()
+    log_with(filesystem, 20).close()
+    for base in (0, 8, 16):
+        filesystem.remove(segment(base))
+    with pytest.raises(LogCorrupt):
+        open_log(filesystem)
+
+
+# requirement: L6
+@pytest.mark.parametrize("damage", ["missing", "flipped", "empty"])
+def test_an_index_that_is_missing_or_wrong_is_built_again(damage: str) -> None:
+    filesystem = FakeFilesystem()
+    log_with(filesystem, 20).close()
+    path = segment(8, "index")
+    if damage == "missing":
+        filesystem.remove(path)
+    elif damage == "flipped":
+        filesystem.flip_bit(path, 20)
+    else:
+        filesystem.open(path).truncate(0)
+    log = open_log(filesystem)
+    assert log.recovery.rebuilt == [path]
+    assert log.read(Index(11), Index(12), bytes_max=1 << 20).first == 11
+    log.close()
+    assert open_log(filesystem).recovery.rebuilt == []
+
+
+# requirement: L6
+def test_an_index_whose_entries_rotted_is_built_again_by_the_read_that_needs_it() -> None:
+    filesystem = FakeFilesystem()
+    log_with(filesystem, 20).close()
+    path = segment(0, "index")
+    filesystem.flip_bit(path, len(filesystem.read_file(path)) - 1)
+    log = open_log(filesystem)
+    assert [log.read(Index(at), Index(at), bytes_max=1).first for at in range(20)] == list(range(20))
+    assert log.index_at_time(0) == (0, 0)
+
+
+def test_a_lost_epochs_file_is_built_again_from_the_batches() -> None:
+    filesystem = FakeFilesystem()
+    log = log_with(filesystem, 10, epoch=1)
+    log.save_hard_state(HardState(Term(4), None))
+    append(log, 10, epoch=4)
+    terms = log.terms()
+    log.close()
+    filesystem.remove(f"{DIRECTORY}/epochs")
+    log = open_log(filesystem)
+    assert log.recovery.rebuilt == [f"{DIRECTORY}/epochs"]
+    assert log.terms() == terms == (EntryId(Term(1), Index(0)), EntryId(Term(4), Index(10)))
+    log.close()
+    assert open_log(filesystem).recovery.rebuilt == []
+
+
+def test_a_batch_of_a_term_that_was_never_synced_was_never_promised() -> None:
+    filesystem = FakeFilesystem()
+    log = log_with(filesystem, 3, epoch=1)
+    log.save_hard_state(HardState(Term(2), None))
+    append(log, 2, epoch=2)
+    filesystem.restart()  # the batches are in the page cache, the hard state was only in memory
+    log = open_log(filesystem)
+    assert log.last_index == 2
+    assert log.restored(NOBODY).hard_state == HardState(Term(1), NodeId(1))
+
+
+def test_a_crash_of_the_process_alone_loses_no_byte() -> None:
+    filesystem = FakeFilesystem()
+    log = log_with(filesystem, 3)
+    append(log, 17)
+    filesystem.restart()
+    log = open_log(filesystem)
+    assert (log.last_index, log.durable_index, log.recovery.torn_tail) == (19, 19, None)
+    filesystem.lose_power(random.Random(1))
+    assert open_log(filesystem).last_index == 19
+
+
+# requirement: RT4
+@pytest.mark.parametrize("crash_after", range(12))
+def test_the_log_start_survives_a_power_loss_at_any_moment_of_a_deletion(crash_after: int) -> None:
+    for seed in range(10):
+        filesystem = FakeFilesystem()
+        log = log_with(filesystem, 40)
+        filesystem.crash_after_changes = crash_after
+        with contextlib.suppress(PowerLost):
+            log.truncate_prefix(Index(30))
+        filesystem.lose_power(random.Random(seed))
+        log = open_log(filesystem)
+        assert log.first_index in (0, 24)
+        assert log.last_index == 39
+        assert log.term_at(Index(log.first_index - 1)) == (1 if log.first_index else 0)
+        names = [name for name in filesystem.list_directory(DIRECTORY) if name.endswith(".log")]
+        assert names[0] == f"{log.first_index:020d}.log"
+
+
+def test_hard_state_forgotten_by_both_slots_is_corruption() -> None:
+    filesystem = FakeFilesystem()
+    log_with(filesystem, 1).close()
+    for name in ("hard_state.a", "hard_state.b"):
+        filesystem.flip_bit(f"{DIRECTORY}/{name}", 10)
+    with pytest.raises(LogCorrupt, match="term and vote are forgotten"):
+        open_log(filesystem)
+
+
+def test_hard_state_files_that_are_gone_from_a_log_with_batches_are_corruption() -> None:
+    filesystem = FakeFilesystem()
+    log_with(filesystem, 1).close()
+    for name in ("hard_state.a", "hard_state.b"):
+        filesystem.remove(f"{DIRECTORY}/{name}")
+    with pytest.raises(LogCorrupt):
+        open_log(filesystem)
+
+
+def test_a_power_loss_during_birth_leaves_something_that_opens() -> None:
+    for crash_after in range(10):
+        for seed in range(10):
+            filesystem = FakeFilesystem()
+            filesystem.crash_after_changes = crash_after
+            with contextlib.suppress(PowerLost):
+                open_log(filesystem)
+            filesystem.lose_power(random.Random(seed))
+            assert open_log(filesystem).last_index == -1
+
+
+def test_a_damaged_checkpoint_is_corruption_and_a_full_disk_keeps_the_old_one() -> None:
+    filesystem = FakeFilesystem()
+    log = log_with(filesystem, 3)
+    log.save_checkpoint(Index(1), b"state")
+    filesystem.capacity_bytes = 0
+    with pytest.raises(OSError, match="no room"):
+        log.save_checkpoint(Index(2), b"newer")
+    assert log.load_checkpoint() == (1, b"state")
+    filesystem.flip_bit(f"{DIRECTORY}/snapshot", 15)
+    with pytest.raises(LogCorrupt, match="snapshot"):
+        log.load_checkpoint()
+
+
+def test_an_older_log_is_not_mistaken_for_ours_when_the_terms_of_entries_go_down() -> None:
+    """A new leader may replace entries of a higher term by entries of a lower one (Raft, figure 8)."""
+    new = [storage_batch(2, epoch=3), storage_batch(3, epoch=3)]
+    for crash_after in range(12):
+        for seed in range(12):
+            filesystem = FakeFilesystem()
+            log = log_with(filesystem, 2, epoch=2)
+            log.save_hard_state(HardState(Term(7), None))
+            append(log, 3, epoch=5)
+            sync(log)
+            old = [storage_batch(at, epoch=5) for at in (2, 3, 4)]
+            filesystem.crash_after_changes = crash_after
+            with contextlib.suppress(PowerLost):
+                log.truncate_suffix(Index(2))
+                log.append(new)
+            filesystem.lose_power(random.Random(seed))
+            found = tail(open_log(filesystem), 2)
+            assert found in ([bytes(batch.data) for batch in run[:n]] for run in (old, new) for n in range(4))
+
+
+def tail(log: SegmentedLog, first: int) -> list[bytes]:
+    return [log.read(Index(at), Index(at), bytes_max=1).read() for at in range(first, log.last_index + 1)]
