@@ -46,5 +46,14 @@ class Transport(Protocol):
     def queued_bytes(self, peer: NodeId) -> int:
         """What waits to leave for this peer, for backpressure and metrics."""
 
+    def seconds_since_heard(self, peer: NodeId) -> float:
+        """How long nothing has come from this peer; ``math.inf`` if nothing ever has.
+
+        A peer may be silent for good reason: the layer above sends keepalive frames and decides.
+        """
+
+    def disconnect(self, peer: NodeId) -> None:
+        """Break the connections to and from this peer, which ``peer_lost`` reports; dialling goes on."""
+
     async def stop(self) -> None:
         """Close all connections and the listener."""

@@ -1,0 +1,157 @@
+"""Frames on a connection between nodes: how they are cut out of a byte stream, and checked.
+
+Before the payload stand twelve bytes, big-endian::
+
+    u32 length            of the payload
+    u32 payload checksum  CRC-32C of the payload
+    u32 header checksum   CRC-32C of the eight bytes before
+
+The header has a checksum of its own, so that a damaged length is known at once: it neither makes
+this node reserve memory nor wait for bytes that never come. What a payload means, and what becomes
+of a connection that brought a damaged frame, is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+
+from crc32c import crc32c
+
+from raftlog.storage.filesystem import Buffer
+
+_HEADER = struct.Struct(">III")
+_CHECKED_PART = struct.Struct(">II")
+_CHECKSUM = struct.Struct(">I")
+
+HEADER_BYTES = _HEADER.size
+"""What every frame costs beside its payload."""
+
+SCRATCH_BYTES = 256 * 1024
+"""Room for one read of many small frames; also what one system call asks for."""
+
+
+class FrameDamaged(Exception):
+    """The stream cannot be trusted from here on: close the connection. ``reason`` is a short name."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason.replace("_", " "))
+        self.reason = reason
+
+
+def frame_header(buffers: Sequence[Buffer], length: int) -> bytes:
+    """The header of the frame whose payload is ``buffers``, ``length`` bytes together."""
+    checksum = 0
+    for buffer in buffers:
+        checksum = crc32c(buffer, checksum)
+    checked = _CHECKED_PART.pack(length, checksum)
+    return checked + _CHECKSUM.pack(crc32c(checked))
+
+
+class FrameParser:
+    """Cuts frames out of bytes that come in any split, and hands each to ``deliver``.
+
+    It lends out the memory to read into (``get_buffer``) and is told how much came
+    (``buffer_updated``). Small frames are read many at a time and share one copy of that read; a
+    large frame is read straight into memory of its own size. Either way the view that is
+    delivered is read-only, never reused here, and of one whole frame whose checksum is right.
+    """
+
+    __slots__ = ("_deliver", "_end", "_frame_bytes_max", "_large", "_needed", "_scratch", "_stopped")
+
+    def __init__(
+        self,
+        deliver: Callable[[memoryview], None],
+        frame_bytes_max: int,
+        *,
+        scratch_bytes: int = SCRATCH_BYTES,
+    ) -> None:
+        self._deliver = deliver
+        self._frame_bytes_max = frame_bytes_max
+        self._scratch = memoryview(bytearray(max(scratch_bytes, 8 * HEADER_BYTES)))
+        self._end = 0  # the scratch holds bytes up to here, a frame's header first
+        self._needed = HEADER_BYTES  # below so many bytes in the scratch nothing can be done
+        self._large: _LargeFrame | None = None
+        self._stopped = False
+
+    def stop(self) -> None:
+        """Deliver nothing more, not even frames that have been read; may be called by ``deliver``."""
+        self._stopped = True
+
+    def get_buffer(self) -> memoryview:
+        """Where the next bytes belong; never empty."""
+        if self._large is not None:
+            return self._large.missing()
+        return self._scratch[self._end :]
+
+    def buffer_updated(self, count: int) -> None:
+        """``count`` bytes were put into the last buffer: deliver what is whole now.
+
+        Raises ``FrameDamaged``; frames before the damage have been delivered, nothing behind it
+        will be.
+        """
+        if self._stopped:
+            return
+        if self._large is not None:
+            self._fill_large(self._large, count)
+            return
+        self._end += count
+        if self._end >= self._needed:
+            self._deliver_whole_frames()
+
+    def _fill_large(self, large: _LargeFrame, count: int) -> None:
+        large.filled += count
+        if large.filled < len(large.payload):
+            return
+        self._large = None
+        if crc32c(large.payload) != large.checksum:
+            raise FrameDamaged("payload_checksum_wrong")
+        self._deliver(large.payload.toreadonly())
+
+    def _deliver_whole_frames(self) -> None:
+        # One copy of all that was read; the frames are slices of it, so they cost no copy each.
+        end = self._end
+        chunk = memoryview(bytes(self._scratch[:end]))
+        unpack_header, deliver, frame_bytes_max = _HEADER.unpack_from, self._deliver, self._frame_bytes_max
+        start = 0
+        self._needed = HEADER_BYTES
+        while end - start >= HEADER_BYTES:
+            length, checksum, header_checksum = unpack_header(chunk, start)
+            if crc32c(chunk[start : start + 8]) != header_checksum:
+                raise FrameDamaged("header_checksum_wrong")
+            if length > frame_bytes_max:
+                raise FrameDamaged("frame_too_large")
+            payload_start = start + HEADER_BYTES
+            next_start = payload_start + length
+            if next_start > end:
+                if next_start - start > len(self._scratch) // 4:
+                    self._large = _LargeFrame(length, checksum, chunk[payload_start:end])
+                    self._end = 0
+                    return
+                self._needed = next_start - start
+                break
+            payload = chunk[payload_start:next_start]
+            if crc32c(payload) != checksum:
+                raise FrameDamaged("payload_checksum_wrong")
+            start = next_start
+            deliver(payload)
+            if self._stopped:
+                return
+        self._end = end - start
+        if start:
+            self._scratch[: self._end] = chunk[start:end]
+
+
+class _LargeFrame:
+    """A frame that is read straight into memory of its own, beginning with what came already."""
+
+    __slots__ = ("checksum", "filled", "payload")
+
+    def __init__(self, length: int, checksum: int, beginning: memoryview) -> None:
+        self.payload = memoryview(bytearray(length))
+        self.checksum = checksum
+        self.filled = len(beginning)
+        self.payload[: self.filled] = beginning
+
+    def missing(self) -> memoryview:
+        return self.payload[self.filled :]

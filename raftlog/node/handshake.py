@@ -1,0 +1,192 @@
+"""Who may speak on a connection between nodes: mutual proof of the cluster's secret, without IO.
+
+Four messages of fixed size; the dialler proves itself first, so that a stranger who connects gets
+nothing that is made with the secret::
+
+    dialler → listener   hello            72 bytes
+    listener → dialler   hello            72 bytes
+    dialler → listener   proof            32 bytes
+    listener → dialler   proof            32 bytes
+
+    hello = magic "RLOG", u16 version, u16 zero, u64 own node id, u64 the other's node id,
+            16 bytes of SHA-256 of the cluster id, 32 random bytes
+    proof = HMAC-SHA256(secret, role of the prover ‖ dialler's hello ‖ listener's hello ‖ cluster id)
+
+A proof covers both random numbers, both ids, the version and the role, so it fits one connection in
+one direction and cannot be replayed or reflected. How long a handshake may take, and what is logged
+of a refusal, is decided by whoever owns the connection.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import struct
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from raftlog.types import NodeId
+
+PROTOCOL_VERSION = 1
+"""Both sides must have the same one."""
+
+SECRET_BYTES_MIN = 16
+"""A shorter secret could be guessed from one recorded handshake."""
+
+NONCE_BYTES = 32
+"""How many fresh random bytes each side brings."""
+
+_HELLO = struct.Struct(">4sHHQQ16s32s")
+_MAGIC = b"RLOG"
+_PROOF_BYTES = hashlib.sha256().digest_size
+_DIALLER = b"raftlog dialler\0"
+_LISTENER = b"raftlog listener\0"
+
+
+class HandshakeRefused(Exception):
+    """The other side does not get in. ``reason`` is a short name, free of secrets.
+
+    ``answer`` is sent before the connection is closed: our hello, where it lets the other side
+    see for itself what does not fit. ``claimed`` is the node id it gave, which proves nothing.
+    """
+
+    def __init__(self, reason: str, answer: bytes = b"", claimed: int = 0) -> None:
+        super().__init__(reason.replace("_", " "))
+        self.reason = reason
+        self.answer = answer
+        self.claimed = claimed
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """Who this node is and what it shares with the cluster's other nodes."""
+
+    node_id: NodeId
+    cluster_id: str
+    secret: bytes = field(repr=False)
+
+    def __post_init__(self) -> None:
+        if self.node_id < 1:
+            raise ValueError(f"node_id is {self.node_id}: give a number from 1 up")
+        if not self.cluster_id:
+            raise ValueError("cluster_id is empty: give the same name to all nodes of the cluster")
+        if len(self.secret) < SECRET_BYTES_MIN:
+            raise ValueError(f"secret is too short: give at least {SECRET_BYTES_MIN} random bytes")
+
+    def hello(self, peer: NodeId, nonce: bytes) -> bytes:
+        """What this node says first to ``peer``."""
+        if len(nonce) != NONCE_BYTES:
+            raise ValueError(f"nonce has {len(nonce)} bytes: give {NONCE_BYTES} fresh random ones")
+        digest = self._cluster_digest()
+        return _HELLO.pack(_MAGIC, PROTOCOL_VERSION, 0, self.node_id, peer, digest, nonce)
+
+    def proof(self, role: bytes, dialler_hello: bytes, listener_hello: bytes) -> bytes:
+        """What only a holder of the secret can say, about this one connection."""
+        statement = role + dialler_hello + listener_hello + self.cluster_id.encode()
+        return hmac.digest(self.secret, statement, "sha256")
+
+    def check_hello(self, hello: bytes) -> NodeId:
+        """The node id that a hello claims; raises ``HandshakeRefused`` when it cannot be meant for us."""
+        magic, version, _, sender, receiver, digest, _ = _HELLO.unpack(hello)
+        reasons = (
+            (magic != _MAGIC, "not_our_protocol"),
+            (version != PROTOCOL_VERSION, "other_protocol_version"),
+            (not hmac.compare_digest(digest, self._cluster_digest()), "other_cluster"),
+            (sender < 1, "node_id_invalid"),
+            (sender == self.node_id, "node_id_is_ours"),
+            (receiver != self.node_id, "meant_for_another_node"),
+        )
+        for is_wrong, reason in reasons:
+            if is_wrong:
+                raise HandshakeRefused(reason, claimed=sender if magic == _MAGIC else 0)
+        return NodeId(sender)
+
+    def _cluster_digest(self) -> bytes:
+        return hashlib.sha256(b"raftlog cluster\0" + self.cluster_id.encode()).digest()[:16]
+
+
+class Handshake(Protocol):
+    """One side of a handshake. It is over when ``bytes_expected`` is 0; ``peer`` is then proven."""
+
+    @property
+    def bytes_expected(self) -> int:
+        """The exact size of the message that must come next; 0 when the other side is proven."""
+
+    @property
+    def peer(self) -> NodeId:
+        """The other side; to be believed only when the handshake is over."""
+
+    def greeting(self) -> bytes:
+        """What to send at once."""
+
+    def receive(self, message: bytes) -> bytes:
+        """Take one whole message; return what to send. Raises ``HandshakeRefused``."""
+
+
+class DiallerHandshake:
+    """The side that opened the connection, and knows whom it wants to reach."""
+
+    def __init__(self, credentials: Credentials, peer: NodeId, nonce: bytes) -> None:
+        self._credentials = credentials
+        self.peer = peer
+        self._hello = credentials.hello(peer, nonce)
+        self._peer_hello = b""
+        self.bytes_expected = _HELLO.size
+
+    def greeting(self) -> bytes:
+        """Our hello."""
+        return self._hello
+
+    def receive(self, message: bytes) -> bytes:
+        """First the listener's hello, then its proof."""
+        if not self._peer_hello:
+            claimed = self._credentials.check_hello(message)
+            if claimed != self.peer:
+                raise HandshakeRefused("another_node_answered", claimed=claimed)
+            self._peer_hello = message
+            self.bytes_expected = _PROOF_BYTES
+            return self._credentials.proof(_DIALLER, self._hello, message)
+        expected = self._credentials.proof(_LISTENER, self._hello, self._peer_hello)
+        if not hmac.compare_digest(message, expected):
+            raise HandshakeRefused("wrong_secret", claimed=self.peer)
+        self.bytes_expected = 0
+        return b""
+
+
+class ListenerHandshake:
+    """The side that was dialled, and learns from the hello by whom."""
+
+    def __init__(self, credentials: Credentials, nonce: bytes) -> None:
+        self._credentials = credentials
+        self._nonce = nonce
+        self.peer = NodeId(0)
+        self._hello = b""
+        self._peer_hello = b""
+        self.bytes_expected = _HELLO.size
+
+    def greeting(self) -> bytes:
+        """Nothing: who dials speaks first."""
+        return b""
+
+    def receive(self, message: bytes) -> bytes:
+        """First the dialler's hello, then its proof."""
+        if not self._peer_hello:
+            return self._receive_hello(message)
+        expected = self._credentials.proof(_DIALLER, self._peer_hello, self._hello)
+        if not hmac.compare_digest(message, expected):
+            raise HandshakeRefused("wrong_secret", claimed=self.peer)
+        self.bytes_expected = 0
+        return self._credentials.proof(_LISTENER, self._peer_hello, self._hello)
+
+    def _receive_hello(self, message: bytes) -> bytes:
+        try:
+            self.peer = self._credentials.check_hello(message)
+        except HandshakeRefused as refusal:
+            if refusal.claimed:
+                # It speaks our protocol: our hello tells its log what does not fit.
+                refusal.answer = self._credentials.hello(NodeId(refusal.claimed), self._nonce)
+            raise
+        self._peer_hello = message
+        self._hello = self._credentials.hello(self.peer, self._nonce)
+        self.bytes_expected = _PROOF_BYTES
+        return self._hello
