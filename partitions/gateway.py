@@ -116,25 +116,37 @@ class Gateway:
         """Read at the leader; see ``Reads.fetch``. A change of leader while waiting goes unnoticed."""
         loop = asyncio.get_running_loop()
         end = loop.time() + max(request.wait_ms, 0) / 1000
-
-        async def ask(node: NodeId, place: Place) -> FetchResult:
-            nonlocal request
-            request = replace(request, wait_ms=max(0, _ms_until(end)))
-            try:
-                return await self._fetch_from(node, place, request)
-            except NotLeader as error:
-                offset = error.details.get("offset")
-                if isinstance(offset, int):
-                    request = replace(request, position=Offset(offset))
-                raise
-
-        while True:
-            began = loop.time()
-            result = await self._read_at_leader(target, ask, end + PATIENCE_S)
-            now = loop.time()
-            if len(result.data) >= request.bytes_min or now >= end or now - began < PARK_MS / 1000:
+        goal = min(request.bytes_min, request.bytes_max)
+        if request.wait_ms > 0 and not isinstance(request.position, int):
+            # Only an offset means the same at the next leader: find it before waiting.
+            result = await self._fetch_once(target, request, loop.time())
+            if len(result.data) >= goal:
                 return result
             request = replace(request, position=result.offset)
+        while True:
+            began = loop.time()
+            result = await self._fetch_once(target, request, end)
+            now = loop.time()
+            if len(result.data) >= goal or now >= end or now - began < PARK_MS / 1000:
+                return result
+
+    async def _fetch_once(self, target: TopicPartition, request: FetchRequest, end: float) -> FetchResult:
+        """One answer; a forwarded read is answered after ``PARK_MS`` even when it asked to wait longer."""
+
+        async def ask(node: NodeId, place: Place) -> FetchResult:
+            left_ms = max(0, _ms_until(end))
+            if node == self._node_id:
+                return await self._here(place).fetch(replace(request, wait_ms=left_ms))
+            wait_ms = min(left_ms, PARK_MS)
+            answer, data = await self._calls.call(
+                node,
+                forwarding.FETCH,
+                forwarding.pack_fetch(place, replace(request, wait_ms=wait_ms)),
+                timeout_ms=wait_ms + int(PATIENCE_S * 1000),
+            )
+            return forwarding.unpack_result(answer, data)
+
+        return await self._read_at_leader(target, ask, end + PATIENCE_S)
 
     async def offset_at(self, target: TopicPartition, position: Position) -> tuple[Offset, int | None]:
         """An offset and its record's timestamp, from the leader; see ``Reads.offset_at``."""
@@ -282,18 +294,6 @@ class Gateway:
             self.bytes_in_flight -= size
 
     # Asking.
-
-    async def _fetch_from(self, node: NodeId, place: Place, request: FetchRequest) -> FetchResult:
-        if node == self._node_id:
-            return await self._here(place).fetch(request)
-        slice_ = replace(request, wait_ms=min(request.wait_ms, PARK_MS))
-        answer, data = await self._calls.call(
-            node,
-            forwarding.FETCH,
-            forwarding.pack_fetch(place, slice_),
-            timeout_ms=slice_.wait_ms + int(PATIENCE_S * 1000),
-        )
-        return forwarding.unpack_result(answer, data)
 
     async def _ask_status(
         self, node: NodeId, topic: str, partitions: Sequence[PartitionInfo]

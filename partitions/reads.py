@@ -43,8 +43,8 @@ class Reads:
         """Whole committed batches from a position on; with ``wait_ms`` it waits for ``bytes_min``.
 
         Raises ``OffsetOutOfRange`` with the valid range, ``NoLeader`` when the offset may exist and is
-        not known here to be committed, ``UnknownTopic``, and ``NotLeader``: with ``offset``, where to go
-        on at the new leader, when leadership was lost while waiting.
+        not known here to be committed, ``UnknownTopic``, and ``NotLeader``, also when leadership is lost
+        while waiting.
         """
         deadline = asyncio.get_running_loop().time() + max(request.wait_ms, 0) / 1000
         serving = self._serving
@@ -62,7 +62,7 @@ class Reads:
                     await self._gathered(offset, goal)
             except TimeoutError:
                 pass  # what is there by now is the answer
-            serving.check_leads(offset)
+            serving.check_leads()
             found = self._visible(offset, request.bytes_max)
         if offset > self.high_watermark:
             raise await self._above(offset)
@@ -100,7 +100,7 @@ class Reads:
         group = self._serving.group
         counted, following = 0, offset
         while counted < goal:
-            self._serving.check_leads(offset)
+            self._serving.check_leads()
             found = self._visible(following, goal - counted)
             if found is not None:
                 counted += _size_of(found)

@@ -13,7 +13,7 @@ from typing import Final
 
 from raftlog.errors import LogCorrupt, NoLeader, NotLeader, UnknownTopic
 from raftlog.node.raft_group import RaftGroup
-from raftlog.types import Offset, Term, TopicPartition
+from raftlog.types import Term, TopicPartition
 
 CONFIRM_S: Final = 1.0  # how long it may take to prove that this is still the leader
 RETRY_AFTER_MS: Final = 200
@@ -45,18 +45,15 @@ class Serving:
         group = self.group
         return group.is_ready and group.term == self.office
 
-    def check_leads(self, offset: Offset | None = None) -> None:
-        """Raise unless this replica leads. ``offset`` tells a reader where to go on elsewhere."""
+    def check_leads(self) -> None:
+        """Raise unless this replica leads."""
         if self.is_deleted:
             raise UnknownTopic(f"topic {self.target.topic!r} was deleted", topic=self.target.topic)
         group = self.group
         if not group.is_leader:
             leader = group.leader
             hint = "an election is under way" if leader is None else f"ask broker {leader}"
-            message = f"this broker does not lead {self.target}; {hint}"
-            if offset is None:
-                raise NotLeader(message, leader=leader)
-            raise NotLeader(message, leader=leader, offset=offset)
+            raise NotLeader(f"this broker does not lead {self.target}; {hint}", leader=leader)
 
     async def ready(self, deadline: float) -> None:
         """Return once this leader knows all that earlier ones committed. Raises ``NoLeader`` if too late."""

@@ -1,0 +1,274 @@
+"""Any partition from any broker: finding the leader, one hop, and what may be asked twice."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from partitions import forwarding
+from partitions.gateway import Gateway
+from partitions.values import QUORUM, Acks, AppendReceipt, AtTime, FetchRequest, LastRecords, Start
+from raftlog.errors import (
+    CommitUnknown,
+    InvalidRequest,
+    NoLeader,
+    NotLeader,
+    OffsetOutOfRange,
+    Overloaded,
+    RecordTooLarge,
+    UnknownPartition,
+    UnknownTopic,
+)
+from raftlog.types import GroupId, NodeId, Offset, TopicPartition
+from tests.helpers.partition_cluster import ORDERS, Broker, PartitionCluster, batch_of, eventually
+
+
+async def append(
+    broker: Broker, body: bytes, *, acks: str = "quorum", timeout_ms: int = 3_000
+) -> AppendReceipt:
+    return await broker.gateway.append(ORDERS, body, acks=Acks.parse(acks), timeout_ms=timeout_ms)
+
+
+def fetch_from(position: int, *, wait_ms: int = 0) -> FetchRequest:
+    return FetchRequest(position=Offset(position), wait_ms=wait_ms)
+
+
+def test_every_broker_serves_every_partition() -> None:
+    # requirement: P4, T7
+    async def story() -> None:
+        async with PartitionCluster(5) as cluster:
+            body = batch_of(b"a", b"b")
+            for number, broker in enumerate(cluster.brokers.values()):
+                receipt = await append(broker, body)
+                assert receipt.base_offset == 2 * number
+            for broker in cluster.brokers.values():
+                result = await broker.gateway.fetch(ORDERS, FetchRequest(position=Start.EARLIEST))
+                assert (result.next_offset, result.high_watermark) == (10, 10)
+                assert len(result.data) == 5 * len(body)
+                assert (await broker.gateway.offset_at(ORDERS, Start.LATEST))[0] == 10
+                assert broker.gateway.leader_of(ORDERS) == (await cluster.leader()).node_id
+
+    asyncio.run(story())
+
+
+def test_the_leaders_refusals_come_through_the_hop_as_they_are() -> None:
+    async def story() -> None:
+        async with PartitionCluster(5) as cluster:
+            far = cluster.brokers[NodeId(5)]
+            with pytest.raises(OffsetOutOfRange) as above:
+                await far.gateway.fetch(ORDERS, fetch_from(4))
+            assert above.value.details == {"start": 0, "end": 0}
+            with pytest.raises(RecordTooLarge):
+                await append(far, batch_of(b"x" * (1 << 21)))
+            with pytest.raises(InvalidRequest, match="3 replicas"):
+                await append(far, batch_of(b"x"), acks="5")
+            assert far.gateway.bytes_in_flight == 0
+
+    asyncio.run(story())
+
+
+def test_unknown_names_are_told_apart() -> None:
+    async def story() -> None:
+        async with PartitionCluster(1, replicas=(1,)) as cluster:
+            gateway = cluster.brokers[NodeId(1)].gateway
+            with pytest.raises(UnknownTopic):
+                await gateway.fetch(TopicPartition("other", 0), fetch_from(0))
+            with pytest.raises(UnknownPartition, match="none is 1"):
+                await gateway.append(
+                    TopicPartition("orders", 1), batch_of(b"a"), acks=QUORUM, timeout_ms=1_000
+                )
+            with pytest.raises(UnknownTopic):
+                await gateway.describe("other")
+
+    asyncio.run(story())
+
+
+def test_a_change_of_leader_during_a_long_poll_goes_unnoticed() -> None:
+    # requirement: C3
+    async def story() -> None:
+        async with PartitionCluster(4) as cluster:
+            leader = await cluster.leader()
+            await append(leader, batch_of(b"a"))
+            far = cluster.brokers[NodeId(4)]
+            request = FetchRequest(position=Start.LATEST, wait_ms=20_000)
+            polls = [
+                asyncio.create_task(broker.gateway.fetch(ORDERS, request))
+                for broker in (far, cluster.followers(leader)[0])
+            ]
+            await eventually(lambda: cluster.replica(leader.node_id).parked == 2)
+            cluster.network.isolate(leader.node_id)
+            new = await cluster.leader(other_than=leader.node_id)
+            receipt = await append(new, batch_of(b"b"))
+            for result in await asyncio.gather(*polls):
+                assert result.offset == 1
+                assert result.next_offset >= receipt.base_offset
+                assert result.leader_epoch == receipt.leader_epoch
+
+    asyncio.run(story())
+
+
+def test_while_there_is_no_leader_a_request_waits_for_one() -> None:
+    async def story() -> None:
+        async with PartitionCluster(4) as cluster:
+            leader = await cluster.leader()
+            far = cluster.brokers[NodeId(4)]
+            await append(far, batch_of(b"a"))
+            cluster.network.isolate(leader.node_id)
+            receipt = await append(far, batch_of(b"b"))
+            assert receipt.leader_epoch > 1
+
+    asyncio.run(story())
+
+
+def test_without_a_majority_a_request_is_told_to_come_back() -> None:
+    # requirement: F6
+    async def story() -> None:
+        async with PartitionCluster() as cluster:
+            leader = await cluster.leader()
+            follower = cluster.followers(leader)[0]
+            for broker in cluster.brokers.values():
+                cluster.network.isolate(broker.node_id)
+            await eventually(lambda: not cluster.replica(leader.node_id).group.is_leader)
+            with pytest.raises(NoLeader) as refused:
+                await append(follower, batch_of(b"a"), timeout_ms=100)
+            assert refused.value.details["retry_after_ms"]
+            assert refused.value.is_definite
+
+    asyncio.run(story())
+
+
+def test_a_produce_whose_answer_is_lost_is_unknown_and_not_sent_again() -> None:
+    # requirement: D2
+    async def story() -> None:
+        async with PartitionCluster(4) as cluster:
+            leader = await cluster.leader()
+            far = cluster.brokers[NodeId(4)]
+            await append(far, batch_of(b"a"))
+            for follower in cluster.followers(leader):
+                follower.disk.clear()
+            sending = asyncio.create_task(append(far, batch_of(b"b")))
+            await eventually(lambda: cluster.replica(leader.node_id).group.last_index == 1)
+            cluster.network.isolate(leader.node_id)
+            with pytest.raises(CommitUnknown) as unknown:
+                await sending
+            assert unknown.value.details["committed"] is None
+
+    asyncio.run(story())
+
+
+def test_a_produce_with_a_producer_id_is_sent_again_and_stands_there_once() -> None:
+    # requirement: D3
+    async def story() -> None:
+        async with PartitionCluster(4) as cluster:
+            leader = await cluster.leader()
+            far = cluster.brokers[NodeId(4)]
+            await append(far, batch_of(b"a", producer=7, sequence=0))
+            for follower in cluster.followers(leader):
+                follower.disk.clear()
+            sending = asyncio.create_task(append(far, batch_of(b"b", producer=7, sequence=1)))
+            await eventually(
+                lambda: all(cluster.replica(node).group.last_index == 1 for node in cluster.logs)
+            )
+            cluster.network.isolate(leader.node_id)
+            for follower in cluster.followers(leader):
+                follower.disk.set()
+            receipt = await sending
+            new = await cluster.leader(other_than=leader.node_id)
+            assert (receipt.base_offset, receipt.was_duplicate) == (1, True)
+            assert cluster.replica(new.node_id).machine.producers.get(7) is not None
+
+    asyncio.run(story())
+
+
+def test_too_many_bytes_on_their_way_are_refused() -> None:
+    # requirement: N2
+    async def story() -> None:
+        async with PartitionCluster() as cluster:
+            leader = await cluster.leader()
+            body = batch_of(b"a")
+            gateway = Gateway(
+                leader.node_id,
+                lambda: cluster.image,
+                leader.replicas,
+                leader.host.calls,
+                bytes_in_flight_max=2 * len(body),
+            )
+            for broker in cluster.brokers.values():
+                broker.disk.clear()
+            sending = [
+                asyncio.create_task(gateway.append(ORDERS, body, acks=QUORUM, timeout_ms=5_000))
+                for _ in range(2)
+            ]
+            await eventually(lambda: gateway.bytes_in_flight == 2 * len(body))
+            with pytest.raises(Overloaded) as refused:
+                await gateway.append(ORDERS, body, acks=QUORUM, timeout_ms=5_000)
+            assert refused.value.details["retry_after_ms"]
+            sending[0].cancel()
+            for broker in cluster.brokers.values():
+                broker.disk.set()
+            await asyncio.gather(*sending, return_exceptions=True)
+            assert gateway.bytes_in_flight == 0
+
+    asyncio.run(story())
+
+
+def test_a_broker_that_is_asked_by_another_asks_no_further() -> None:
+    async def story() -> None:
+        async with PartitionCluster(4) as cluster:
+            leader = await cluster.leader()
+            follower = cluster.followers(leader)[0]
+            await eventually(lambda: cluster.replica(follower.node_id).group.leader == leader.node_id)
+            calls = cluster.brokers[NodeId(4)].host.calls
+            head = forwarding.pack_fetch((ORDERS, GroupId(1)), fetch_from(0))
+            with pytest.raises(NotLeader) as refused:
+                await calls.call(follower.node_id, forwarding.FETCH, head, timeout_ms=1_000)
+            assert refused.value.details["leader"] == leader.node_id
+            older = forwarding.pack_fetch((ORDERS, GroupId(9)), fetch_from(0))
+            with pytest.raises(NotLeader):  # a topic of that name, but not that topic
+                await calls.call(leader.node_id, forwarding.FETCH, older, timeout_ms=1_000)
+            with pytest.raises(InvalidRequest, match="another version"):
+                await calls.call(leader.node_id, forwarding.FETCH, b"\xc1", timeout_ms=1_000)
+
+    asyncio.run(story())
+
+
+def test_a_topic_deleted_during_a_search_is_unknown_at_once() -> None:
+    async def story() -> None:
+        async with PartitionCluster(4) as cluster:
+            leader = await cluster.leader()
+            far = cluster.brokers[NodeId(4)]
+            poll = asyncio.create_task(far.gateway.fetch(ORDERS, fetch_from(0, wait_ms=20_000)))
+            await eventually(lambda: cluster.replica(leader.node_id).parked == 1)
+            cluster.image = replace(cluster.image, version=2, topics={})
+            cluster.replica(leader.node_id).topic_deleted()
+            with pytest.raises(UnknownTopic):
+                await poll
+
+    asyncio.run(story())
+
+
+def test_a_description_comes_from_the_leader_and_without_one_from_any_broker() -> None:
+    async def story() -> None:
+        async with PartitionCluster(4) as cluster:
+            leader = await cluster.leader()
+            await append(leader, batch_of(b"a", b"b"))
+            (status,) = await cluster.brokers[NodeId(4)].gateway.describe("orders")
+            assert (status.leader, status.in_sync, status.high_watermark) == (leader.node_id, (1, 2, 3), 2)
+            for broker in cluster.brokers.values():
+                cluster.network.isolate(broker.node_id)
+            follower = cluster.followers(leader)[0]
+            await eventually(lambda: cluster.replica(follower.node_id).group.leader is None)
+            (status,) = await follower.gateway.describe("orders")
+            assert (status.leader, status.in_sync, status.end_offset) == (None, (), 2)
+            (status,) = await cluster.brokers[NodeId(4)].gateway.describe("orders")
+            assert (status.leader, status.replicas) == (None, (1, 2, 3))
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("position", [Offset(5), Start.EARLIEST, Start.LATEST, AtTime(9), LastRecords(3)])
+def test_positions_travel(position: Offset | Start | AtTime | LastRecords) -> None:
+    head = forwarding.pack_offset_at((ORDERS, GroupId(1)), position)
+    assert forwarding.unpack_offset_at(head) == ((ORDERS, GroupId(1)), position)

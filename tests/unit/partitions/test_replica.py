@@ -1,0 +1,509 @@
+"""One replica at work in a real Raft group: what is appended, what is seen, what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+
+import pytest
+
+from partitions.values import QUORUM, Acks, AppendReceipt, AtTime, FetchRequest, LastRecords, Start
+from raftlog.errors import (
+    CommitUnknown,
+    CorruptBatch,
+    InvalidRecord,
+    InvalidRequest,
+    NoLeader,
+    NotEnoughReplicas,
+    NotLeader,
+    OffsetOutOfRange,
+    OutOfOrderSequence,
+    ProducerFenced,
+    RecordTooLarge,
+    UnknownTopic,
+)
+from raftlog.records.batch import checksum, split_batches
+from raftlog.records.reader import read_records
+from raftlog.types import Offset
+from tests.helpers.partition_cluster import Broker, PartitionCluster, batch_of, eventually
+
+SECOND_MS = 1_000
+
+
+async def append(
+    cluster: PartitionCluster, broker: Broker, body: bytes, *, acks: Acks = QUORUM, timeout_ms: int = 2_000
+) -> AppendReceipt:
+    return await cluster.replica(broker.node_id).append(body, acks=acks, timeout_ms=timeout_ms)
+
+
+def values_of(data: bytes | memoryview) -> list[bytes | None]:
+    return [record.value for batch in split_batches(data) for record in read_records(batch)]
+
+
+def fetch_from(position: int, **more: int) -> FetchRequest:
+    return FetchRequest(position=Offset(position), **more)
+
+
+# Produce.
+
+
+def test_offsets_count_records_from_zero() -> None:
+    # requirement: T5
+    async def story() -> None:
+        async with PartitionCluster() as cluster:
+            leader = await cluster.leader()
+            first = await append(cluster, leader, batch_of(b"a", b"b"))
+            second = await append(cluster, leader, batch_of(b"c") + batch_of(b"d", b"e"))
+            assert (first.base_offset, first.record_count) == (0, 2)
+            assert (second.base_offset, second.record_count) == (2, 3)
+            assert first.durability.committed
+            assert first.durability.replicas >= 2
+
+    asyncio.run(story())
+
+
+def test_a_body_of_several_batches_is_appended_whole_or_not_at_all() -> None:
+    async def story() -> None:
+        async with PartitionCluster() as cluster:
+            leader = await cluster.leader()
+            torn = bytearray(batch_of(b"b"))
+            torn[-1] ^= 1
+            with pytest.raises(CorruptBatch):
+                await append(cluster, leader, batch_of(b"a") + bytes(torn))
+            with pytest.raises(OutOfOrderSequence):
+                await append(
+                    cluster,
+                    leader,
+                    batch_of(b"a", producer=1, sequence=0) + batch_of(b"b", producer=1, sequence=5),
+                )
+            assert cluster.replica(leader.node_id).group.last_index == -1
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [
+        (b"", InvalidRequest),
+        (b"no batch", CorruptBatch),
+        (batch_of(b"a")[:-1], CorruptBatch),
+        (batch_of(b"a") + b"x", CorruptBatch),
+        (batch_of(b"x" * 2_000), RecordTooLarge),
+        (b"\0" * 7 + b"\1" + batch_of(b"a")[8:], InvalidRecord),
+    ],
+)
+def test_bad_bodies_are_refused(body: bytes, error: type[InvalidRequest]) -> None:
+    # requirement: T8
+    async def story() -> None:
+        async with PartitionCluster(config={"max.message.bytes": 1_024}) as cluster:
+            leader = await cluster.leader()
+            with pytest.raises(error) as refused:
+                await append(cluster, leader, body)
+            if error is RecordTooLarge:
+                assert refused.value.details["limit_bytes"] == 1_024
+            assert cluster.replica(leader.node_id).group.last_index == -1
+
+    asyncio.run(story())
+
+
+def test_the_leader_stamps_the_append_time_and_only_that() -> None:
+    # requirement: M2
+    async def story() -> None:
+        async with PartitionCluster() as cluster:
+            leader = await cluster.leader()
+            receipt = await append(cluster, leader, batch_of(b"a", timestamp_ms=5))
+            result = await cluster.replica(leader.node_id).fetch(fetch_from(0))
+            (record,) = read_records(split_batches(result.data)[0])
+            assert receipt.timestamp_ms == record.timestamp_ms
+            assert record.timestamp_ms > 1_000_000_000_000
+
+    asyncio.run(story())
+
+
+def test_a_topic_of_create_times_keeps_the_producers_bytes() -> None:
+    # requirement: M2, L8
+    async def story() -> None:
+        async with PartitionCluster(config={"message.timestamp.type": "CreateTime"}) as cluster:
+            leader = await cluster.leader()
+            body = batch_of(b"a", timestamp_ms=5)
+            receipt = await append(cluster, leader, body)
+            result = await cluster.replica(leader.node_id).fetch(fetch_from(0))
+            assert receipt.timestamp_ms is None
+            assert bytes(result.data[16:]) == body[16:]
+
+    asyncio.run(story())
+
+
+def test_deep_validation_opens_the_batch() -> None:
+    async def story() -> None:
+        async with PartitionCluster(config={"validate.records": "true"}) as cluster:
+            leader = await cluster.leader()
+            await append(cluster, leader, batch_of(b"a", b"b"))
+            lying = bytearray(batch_of(b"a", b"b"))
+            struct.pack_into(">i", lying, 23, 2)
+            struct.pack_into(">i", lying, 57, 3)
+            struct.pack_into(">I", lying, 17, checksum(lying))
+            with pytest.raises(CorruptBatch):
+                await append(cluster, leader, bytes(lying))
+
+    asyncio.run(story())
+
+
+def test_a_follower_refuses_and_names_the_leader() -> None:
+    # requirement: RP2, P3
+    async def story() -> None:
+        async with PartitionCluster() as cluster:
+            leader = await cluster.leader()
+            follower = cluster.followers(leader)[0]
+            await eventually(lambda: cluster.replica(follower.node_id).group.leader == leader.node_id)
+            with pytest.raises(NotLeader) as refused:
+                await append(cluster, follower, batch_of(b"a"))
+            assert refused.value.details["leader"] == leader.node_id
+            with pytest.raises(NotLeader):
+                await cluster.replica(follower.node_id).fetch(fetch_from(0))
+
+    asyncio.run(story())
+
+
+def test_too_few_replicas_in_sync_refuse_a_produce_early() -> None:
+    # requirement: RP9
+    async def story() -> None:
+        config = {"min.insync.replicas": 3, "replica.lag.max.ms": 30}
+        async with PartitionCluster(config=config) as cluster:
+            leader = await cluster.leader()
+            await append(cluster, leader, batch_of(b"a"))
+            cluster.network.isolate(cluster.followers(leader)[0].node_id)
+            await append(cluster, leader, batch_of(b"b"))
+            replica = cluster.replica(leader.node_id)
+            await eventually(lambda: len(replica.in_sync()) == 2)
+            end = replica.group.last_index
+            with pytest.raises(NotEnoughReplicas) as refused:
+                await append(cluster, leader, batch_of(b"c"))
+            assert refused.value.retryable
+            assert replica.group.last_index == end
+            assert leader.node_id in replica.in_sync()
+            cluster.network.heal()
+            await eventually(lambda: len(replica.in_sync()) == 3)
+            await append(cluster, leader, batch_of(b"c"))
+
+    asyncio.run(story())
+
+
+# Idempotence.
+
+
+def test_a_retry_is_answered_with_the_offset_of_the_original() -> None:
+    # requirement: D3
+    async def story() -> None:
+        async with PartitionCluster() as cluster:
+            leader = await cluster.leader()
+            await append(cluster, leader, batch_of(b"x"))
+            body = batch_of(b"a", b"b", producer=7, sequence=0)
+            first = await append(cluster, leader, body)
+            again = await append(cluster, leader, body)
+            assert not first.was_duplicate
+            assert again.was_duplicate
+            assert (again.base_offset, again.record_count) == (first.base_offset, 2)
+            assert again.timestamp_ms == first.timestamp_ms
+            assert again.leader_epoch == first.leader_epoch
+            assert again.durability.committed
+            assert cluster.replica(leader.node_id).group.last_index == 2
+
+    asyncio.run(story())
+
+
+def test_a_retry_while_the_first_is_in_flight_waits_for_the_same_outcome() -> None:
+    # requirement: D3
+    async def story() -> None:
+        async with PartitionCluster() as cluster:
+            leader = await cluster.leader()
+            for broker in cluster.brokers.values():
+                broker.disk.clear()
+            body = batch_of(b"a", producer=7, sequence=0)
+            tasks = [asyncio.create_task(append(cluster, leader, body)) for _ in range(3)]
+            following = asyncio.create_task(append(cluster, leader, batch_of(b"b", producer=7, sequence=1)))
+            await asyncio.sleep(0.02)
+            assert not any(task.done() for task in tasks)
+            tasks[0].cancel()  # the first client hangs up; its retries must not feel it
+            for broker in cluster.brokers.values():
+                broker.disk.set()
+            receipts = await asyncio.gather(*tasks[1:])
+            assert [receipt.base_offset for receipt in receipts] == [0, 0]
+            assert all(receipt.was_duplicate for receipt in receipts)
+            assert (await following).base_offset == 1
+
+    asyncio.run(story())
+
+
+def test_a_retry_at_the_next_leader_is_recognised() -> None:
+    # requirement: D3
+    async def story() -> None:
+        async with PartitionCluster() as cluster:
+            leader = await cluster.leader()
+            body = batch_of(b"a", producer=7, sequence=0)
+            first = await append(cluster, leader, body)
+            cluster.network.isolate(leader.node_id)
+            new = await cluster.leader(other_than=leader.node_id)
+            again = await append(cluster, new, body)
+            assert again.was_duplicate
+            assert again.base_offset == first.base_offset
+            assert again.leader_epoch == first.leader_epoch
+            with pytest.raises(OutOfOrderSequence):
+                await append(cluster, new, batch_of(b"c", producer=7, sequence=2))
+
+    asyncio.run(story())
+
+
+def test_a_batch_that_was_cut_off_with_its_leader_is_new_to_the_next_one() -> None:
+    # requirement: D3
+    async def story() -> None:
+        async with PartitionCluster() as cluster:
+            leader = await cluster.leader()
+            await append(cluster, leader, batch_of(b"a", producer=7, sequence=0))
+            cluster.network.isolate(leader.node_id)
+            body = batch_of(b"b", producer=7, sequence=1)
+            with pytest.raises(CommitUnknown) as unknown:
+                await append(cluster, leader, body)
+            assert unknown.value.details["committed"] is None
+            new = await cluster.leader(other_than=leader.node_id)
+            receipt = await append(cluster, new, body)
+            assert not receipt.was_duplicate
+            cluster.network.heal()
+            old = cluster.replica(leader.node_id)
+            await eventually(
+                lambda: old.group.commit_index == cluster.replica(new.node_id).group.commit_index
+            )
+            assert old.machine.snapshot() == cluster.replica(new.node_id).machine.snapshot()
+            result = await cluster.replica(new.node_id).fetch(fetch_from(0))
+            users = [batch for batch in split_batches(result.data) if not batch.header.is_control]
+            assert [record.value for batch in users for record in read_records(batch)] == [b"a", b"b"]
+
+    asyncio.run(story())
+
+
+def test_an_old_life_of_a_producer_is_fenced() -> None:
+    # requirement: D3
+    async def story() -> None:
+        async with PartitionCluster() as cluster:
+            leader = await cluster.leader()
+            await append(cluster, leader, batch_of(b"a", producer=7, epoch=3, sequence=0))
+            with pytest.raises(ProducerFenced) as fenced:
+                await append(cluster, leader, batch_of(b"b", producer=7, epoch=2, sequence=1))
+            assert fenced.value.details["current_epoch"] == 3
+
+    asyncio.run(story())
+
+
+# Fetch.
+
+
+def test_a_fetch_gives_whole_batches_from_the_one_that_holds_the_offset() -> None:
+    # requirement: C1, C2
+    async def story() -> None:
+        async with PartitionCluster() as cluster:
+            leader = await cluster.leader()
+            replica = cluster.replica(leader.node_id)
+            for body in (batch_of(b"a", b"b", b"c"), batch_of(b"d"), batch_of(b"e")):
+                await append(cluster, leader, body)
+            result = await replica.fetch(fetch_from(1))
+            assert values_of(result.data) == [b"a", b"b", b"c", b"d", b"e"]
+            assert (result.offset, result.next_offset, result.high_watermark) == (1, 5, 5)
+            small = await replica.fetch(fetch_from(0, bytes_max=1))
+            assert values_of(small.data) == [b"a", b"b", b"c"]
+            assert small.next_offset == 3
+            end = await replica.fetch(fetch_from(5))
+            assert (end.data, end.next_offset) == (b"", 5)
+
+    asyncio.run(story())
+
+
+def test_what_is_not_committed_is_not_seen() -> None:
+    # requirement: RP4, RP6, P5
+    async def story() -> None:
+        async with PartitionCluster() as cluster:
+            leader = await cluster.leader()
+            replica = cluster.replica(leader.node_id)
+            for follower in cluster.followers(leader):
+                follower.disk.clear()
+            receipt = await append(cluster, leader, batch_of(b"a"), acks=Acks.parse("1"))
+            assert (receipt.base_offset, receipt.durability.committed) == (0, False)
+            result = await replica.fetch(fetch_from(0))
+            assert (result.data, result.high_watermark, replica.group.last_index) == (b"", 0, 0)
+            with pytest.raises(NoLeader):  # the offset exists: never "out of range"
+                await replica.fetch(fetch_from(1, wait_ms=10))
+            for follower in cluster.followers(leader):
+                follower.disk.set()
+            result = await replica.fetch(fetch_from(0, wait_ms=5 * SECOND_MS))
+            assert values_of(result.data) == [b"a"]
+
+    asyncio.run(story())
+
+
+def test_a_long_poll_returns_as_soon_as_data_is_there() -> None:
+    # requirement: C3
+    async def story() -> None:
+        async with PartitionCluster() as cluster:
+            leader = await cluster.leader()
+            replica = cluster.replica(leader.node_id)
+            parked = asyncio.create_task(replica.fetch(fetch_from(0, wait_ms=30 * SECOND_MS)))
+            await eventually(lambda: replica.parked == 1)
+            await append(cluster, leader, batch_of(b"a"))
+            assert values_of((await parked).data) == [b"a"]
+            assert replica.parked == 0
+
+    asyncio.run(story())
+
+
+def test_a_long_poll_returns_empty_at_its_time_out() -> None:
+    # requirement: C3
+    async def story() -> None:
+        async with PartitionCluster() as cluster:
+            replica = cluster.replica((await cluster.leader()).node_id)
+            began = asyncio.get_running_loop().time()
+            result = await replica.fetch(fetch_from(0, wait_ms=50))
+            assert 0.04 < asyncio.get_running_loop().time() - began < 1
+            assert (result.data, result.next_offset) == (b"", 0)
+            assert replica.parked == 0
+
+    asyncio.run(story())
+
+
+def test_a_long_poll_gathers_the_bytes_it_asked_for() -> None:
+    # requirement: B4, C3
+    async def story() -> None:
+        async with PartitionCluster() as cluster:
+            leader = await cluster.leader()
+            replica = cluster.replica(leader.node_id)
+            size = len(batch_of(b"a"))
+            wanted = fetch_from(0, bytes_min=3 * size, wait_ms=30 * SECOND_MS)
+            parked = asyncio.create_task(replica.fetch(wanted))
+            for value in (b"a", b"b"):
+                await append(cluster, leader, batch_of(value))
+            assert not parked.done()
+            await append(cluster, leader, batch_of(b"c"))
+            assert values_of((await parked).data) == [b"a", b"b", b"c"]
+            # At the time-out it takes what there is; and it waits for no more than it may return.
+            some = await replica.fetch(fetch_from(1, bytes_min=9 * size, wait_ms=30))
+            assert values_of(some.data) == [b"b", b"c"]
+            most = await replica.fetch(fetch_from(1, bytes_min=9 * size, bytes_max=size, wait_ms=60_000))
+            assert values_of(most.data) == [b"b"]
+
+    asyncio.run(story())
+
+
+def test_a_client_that_hangs_up_leaves_no_waiter() -> None:
+    async def story() -> None:
+        async with PartitionCluster() as cluster:
+            replica = cluster.replica((await cluster.leader()).node_id)
+            tasks = [asyncio.create_task(replica.fetch(fetch_from(0, wait_ms=60_000))) for _ in range(1_000)]
+            await eventually(lambda: replica.parked == 1_000)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            assert replica.parked == 0
+
+    asyncio.run(story())
+
+
+def test_a_deleted_topic_ends_a_long_poll_at_once() -> None:
+    async def story() -> None:
+        async with PartitionCluster() as cluster:
+            replica = cluster.replica((await cluster.leader()).node_id)
+            parked = asyncio.create_task(replica.fetch(fetch_from(0, wait_ms=60_000)))
+            await eventually(lambda: replica.parked == 1)
+            replica.topic_deleted()
+            with pytest.raises(UnknownTopic):
+                await parked
+
+    asyncio.run(story())
+
+
+def test_losing_leadership_ends_a_long_poll() -> None:
+    async def story() -> None:
+        async with PartitionCluster() as cluster:
+            leader = await cluster.leader()
+            replica = cluster.replica(leader.node_id)
+            await append(cluster, leader, batch_of(b"a"))
+            parked = asyncio.create_task(replica.fetch(FetchRequest(position=Start.LATEST, wait_ms=60_000)))
+            await eventually(lambda: replica.parked == 1)
+            cluster.network.isolate(leader.node_id)
+            with pytest.raises(NotLeader):
+                await parked
+            assert replica.parked == 0
+
+    asyncio.run(story())
+
+
+def test_outside_of_the_log_the_valid_range_is_told() -> None:
+    # requirement: RT4
+    async def story() -> None:
+        async with PartitionCluster() as cluster:
+            leader = await cluster.leader()
+            replica = cluster.replica(leader.node_id)
+            await append(cluster, leader, batch_of(b"a", b"b"))
+            with pytest.raises(OffsetOutOfRange, match="0 to 2") as above:
+                await replica.fetch(fetch_from(3))
+            assert above.value.details == {"start": 0, "end": 2}
+            with pytest.raises(OffsetOutOfRange):
+                await replica.fetch(fetch_from(3, wait_ms=60_000))
+            with pytest.raises(OffsetOutOfRange):
+                await replica.fetch(fetch_from(-1))
+
+    asyncio.run(story())
+
+
+def test_a_deposed_leader_never_says_out_of_range_above_its_end() -> None:
+    async def story() -> None:
+        async with PartitionCluster() as cluster:
+            leader = await cluster.leader()
+            replica = cluster.replica(leader.node_id)
+            await append(cluster, leader, batch_of(b"a"))
+            cluster.network.isolate(leader.node_id)
+            assert replica.group.is_leader  # it has not noticed yet
+            with pytest.raises((NotLeader, NoLeader)):
+                await replica.fetch(fetch_from(9))
+
+    asyncio.run(story())
+
+
+def test_positions_are_found_among_committed_records() -> None:
+    async def story() -> None:
+        async with PartitionCluster(config={"message.timestamp.type": "CreateTime"}) as cluster:
+            leader = await cluster.leader()
+            replica = cluster.replica(leader.node_id)
+            for number in range(4):
+                await append(cluster, leader, batch_of(b"a", b"b", timestamp_ms=100 * number))
+            assert await replica.offset_at(Start.EARLIEST) == (0, 0)
+            assert await replica.offset_at(Start.LATEST) == (8, None)
+            assert await replica.offset_at(AtTime(100)) == (2, 100)
+            assert await replica.offset_at(AtTime(101)) == (4, 200)
+            assert await replica.offset_at(AtTime(301)) == (8, None)
+            assert await replica.offset_at(LastRecords(3)) == (5, 200)
+            assert await replica.offset_at(LastRecords(99)) == (0, 0)
+            result = await replica.fetch(FetchRequest(position=LastRecords(1)))
+            assert (result.offset, result.next_offset) == (7, 8)
+
+    asyncio.run(story())
+
+
+def test_the_status_shows_a_lagging_replica_out_of_sync() -> None:
+    # requirement: RP3
+    async def story() -> None:
+        config: dict[str, int | str] = {"replica.lag.max.messages": 4}
+        async with PartitionCluster(config=config) as cluster:
+            leader = await cluster.leader()
+            slow = cluster.followers(leader)[0]
+            replica = cluster.replica(leader.node_id)
+            slow.disk.clear()
+            await append(cluster, leader, batch_of(b"1", b"2", b"3"))
+            assert slow.node_id in replica.status().in_sync  # three behind is in sync
+            await append(cluster, leader, batch_of(b"4"))  # and a slow minority blocks no commit
+            assert slow.node_id not in replica.status().in_sync
+            assert leader.node_id in replica.status().in_sync
+            slow.disk.set()
+            await eventually(lambda: slow.node_id in replica.status().in_sync)
+            status = replica.status()
+            assert (status.commit_index, status.high_watermark, status.end_offset) == (3, 4, 4)
+            assert status.replicas == (1, 2, 3)
+
+    asyncio.run(story())
