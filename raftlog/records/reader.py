@@ -26,6 +26,10 @@ from raftlog.records.compression import decompress
 
 DECOMPRESSED_BYTES_MAX = 64 << 20
 _RECORD_BYTES_MIN = 7  # every one of its seven fields takes a byte at least
+# A header of two bytes becomes a tuple of ninety. Bodies above this, which is more than producers collect,
+# have their headers counted first, so that a few kilobytes compressed cannot claim gigabytes.
+_UNCOUNTED_BYTES_MAX = 8 << 20
+_HEADERS_MAX = 4 << 20
 
 # The compiled parser looks for the end of the buffer before it reads a number, not within it, so a body
 # that ends inside a number is read up to 20 bytes too far. One more record at the end takes these reads;
@@ -69,6 +73,8 @@ def read_records(batch: Batch, *, decompressed_bytes_max: int = DECOMPRESSED_BYT
         body = decompress(header.codec, body, bytes_max=decompressed_bytes_max)
     if header.record_count > min(RECORD_COUNT_MAX, len(body) // _RECORD_BYTES_MIN):
         raise CorruptBatch(f"record_count: {header.record_count} records do not fit into {len(body)} bytes")
+    if len(body) > _UNCOUNTED_BYTES_MAX and _header_count(body) > _HEADERS_MAX:
+        raise CorruptBatch(f"records: they have more than {_HEADERS_MAX} headers; send fewer per batch")
     try:
         found = list(map(_fields, DefaultRecordBatch(_readable(header, body))))
     except (CorruptRecordException, UnicodeDecodeError, OverflowError, MemoryError) as error:
@@ -85,6 +91,42 @@ def _readable(header: BatchHeader, body: Buffer) -> bytes:
     attributes = header.attributes & ~CODEC_MASK
     plain = header._replace(attributes=attributes, record_count=header.record_count + 1)
     return b"".join((pack_header(plain), body, _SENTINEL))
+
+
+def _header_count(body: Buffer) -> int:
+    """How many headers the records of a body announce. Nothing is copied, and headers are not entered."""
+    total, at, end = 0, 0, len(body)
+    try:
+        while at < end:
+            length, at = _varint(body, at)
+            following = at + length
+            for _ in ("attributes", "timestamp", "offset"):
+                _, at = _varint(body, at)
+            for _ in ("key", "value"):
+                size, at = _varint(body, at)
+                at += max(size, 0)
+            count, at = _varint(body, at)
+            if not at <= following or count < 0:
+                raise CorruptBatch(f"records: one of {length} bytes is not as long as its fields")
+            total += count
+            at = following
+    except IndexError as error:
+        raise CorruptBatch("records: the last one does not end") from error
+    return total
+
+
+def _varint(body: Buffer, at: int) -> tuple[int, int]:
+    """A zigzag variable-length integer and the position after it."""
+    result, shift = 0, 0
+    while True:
+        byte = body[at]
+        at += 1
+        result |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (result >> 1) ^ -(result & 1), at
+        shift += 7
+        if shift > 63:
+            raise CorruptBatch("records: a number has more than 64 bits")
 
 
 def _fields(record: DefaultRecord) -> StoredRecord:

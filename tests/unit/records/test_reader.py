@@ -8,7 +8,7 @@ import pytest
 from raftlog.errors import CorruptBatch, InvalidRecord
 from raftlog.records.batch import CONTROL_BIT, HEADER_BYTES, Batch, Codec, encode_batch, stamp
 from raftlog.records.builder import BatchBuilder, Record, build_batch
-from raftlog.records.compression import decompress
+from raftlog.records.compression import compress, decompress
 from raftlog.records.control import control_type
 from raftlog.records.reader import read_records
 from tests.unit.records.samples import RECORDS, one_batch, ours
@@ -154,3 +154,26 @@ def test_the_builder_tells_its_size_as_it_grows() -> None:
 def test_what_cannot_be_built_is_refused_by_name(records: list[Record], named: str) -> None:
     with pytest.raises(InvalidRecord, match=named):
         build_batch(records, codec=Codec.NONE, timestamp_ms=0)
+
+
+def test_a_large_body_is_read_like_a_small_one() -> None:
+    # requirement: T9
+    records = [Record(b"v" * 3_000_000, key=b"k", headers=(("h", None),), timestamp_ms=it) for it in range(4)]
+    found = read_records(one_batch(build_batch(records, codec=Codec.LZ4, timestamp_ms=0)))
+    assert [Record(it.value, it.key, it.headers, it.timestamp_ms) for it in found] == records
+
+
+@pytest.mark.parametrize(
+    "pattern", [b"\0\x01", b"\xff\xff", b"\0\0", b"\x80\x80"], ids=["headers", "long", "zero", "endless"]
+)
+def test_a_few_compressed_bytes_do_not_claim_gigabytes(pattern: bytes) -> None:
+    count = 5 << 20
+    number = b"\x80\x80\x80\x05"  # zigzag of count
+    after_length = b"\0\0\0\x01\x01" + number + pattern * count
+    length = len(after_length) << 1
+    encoded_length = bytes(
+        [length & 0x7F | 0x80, length >> 7 & 0x7F | 0x80, length >> 14 & 0x7F | 0x80, length >> 21]
+    )
+    record = encoded_length + after_length
+    with pytest.raises(CorruptBatch):
+        read_records(with_body(compress(Codec.ZSTD, record), record_count=1, attributes=Codec.ZSTD))
