@@ -20,7 +20,8 @@
     │   ├── Overloaded              too much in flight; wait and retry
     │   ├── QuotaExceeded           this client has too much in flight; wait and retry
     │   ├── Draining                the broker is stopping; ask another
-    │   └── StorageFull             the disk has no room; reads go on
+    │   ├── StorageFull             the disk has no room; reads go on
+    │   └── NotSent                 it never left this client
     └── Unknown                 indefinite: it may or may not have happened
         ├── CommitUnknown           deadline or leadership lost while replicating
         └── ConnectionLost          the answer never came
@@ -189,6 +190,16 @@ class StorageFull(Rejected):
     """The disk has no room: produce is refused, reads go on, it recovers when space returns."""
 
     code = "storage_full"
+    retryable = True
+
+
+class NotSent(Rejected):
+    """It never left this client: no broker could be reached in time, or the client was closed.
+
+    Raised by the client only.
+    """
+
+    code = "not_sent"
     retryable = True
 
 
