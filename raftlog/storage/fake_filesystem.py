@@ -237,12 +237,16 @@ class FakeFilesystem:
             if self.crash_after_changes < 0:
                 raise PowerLost
 
+    @property
+    def used_bytes(self) -> int:
+        """Bytes of all files, as ``capacity_bytes`` counts them."""
+        return sum(len(node.seen) for node in self._seen.values())
+
     def take_room(self, growth_bytes: int, path: str) -> None:
         """Raise ENOSPC when the file cannot grow by that much."""
-        if growth_bytes and self.capacity_bytes is not None:
-            used = sum(len(node.seen) for node in self._seen.values())
-            if used + growth_bytes > self.capacity_bytes:
-                raise OSError(errno.ENOSPC, "no room on purpose", path)
+        room = self.capacity_bytes
+        if growth_bytes and room is not None and self.used_bytes + growth_bytes > room:
+            raise OSError(errno.ENOSPC, "no room on purpose", path)
 
     def check_read(self, path: str) -> None:
         """Raise EIO when reads of this path shall fail."""

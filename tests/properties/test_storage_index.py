@@ -1,0 +1,73 @@
+"""The sparse index and the places of a segment against a plain list."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from raftlog.core.ready import HardState
+from raftlog.storage.epochs import EPOCHS_NAME, Epochs, load_epochs
+from raftlog.storage.fake_filesystem import FakeFilesystem
+from raftlog.storage.memory_log import MemoryLog
+from raftlog.storage.segmented_log import LogSettings, SegmentedLog
+from raftlog.types import Index, Term
+from tests.helpers.manual_wall_clock import ManualWallClock
+from tests.helpers.storage_batches import storage_batch
+
+BATCHES = st.lists(
+    st.tuples(st.integers(1, 5), st.integers(0, 300), st.integers(0, 50)), min_size=1, max_size=60
+)
+
+
+# requirement: L6
+@settings(max_examples=80, deadline=None)
+@given(
+    shapes=BATCHES, interval=st.integers(1, 2000), segment_bytes=st.integers(100, 5000), reopen=st.booleans()
+)
+def test_every_read_and_every_time_is_found_as_in_a_list(
+    shapes: list[tuple[int, int, int]], interval: int, segment_bytes: int, reopen: bool
+) -> None:
+    filesystem = FakeFilesystem()
+    settings = LogSettings(segment_bytes=segment_bytes, index_interval_bytes=interval)
+    log = SegmentedLog.open(filesystem, "/log", settings, ManualWallClock())
+    twin = MemoryLog()
+    for kept in (log, twin):
+        kept.save_hard_state(HardState(Term(1), None))
+    for count, size, timestamp_ms in shapes:
+        batch = storage_batch(log.last_index + 1, count, timestamp_ms=timestamp_ms, body=bytes(size))
+        log.append([batch])
+        twin.append([batch])
+    if reopen:
+        log.close()
+        log = SegmentedLog.open(filesystem, "/log", settings, ManualWallClock())
+    last = int(log.last_index)
+    for first in range(0, last + 1, 3):
+        for bytes_max in (1, 150, 700, 100_000):
+            found = log.read(Index(first), Index(last), bytes_max=bytes_max)
+            wanted = twin.read(Index(first), Index(last), bytes_max=bytes_max)
+            assert (found.first, found.last) == (wanted.first, wanted.last)
+            assert found.read() == wanted.read()
+    for timestamp_ms in range(0, 52, 2):
+        assert log.index_at_time(timestamp_ms) == twin.index_at_time(timestamp_ms)
+
+
+@given(
+    starts=st.lists(st.integers(0, 200), unique=True, max_size=12).map(sorted),
+    covers=st.integers(0, 220),
+    damage=st.none() | st.integers(0, 10_000),
+)
+def test_an_epochs_file_says_what_was_below_its_cover_or_nothing(
+    starts: list[int], covers: int, damage: int | None
+) -> None:
+    epochs = Epochs()
+    for term, start in enumerate(starts):
+        epochs.note(term, start)
+    filesystem = FakeFilesystem()
+    filesystem.make_directories("/log")
+    filesystem.replace_file(f"/log/{EPOCHS_NAME}", epochs.encode(covers))
+    if damage is not None:
+        filesystem.flip_bit(f"/log/{EPOCHS_NAME}", damage % len(epochs.encode(covers)), damage % 8)
+    found, found_covers = load_epochs(filesystem, "/log")
+    assert found_covers == (covers if damage is None else -1)
+    for index in range(covers if damage is None else 0):
+        assert found.term_at(index) == epochs.term_at(index)

@@ -1,0 +1,65 @@
+"""Which segments may go: a pure decision."""
+
+from __future__ import annotations
+
+from raftlog.storage.retention import ClosedSegment, RetentionLimits, first_index_to_keep
+from raftlog.types import Index
+
+NOW = 100_000_000_000
+DAY = 24 * 3600 * 1000
+
+
+def closed(*ages_days: float, size: int = 100) -> list[ClosedSegment]:
+    """Segments of ten entries each, by the age of their newest record."""
+    return [
+        ClosedSegment(Index(10 * at), Index(10 * at + 9), NOW - int(age * DAY), size)
+        for at, age in enumerate(ages_days)
+    ]
+
+
+def keep(
+    segments: list[ClosedSegment], limits: RetentionLimits, *, commit: int = 1000, active: int = 50
+) -> int:
+    return first_index_to_keep(
+        segments, active, limits, now_ms=NOW, commit_index=Index(commit), first_index=Index(0)
+    )
+
+
+# requirement: RT1
+def test_by_default_records_are_kept_for_two_weeks() -> None:
+    assert RetentionLimits().retention_ms == 1_209_600_000
+    assert keep(closed(20, 14.1, 13.9, 1), RetentionLimits()) == 20
+
+
+# requirement: RT2
+def test_a_segment_goes_only_when_its_newest_record_is_too_old() -> None:
+    limits = RetentionLimits(retention_ms=DAY)
+    assert keep(closed(3, 2, 1), limits) == 20
+    assert keep(closed(0.5), limits) == 0
+    assert keep([], limits) == 0
+
+
+# requirement: RT2
+def test_a_young_segment_keeps_the_old_ones_behind_it() -> None:
+    assert keep(closed(3, 0.5, 3), RetentionLimits(retention_ms=DAY)) == 10
+
+
+# requirement: RT3
+def test_the_oldest_segments_go_until_the_log_fits() -> None:
+    assert keep(closed(1, 1, 1, 1), RetentionLimits(retention_bytes=450)) == 0
+    assert keep(closed(1, 1, 1, 1), RetentionLimits(retention_bytes=449)) == 10
+    assert keep(closed(1, 1, 1, 1), RetentionLimits(retention_bytes=250)) == 20
+    assert keep(closed(1, 1, 1, 1), RetentionLimits(retention_bytes=0)) == 40
+
+
+# requirement: RT2, RT3
+def test_no_limit_deletes_nothing() -> None:
+    assert keep(closed(9999, 9999), RetentionLimits(retention_ms=-1)) == 0
+
+
+# requirement: RT2
+def test_what_is_not_committed_stays_and_so_does_the_newest_committed_entry() -> None:
+    limits = RetentionLimits(retention_ms=DAY)
+    assert keep(closed(5, 5, 5), limits, commit=19) == 10
+    assert keep(closed(5, 5, 5), limits, commit=20) == 20
+    assert keep(closed(5, 5, 5), limits, commit=-1) == 0
