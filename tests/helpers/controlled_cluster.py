@@ -1,0 +1,181 @@
+"""Brokers of one process with metadata: real hosts, controllers and managers, in memory or in a directory."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from partitions.controller.active import ControllerSettings
+from partitions.controller.commands import RegisterBroker
+from partitions.controller.image import TopicInfo
+from partitions.controller.service import Controller
+from partitions.manager import PartitionManager
+from raftlog.clock import SystemClock
+from raftlog.node.group_host import GroupHost
+from raftlog.storage.filesystem import Filesystem
+from raftlog.storage.log_storage import Sync
+from raftlog.storage.os_filesystem import OsFilesystem
+from raftlog.storage.segmented_log import LogSettings, SegmentedLog
+from raftlog.types import NodeId
+from tests.helpers.memory_network import MemoryNetwork
+from tests.helpers.partition_cluster import SETTINGS, eventually
+
+CONTROLLER = ControllerSettings(
+    cluster_id="c" * 32, dead_timeout_ms=300, duty_interval_ms=20, retry_pause_ms=5, attempt_timeout_ms=500
+)
+
+
+class ControlledBroker:
+    """One broker, in one life of its process, on ``<directory>/broker-<id>``."""
+
+    def __init__(
+        self,
+        node_id: NodeId,
+        network: MemoryNetwork,
+        directory: str,
+        voters: frozenset[NodeId],
+        life: int,
+        *,
+        rack: str | None = None,
+        filesystem: Filesystem | None = None,
+    ) -> None:
+        self.node_id = node_id
+        self.directory = f"{directory}/broker-{node_id}"
+        self.filesystem = filesystem or OsFilesystem()
+        self.fatal: list[BaseException] = []
+        self.host = GroupHost(
+            node_id,
+            network.transport(node_id),
+            SystemClock(),
+            random.Random(1000 * node_id + life),
+            self._run_syncs,
+            on_fatal=self.fatal.append,
+            settings=SETTINGS,
+        )
+        log = SegmentedLog.open(
+            self.filesystem, f"{self.directory}/__metadata", LogSettings(), self.host.clock
+        )
+        registration = RegisterBroker(
+            node_id, f"life-{life}", f"http://127.0.0.1:{7000 + node_id}", "127.0.0.1", 9000 + node_id, rack
+        )
+        rng = random.Random(f"ids {node_id} {life}")
+        self.controller = Controller(self.host, log, voters, registration, CONTROLLER, rng)
+        self.manager = PartitionManager(
+            self.host, self.controller, self.filesystem, self.directory, self.host.clock
+        )
+
+    async def start(self) -> None:
+        """Join the others."""
+        await self.host.start()
+        await self.controller.start()
+        await self.manager.start()
+
+    async def stop(self) -> None:
+        """Leave in good order."""
+        await self.manager.stop()
+        await self.controller.stop()
+        await self.host.stop()
+        assert self.fatal == []
+
+    async def _run_syncs(self, syncs: Sequence[Sync]) -> list[OSError | None]:
+        return [self._run(sync) for sync in syncs]
+
+    def _run(self, sync: Sync) -> OSError | None:
+        try:
+            sync.run()
+        except OSError as error:
+            return error
+        return None
+
+
+class ControlledCluster:
+    """Brokers 1, 2, 3, ... of one cluster; use it with ``async with``."""
+
+    def __init__(self, directory: str, brokers: int = 3, *, racks: Sequence[str] = ()) -> None:
+        self.network = MemoryNetwork()
+        self.directory = directory
+        self.nodes = [NodeId(number) for number in range(1, brokers + 1)]
+        self.racks = {node: racks[at] if racks else None for at, node in enumerate(self.nodes)}
+        self.brokers: dict[NodeId, ControlledBroker] = {}
+        self._lives = 0
+
+    async def __aenter__(self) -> Self:
+        for node in self.nodes:
+            await self.start(node)
+        await self.registered()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for node in list(self.brokers):
+            await self.stop(node)
+
+    async def start(self, node: NodeId, filesystem: Filesystem | None = None) -> ControlledBroker:
+        """A new life of a broker."""
+        self._lives += 1
+        broker = ControlledBroker(
+            node,
+            self.network,
+            self.directory,
+            frozenset(self.nodes),
+            self._lives,
+            rack=self.racks[node],
+            filesystem=filesystem,
+        )
+        self.brokers[node] = broker
+        await broker.start()
+        return broker
+
+    async def stop(self, node: NodeId) -> None:
+        """The end of a broker's life."""
+        await self.brokers.pop(node).stop()
+
+    async def registered(self) -> None:
+        """Return once every broker sees every running broker, alive, in its present life."""
+        await eventually(lambda: all(broker.controller.is_registered for broker in self.brokers.values()))
+        version = max(broker.controller.image.version for broker in self.brokers.values())
+        for broker in self.brokers.values():
+            await broker.controller.wait_for_version(version, 5000)
+
+    @property
+    def any(self) -> ControlledBroker:
+        """A broker; which one must not matter."""
+        return next(iter(self.brokers.values()))
+
+    async def controller_broker(self) -> ControlledBroker:
+        """The broker with the active controller."""
+
+        def leader() -> ControlledBroker | None:
+            for broker in self.brokers.values():
+                group = broker.host.groups.get(0)  # type: ignore[call-overload]
+                if group is not None and group.is_ready:
+                    return broker
+            return None
+
+        await eventually(lambda: leader() is not None)
+        found = leader()
+        assert found is not None
+        return found
+
+    async def create(self, name: str, partitions: int = 1, factor: int = 3, **config: int | str) -> TopicInfo:
+        """Make a topic and wait until every broker has its replicas open."""
+        topic = await self.any.controller.create_topic(
+            name,
+            partitions=partitions,
+            replication_factor=factor,
+            config={key.replace("_", "."): value for key, value in config.items()},
+            timeout_ms=5000,
+        )
+        await self.settled(topic.version)
+        return topic
+
+    async def settled(self, version: int) -> None:
+        """Return once every broker's replicas are those of metadata of this version."""
+        async with asyncio.timeout(10):
+            for broker in self.brokers.values():
+                await broker.controller.wait_for_version(version, 5000)
+                await broker.manager.settled()

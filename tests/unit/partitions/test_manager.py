@@ -1,0 +1,253 @@
+"""The replicas of each broker are those that the metadata says, on real files."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from partitions.manager import BOOTSTRAP_FILE, folder_name
+from partitions.replica import PartitionReplica
+from partitions.values import QUORUM, AppendReceipt
+from raftlog.errors import NoLeader, RecordTooLarge
+from raftlog.types import NodeId
+from tests.helpers.controlled_cluster import ControlledCluster
+from tests.helpers.partition_cluster import batch_of, eventually
+from tests.unit.partitions.controller.images import applied, create
+from tests.unit.partitions.controller.images import cluster as image_of_cluster
+
+
+def replicas(cluster: ControlledCluster, topic: str, partition: int) -> list[PartitionReplica]:
+    found = (broker.manager.replicas.get((topic, partition)) for broker in cluster.brokers.values())
+    return [replica for replica in found if replica is not None]
+
+
+async def leader(cluster: ControlledCluster, topic: str, partition: int = 0) -> PartitionReplica:
+    def ready() -> list[PartitionReplica]:
+        return [replica for replica in replicas(cluster, topic, partition) if replica.group.is_ready]
+
+    await eventually(lambda: bool(ready()))
+    return max(ready(), key=lambda replica: replica.group.term)
+
+
+async def produce(cluster: ControlledCluster, topic: str, *values: bytes) -> AppendReceipt:
+    replica = await leader(cluster, topic)
+    return await replica.append(batch_of(*values), acks=QUORUM, timeout_ms=5000)
+
+
+def folders(tmp_path: Path, broker: int) -> set[str]:
+    return {path.name for path in (tmp_path / f"broker-{broker}").iterdir() if path.is_dir()} - {"__metadata"}
+
+
+# requirement: L3, ST6, RP1
+def test_every_broker_opens_the_replicas_placed_on_it_in_folders_of_the_topics_id(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with ControlledCluster(str(tmp_path), brokers=4) as cluster:
+            topic = await cluster.create("orders", partitions=4)
+            for broker in cluster.brokers.values():
+                placed = {p.partition for p in topic.partitions if broker.node_id in p.replicas}
+                assert set(broker.manager.replicas) == {("orders", partition) for partition in placed}
+                directory = tmp_path / f"broker-{broker.node_id}" / f"orders-{topic.topic_id}"
+                assert {path.name for path in directory.iterdir()} == {f"Partition-{n}" for n in placed}
+
+    asyncio.run(story())
+
+
+# requirement: T3
+def test_the_preferred_replica_of_a_new_partition_leads_it_so_leaders_are_spread(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with ControlledCluster(str(tmp_path)) as cluster:
+            topic = await cluster.create("orders", partitions=6)
+            for partition in topic.partitions:
+                led = await leader(cluster, "orders", partition.partition)
+                assert (
+                    led
+                    is cluster.brokers[partition.replicas[0]].manager.replicas["orders", partition.partition]
+                )
+
+    asyncio.run(story())
+
+
+def test_a_deleted_topic_leaves_nothing_and_created_again_shows_no_old_records(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with ControlledCluster(str(tmp_path)) as cluster:
+            first = await cluster.create("orders")
+            assert (await produce(cluster, "orders", b"old")).base_offset == 0
+            version = await cluster.any.controller.delete_topic(
+                "orders", expected_version=None, timeout_ms=5000
+            )
+            await cluster.settled(version)
+            for node, broker in cluster.brokers.items():
+                assert folders(tmp_path, node) == set()
+                assert broker.manager.replicas == {}
+            second = await cluster.create("orders")
+            assert folders(tmp_path, 1) == {folder_name(second)} != {folder_name(first)}
+            assert (await produce(cluster, "orders", b"new")).base_offset == 0
+
+    asyncio.run(story())
+
+
+def test_records_are_there_again_after_a_restart_of_all_brokers(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with ControlledCluster(str(tmp_path)) as cluster:
+            await cluster.create("orders")
+            await produce(cluster, "orders", b"a", b"b")
+        async with ControlledCluster(str(tmp_path)) as cluster:
+            await eventually(lambda: len(replicas(cluster, "orders", 0)) == 3)
+            replica = await leader(cluster, "orders")
+            await replica.group.ready()
+            assert replica.group.commit_index >= 1
+
+    asyncio.run(story())
+
+
+def test_a_topic_deleted_while_a_broker_was_down_is_removed_there_once_the_metadata_is_confirmed(
+    tmp_path: Path,
+) -> None:
+    async def story() -> None:
+        async with ControlledCluster(str(tmp_path)) as cluster:
+            topic = await cluster.create("orders")
+            await cluster.stop(NodeId(3))
+            await cluster.any.controller.delete_topic("orders", expected_version=None, timeout_ms=5000)
+            # Half of a deletion that a power loss interrupted, of a topic that was created meanwhile.
+            half = tmp_path / "broker-3" / f"other-{'ab' * 16}" / "Partition-0"
+            half.mkdir(parents=True)
+            assert folder_name(topic) in folders(tmp_path, 3)
+            await cluster.start(NodeId(3))
+            await eventually(lambda: folders(tmp_path, 3) == set())
+            assert cluster.brokers[NodeId(3)].manager.failures == {}
+
+    asyncio.run(story())
+
+
+def test_without_confirmed_metadata_nothing_is_removed(tmp_path: Path) -> None:
+    async def story() -> None:
+        leftover = tmp_path / "broker-1" / f"other-{'ab' * 16}" / "Partition-0"
+        leftover.mkdir(parents=True)
+        cluster = ControlledCluster(str(tmp_path))
+        alone = await cluster.start(NodeId(1))  # no quorum, an empty image
+        with pytest.raises(NoLeader):
+            await alone.controller.current_image(200)
+        assert leftover.exists()
+        await cluster.start(NodeId(2))
+        await eventually(lambda: not leftover.exists())
+        for node in list(cluster.brokers):
+            await cluster.stop(node)
+
+    asyncio.run(story())
+
+
+def test_metadata_that_began_from_nothing_removes_no_folders_of_an_earlier_life(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        kept = tmp_path / "broker-1" / f"other-{'ab' * 16}" / "Partition-0"
+        kept.mkdir(parents=True)
+        (tmp_path / "broker-1" / BOOTSTRAP_FILE).write_text("f" * 32)
+        async with ControlledCluster(str(tmp_path)) as cluster:
+            await cluster.create("orders")
+            await eventually(lambda: "none is removed" in caplog.text)
+            assert kept.exists()
+
+    asyncio.run(story())
+
+
+def test_files_that_are_no_topics_are_left_alone(tmp_path: Path) -> None:
+    async def story() -> None:
+        (tmp_path / "broker-1" / "notes-of-mine").mkdir(parents=True)
+        gone = tmp_path / "broker-1" / f"other-{'ab' * 16}"
+        gone.mkdir()
+        async with ControlledCluster(str(tmp_path), brokers=1):
+            await eventually(lambda: not gone.exists())
+            assert folders(tmp_path, 1) == {"notes-of-mine"}
+
+    asyncio.run(story())
+
+
+def test_a_damaged_log_stops_that_replica_alone_and_is_reported(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with ControlledCluster(str(tmp_path)) as cluster:
+            topic = await cluster.create("orders", partitions=2)
+            await produce(cluster, "orders", b"a" * 100)
+        damaged = tmp_path / "broker-1" / folder_name(topic) / "Partition-0"
+        (segment,) = damaged.glob("*.log")
+        data = bytearray(segment.read_bytes())
+        data[80] ^= 0xFF
+        segment.write_bytes(data)
+        async with ControlledCluster(str(tmp_path)) as cluster:
+            broker = cluster.brokers[NodeId(1)]
+            await eventually(
+                lambda: bool(broker.manager.failures) and ("orders", 1) in broker.manager.replicas
+            )
+            assert set(broker.manager.failures) == {("orders", 0)}
+            assert "LogCorrupt" in broker.manager.failures["orders", 0]
+            await eventually(lambda: len(replicas(cluster, "orders", 0)) == 2)
+            assert (await leader(cluster, "orders")).group.commit_index >= 0
+
+    asyncio.run(story())
+
+
+def test_a_new_configuration_reaches_replicas_that_are_open(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with ControlledCluster(str(tmp_path)) as cluster:
+            await cluster.create("orders")
+            await produce(cluster, "orders", b"x" * 2000)
+            topic = await cluster.any.controller.alter_config(
+                "orders", {"max.message.bytes": 1024}, expected_version=None, timeout_ms=5000
+            )
+            await cluster.settled(topic.version)
+            with pytest.raises(RecordTooLarge):
+                await produce(cluster, "orders", b"x" * 2000)
+
+    asyncio.run(story())
+
+
+# requirement: RT3, RT4
+def test_old_segments_go_on_every_replica_and_the_leader_shows_no_more_than_all_have_let_go(
+    tmp_path: Path,
+) -> None:
+    async def story() -> None:
+        async with ControlledCluster(str(tmp_path)) as cluster:
+            await cluster.create("orders", segment_bytes=1024, retention_bytes=2048)
+            for _ in range(10):
+                await produce(cluster, "orders", b"x" * 500)
+            for broker in cluster.brokers.values():
+                await broker.manager.retention.look()
+            starts = [replica.group.log.first_index for replica in replicas(cluster, "orders", 0)]
+            led = await leader(cluster, "orders")
+            assert led.group.log.first_index == min(starts) > 0
+            assert led.group.log.size_bytes <= 2048 + 1024
+            assert (await produce(cluster, "orders", b"y")).base_offset == 10
+
+    asyncio.run(story())
+
+
+def test_while_a_replica_is_down_its_partition_lets_nothing_go(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with ControlledCluster(str(tmp_path)) as cluster:
+            await cluster.create("orders", segment_bytes=1024, retention_bytes=1024)
+            led = await leader(cluster, "orders")
+            down = next(
+                node
+                for node in cluster.nodes
+                if cluster.brokers[node].manager.replicas["orders", 0] is not led
+            )
+            cluster.network.isolate(down)
+            for _ in range(10):
+                await produce(cluster, "orders", b"x" * 500)
+            for broker in cluster.brokers.values():
+                await broker.manager.retention.look()
+            assert led.group.log.first_index == 0
+            cluster.network.heal()
+            await eventually(lambda: all(r.group.last_index >= 9 for r in replicas(cluster, "orders", 0)))
+
+    asyncio.run(story())
+
+
+def test_the_folder_of_the_longest_name_is_a_name_that_filesystems_take(tmp_path: Path) -> None:
+    image, _ = applied(create("x" * 249, (1,)), to=image_of_cluster())
+    name = folder_name(image.topics["x" * 249])
+    assert len(name) == 255
+    assert name.endswith(f"-{'0' * 31}1")
+    (tmp_path / name).mkdir()
