@@ -166,11 +166,14 @@ class InFlight(Generic[Handle]):
             header = headers[0]
             if header.producer_id < 0:
                 return None
+            tail = self._tail(header.producer_id)
+            if tail is None or _follows(header, tail):
+                return None  # nearly always: the rest is for retries and mistakes
             found = self._find(header)
-            if found is None:
-                self._expect(header, self._tail(header.producer_id))
-                return None
-            return _known([found])
+            if found is not None:
+                return _known([found])
+            _expect(header, tail)
+            return None
         return self._check_many(headers)
 
     def add(
@@ -225,7 +228,7 @@ class InFlight(Generic[Handle]):
             if known is not None:
                 found.append(known)
                 continue
-            self._expect(header, tails.get(producer_id) or self._tail(producer_id))
+            _expect(header, tails.get(producer_id) or self._tail(producer_id))
             tails[producer_id] = (header.producer_epoch, header.last_sequence)
         if not found:
             return None
@@ -262,22 +265,28 @@ class InFlight(Generic[Handle]):
         state = self._table.get(producer_id)
         return None if state is None else (state.epoch, state.window[-1].last_sequence)
 
-    def _expect(self, header: BatchHeader, tail: tuple[int, int] | None) -> None:
-        """Raise unless this batch is the one that must follow ``tail``."""
-        if tail is None:
-            return  # never seen, or so long ago that it has expired
-        epoch, last_sequence = tail
-        if header.producer_epoch < epoch:
-            raise ProducerFenced(
-                f"producer {header.producer_id} has epoch {epoch} by now; {header.producer_epoch} is over",
-                current_epoch=epoch,
-            )
-        expected = 0 if header.producer_epoch > epoch else (last_sequence + 1) & SEQUENCE_MAX
-        if header.base_sequence != expected:
-            raise OutOfOrderSequence(
-                f"producer {header.producer_id} sent sequence {header.base_sequence}; {expected} comes next",
-                expected_seq=expected,
-            )
+
+def _follows(header: BatchHeader, tail: tuple[int, int]) -> bool:
+    """Whether this is the next batch of the same life of its producer."""
+    return header.producer_epoch == tail[0] and header.base_sequence == (tail[1] + 1) & SEQUENCE_MAX
+
+
+def _expect(header: BatchHeader, tail: tuple[int, int] | None) -> None:
+    """Raise unless this batch is the one that must follow ``tail``."""
+    if tail is None or _follows(header, tail):
+        return  # without a tail: never seen, or so long ago that it has expired
+    epoch, last_sequence = tail
+    if header.producer_epoch < epoch:
+        raise ProducerFenced(
+            f"producer {header.producer_id} has epoch {epoch} by now; {header.producer_epoch} is over",
+            current_epoch=epoch,
+        )
+    expected = 0 if header.producer_epoch > epoch else (last_sequence + 1) & SEQUENCE_MAX
+    if header.base_sequence != expected:
+        raise OutOfOrderSequence(
+            f"producer {header.producer_id} sent sequence {header.base_sequence}; {expected} comes next",
+            expected_seq=expected,
+        )
 
 
 def _sequenced(header: BatchHeader, base_offset: int, timestamp_ms: int, leader_epoch: int) -> Sequenced:
