@@ -1,0 +1,91 @@
+"""Bugs planted in the storage on purpose: the random power losses must find every one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from raftlog.errors import LogCorrupt
+from raftlog.storage.durable_state import DurableState
+from raftlog.storage.fake_filesystem import FakeFile
+from raftlog.storage.filesystem import File
+from raftlog.storage.log_sync import LogSync
+from raftlog.storage.recovery import _Opening
+from raftlog.storage.segment import Place, Segment
+from raftlog.types import Index, Term
+from tests.properties.test_storage_crashes import run
+
+SEEDS = 400  # the rarest of them shows in one run of ten
+
+original_truncate = Segment.truncate
+original_run = LogSync.run
+original_make_durable = _Opening._make_durable
+
+
+def truncation_not_synced(self: Segment, file: FakeFile, place: Place) -> None:
+    real_sync = file.sync
+    file.sync = lambda: None  # type: ignore[method-assign]
+    original_truncate(self, file, place)
+    file.sync = real_sync  # type: ignore[method-assign]
+
+
+def promise_not_lowered(self: DurableState, promised: Index) -> None:
+    self.generation += 1
+
+
+def truncation_unknown_to_syncs(self: DurableState, promised: Index) -> None:
+    self.state.promised = min(self.state.promised, promised)
+    self.save()
+
+
+def directory_not_synced(self: LogSync) -> None:
+    self._names_changed = False
+    original_run(self)
+
+
+def rolled_segment_not_synced(self: LogSync) -> None:
+    self._files = self._files[-1:]
+    original_run(self)
+
+
+def hard_state_not_synced(self: DurableState) -> None:
+    with self._lock:
+        self._dirty = False
+        self._write(sync=False)
+
+
+def log_start_not_durable(self: DurableState, log_start: Index, before: Term) -> None:
+    self.state.log_start, self.state.before = log_start, before
+
+
+def found_log_not_synced(self: _Opening, files: list[File]) -> None:
+    original_make_durable(self, [])
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "bug"),
+    [
+        (Segment, "truncate", truncation_not_synced),
+        (DurableState, "withdraw", promise_not_lowered),
+        (DurableState, "withdraw", truncation_unknown_to_syncs),
+        (LogSync, "run", directory_not_synced),
+        (LogSync, "run", rolled_segment_not_synced),
+        (DurableState, "flush", hard_state_not_synced),
+        (DurableState, "set_log_start", log_start_not_durable),
+        (_Opening, "_make_durable", found_log_not_synced),
+    ],
+    ids=lambda value: getattr(value, "__name__", None) if not isinstance(value, (type, str)) else "",
+)
+def test_a_planted_bug_is_found(
+    monkeypatch: pytest.MonkeyPatch, owner: type, name: str, bug: Callable[..., None]
+) -> None:
+    assert hasattr(owner, name), "the bug no longer applies"
+    monkeypatch.setattr(owner, name, bug)
+    with pytest.raises((AssertionError, LogCorrupt)):
+        run_all()
+
+
+def run_all() -> None:
+    for seed in range(SEEDS):
+        run(seed, steps=60, lives=6)
