@@ -11,6 +11,7 @@ process; a broken invariant ends the process.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Final, Generic, TypeVar
 
@@ -47,6 +48,7 @@ Reply = TypeVar("Reply")
 APPEND_BYTES_MAX: Final = 1 << 20  # of one AppendRequest
 UNCOMMITTED_BYTES_MAX: Final = 32 << 20  # of one group's proposals, before it answers "overloaded"
 _TICK: Final = Tick()
+_log = logging.getLogger("raftlog.node")
 
 
 class RaftGroup(Generic[Reply]):
@@ -270,15 +272,13 @@ class RaftGroup(Generic[Reply]):
     def stop(self, error: BaseException) -> None:
         """This replica's life ends: it neither votes nor serves until its process starts again."""
         if self.stopped is None:
-            self.stopped = error
-            self._waits.leadership_lost()
-            self._listener.replica_stopped(error)
+            _log.error("group %d on broker %d ends: %s", self.group_id, self._environment.node_id, error)
+            self._end(error)
 
     def close(self) -> None:
         """Stop; keep the machine's state, sync and close the log."""
-        was_whole = self.stopped is None
-        self.stop(CommitUnknown("the replica is closing", committed=None))
-        if was_whole:
+        if self.stopped is None:
+            self._end(CommitUnknown("the replica is closing", committed=None))
             self._applier.save_checkpoint(self._core.durable_index)
         self.log.close()
 
@@ -345,6 +345,11 @@ class RaftGroup(Generic[Reply]):
         if self.is_ready:
             self._waits.ready()
         self._listener.commit_advanced(commit_index)
+
+    def _end(self, error: BaseException) -> None:
+        self.stopped = error
+        self._waits.leadership_lost()
+        self._listener.replica_stopped(error)
 
     def _note_commit_index(self) -> None:
         """Never beyond what is durable here: a hint must not vouch for entries that a power loss may swap."""
