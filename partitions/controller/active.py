@@ -64,13 +64,12 @@ class ActiveController:
         """Carry out a request. Raises what ``plan`` and the machine refuse, ``NotLeader``, ``NoLeader``
         when nothing was begun in time, and ``CommitUnknown``.
         """
+        if isinstance(request, CurrentVersion):
+            return await self._current_version(timeout_ms)
         proposal: Proposal[Reply] | None = None
         try:
             async with asyncio.timeout(timeout_ms / 1000), self._planning:
                 await self._group.ready()
-                if isinstance(request, CurrentVersion):
-                    await self._group.confirm_read()
-                    return Answer(self._machine.image.version)
                 command = await self._plan(request)
                 proposal = self._group.propose([command_batch(command, self._host.clock.wall_ms())])
                 reply = await proposal.outcome
@@ -81,6 +80,14 @@ class ActiveController:
                 "the metadata may have changed; the time ran out while replicating", committed=None
             ) from None
         return _answer(reply, self._machine.image)
+
+    async def _current_version(self, timeout_ms: float) -> Answer:
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await self._group.confirm_read()
+        except TimeoutError:
+            raise NoLeader("the controller could not confirm in time that it still leads; retry") from None
+        return Answer(self._machine.image.version)
 
     async def _plan(self, request: NewTopic | Command) -> Command:
         limits = self._settings.limits

@@ -112,6 +112,14 @@ class Controller:
             == (mine.incarnation, mine.http_url, mine.rpc_host, mine.rpc_port, mine.rack)
         )
 
+    @property
+    def is_superseded(self) -> bool:
+        """Whether a later process has registered with this broker's id."""
+        shown = self.image.brokers.get(self._registration.broker_id)
+        return (
+            self._was_registered and shown is not None and shown.incarnation != self._registration.incarnation
+        )
+
     async def start(self) -> None:
         """Take part in the metadata group and register this broker. Raises ``LogCorrupt``."""
         self._group = group = self._host.open_group(
@@ -302,17 +310,11 @@ class Controller:
         """
         while True:
             self._something_new.clear()
-            shown = self.image.brokers.get(self._registration.broker_id)
             if self.is_registered:
                 self._was_registered = True
-            elif (
-                shown is not None
-                and self._was_registered
-                and shown.incarnation != self._registration.incarnation
-            ):
-                _log.error(
-                    "another process has registered as broker %s: give each its own id", shown.broker_id
-                )
+            elif self.is_superseded:
+                _log.error("another process took the id of broker %s: give each its own", self._host.node_id)
+                return
             else:
                 try:
                     await self._ask(self._registration, self._settings.command_timeout_ms)

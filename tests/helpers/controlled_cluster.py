@@ -19,7 +19,7 @@ from raftlog.storage.filesystem import Filesystem
 from raftlog.storage.log_storage import Sync
 from raftlog.storage.os_filesystem import OsFilesystem
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
-from raftlog.types import NodeId
+from raftlog.types import METADATA_GROUP, NodeId
 from tests.helpers.memory_network import MemoryNetwork
 from tests.helpers.partition_cluster import SETTINGS, eventually
 
@@ -151,7 +151,7 @@ class ControlledCluster:
 
         def leader() -> ControlledBroker | None:
             for broker in self.brokers.values():
-                group = broker.host.groups.get(0)  # type: ignore[call-overload]
+                group = broker.host.groups.get(METADATA_GROUP)
                 if group is not None and group.is_ready:
                     return broker
             return None

@@ -188,6 +188,18 @@ def test_a_damaged_log_stops_that_replica_alone_and_is_reported(tmp_path: Path) 
     asyncio.run(story())
 
 
+def test_a_replica_whose_disk_fails_is_reported_and_the_others_go_on(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with ControlledCluster(str(tmp_path)) as cluster:
+            await cluster.create("orders", partitions=2)
+            broker = cluster.brokers[NodeId(1)]
+            broker.manager.replicas["orders", 0].group.stop(OSError(5, "Input/output error"))
+            assert broker.manager.failures == {("orders", 0): "OSError: [Errno 5] Input/output error"}
+            assert (await produce(cluster, "orders", b"a")).base_offset >= 0
+
+    asyncio.run(story())
+
+
 def test_a_new_configuration_reaches_replicas_that_are_open(tmp_path: Path) -> None:
     async def story() -> None:
         async with ControlledCluster(str(tmp_path)) as cluster:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from partitions.controller.commands import command_batch
 from partitions.controller.image import TopicInfo
 from raftlog.errors import (
     CommitUnknown,
@@ -18,9 +19,10 @@ from raftlog.errors import (
     TopicExists,
     UnknownTopic,
 )
-from raftlog.types import NodeId
+from raftlog.types import METADATA_GROUP, NodeId
 from tests.helpers.controlled_cluster import ControlledBroker, ControlledCluster
 from tests.helpers.partition_cluster import eventually
+from tests.unit.partitions.controller.images import register
 
 
 async def create(
@@ -137,6 +139,22 @@ def test_a_broker_that_starts_again_registers_its_new_life(tmp_path: Path) -> No
             await cluster.registered()
             assert again.controller.image.brokers[NodeId(2)].incarnation != before
             assert again.controller.image.topics["orders"] == topic
+
+    asyncio.run(story())
+
+
+def test_a_process_whose_id_another_took_does_not_fight_for_it(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with ControlledCluster(str(tmp_path)) as cluster:
+            first = cluster.brokers[NodeId(1)]
+            await eventually(lambda: first.controller.is_registered)
+            leader = await cluster.controller_broker()
+            batch = command_batch(register(1, incarnation="another"), timestamp_ms=0)
+            leader.host.groups[METADATA_GROUP].propose([batch])
+            await eventually(lambda: first.controller.is_superseded)
+            version = (await create(first, "orders")).version
+            assert first.controller.image.brokers[NodeId(1)].incarnation == "another"
+            assert first.controller.image.version == version
 
     asyncio.run(story())
 
