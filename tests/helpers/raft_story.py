@@ -141,7 +141,9 @@ class Story:
 
     def do_finish(self, plain: list[str], named: Arguments) -> None:
         """``finish 1``: the oldest write of node 1 is durable."""
-        self._finish(self._node(plain))
+        node = self._node(plain)
+        assert node.writes, f"node {node.id} has no write in flight"
+        self._finish(node)
 
     def do_settle(self, plain: list[str], named: Arguments) -> None:
         """``settle``: deliver and finish until nothing moves; ``settle quiet`` tells nothing of it;
