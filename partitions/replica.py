@@ -28,7 +28,7 @@ from partitions.values import (
 )
 from raftlog.clock import Clock
 from raftlog.core.ready import Role
-from raftlog.errors import NotEnoughReplicas, NotLeader
+from raftlog.errors import NotEnoughReplicas, NotLeader, OutOfOrderSequence
 from raftlog.node.proposals import Proposal
 from raftlog.node.raft_group import RaftGroup
 from raftlog.records.batch import Batch
@@ -114,7 +114,12 @@ class PartitionReplica:
         batches = self._rules.validated(body)
         if any(batch.header.producer_id >= 0 for batch in batches):
             await self._serving.ready(deadline)
-        placed = self._place(batches)
+        try:
+            placed = self._place(batches)
+        except OutOfOrderSequence:
+            # A deposed leader sees a gap where it only lacks what the next one has taken in.
+            await self._serving.confirm()
+            placed = self._place(batches)
         durability = await acknowledged(self.group, placed, acks, self.in_sync, deadline)
         return AppendReceipt(
             base_offset=placed.first,

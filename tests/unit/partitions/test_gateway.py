@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import random
 from dataclasses import replace
 
 import pytest
@@ -21,6 +23,8 @@ from raftlog.errors import (
     UnknownPartition,
     UnknownTopic,
 )
+from raftlog.records.batch import split_batches
+from raftlog.records.reader import read_records
 from raftlog.types import GroupId, NodeId, Offset, TopicPartition
 from tests.helpers.partition_cluster import ORDERS, Broker, PartitionCluster, batch_of, eventually
 
@@ -264,6 +268,96 @@ def test_a_description_comes_from_the_leader_and_without_one_from_any_broker() -
             assert (status.leader, status.in_sync, status.end_offset) == (None, (), 2)
             (status,) = await cluster.brokers[NodeId(4)].gateway.describe("orders")
             assert (status.leader, status.replicas) == (None, (1, 2, 3))
+
+    asyncio.run(story())
+
+
+def test_a_forwarded_long_poll_parks_in_slices_and_hears_of_data_in_any(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # requirement: C3
+    monkeypatch.setattr("partitions.gateway.PARK_MS", 20)
+
+    async def story() -> None:
+        async with PartitionCluster(4) as cluster:
+            leader = await cluster.leader()
+            replica = cluster.replica(leader.node_id)
+            gateway = cluster.brokers[NodeId(4)].gateway
+            loop = asyncio.get_running_loop()
+            began = loop.time()
+            empty = await gateway.fetch(ORDERS, fetch_from(0, wait_ms=70))
+            assert (empty.data, 0.06 < loop.time() - began < 1) == (b"", True)
+            poll = asyncio.create_task(gateway.fetch(ORDERS, fetch_from(0, wait_ms=20_000)))
+            await asyncio.sleep(0.05)
+            await append(leader, batch_of(b"a"))
+            assert (await poll).next_offset == 1
+            gone = asyncio.create_task(gateway.fetch(ORDERS, fetch_from(1, wait_ms=20_000)))
+            await eventually(lambda: replica.parked == 1)
+            gone.cancel()
+            await eventually(lambda: replica.parked == 0, within_s=1)
+
+    asyncio.run(story())
+
+
+def test_a_produce_during_a_hand_over_ends_at_the_next_leader() -> None:
+    async def story() -> None:
+        async with PartitionCluster(4) as cluster:
+            leader = await cluster.leader()
+            far = cluster.brokers[NodeId(4)]
+            await append(far, batch_of(b"a", producer=7, sequence=0))
+            successor = cluster.followers(leader)[0]
+            cluster.replica(leader.node_id).group.transfer_leadership(successor.node_id)
+            with pytest.raises(NotLeader):  # refused at once: nothing of it may seem to be in flight
+                await cluster.replica(leader.node_id).append(
+                    batch_of(b"b", producer=7, sequence=1), acks=Acks.parse("0"), timeout_ms=1_000
+                )
+            receipt = await append(far, batch_of(b"b", producer=7, sequence=1))
+            assert not receipt.was_duplicate
+            assert (await cluster.leader()).node_id == successor.node_id
+
+    asyncio.run(story())
+
+
+def test_producers_that_repeat_themselves_through_changes_of_leader_stand_there_once_and_in_order() -> None:
+    # requirement: D3, N4
+    async def story() -> None:
+        async with PartitionCluster(4) as cluster:
+            rng = random.Random(7)
+            brokers = list(cluster.brokers.values())
+            changes_to_come = 6
+
+            async def produce(producer: int) -> list[bytes]:
+                acknowledged: list[bytes] = []
+                while changes_to_come:
+                    value = b"%d" % len(acknowledged)
+                    body = batch_of(value, producer=producer, sequence=len(acknowledged))
+                    while len(acknowledged) == int(value):
+                        timeout_ms = rng.choice((3, 50, 1_000))
+                        with contextlib.suppress(CommitUnknown, NoLeader):
+                            await append(rng.choice(brokers), body, timeout_ms=timeout_ms)
+                            acknowledged.append(value)
+                return acknowledged
+
+            async def disturb() -> None:
+                nonlocal changes_to_come
+                while changes_to_come:
+                    leader = await cluster.leader()
+                    cluster.network.isolate(leader.node_id)
+                    await cluster.leader(other_than=leader.node_id)
+                    cluster.network.heal()
+                    changes_to_come -= 1
+
+            async with asyncio.timeout(20):
+                *acknowledged, _ = await asyncio.gather(*map(produce, (1, 2, 3)), disturb())
+            result = await brokers[3].gateway.fetch(
+                ORDERS, FetchRequest(position=Start.EARLIEST, bytes_max=1 << 26)
+            )
+            found: dict[int, list[bytes | None]] = {}
+            for batch in split_batches(result.data):
+                if batch.header.has_producer:
+                    values = [record.value for record in read_records(batch)]
+                    found.setdefault(batch.header.producer_id, []).extend(values)
+            assert found == dict(zip((1, 2, 3), acknowledged, strict=True))
 
     asyncio.run(story())
 

@@ -281,6 +281,20 @@ def test_a_batch_that_was_cut_off_with_its_leader_is_new_to_the_next_one() -> No
     asyncio.run(story())
 
 
+def test_a_deposed_leader_never_says_that_a_batch_is_missing() -> None:
+    # requirement: D3
+    async def story() -> None:
+        async with PartitionCluster() as cluster:
+            leader = await cluster.leader()
+            await append(cluster, leader, batch_of(b"a", producer=7, sequence=0))
+            cluster.network.isolate(leader.node_id)
+            assert cluster.replica(leader.node_id).group.is_leader  # it has not noticed yet
+            with pytest.raises((NotLeader, NoLeader)):  # the next leader may have taken in sequence 1
+                await append(cluster, leader, batch_of(b"c", producer=7, sequence=2))
+
+    asyncio.run(story())
+
+
 def test_an_old_life_of_a_producer_is_fenced() -> None:
     # requirement: D3
     async def story() -> None:
