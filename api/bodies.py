@@ -27,6 +27,7 @@ CONTENT_ENCODINGS = ("identity", "gzip", "deflate")  # undone while the body is 
 T = TypeVar("T")
 _PLACE = re.compile(r"^(?P<what>.*?)(?: - at `(?:key in )?\$(?P<path>.*)`)?$", re.DOTALL)
 _FIELD = re.compile(r"^Object (?:contains unknown|missing required) field `(?P<name>.*)`$", re.DOTALL)
+_STEP = re.compile(r"\[(\d+|\.\.\.)\]|\.([^.\[]+)")
 _JSON_DECODERS: dict[type, msgspec.json.Decoder[object]] = {}
 
 
@@ -141,7 +142,7 @@ def _pointed(message: str) -> tuple[str, str]:
     """A decoder's message as JSON pointer and what is wrong there."""
     found = _PLACE.match(message)
     what, path = (found["what"], found["path"] or "") if found else (message, "")
-    pointer = re.sub(r"\[(\d+|\.\.\.)\]", r"/\1", path).replace(".", "/").replace("///", "/...")
+    pointer = "".join("/" + (index or name) for index, name in _STEP.findall(path))
     field = _FIELD.match(what)
     if field is not None:
         pointer += "/" + field["name"].replace("~", "~0").replace("/", "~1")

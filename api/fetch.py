@@ -134,16 +134,25 @@ async def _last_records(
     call: Call, target: TopicPartition, request: FetchRequest, format: str, count: int
 ) -> tuple[FetchResult, Page]:
     """The last ``count`` records of users: looks further back while control records take their place."""
-    result, page = await _first_page(call, target, request, format, RECORDS_MAX)
     back = count
-    while len(page.records) < count and result.offset > result.log_start_offset and result.data:
+    result, page = await _at_once(call, target, request, format, back)
+    while len(page.records) < count and result.offset > result.log_start_offset:
         back = 2 * back + 8
-        further = replace(request, position=LastRecords(back), wait_ms=0)
-        wider, wider_page = await _first_page(call, target, further, format, RECORDS_MAX)
+        wider, wider_page = await _at_once(call, target, request, format, back)
         if wider.next_offset < wider.high_watermark:
             break  # more than max_bytes: the end would be missing
         result, page = wider, wider_page
+    if not page.records and request.wait_ms:
+        following = replace(request, position=Offset(page.next_offset))
+        return await _first_page(call, target, following, format, RECORDS_MAX)
     return result, Page(page.records[-count:], page.next_offset)
+
+
+async def _at_once(
+    call: Call, target: TopicPartition, request: FetchRequest, format: str, back: int
+) -> tuple[FetchResult, Page]:
+    result = await read(call, target, replace(request, position=LastRecords(back), wait_ms=0))
+    return result, json_answers.page_of(result, format=format, limit=RECORDS_MAX)
 
 
 def _request_of(call: Call, *, headers_too: bool = False) -> FetchRequest:

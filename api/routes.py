@@ -106,11 +106,14 @@ class Call:
         added = response.headers
         added[headers.REQUEST_ID] = self.request_id
         added[headers.METADATA_VERSION] = str(self.services.controller.image.version)
-        if self.target is not None:
-            leader = self.services.gateway.leader_of(self.target)
-            address = self.services.http_address(leader)
-            if address is not None:
-                added[headers.LEADER] = address
+        if self.target is not None and (address := self._leader_address(self.target)) is not None:
+            added[headers.LEADER] = address
+
+    def _leader_address(self, target: TopicPartition) -> str | None:
+        try:
+            return self.services.http_address(self.services.gateway.leader_of(target))
+        except RaftlogError:
+            return None  # the topic went while the request was on its way
 
 
 Handler = Callable[[Call], Awaitable[web.StreamResponse]]

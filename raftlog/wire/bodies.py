@@ -6,13 +6,16 @@ leniently, since fields may be added. Offsets are JSON numbers; times are millis
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 Encoding = Literal["utf8", "json", "base64"]
 """How a value stands in JSON: as a string of its text, as the JSON it is, or in base64."""
+
+PARTITIONS_MAX = 10_000
+"""Of one topic, so that a slip of the finger does not fill the cluster."""
 
 
 class Request(msgspec.Struct, forbid_unknown_fields=True):
@@ -30,8 +33,8 @@ class CreateTopic(Request):
     """Body of ``POST /v1/topics``. Without a replication factor the broker's default holds."""
 
     name: str
-    partitions: int = 1
-    replication_factor: int | None = None
+    partitions: Annotated[int, msgspec.Meta(ge=1, le=PARTITIONS_MAX)] = 1
+    replication_factor: Annotated[int, msgspec.Meta(ge=1, le=99)] | None = None
     config: dict[str, int | str | bool] = {}
 
 

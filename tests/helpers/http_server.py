@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
@@ -65,8 +66,9 @@ class HttpServer:
         if body is not None and not isinstance(body, bytes):
             body = msgspec.json.encode(body)
             all_headers.setdefault("Content-Type", "application/json")
+        data = io.BytesIO(body) if isinstance(body, bytes) and len(body) >= 1 << 20 else body
         async with self.session.request(
-            method, self.url + path, data=body, headers=all_headers, allow_redirects=False
+            method, self.url + path, data=data, headers=all_headers, allow_redirects=False
         ) as answer:
             named = {name.lower(): value for name, value in answer.headers.items()}
             return Reply(answer.status, named, await answer.read())
@@ -121,10 +123,10 @@ def serve(scenario: Callable[[HttpServer], Awaitable[None]], limits: Limits | No
         await site.start()
         port: int = runner.addresses[0][1]
         connector = aiohttp.TCPConnector(limit=200)
-        async with aiohttp.ClientSession(connector=connector, auto_decompress=True) as session:
-            try:
+        try:
+            async with aiohttp.ClientSession(connector=connector) as session:
                 await scenario(HttpServer(cluster, session, app, port))
-            finally:
-                await runner.cleanup()
+        finally:
+            await runner.cleanup()
 
     asyncio.run(run())

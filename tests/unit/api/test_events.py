@@ -1,0 +1,163 @@
+"""Event streams over a real connection."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from api.services import Limits
+from raftlog.types import TopicPartition
+from tests.helpers.http_server import HttpServer, serve
+
+PATH = "/v1/topics/orders/partitions/0/records"
+ORDERS_0 = TopicPartition("orders", 0)
+
+
+class Stream:
+    """One connection that reads events."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+        self.seen = b""
+
+    async def until(self, pattern: bytes) -> bytes:
+        """Everything up to the first match."""
+        async with asyncio.timeout(3):
+            while not re.search(pattern, self.seen, re.DOTALL):
+                more = await self.reader.read(65536)
+                assert more, self.seen
+                self.seen += more
+        return self.seen
+
+    async def rest(self) -> bytes:
+        """Everything until the server ends the stream."""
+        async with asyncio.timeout(3):
+            return await self.until(rb"\r\n0\r\n\r\n")
+
+    @property
+    def ids(self) -> list[int]:
+        """The offsets seen."""
+        return [int(found) for found in re.findall(rb"\nid: (\d+)\n", self.seen)]
+
+
+@asynccontextmanager
+async def stream(server: HttpServer, query: str = "", last_id: str | None = None) -> AsyncIterator[Stream]:
+    """Follow the partition until the block ends."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    last = f"Last-Event-ID: {last_id}\r\n" if last_id else ""
+    head = f"GET {PATH}{query} HTTP/1.1\r\nHost: x\r\nAccept: text/event-stream\r\n{last}\r\n"
+    writer.write(head.encode())
+    try:
+        yield Stream(reader, writer)
+    finally:
+        writer.close()
+
+
+async def produce(server: HttpServer, *values: object) -> None:
+    """A record for each value."""
+    sent = await server.post(PATH, {"records": [{"value": value} for value in values]})
+    assert sent.status == 200
+
+
+def test_a_stream_begins_at_the_earliest_record_and_follows() -> None:
+    async def scenario(server: HttpServer) -> None:
+        await server.topic(partitions=1)
+        await produce(server, "a", "b")
+        async with stream(server) as events:
+            head = await events.until(rb"id: 1\n.*\n\n")
+            assert b"200 OK" in head
+            assert b"X-Accel-Buffering: no" in head
+            assert b"Raftlog-Request-Id: " in head
+            assert b'event: record\nid: 0\ndata: {"offset":0,' in head
+            server.cluster.gateway.change_leader(ORDERS_0)
+            await produce(server, {"lines": "a\nb"})
+            await events.until(rb"id: 3\n.*\n\n")
+            assert events.ids == [0, 1, 3]
+
+    serve(scenario)
+
+
+def test_a_stream_goes_on_after_the_last_id() -> None:
+    async def scenario(server: HttpServer) -> None:
+        await server.topic(partitions=1)
+        await produce(server, *"abc")
+        async with stream(server, "?offset=0", last_id="1") as events:
+            await events.until(rb"id: 2\n.*\n\n")
+            assert events.ids == [2]
+
+    serve(scenario)
+
+
+def test_pretty_printed_json_stays_one_line() -> None:
+    async def scenario(server: HttpServer) -> None:
+        await server.topic(partitions=1)
+        raw = {"Content-Type": "application/octet-stream"}
+        await server.call("POST", PATH, b'{\n  "a": 1\n}', raw)
+        async with stream(server) as events:
+            assert b'"value":{"a":1}' in await events.until(rb"id: 0\ndata: [^\n]*\n\n")
+
+    serve(scenario)
+
+
+def test_a_heartbeat_comes_while_nothing_is_written() -> None:
+    async def scenario(server: HttpServer) -> None:
+        await server.topic(partitions=1)
+        await produce(server, "a")
+        async with stream(server, "?offset=latest") as events:
+            await events.until(
+                rb"(event: heartbeat\ndata: {\"next_offset\":1,\"high_watermark\":1}\n\n.*){3}"
+            )
+
+    serve(scenario, Limits(heartbeat_ms=30))
+    assert Limits().heartbeat_ms == 15_000
+
+
+def test_a_deleted_topic_ends_the_stream() -> None:
+    async def scenario(server: HttpServer) -> None:
+        await server.topic(partitions=1)
+        async with stream(server) as events:
+            await events.until(rb"heartbeat")
+            await server.call("DELETE", "/v1/topics/orders")
+            assert re.search(rb'event: problem\ndata: {.*"code":"topic_not_found"', await events.rest())
+
+    serve(scenario)
+
+
+def test_a_reader_that_hangs_up_is_forgotten() -> None:
+    async def scenario(server: HttpServer) -> None:
+        await server.topic(partitions=1)
+        async with stream(server) as events:
+            await events.until(rb"heartbeat")
+            assert server.cluster.gateway.waiting == 1
+        async with asyncio.timeout(3):
+            while server.cluster.gateway.waiting:
+                await asyncio.sleep(0.01)
+        assert b"raftlog_http_parked_requests 0.0" in (await server.get("/metrics")).body
+
+    serve(scenario)
+
+
+def test_what_is_wrong_is_a_problem_before_the_stream_begins() -> None:
+    async def scenario(server: HttpServer) -> None:
+        await server.topic(partitions=1)
+        accept = {"Accept": "text/event-stream"}
+        assert (await server.call("GET", f"{PATH}?offset=5", sent=accept)).status == 416
+        assert (await server.call("GET", f"{PATH}?limit=5", sent=accept)).status == 422
+        assert (await server.call("GET", PATH, sent=accept | {"Last-Event-ID": "x"})).status == 422
+        assert (await server.call("GET", PATH.replace("orders", "nope"), sent=accept)).status == 404
+
+    serve(scenario)
+
+
+def test_streams_end_when_the_broker_stops() -> None:
+    async def scenario(server: HttpServer) -> None:
+        await server.topic(partitions=1)
+        async with stream(server) as events:
+            await events.until(rb"heartbeat")
+            await server.app.shutdown()
+            assert b'"code":"draining"' in await events.rest()
+
+    serve(scenario)

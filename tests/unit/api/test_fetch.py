@@ -1,0 +1,376 @@
+"""Fetch over HTTP: positions, formats, waiting, and what JSON does not show."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import pytest
+
+from api.services import Limits
+from raftlog.records.batch import Codec, split_batches
+from raftlog.records.builder import Record, build_batch
+from raftlog.types import NodeId, TopicPartition
+from raftlog.wire import media_types
+from tests.helpers.http_server import HttpServer, Reply, serve
+
+PATH = "/v1/topics/orders/partitions/0/records"
+OFFSETS = "/v1/topics/orders/partitions/0/offsets"
+ORDERS_0 = TopicPartition("orders", 0)
+
+
+def records_of(reply: Reply) -> list[dict[str, object]]:
+    """The records of an answer."""
+    return msgspec.convert(reply.json["records"], list[dict[str, object]])
+
+
+def offsets_of(reply: Reply) -> list[object]:
+    """Their offsets."""
+    return [record["offset"] for record in records_of(reply)]
+
+
+async def fill(server: HttpServer, *values: object, **config: object) -> None:
+    """A topic of one partition with a record for each value, each in its own batch."""
+    await server.topic(partitions=1, **config)
+    for value in values:
+        assert (await server.post(PATH, {"records": [{"value": value}]})).status == 200
+
+
+async def store(server: HttpServer, *values: bytes | None) -> None:
+    """Values as bytes, in one batch."""
+    batch = build_batch([Record(value) for value in values], codec=Codec.ZSTD, timestamp_ms=5)
+    assert (await server.call("POST", PATH, batch, {"Content-Type": media_types.BATCH})).status == 200
+
+
+def test_every_field_of_a_record_is_shown() -> None:
+    # requirement: M1
+    async def scenario(server: HttpServer) -> None:
+        await server.topic(partitions=1, message_timestamp_type="CreateTime")
+        record = {
+            "key": "k",
+            "value": {"id": 1},
+            "headers": {"a": "b"},
+            "tags": ["t"],
+            "timestamp": 1767225600000,
+        }
+        await server.post(PATH, {"records": [record]})
+        got = await server.get(PATH)
+        (shown,) = records_of(got)
+        (batch,) = server.cluster.gateway.log(ORDERS_0).batches
+        size = shown.pop("size")
+        assert isinstance(size, int)
+        assert 0 < size < len(batch.data)
+        assert shown == {
+            "offset": 0,
+            "timestamp": 1767225600000,
+            "timestamp_type": "create",
+            "key": "k",
+            "value": {"id": 1},
+            "encoding": "json",
+            "headers": {"a": "b"},
+            "tags": ["t"],
+            "crc": batch.header.crc,
+        }
+        answer = got.json
+        del answer["records"]
+        assert answer == {
+            "topic": "orders",
+            "partition": 0,
+            "leader_epoch": 7,
+            "log_start_offset": 0,
+            "high_watermark": 1,
+            "next_offset": 1,
+            "up_to_date": True,
+        }
+
+    serve(scenario)
+
+
+@pytest.mark.parametrize(
+    ("query", "offsets", "next_offset"),
+    [
+        ("", [0, 1, 2, 3, 4], 5),
+        ("offset=2", [2, 3, 4], 5),
+        ("offset=earliest&limit=2", [0, 1], 2),
+        ("offset=-2", [3, 4], 5),
+        ("offset=-2&limit=1", [3], 4),
+        ("offset=-99", [0, 1, 2, 3, 4], 5),
+        ("offset=timestamp:2000-01-01T00:00:00Z", [0, 1, 2, 3, 4], 5),
+        ("offset=timestamp:946684800000", [0, 1, 2, 3, 4], 5),
+        ("offset=0&max_bytes=1", [0], 1),
+    ],
+)
+def test_a_fetch_begins_where_it_is_told(query: str, offsets: list[int], next_offset: int) -> None:
+    # requirement: C1
+    async def scenario(server: HttpServer) -> None:
+        await fill(server, *range(5))
+        got = await server.get(f"{PATH}?{query}")
+        assert offsets_of(got) == offsets
+        assert got.json["next_offset"] == next_offset
+        assert got.json["up_to_date"] is (next_offset == 5)
+        assert got.headers["raftlog-next-offset"] == str(next_offset)
+
+    serve(scenario)
+
+
+@pytest.mark.parametrize(
+    "query", ["offset=latest", "offset=timestamp:2999-01-01T00:00:00%2B02:00", "offset=1"]
+)
+def test_nothing_there_is_204_and_says_where_to_go_on(query: str) -> None:
+    async def scenario(server: HttpServer) -> None:
+        await fill(server, "a")
+        got = await server.get(f"{PATH}?{query}")
+        assert (got.status, got.body) == (204, b"")
+        names = ("raftlog-next-offset", "raftlog-high-watermark", "raftlog-log-start-offset")
+        assert [got.headers[name] for name in names] == ["1", "1", "0"]
+        binary = await server.get(f"{PATH}?{query}", Accept=media_types.BATCH)
+        assert (binary.status, binary.headers["raftlog-next-offset"]) == (204, "1")
+
+    serve(scenario)
+
+
+def test_above_the_end_is_416_and_below_the_start_is_410() -> None:
+    # requirement: RT4
+    async def scenario(server: HttpServer) -> None:
+        await fill(server, *range(4))
+        above = await server.get(f"{PATH}?offset=9")
+        assert (above.status, above.code) == (416, "offset_out_of_range")
+        assert (above.json["start"], above.json["end"]) == (0, 4)
+        server.cluster.gateway.cut(ORDERS_0, 2)
+        below = await server.get(f"{PATH}?offset=1")
+        assert (below.status, below.code) == (410, "offset_out_of_range")
+        assert (below.json["start"], below.json["offset"]) == (2, 1)
+        gone = await server.get("/v1/topics/orders/messages/0/1")
+        assert gone.status == 410
+
+    serve(scenario)
+
+
+@pytest.mark.parametrize(
+    ("stored", "format", "value", "encoding"),
+    [
+        (b'{"a": 1}', "auto", {"a": 1}, "json"),
+        (b"[1,2]", "auto", [1, 2], "json"),
+        (b"17", "auto", "17", "utf8"),
+        (b"text", "auto", "text", "utf8"),
+        (b"{broken", "auto", "{broken", "utf8"),
+        (b"{" * 9 + b"[" * 5000, "auto", "{" * 9 + "[" * 5000, "utf8"),
+        (b"[" * 5000 + b"]" * 5000, "auto", "[" * 5000 + "]" * 5000, "utf8"),
+        (b'{"a":NaN}', "auto", '{"a":NaN}', "utf8"),
+        (b'{"a":"\xff"}', "auto", "eyJhIjoi/yJ9", "base64"),
+        (b"\xff", "auto", "/w==", "base64"),
+        (b"", "auto", "", "utf8"),
+        (b'{"a": 1}', "utf8", '{"a": 1}', "utf8"),
+        (b"17", "json", 17, "json"),
+        (b'"a"', "json", "a", "json"),
+        (b"text", "base64", "dGV4dA==", "base64"),
+        (None, "auto", None, "utf8"),
+        (None, "json", None, "utf8"),
+    ],
+)
+def test_format_says_how_values_stand_in_json(
+    stored: bytes | None, format: str, value: object, encoding: str
+) -> None:
+    async def scenario(server: HttpServer) -> None:
+        await fill(server)
+        await store(server, stored)
+        (record,) = records_of(await server.get(f"{PATH}?format={format}"))
+        assert (record["value"], record["encoding"]) == (value, encoding)
+
+    serve(scenario)
+
+
+@pytest.mark.parametrize(("stored", "format"), [(b"\xff", "utf8"), (b"\xff", "json"), (b"text", "json")])
+def test_a_value_that_cannot_be_shown_so_names_its_offset(stored: bytes, format: str) -> None:
+    async def scenario(server: HttpServer) -> None:
+        await fill(server)
+        await store(server, b"1", stored)
+        refused = await server.get(f"{PATH}?format={format}")
+        assert (refused.status, refused.code) == (422, "invalid_record")
+        assert "offset 1" in str(refused.json["detail"])
+
+    serve(scenario)
+
+
+def test_keys_that_are_no_text_are_base64_and_can_be_sent_back() -> None:
+    async def scenario(server: HttpServer) -> None:
+        await fill(server)
+        record = {"key": "/w==", "key_encoding": "base64", "value": "x"}
+        assert (await server.post(PATH, {"records": [record]})).status == 200
+        (got,) = records_of(await server.get(PATH))
+        assert (got["key"], got["key_encoding"]) == ("/w==", "base64")
+
+    serve(scenario)
+
+
+def test_control_records_are_stepped_over() -> None:
+    async def scenario(server: HttpServer) -> None:
+        await fill(server, "a")
+        for _ in range(3):
+            server.cluster.gateway.change_leader(ORDERS_0)
+        got = await server.get(PATH)
+        assert (offsets_of(got), got.json["next_offset"], got.json["up_to_date"]) == ([0], 4, True)
+        only_control = await server.get(f"{PATH}?offset=1")
+        assert (only_control.status, only_control.headers["raftlog-next-offset"]) == (204, "4")
+        last = await server.get(f"{PATH}?offset=-1")
+        assert offsets_of(last) == [0]
+        await server.post(PATH, {"records": [{"value": "b"}]})
+        assert offsets_of(await server.get(f"{PATH}?offset=1&max_bytes=1")) == [4]
+        binary = await server.get(f"{PATH}?offset=1", Accept=media_types.BATCH)
+        assert [batch.header.is_control for batch in split_batches(binary.body)] == [True] * 3 + [False]
+
+    serve(scenario)
+
+
+def test_a_long_poll_is_woken_by_a_record_and_not_by_a_control_record() -> None:
+    # requirement: C3
+    async def scenario(server: HttpServer) -> None:
+        await fill(server, "a")
+        poll = asyncio.create_task(server.get(f"{PATH}?offset=1&wait=5s"))
+        await until_waiting(server, 1)
+        server.cluster.gateway.change_leader(ORDERS_0)
+        await asyncio.sleep(0.05)
+        assert not poll.done()
+        await server.post(PATH, {"records": [{"value": "hello"}]})
+        async with asyncio.timeout(0.5):
+            got = await poll
+        assert [record["value"] for record in records_of(got)] == ["hello"]
+
+    serve(scenario)
+
+
+def test_a_long_poll_with_nothing_ends_in_its_time() -> None:
+    # requirement: C3
+    async def scenario(server: HttpServer) -> None:
+        await fill(server, "a")
+        began = asyncio.get_running_loop().time()
+        got = await server.get(f"{PATH}?offset=1&wait=200ms")
+        assert (got.status, got.headers["raftlog-next-offset"]) == (204, "1")
+        assert 0.19 < asyncio.get_running_loop().time() - began < 1
+
+    serve(scenario)
+
+
+def test_min_bytes_waits_for_more() -> None:
+    # requirement: B4
+    async def scenario(server: HttpServer) -> None:
+        await fill(server, "x" * 100)
+        poll = asyncio.create_task(server.get(f"{PATH}?offset=0&wait=5s&min_bytes=300"))
+        await until_waiting(server, 1)
+        await server.post(PATH, {"records": [{"value": "x" * 100}]})
+        assert offsets_of(await poll) == [0, 1]
+
+    serve(scenario)
+
+
+def test_wait_is_capped_below_the_idle_time_of_load_balancers() -> None:
+    async def scenario(server: HttpServer) -> None:
+        await fill(server, "a")
+        began = asyncio.get_running_loop().time()
+        assert (await server.get(f"{PATH}?offset=1&wait=1h")).status == 204
+        assert asyncio.get_running_loop().time() - began < 2
+
+    serve(scenario, Limits(wait_ms_max=50))
+    assert Limits().wait_ms_max == 55_000
+
+
+def test_deleting_a_topic_ends_a_long_poll_at_once() -> None:
+    async def scenario(server: HttpServer) -> None:
+        await fill(server, "a")
+        poll = asyncio.create_task(server.get(f"{PATH}?offset=1&wait=30s"))
+        await until_waiting(server, 1)
+        await server.call("DELETE", "/v1/topics/orders")
+        async with asyncio.timeout(1):
+            assert (await poll).code == "topic_not_found"
+
+    serve(scenario)
+
+
+def test_a_client_that_hangs_up_frees_its_parked_request() -> None:
+    async def scenario(server: HttpServer) -> None:
+        await fill(server, "a")
+        _, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(f"GET {PATH}?offset=1&wait=50s HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        await until_waiting(server, 1)
+        writer.close()
+        await until_waiting(server, 0)
+        metrics = await server.get("/metrics")
+        assert b"raftlog_http_parked_requests 0.0" in metrics.body
+        assert b'status="499"' in metrics.body
+
+    serve(scenario)
+
+
+def test_parked_requests_are_counted() -> None:
+    async def scenario(server: HttpServer) -> None:
+        await fill(server, "a")
+        polls = [asyncio.create_task(server.get(f"{PATH}?offset=1&wait=500ms")) for _ in range(2)]
+        await until_waiting(server, 2)
+        third = await server.get(f"{PATH}?offset=1&wait=1s")
+        assert (third.status, third.code) == (429, "quota_exceeded")
+        assert (await server.get(f"{PATH}?offset=1")).status == 204
+        assert [(await poll).status for poll in polls] == [204, 204]
+
+    serve(scenario, Limits(parked_client_max=2))
+
+
+def test_a_message_has_a_permalink() -> None:
+    async def scenario(server: HttpServer) -> None:
+        await fill(server, "a", "b")
+        got = await server.get("/v1/topics/orders/messages/0/1")
+        assert (got.json["value"], got.json["topic"], got.json["partition"], got.json["offset"]) == (
+            "b",
+            "orders",
+            0,
+            1,
+        )
+        unwritten = await server.get("/v1/topics/orders/messages/0/2")
+        assert (unwritten.status, unwritten.code) == (416, "offset_out_of_range")
+        server.cluster.gateway.change_leader(ORDERS_0)
+        control = await server.get("/v1/topics/orders/messages/0/2")
+        assert (control.status, control.code) == (404, "record_not_found")
+
+    serve(scenario)
+
+
+@pytest.mark.parametrize(
+    ("at", "offset"),
+    [
+        ("earliest", 0),
+        ("latest", 3),
+        ("2000-01-01T00:00:00Z", 0),
+        ("2999-01-01T00:00:00+02:00", 3),
+        ("timestamp:2000-01-01T00:00:00Z", 0),
+        ("-1", 2),
+    ],
+)
+def test_offsets_are_found_by_time(at: str, offset: int) -> None:
+    async def scenario(server: HttpServer) -> None:
+        await fill(server, *range(3))
+        got = await server.get(f"{OFFSETS}?at={at}")
+        assert got.json["offset"] == offset
+        assert (got.json["timestamp"] is None) is (offset == 3)
+
+    serve(scenario)
+
+
+def test_route_holds_for_reads_too() -> None:
+    async def scenario(server: HttpServer) -> None:
+        await fill(server, "a")
+        server.cluster.gateway.leaders[ORDERS_0] = NodeId(3)
+        assert (await server.get(PATH)).headers["raftlog-leader"] == "127.0.0.1:7072"
+        assert (await server.get(f"{PATH}?route=none")).code == "not_leader"
+        assert (
+            (await server.get(f"{PATH}?route=redirect"))
+            .headers["location"]
+            .startswith("http://127.0.0.1:7072/")
+        )
+
+    serve(scenario)
+
+
+async def until_waiting(server: HttpServer, count: int) -> None:
+    """Until that many reads are parked in the gateway."""
+    async with asyncio.timeout(3):
+        while server.cluster.gateway.waiting != count:
+            await asyncio.sleep(0.01)
