@@ -4,6 +4,7 @@ Decides: elections, what to append and truncate, what is committed, who may be t
 after which write. Leaves to others: the clock (ticks come in), the disk (``Write`` goes out,
 ``WriteFinished`` comes back), the network, and the bytes of entries: it knows ids and spans only.
 
-Read ``inputs`` and ``ready`` first (what goes in, what comes out), then ``raft`` (the one
-class), then one file per role: ``follower``, ``election``, ``leader``.
+Read ``inputs`` and ``ready`` first (what goes in, what comes out), then ``raft`` (which input goes to
+which role), then one file per role: ``follower``, ``election``, ``leader``. What all roles share stands in
+``member``; when a promise may leave, in ``writes``.
 """

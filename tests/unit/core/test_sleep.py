@@ -1,0 +1,154 @@
+"""An idle group costs nothing: when members fall asleep, and what wakes them."""
+
+import pytest
+
+from raftlog.core.inputs import Campaign, ConfirmRead, Input, PeerUnreachable, Propose, Receive, Tick
+from raftlog.core.messages import Heartbeat, HeartbeatReply, VoteRequest
+from raftlog.core.ready import Role
+from raftlog.types import BEFORE_LOG, Index, Term, Token
+from tests.helpers.raft_member import ELECTION_TICKS, THREE, TWO, MemberUnderTest, append, span
+
+QUIET_TICKS = 60
+
+
+def echo(member: MemberUnderTest, *peers: int) -> None:
+    """Let the peers answer the newest heartbeat."""
+    for peer in (TWO, THREE):
+        beats = member.said(Heartbeat, peer)
+        if beats and peer not in peers:
+            member.hear(peer, HeartbeatReply(term=member.core.term, round=beats[-1].round))
+
+
+def quiet(member: MemberUnderTest, ticks: int, *silent: int) -> None:
+    for _ in range(ticks):
+        if not member.core.is_asleep:
+            member.tick()
+            if not member.core.is_asleep:
+                echo(member, *silent)
+
+
+def asleep_leader() -> MemberUnderTest:
+    member = MemberUnderTest()
+    member.become_leader()
+    quiet(member, 2 * QUIET_TICKS)
+    assert member.core.is_asleep
+    return member
+
+
+def asleep_follower() -> MemberUnderTest:
+    member = MemberUnderTest()
+    member.hear(TWO, append(1, BEFORE_LOG, span(1, 0, 2), commit=2))
+    member.hear(TWO, Heartbeat(term=Term(1), commit_index=Index(2), round=7, falls_silent=True))
+    assert member.core.is_asleep
+    return member
+
+
+def test_a_leader_with_nothing_to_do_falls_silent_and_says_so() -> None:
+    member = asleep_leader()
+    assert [beat.falls_silent for beat in member.said(Heartbeat)[-4:]] == [False, False, True, True]
+
+
+def test_a_leader_stays_awake_while_a_peer_has_not_heard_that_all_is_committed() -> None:
+    member = MemberUnderTest()
+    member.become_leader()
+    quiet(member, 5 * QUIET_TICKS, THREE)
+    assert not member.core.is_asleep
+    quiet(member, 6)
+    assert member.core.is_asleep
+
+
+def test_a_leader_stays_awake_while_a_peer_lacks_an_entry() -> None:
+    member = MemberUnderTest()
+    member.become_leader()
+    member.feed(Propose(Token(1), 1))
+    member.acknowledge(TWO, 0)
+    quiet(member, 3 * QUIET_TICKS)
+    assert not member.core.is_asleep
+    member.acknowledge(THREE, 0)
+    quiet(member, 2 * QUIET_TICKS)
+    assert member.core.is_asleep
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        Propose(Token(1), 1),
+        ConfirmRead(Token(1)),
+        PeerUnreachable(TWO),
+        Receive(TWO, VoteRequest(term=Term(9), last=BEFORE_LOG, is_pre_vote=True)),
+        Receive(TWO, HeartbeatReply(term=Term(1), round=1)),
+    ],
+    ids=lambda event: type(event).__name__,
+)
+def test_a_leader_wakes_and_beats_with_the_next_tick(event: Input) -> None:
+    member = asleep_leader()
+    member.forget()
+    member.feed(event)
+    assert not member.core.is_asleep
+    member.tick()
+    assert {to for to, message in member.sent if isinstance(message, Heartbeat)} == {TWO, THREE}
+    assert not any(beat.falls_silent for beat in member.said(Heartbeat))
+
+
+def test_a_leader_that_wakes_gives_its_quorum_a_whole_timeout() -> None:
+    member = asleep_leader()
+    member.feed(Propose(Token(1), 1))
+    member.tick(ELECTION_TICKS - 1)
+    assert member.core.role is Role.LEADER
+    member.tick()
+    assert member.core.role is Role.FOLLOWER
+
+
+def test_a_leader_woken_by_nothing_falls_asleep_again() -> None:
+    member = asleep_leader()
+    member.hear(TWO, HeartbeatReply(term=Term(1), round=1))
+    quiet(member, 2 * QUIET_TICKS)
+    assert member.core.is_asleep
+
+
+def test_a_follower_that_falls_asleep_does_not_answer() -> None:
+    member = asleep_follower()
+    assert member.said(HeartbeatReply) == []
+
+
+def test_a_follower_with_something_open_does_not_fall_asleep_and_answers() -> None:
+    silent = Heartbeat(term=Term(1), commit_index=Index(2), round=7, falls_silent=True)
+    behind, in_flight, delayed = MemberUnderTest(), MemberUnderTest(slow_disk=True), MemberUnderTest()
+    behind.hear(TWO, append(1, BEFORE_LOG, span(1, 0, 1), commit=1))
+    in_flight.hear(TWO, append(1, BEFORE_LOG, span(1, 0, 2), commit=2))
+    delayed.hear(TWO, append(1, BEFORE_LOG, span(1, 0, 2), commit=2))
+    delayed.follow(TWO, round=9)
+    for member in (behind, in_flight, delayed):
+        member.hear(TWO, silent)
+        assert not member.core.is_asleep
+        assert member.said(HeartbeatReply)[-1].round == 7
+
+
+def test_a_tick_and_the_loss_of_a_fellow_follower_wake_nobody() -> None:
+    member = asleep_follower()
+    member.feed(Tick(), PeerUnreachable(THREE))
+    assert member.core.is_asleep
+    assert member.core.take_ready() is None
+
+
+def test_a_follower_that_wakes_waits_a_whole_timeout() -> None:
+    member = asleep_follower()
+    member.hear(THREE, VoteRequest(term=Term(9), last=BEFORE_LOG, is_pre_vote=True))
+    member.tick(ELECTION_TICKS)
+    assert member.core.role is Role.FOLLOWER
+    member.tick(ELECTION_TICKS)
+    assert member.core.role is Role.PRE_CANDIDATE
+
+
+def test_a_sleeper_whose_leader_is_gone_stands_for_election_soon() -> None:
+    member = asleep_follower()
+    member.feed(PeerUnreachable(TWO))
+    assert not member.core.is_asleep
+    member.tick(ELECTION_TICKS // 3)
+    assert member.core.role is Role.PRE_CANDIDATE
+
+
+def test_a_sleeper_can_be_told_to_campaign() -> None:
+    member = asleep_follower()
+    member.feed(Campaign())
+    assert (member.core.role, member.core.is_asleep) == (Role.PRE_CANDIDATE, False)
