@@ -37,8 +37,8 @@ class LogSync:
         "_state",
         "commit_index",
         "covers",
-        "epochs_saved",
         "is_finished",
+        "missed_epochs",
     )
 
     def __init__(
@@ -56,7 +56,7 @@ class LogSync:
     ) -> None:
         self.covers = covers  # a truncation lowers it
         self.commit_index = commit_index
-        self.epochs_saved = False
+        self.missed_epochs = False
         self.is_finished = False
         self._filesystem = filesystem
         self._directory = directory
@@ -79,17 +79,23 @@ class LogSync:
                 self._filesystem.sync_directory(self._directory)
             for file in self._files:
                 file.sync()
-            if self._files:
-                self._state.raise_promise(self._generation, self.covers, self.commit_index)
         except OSError:
             self._failure.happened = True
             raise
+        self._note_success()
+
+    def _note_success(self) -> None:
+        # Both only make the next opening faster and surer, so that a full disk is no reason to stop.
+        if self._files:
+            with contextlib.suppress(OSError):
+                self._state.raise_promise(self._generation, self.covers, self.commit_index)
         if self._epochs is not None:
-            self._save_epochs(self._epochs)
+            with self._state.unless_truncated(self._generation) as valid:
+                if valid:
+                    self._save_epochs(self._epochs)
 
     def _save_epochs(self, data: bytes) -> None:
-        # The file only makes opening faster, so that a full disk is no reason to stop: next time.
-        with contextlib.suppress(OSError), self._state.unless_truncated(self._generation) as valid:
-            if valid:
-                self._filesystem.replace_file(f"{self._directory}/{EPOCHS_NAME}", data)
-                self.epochs_saved = True
+        try:
+            self._filesystem.replace_file(f"{self._directory}/{EPOCHS_NAME}", data)
+        except OSError:
+            self.missed_epochs = True

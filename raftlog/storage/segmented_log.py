@@ -61,7 +61,7 @@ class SegmentedLog:
         self._last = self._active.last
         self._durable = self._last
         self._commit = min(opened.state.state.commit_index, self._last)
-        self._roll_at_ms = self._roll_time()
+        self._active_since_ms = self._birth_of_active()
         self._unsynced: list[File] = []
         self._names_changed = False
         self._epochs_due = len(opened.segments) > 1 and opened.epochs_cover != self._active.base
@@ -83,7 +83,6 @@ class SegmentedLog:
     def reconfigure(self, settings: LogSettings) -> None:
         """New sizes and times, from the next append on."""
         self._settings = settings
-        self._roll_at_ms = self._roll_time()
 
     @property
     def first_index(self) -> Index:
@@ -161,7 +160,7 @@ class SegmentedLog:
     def _append_run(self, batches: Sequence[Batch], at: int) -> int:
         """Write as many batches as the active segment takes, at least one; return where to go on."""
         size, size_max = self._active.size, self._settings.segment_bytes
-        if size and (size + len(batches[at].data) > size_max or self._clock.wall_ms() >= self._roll_at_ms):
+        if size and (size + len(batches[at].data) > size_max or self._is_due()):
             self._roll()
             size = 0
         buffers = []
@@ -189,7 +188,7 @@ class SegmentedLog:
 
     def roll_if_due(self) -> bool:
         """Close the active segment if it is older than ``segment_ms``, so that retention can reach it."""
-        due = self._active.size > 0 and self._clock.wall_ms() >= self._roll_at_ms
+        due = self._active.size > 0 and self._is_due()
         if due:
             self._roll()
         return due
@@ -203,13 +202,16 @@ class SegmentedLog:
         self._segments.push(segment)
         self._active = segment
         self._names_changed = self._epochs_due = True
-        self._roll_at_ms = self._roll_time()
+        self._active_since_ms = self._birth_of_active()
 
-    def _roll_time(self) -> int:
-        """A segment's age counts from its newest batch when it was reopened, else from its creation."""
+    def _is_due(self) -> bool:
+        return self._clock.wall_ms() - self._active_since_ms >= self._settings.segment_ms
+
+    def _birth_of_active(self) -> int:
+        """When its age began: now, or when its newest batch was made if it has been there before."""
         now = self._clock.wall_ms()
         newest = self._active.max_timestamp
-        return (newest if 0 <= newest < now else now) + self._settings.segment_ms
+        return newest if 0 <= newest < now else now
 
     def truncate_suffix(self, first_removed: Index) -> None:
         """Forget this entry and all after it, durably: a cut must not be undone by a power loss."""
@@ -250,7 +252,7 @@ class SegmentedLog:
         paths = {segment.path + LOG_SUFFIX for segment in later}
         self._unsynced = [file for file in self._unsynced if file.path not in paths]
         self._epochs_due = at > 0
-        self._roll_at_ms = self._roll_time()
+        self._active_since_ms = self._birth_of_active()
 
     def _remove_files(self, segments: Iterable[Segment]) -> None:
         for segment in segments:
@@ -284,7 +286,7 @@ class SegmentedLog:
 
     def take_sync(self) -> Sync | None:
         """The flush for everything changed since the last call, or None."""
-        if not (self._unsynced or self._state.is_dirty or self._names_changed or self._epochs_due):
+        if not (self._unsynced or self._state.is_dirty or self._names_changed):
             return None
         sync = LogSync(
             self._filesystem,
@@ -306,6 +308,7 @@ class SegmentedLog:
         """Move ``durable_index`` forward: up to where this and all earlier syncs have finished."""
         assert isinstance(sync, LogSync)
         sync.is_finished = True
+        self._epochs_due |= sync.missed_epochs
         while self._syncs and self._syncs[0].is_finished:
             self._durable = max(self._durable, self._syncs.pop(0).covers)
 
@@ -365,6 +368,7 @@ class SegmentedLog:
         assert file is not None
         with contextlib.closing(file):
             if not self._failure.happened:
+                self._names_changed |= self._epochs_due
                 self._sync_now()
                 self._state.raise_promise(self._state.generation, self.durable_index, Index(self._commit))
                 self._state.save()

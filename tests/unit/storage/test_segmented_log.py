@@ -254,3 +254,27 @@ def test_a_commit_index_beyond_what_is_durable_here_is_not_hinted() -> None:
     sync(log)
     filesystem.restart()
     assert open_log(filesystem).restored(Membership(frozenset())).commit_hint == 2
+
+
+def test_an_epochs_file_that_found_no_room_is_written_by_a_later_sync() -> None:
+    filesystem = FakeFilesystem()
+    log = open_log(filesystem)
+    append(log, 5)
+    filesystem.capacity_bytes = filesystem.used_bytes
+    sync(log)
+    assert not filesystem.exists("/log/epochs")
+    assert log.durable_index == 4
+    filesystem.capacity_bytes = None
+    append(log, 1)
+    sync(log)
+    assert filesystem.exists("/log/epochs")
+
+
+def test_new_settings_count_from_the_next_append_on() -> None:
+    clock = ManualWallClock()
+    log = open_log(FakeFilesystem(), clock=clock)
+    append(log, 1)
+    clock.now_ms += 500
+    log.reconfigure(LogSettings(segment_ms=400, segment_bytes=4 * BATCH))
+    append(log, 1)
+    assert [segment.last for segment in log.closed_segments] == [0]
