@@ -8,10 +8,8 @@ outside, after every step, at what Raft promises.
 from __future__ import annotations
 
 import random
-from collections import deque
-from dataclasses import dataclass, field
 
-from raftlog.core.entries import EntryKind, EntrySpan
+from raftlog.core.entries import EntrySpan
 from raftlog.core.inputs import (
     AppendCut,
     Campaign,
@@ -24,143 +22,20 @@ from raftlog.core.inputs import (
     TransferLeadership,
     WriteFinished,
 )
-from raftlog.core.membership import Membership
 from raftlog.core.messages import AppendReply, AppendRequest, Envelope, Message, VoteReply, VoteRequest
 from raftlog.core.raft import Raft, RaftSettings
 from raftlog.core.ready import (
     Appended,
-    HardState,
     ReadConfirmed,
     Ready,
     Refused,
     Replicate,
-    Restored,
     Role,
     RoleChange,
-    Write,
 )
-from raftlog.types import BEFORE_LOG, EntryId, Index, NodeId, Term, Token
-
-Entry = tuple[Term, EntryKind]
-"""What stands at one index; the term tells apart any two entries of one index."""
-
-
-NOTHING = Index(-1)
-
-
-@dataclass
-class Disk:
-    """What one node's disk holds: only what has finished survives."""
-
-    hard_state: HardState = field(default_factory=lambda: HardState(Term(0), None))
-    log: list[Entry] = field(default_factory=list)
-    commit_hint: Index = NOTHING
-
-    def keep(self, write: Write, *, spans: bool = True, truncation: bool = True) -> None:
-        """Carry out a write, or a prefix of one."""
-        if write.hard_state is not None:
-            self.hard_state = write.hard_state
-        if write.truncate_from is not None and truncation:
-            del self.log[write.truncate_from :]
-        if spans:
-            for span in write.spans:
-                append_span(self.log, span)
-
-    def restored(self, voters: frozenset[NodeId]) -> Restored:
-        """What a replica finds when it opens."""
-        terms: list[EntryId] = []
-        for index, (term, _) in enumerate(self.log):
-            if not terms or terms[-1].term != term:
-                terms.append(EntryId(term, Index(index)))
-        last = EntryId(self.log[-1][0], Index(len(self.log) - 1)) if self.log else BEFORE_LOG
-        return Restored(
-            hard_state=self.hard_state,
-            membership=Membership(voters),
-            terms=tuple(terms),
-            snapshot=BEFORE_LOG,
-            last=last,
-            commit_hint=self.commit_hint,
-        )
-
-
-def append_span(log: list[Entry], span: EntrySpan) -> None:
-    """Put the entries of a span at the end, where they belong."""
-    assert span.first == len(log), f"span {span} does not follow a log of {len(log)}"
-    log.extend([(span.term, span.kind)] * (span.last - span.first + 1))
-
-
-@dataclass
-class Node:
-    """One member with its disk; ``log`` is what it can read, durable or not."""
-
-    id: NodeId
-    disk: Disk
-    core: Raft
-    log: list[Entry]
-    writes: deque[Write] = field(default_factory=deque)
-    is_up: bool = True
-    stalled_until: int = 0  # when its disk begins to work again
-    commit_told: Index = NOTHING
-
-
-@dataclass(frozen=True)
-class Odds:
-    """How often things go wrong, per chance; drawn anew for every seed."""
-
-    drop: float
-    repeat: float
-    delay_steps_max: int
-    cut: float
-    crash: float
-    unreachable: float
-    write_delay: float  # the chance that a disk does nothing although it could
-    transfer: float
-    campaign: float
-    propose: float
-    read: float
-    partition: float
-    stall: float  # the chance that a disk begins to do nothing at all for a while
-
-    @classmethod
-    def drawn(cls, rng: random.Random) -> Odds:
-        """Each fault is often absent, sometimes rare and sometimes frequent."""
-
-        def odds(most: float) -> float:
-            return rng.choice([0.0, 0.1, 0.3, 1.0]) * most
-
-        return cls(
-            drop=odds(0.2),
-            repeat=odds(0.4),
-            delay_steps_max=rng.choice([1, 1, 2, 5]),
-            cut=odds(0.7),
-            crash=odds(0.01),
-            unreachable=odds(0.03),
-            write_delay=rng.choice([0.0, 0.3, 0.6, 0.8]),
-            transfer=odds(0.02),
-            campaign=odds(0.02),
-            propose=rng.choice([0.05, 0.3, 0.8]),
-            read=odds(0.2),
-            partition=rng.choice([0.0, 0.01, 0.02, 0.04]),
-            stall=odds(0.03),
-        )
-
-
-CALM = Odds(
-    drop=0.0,
-    repeat=0.0,
-    delay_steps_max=1,
-    cut=0.0,
-    crash=0.0,
-    unreachable=0.0,
-    write_delay=0.0,
-    transfer=0.0,
-    campaign=0.0,
-    propose=0.0,
-    read=0.0,
-    partition=0.0,
-    stall=0.0,
-)
-"""Nothing goes wrong and nobody asks for anything."""
+from raftlog.types import Index, NodeId, Term, Token
+from tests.helpers.raft_disk import Disk, Entry, Node, append_span
+from tests.helpers.raft_odds import CALM, Odds
 
 
 class Cluster:

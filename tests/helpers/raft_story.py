@@ -21,7 +21,7 @@ from raftlog.core.entries import EntryKind, EntrySpan
 from raftlog.core.messages import AppendRequest, Envelope, Message
 from raftlog.core.raft import Raft, RaftSettings
 from raftlog.types import EntryId, Index, NodeId, Term, Token
-from tests.helpers.raft_cluster import Disk, Entry, Node, append_span
+from tests.helpers.raft_disk import Disk, Entry, Node, append_span
 
 Arguments = dict[str, str]
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.helpers.raft_cluster import CALM, Cluster
+from tests.helpers.raft_cluster import Cluster
+from tests.helpers.raft_odds import CALM
 
 SIZES = [3, 3, 5, 4, 5, 3, 1, 3, 5, 2]
 
