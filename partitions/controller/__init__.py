@@ -5,6 +5,7 @@ topic and producer ids. Leaves to others: replicating its log (``raftlog``) and 
 replicas that it placed (``partitions.manager``).
 
 Read ``image`` (all metadata at one version) and ``commands`` first, then ``machine`` (what each
-command does), ``planner`` and ``placement`` (requests to commands), ``liveness`` and ``service``
-(the controller as any broker calls it).
+command does), ``planner``, ``names`` and ``placement`` (requests to commands), ``liveness``, and last
+``service`` (the controller as any broker calls it) with ``requests`` (what brokers ask each other)
+and ``active`` (the duties of the one that leads).
 """

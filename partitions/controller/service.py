@@ -237,6 +237,7 @@ class Controller:
         self.failure = error
 
     def _image_changed(self, image: MetadataImage) -> None:
+        self._was_registered |= self.is_registered
         self._something_new.set()
         for version, future in self._versions.values():
             if image.version >= version and not future.done():
@@ -310,12 +311,10 @@ class Controller:
         """
         while True:
             self._something_new.clear()
-            if self.is_registered:
-                self._was_registered = True
-            elif self.is_superseded:
+            if self.is_superseded:
                 _log.error("another process took the id of broker %s: give each its own", self._host.node_id)
                 return
-            else:
+            if not self.is_registered:
                 try:
                     await self._ask(self._registration, self._settings.command_timeout_ms)
                 except RaftlogError as error:
