@@ -15,6 +15,7 @@ from typing import Final, Generic, TypeVar
 from raftlog.errors import InvariantViolated, LogCorrupt
 from raftlog.records.batch import Batch, split_batches
 from raftlog.state_machine import StateMachine
+from raftlog.storage.filesystem import Buffer
 from raftlog.storage.log_storage import LogStorage
 from raftlog.types import Index
 
@@ -53,19 +54,21 @@ class Applier(Generic[Reply]):
         while self._tail and self._tail[-1].header.last_offset >= first_removed:
             self._tail_bytes -= len(self._tail.pop().data)
 
-    def recent(self, first: Index, last: Index) -> list[Batch] | None:
-        """The batches ``first..last`` if they are all still in memory."""
-        if not self._tail or self._tail[0].header.base_offset > first:
-            return None
-        found: list[Batch] = []
-        for batch in reversed(self._tail):
-            if batch.header.last_offset > last:
-                continue
-            if batch.header.last_offset < first:
+    def bytes_to_send(self, first: Index, last: Index, bytes_max: int) -> tuple[Index, list[Buffer]]:
+        """Whole batches from ``first`` on, at least one, about ``bytes_max``; the last index of them."""
+        recent = self._recent(first, last)
+        if recent is None:
+            found = self._log.read(first, Index(min(last, self._log.last_index)), bytes_max=bytes_max)
+            return found.last, [found.read()]
+        payload: list[Buffer] = []
+        size = 0
+        for batch in recent:
+            if payload and size + len(batch.data) > bytes_max:
                 break
-            found.append(batch)
-        found.reverse()
-        return found if found and found[0].header.base_offset == first else None
+            payload.append(batch.data)
+            size += len(batch.data)
+            first = Index(batch.header.last_offset)
+        return first, payload
 
     def apply_up_to(self, commit_index: Index) -> Iterator[tuple[Index, Reply]]:
         """Apply what is committed; give the last index of each batch and the machine's reply."""
@@ -102,6 +105,20 @@ class Applier(Generic[Reply]):
         if self._checkpoint_index < first_kept - 1:
             self.save_checkpoint(durable_index)
         self._log.truncate_prefix(Index(min(first_kept, self._checkpoint_index + 1)))
+
+    def _recent(self, first: Index, last: Index) -> list[Batch] | None:
+        """The batches ``first..last`` if they are all still in memory."""
+        if not self._tail or self._tail[0].header.base_offset > first:
+            return None
+        found: list[Batch] = []
+        for batch in reversed(self._tail):
+            if batch.header.last_offset > last:
+                continue
+            if batch.header.last_offset < first:
+                break
+            found.append(batch)
+        found.reverse()
+        return found if found and found[0].header.base_offset == first else None
 
     def _next_batches(self, commit_index: Index) -> list[Batch]:
         following = self.applied_index + 1

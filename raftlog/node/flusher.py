@@ -29,10 +29,14 @@ class Flushed(Protocol):
 
 
 class Flusher:
-    """Gathers who is dirty and runs one round of syncs at a time."""
+    """Gathers who is dirty and runs one round of syncs at a time.
 
-    def __init__(self, run_syncs: RunSyncs) -> None:
+    ``on_fatal`` is called when a round breaks down for another reason than a failed sync.
+    """
+
+    def __init__(self, run_syncs: RunSyncs, on_fatal: Callable[[BaseException], None]) -> None:
         self._run_syncs = run_syncs
+        self._on_fatal = on_fatal
         self._dirty: dict[Flushed, None] = {}
         self._round: asyncio.Task[None] | None = None
         self.rounds = 0
@@ -43,11 +47,16 @@ class Flusher:
         self._dirty[owner] = None
         if self._round is None:
             self._round = asyncio.get_running_loop().create_task(self._run())
+            self._round.add_done_callback(self._ended)
 
     async def idle(self) -> None:
         """Return once nothing waits for the disk."""
         while self._round is not None:
             await asyncio.wait([self._round])
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._on_fatal(error)
 
     async def _run(self) -> None:
         try:

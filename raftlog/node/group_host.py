@@ -41,7 +41,7 @@ from raftlog.records.batch import Batch
 from raftlog.state_machine import StateMachine
 from raftlog.storage.filesystem import Buffer
 from raftlog.storage.log_storage import LogStorage
-from raftlog.types import GroupId, Index, NodeId
+from raftlog.types import GroupId, NodeId
 
 Reply = TypeVar("Reply")
 
@@ -79,7 +79,7 @@ class GroupHost:
         self.node_id = node_id
         self.clock = clock
         self.settings = settings or HostSettings()
-        self.flusher = Flusher(run_syncs)
+        self.flusher = Flusher(run_syncs, self.fail)
         self.calls = Calls(transport, clock)
         self.has_room = has_room
         self._transport = transport
@@ -91,6 +91,7 @@ class GroupHost:
         self._drain_handle: asyncio.Handle | None = None
         self._tick_handle: asyncio.TimerHandle | None = None
         self._ticks = 0
+        self._peers: set[NodeId] = set()  # with whom this broker has or had a group in common
         self._heard: dict[NodeId, float] = {}  # peers that are reachable, and when they were last heard
         self._beats: dict[NodeId, list[tuple[GroupId, Heartbeat]]] = {}
         self._replies: dict[NodeId, list[tuple[GroupId, HeartbeatReply]]] = {}
@@ -147,6 +148,7 @@ class GroupHost:
         # The host never looks at a machine's replies, so for it all groups are alike.
         self._groups[group_id] = cast("RaftGroup[object]", group)
         self._awake[group_id] = None
+        self._peers |= membership.voters - {self.node_id}
         if campaign_first and restored.hard_state.term == 0:
             group.campaign()
         return group
@@ -170,7 +172,8 @@ class GroupHost:
         deadline = self.clock.monotonic() + self.settings.hand_over_s
         while self.clock.monotonic() < deadline:
             led = [group for group in self._groups.values() if group.is_leader]
-            targets = [(group, self._successor(group)) for group in led]
+            reachable = [NodeId(peer) for peer in self._heard]
+            targets = [(group, group.successor(reachable)) for group in led]
             waiting = [(group, target) for group, target in targets if target is not None]
             if not waiting:
                 return
@@ -278,11 +281,9 @@ class GroupHost:
             self._watch_peers()
 
     def _watch_peers(self) -> None:
-        peers = {peer for group in self._groups.values() for peer in group.membership.voters}
-        peers.discard(self.node_id)
         silent_s = self.settings.tick_ms * self.settings.election_ticks / 1000
         now = self.clock.monotonic()
-        for peer in sorted(peers):
+        for peer in sorted(self._peers):
             self._beats.setdefault(peer, [])  # an empty frame says that this broker lives
             heard = self._heard.get(peer)
             if heard is not None and now - heard > silent_s:
@@ -306,12 +307,3 @@ class GroupHost:
             self._transport.send(peer, [encode_heartbeats(entries)])
         for peer, answers in replies.items():
             self._transport.send(peer, [encode_heartbeat_replies(answers)])
-
-    def _successor(self, group: RaftGroup[object]) -> NodeId | None:
-        status = group.status()
-        peers = [
-            peer
-            for peer in sorted(group.membership.voters)
-            if peer != self.node_id and self.is_reachable(peer)
-        ]
-        return max(peers, key=lambda peer: status.match_index.get(peer, Index(-1)), default=None)

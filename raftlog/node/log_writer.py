@@ -12,13 +12,12 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Final, Protocol
 
-from raftlog.records.control import leader_change_batch
-
 from raftlog.core.entries import EntryKind, EntrySpan
 from raftlog.core.messages import Envelope
 from raftlog.core.ready import Write
 from raftlog.errors import InvariantViolated
 from raftlog.records.batch import Batch
+from raftlog.records.control import leader_change_batch
 from raftlog.storage.log_storage import LogStorage, Sync
 from raftlog.types import Index, NodeId, WriteId
 

@@ -12,7 +12,7 @@ process; a broken invariant ends the process.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Generic, TypeVar
 
 from raftlog.core.inputs import (
@@ -28,7 +28,7 @@ from raftlog.core.inputs import (
     WriteFinished,
 )
 from raftlog.core.membership import Membership
-from raftlog.core.messages import AppendRequest, Message
+from raftlog.core.messages import AppendRequest, Message, TimeoutNow
 from raftlog.core.raft import Raft
 from raftlog.core.ready import RaftStatus, Ready, Replicate, Role, RoleChange
 from raftlog.errors import CommitUnknown, InvariantViolated, LogCorrupt, NotLeader, Overloaded, StorageFull
@@ -139,6 +139,12 @@ class RaftGroup(Generic[Reply]):
         """How many voters are known to have fsynced everything up to ``index``; 0 unless leader."""
         return sum(match >= index for match in self._core.status().match_index.values())
 
+    def successor(self, candidates: Iterable[NodeId]) -> NodeId | None:
+        """The candidate that is furthest, to lead after this leader; None elsewhere."""
+        match = self._core.status().match_index  # empty unless leader
+        known = [peer for peer in sorted(candidates) if peer in match and peer != self._environment.node_id]
+        return max(known, key=match.__getitem__, default=None)
+
     def in_sync(self, lag_messages_max: int | None, lag_ms_max: int) -> frozenset[NodeId]:
         """Voters that keep up, as the leader sees it; empty elsewhere."""
         if not self.is_leader:
@@ -215,7 +221,7 @@ class RaftGroup(Generic[Reply]):
         self._step(Campaign())
 
     def truncate_prefix(self, first_kept: Index) -> Index:
-        """Delete whole segments below ``first_kept``, as far as they are applied; gives the log's new start."""
+        """Delete whole segments below ``first_kept`` that are applied; gives the log's new start."""
         if self.stopped is None:
             self._guarded(lambda: self._applier.truncate_prefix(first_kept, self._core.durable_index))
         return self.log.first_index
@@ -273,6 +279,7 @@ class RaftGroup(Generic[Reply]):
         """This replica's life ends: it neither votes nor serves until its process starts again."""
         if self.stopped is None:
             _log.error("group %d on broker %d ends: %s", self.group_id, self._environment.node_id, error)
+            self._name_successor()
             self._end(error)
 
     def close(self) -> None:
@@ -316,27 +323,11 @@ class RaftGroup(Generic[Reply]):
         )
         payload: list[Buffer] = []
         if order.first <= order.last:
-            last, payload = self._bytes_to_send(order.first, order.last)
+            last, payload = self._applier.bytes_to_send(order.first, order.last, APPEND_BYTES_MAX)
             if last < order.last:
                 self._step(AppendCut(order.to, last))
         if not self._environment.send(self.group_id, order.to, request, payload):
             self._step(PeerUnreachable(order.to))
-
-    def _bytes_to_send(self, first: Index, last: Index) -> tuple[Index, list[Buffer]]:
-        """Batches from ``first`` on, at least one, about ``APPEND_BYTES_MAX``; the last index of them."""
-        recent = self._applier.recent(first, last)
-        if recent is None:
-            found = self.log.read(first, Index(min(last, self.log.last_index)), bytes_max=APPEND_BYTES_MAX)
-            return found.last, [found.read()]
-        payload: list[Buffer] = []
-        size = 0
-        for batch in recent:
-            if payload and size + len(batch.data) > APPEND_BYTES_MAX:
-                break
-            payload.append(batch.data)
-            size += len(batch.data)
-            first = Index(batch.header.last_offset)
-        return first, payload
 
     def _apply(self, commit_index: Index) -> None:
         for last, reply in self._applier.apply_up_to(commit_index):
@@ -345,6 +336,12 @@ class RaftGroup(Generic[Reply]):
         if self.is_ready:
             self._waits.ready()
         self._listener.commit_advanced(commit_index)
+
+    def _name_successor(self) -> None:
+        """A leader that ends while its broker lives must say so: its followers may be asleep."""
+        successor = self.successor(self.membership.voters)
+        if successor is not None:
+            self._environment.send(self.group_id, successor, TimeoutNow(term=self._core.term))
 
     def _end(self, error: BaseException) -> None:
         self.stopped = error
@@ -373,6 +370,9 @@ class RaftGroup(Generic[Reply]):
             self._environment.fail(error)
         except (OSError, LogCorrupt) as error:
             self.stop(error)
+        except Exception as error:
+            # Work that a core has handed out is never offered again: without it this state is wrong.
+            self._environment.fail(error)
 
     def _check_still_leads(self, proposal: Proposal[Reply]) -> None:
         if not self.is_leader or self._core.term != proposal.term:
