@@ -4,6 +4,7 @@ Decides: what a produced batch must be like, when a produce is answered, what a 
 which batches are duplicates, where replicas are placed. Leaves to others: consensus and disk
 (``raftlog``), HTTP (``api``), consumer groups (``groups``).
 
-Read ``values`` first, then ``replica`` (one replica of one partition), ``manager`` (all of a
-broker's), ``gateway`` (any partition from any broker) and ``controller`` (the metadata group).
+Read ``values`` first, then ``replica`` (one replica of one partition) with ``producers`` (duplicates),
+``acks`` (when it is answered) and ``reads``, ``manager`` (all of a broker's), ``gateway`` (any
+partition from any broker) and ``controller`` (the metadata group).
 """

@@ -12,14 +12,16 @@ from partitions.controller.image import MetadataImage, PartitionInfo, TopicInfo
 from partitions.gateway import Gateway
 from partitions.replica import PartitionReplica
 from partitions.topic_config import complete
+from partitions.values import QUORUM, Acks, AppendReceipt, FetchRequest
 from raftlog.clock import SystemClock
 from raftlog.core.membership import Membership
 from raftlog.node.group_host import GroupHost, HostSettings
-from raftlog.records.batch import Codec
+from raftlog.records.batch import Codec, split_batches
 from raftlog.records.builder import Record, build_batch
+from raftlog.records.reader import read_records
 from raftlog.storage.log_storage import LogStorage, Sync
 from raftlog.storage.memory_log import MemoryLog
-from raftlog.types import GroupId, NodeId, TopicId, TopicPartition
+from raftlog.types import GroupId, NodeId, Offset, TopicId, TopicPartition
 from tests.helpers.memory_network import MemoryNetwork
 
 ORDERS = TopicPartition("orders", 0)
@@ -160,3 +162,20 @@ async def eventually(holds: Callable[[], bool], *, within_s: float = 5.0) -> Non
     async with asyncio.timeout(within_s):
         while not holds():
             await asyncio.sleep(0.002)
+
+
+async def append(
+    cluster: PartitionCluster, broker: Broker, body: bytes, *, acks: Acks = QUORUM, timeout_ms: int = 2_000
+) -> AppendReceipt:
+    """Produce at one broker's replica, without a gateway."""
+    return await cluster.replica(broker.node_id).append(body, acks=acks, timeout_ms=timeout_ms)
+
+
+def fetch_from(position: int, **more: int) -> FetchRequest:
+    """A read from an offset on."""
+    return FetchRequest(position=Offset(position), **more)
+
+
+def values_of(data: bytes | memoryview) -> list[bytes | None]:
+    """The values of all records in what was fetched."""
+    return [record.value for batch in split_batches(data) for record in read_records(batch)]
