@@ -15,7 +15,6 @@ from aiohttp import hdrs, web
 
 from api import cluster, documentation, errors, fetch, health, metrics, offsets, produce, topics
 from api.admission import Admission
-from api.bodies import check_announced
 from api.errors import NotAcceptable, problem_response
 from api.hang_ups import HangUps, has_client
 from api.metrics import HttpMetrics
@@ -49,7 +48,7 @@ def create_app(services: Services) -> web.Application:
     paths = list(dict.fromkeys(route.path for route in table))  # the methods of a path side by side
     for route in sorted(table, key=lambda route: paths.index(route.path)):
         app.router.add_route(
-            route.method, route.path, boundary.bound(route), expect_handler=boundary.continue_or_refuse
+            route.method, route.path, boundary.bound(route), expect_handler=boundary.ask_for_body
         )
 
     async def end_parked(_: web.Application) -> None:
@@ -63,13 +62,15 @@ def runner_for(app: web.Application, *, shutdown_timeout_s: float = 10.0) -> web
     """A runner with the options that this application counts on.
 
     Handlers are not cancelled when a client hangs up: a write that began goes on, and reads that wait
-    are ended by ``HangUps``. A refused body is read for one more second, so that its answer arrives.
+    are ended by ``HangUps``. Bodies are decompressed by ``bodies``, which keeps their limit. A refused
+    body is read for a moment more, so that its answer arrives.
     """
     return web.AppRunner(
         app,
         access_log=None,
+        auto_decompress=False,
         handler_cancellation=False,
-        lingering_time=1.0,
+        lingering_time=LINGER_S,
         keepalive_timeout=75.0,
         shutdown_timeout=shutdown_timeout_s,
     )
@@ -125,14 +126,13 @@ class Boundary:
         self.metrics.answered(_method(request), call.route, response.status, self._monotonic() - began)
         return response
 
-    async def continue_or_refuse(self, request: web.Request) -> web.StreamResponse | None:
-        """Say whether a body announced with ``Expect: 100-continue`` is wanted at all."""
-        if request.headers[hdrs.EXPECT].lower() != "100-continue":
-            raise InvalidRequest("the only expectation that is met is 100-continue", field="Expect")
-        check_announced(request, self.services.limits)
-        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        request.writer.output_size = 0  # the answer proper has not begun
-        return None
+    async def ask_for_body(self, request: web.Request) -> None:
+        """Answer ``Expect: 100-continue``, unless the body announced will be refused: then say so only."""
+        announced = request.content_length or 0
+        wanted = announced <= self.services.limits.body_bytes_max
+        if wanted and request.headers[hdrs.EXPECT].lower() == "100-continue":
+            await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            request.writer.output_size = 0  # the answer proper has not begun
 
     def _answer_to(self, error: Exception, call: Call) -> web.Response:
         if isinstance(error, ConnectionError) and not has_client(call.request):
@@ -152,6 +152,7 @@ class Boundary:
 
 
 CLIENT_GONE = 499
+LINGER_S = 0.5
 _CALL = web.RequestKey("call", Call)
 _METHODS = frozenset(("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"))
 

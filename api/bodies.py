@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from typing import TypeVar
+import zlib
+from typing import Protocol, TypeVar
 
 import aiohttp
 import msgspec
@@ -23,8 +24,21 @@ from raftlog.errors import InvalidRequest, RecordTooLarge, UnsupportedMediaType
 from raftlog.wire import media_types
 
 CONTENT_ENCODINGS = ("identity", "gzip", "deflate")  # undone while the body is read
+ANY_ZLIB_WINDOW = 47  # tells gzip and zlib apart by their heads
 
 T = TypeVar("T")
+
+
+class _Inflater(Protocol):
+    """What is used of zlib's nameless class."""
+
+    @property
+    def eof(self) -> bool: ...
+    @property
+    def unused_data(self) -> bytes: ...
+    def decompress(self, data: bytes, max_length: int = 0, /) -> bytes: ...
+
+
 _PLACE = re.compile(r"^(?P<what>.*?)(?: - at `(?:key in )?\$(?P<path>.*)`)?$", re.DOTALL)
 _FIELD = re.compile(r"^Object (?:contains unknown|missing required) field `(?P<name>.*)`$", re.DOTALL)
 _STEP = re.compile(r"\[(\d+|\.\.\.)\]|\.([^.\[]+)")
@@ -56,9 +70,10 @@ async def read_body(request: web.Request, held: Hold, limits: Limits) -> bytes:
         held.grow(announced)
         if request.content.is_eof() and request.content.exception() is None:
             return request.content.read_nowait(-1)  # it came together with the head
+    inflater = None if encoding == "identity" else zlib.decompressobj(ANY_ZLIB_WINDOW)
     try:
         async with asyncio.timeout(limits.body_timeout_s):
-            return await _read_chunks(request, held if announced is None else None, limits)
+            return await _read_chunks(request, held if announced is None else None, inflater, limits)
     except TimeoutError:
         raise RequestTimeout(
             f"the body did not arrive within {limits.body_timeout_s:g} s; send it faster or in smaller parts"
@@ -118,18 +133,32 @@ def decode_json(
     return decoded
 
 
-async def _read_chunks(request: web.Request, held: Hold | None, limits: Limits) -> bytes:
+async def _read_chunks(
+    request: web.Request, held: Hold | None, inflater: _Inflater | None, limits: Limits
+) -> bytes:
     content = request.content
     chunks: list[bytes] = []
     total_bytes = 0
     while chunk := await content.readany():
+        if inflater is not None:
+            chunk = _inflated(inflater, chunk, limits.body_bytes_max - total_bytes + 1)
         total_bytes += len(chunk)
         if total_bytes > limits.body_bytes_max:
             raise _too_large(f"the body has more than {limits.body_bytes_max} bytes", limits)
         if held is not None:
             held.grow(len(chunk))
         chunks.append(chunk)
+    if inflater is not None and (not inflater.eof or inflater.unused_data):
+        raise InvalidRequest("the compressed body is cut short or has something after it", field="body")
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+def _inflated(inflater: _Inflater, chunk: bytes, bytes_max: int) -> bytes:
+    """What a chunk holds, of which no more than ``bytes_max`` is ever made."""
+    try:
+        return inflater.decompress(chunk, bytes_max)
+    except zlib.error as error:
+        raise InvalidRequest(f"the body is not what Content-Encoding says: {error}", field="body") from None
 
 
 def _too_large(what: str, limits: Limits) -> RecordTooLarge:

@@ -85,7 +85,7 @@ class HttpServer:
             "POST", path, body, sent={name.replace("_", "-"): value for name, value in sent.items()}
         )
 
-    async def topic(self, name: str = "orders", partitions: int = 3, **config: object) -> Reply:
+    async def topic(self, name: str = "orders", partitions: int = 3, **config: int | str) -> Reply:
         """Make a topic; config keys are named with underscores."""
         made = await self.post(
             "/v1/topics",

@@ -29,9 +29,9 @@ def offsets_of(reply: Reply) -> list[object]:
     return [record["offset"] for record in records_of(reply)]
 
 
-async def fill(server: HttpServer, *values: object, **config: object) -> None:
+async def fill(server: HttpServer, *values: object, **config: int | str) -> None:
     """A topic of one partition with a record for each value, each in its own batch."""
-    await server.topic(partitions=1, **config)
+    await server.topic("orders", 1, **config)
     for value in values:
         assert (await server.post(PATH, {"records": [{"value": value}]})).status == 200
 

@@ -1,0 +1,357 @@
+"""What strangers and mistakes send: it is refused by name, and the broker goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import logging
+
+import pytest
+
+from api.services import Limits
+from raftlog.records.batch import Codec, checksum
+from raftlog.records.builder import Record, build_batch
+from raftlog.types import TopicPartition
+from tests.helpers.http_server import HttpServer, serve
+
+TOPIC = "/v1/topics/orders/records"
+PATH = "/v1/topics/orders/partitions/0/records"
+JSON = {"Content-Type": "application/json"}
+HEAD = f"POST {TOPIC} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+
+
+@pytest.mark.parametrize(
+    ("body", "pointer"),
+    [
+        (b'{"records":[{"valeu":1}]}', "/records/0/valeu"),
+        (b'{"records":[{}]}', "/records/0/value"),
+        (b'{"records":[{"value":1}],"more":1}', "/more"),
+        (b'{"records":[]}', None),
+        (b'{"records":{}}', "/records"),
+        (b"[]", ""),
+        (b"{}", "/records"),
+        (b"", ""),
+        (b'{"records":[{"value":1},{"value":NaN}]}', ""),
+        (b'{"records":[{"value":1},{"value":Infinity}]}', ""),
+        (b'{"records":[{"value":' + b"[" * 10_000 + b"]" * 10_000 + b"}]}", ""),
+        (b"[" * 10_000, ""),
+        (b'{"records":[{"value":"\xff"}]}', ""),
+        (b'{"records":[{"value":"\xc0\xaf"}]}', ""),
+        (b'{"records":[{"value":"\\ud800"}]}', ""),
+        (b'{"records":[{"value":{"a":"\xff"}}]}', ""),
+        (b'{"records":[{"value":1,"key":true}]}', "/records/0/key"),
+        (b'{"records":[{"value":1,"key":1.5}]}', "/records/0/key"),
+        (b'{"records":[{"value":1,"partition":9223372036854775808}]}', None),
+        (b'{"records":[{"value":1,"partition":-1}]}', None),
+        (b'{"records":[{"value":1,"timestamp":"yesterday"}]}', None),
+        (b'{"records":[{"value":1,"timestamp":"2026-01-01T00:00:00"}]}', None),
+        (b'{"records":[{"value":1,"timestamp":-1}]}', None),
+        (b'{"records":[{"value":1,"timestamp":9223372036854775808}]}', None),
+        (b'{"records":[{"value":"?","encoding":"base64"}]}', None),
+        (b'{"records":[{"value":"a","key":"?","key_encoding":"base64"}]}', None),
+        (b'{"records":[{"value":{},"encoding":"utf8"}]}', None),
+        (b'{"records":[{"value":"a","encoding":"hex"}]}', "/records/0/encoding"),
+        (b'{"records":[{"value":1,"headers":{"a":1}}]}', "/records/0/headers/..."),
+        (b'{"records":[{"value":1,"headers":{"raftlog.tag":"a"}}]}', None),
+        (b'{"records":[{"value":1,"headers_raw":[["a"]]}]}', "/records/0/headers_raw/0"),
+        (b'{"records":[{"value":1,"headers_raw":[["a","?"]]}]}', None),
+        (b'{"records":[{"value":1,"tags":[""]}]}', None),
+        (b'{"records":[{"value":1,"tags":["a,b"]}]}', None),
+        (b'{"records":[{"value":1,"tags":"a"}]}', "/records/0/tags"),
+    ],
+    ids=lambda value: repr(value)[:60],
+)
+def test_a_wrong_record_is_refused_by_its_pointer(body: bytes, pointer: str | None) -> None:
+    async def scenario(server: HttpServer) -> None:
+        await server.topic(partitions=1)
+        refused = await server.call("POST", TOPIC, body, JSON)
+        assert (refused.status, refused.code) == (422, "invalid_record"), refused
+        if pointer is not None:
+            assert refused.json["field"] == pointer
+        assert refused.json["errors"]
+        assert server.cluster.gateway.log(TopicPartition("orders", 0)).end == 0
+
+    serve(scenario)
+
+
+def test_all_wrong_records_are_named_at_once() -> None:
+    async def scenario(server: HttpServer) -> None:
+        await server.topic(partitions=1)
+        body = {"records": [{"value": 1}, {"value": 1, "tags": [""]}, {"value": 1, "partition": 7}]}
+        errors = (await server.post(TOPIC, body)).json["errors"]
+        assert isinstance(errors, list)
+        assert [error.partition(":")[0] for error in errors] == ["/records/1/tags", "/records/2/partition"]
+        many = {"records": [{"value": 1, "partition": 7}] * 1000}
+        assert len((await server.post(TOPIC, many)).body) < 5000
+
+    serve(scenario)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["nope", "x" * 250, "%2e%2e", "..%2fx", "a%2Fb", "%00", "%d0%bErders", "orders%20", "Orders", "%ff", "%"],
+)
+def test_a_topic_that_nobody_made_is_not_found(name: str) -> None:
+    async def scenario(server: HttpServer) -> None:
+        await server.topic()
+        for method, path in (
+            ("GET", ""),
+            ("GET", "/partitions/0/records"),
+            ("DELETE", ""),
+            ("GET", "/partitions"),
+        ):
+            head = f"{method} /v1/topics/{name}{path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+            answer = await server.raw(head.encode(), until_closed=True)
+            assert answer.startswith(b"HTTP/1.1 404 "), answer
+            assert b"application/problem+json" in answer
+
+    serve(scenario)
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/topics/../x", "/v1/topics/", "/v1//topics", "/v1/topics/orders/", "/", "/v2"]
+)
+def test_a_path_that_is_not_there_is_a_problem_too(path: str) -> None:
+    async def scenario(server: HttpServer) -> None:
+        await server.topic()
+        answer = await server.raw(
+            f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode(), until_closed=True
+        )
+        assert answer.startswith(b"HTTP/1.1 404 "), answer
+        assert b'"code":"' in answer
+
+    serve(scenario)
+
+
+def test_a_percent_encoded_name_is_the_same_topic() -> None:
+    async def scenario(server: HttpServer) -> None:
+        await server.topic("a.b")
+        answer = await server.raw(b"GET /v1/topics/%61%2Eb HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert answer.startswith(b"HTTP/1.1 200 ")
+
+    serve(scenario)
+
+
+@pytest.mark.parametrize("partition", ["3", "-1", "x", "1.0", "99999999999999999999", "%d9%a1", "0x1", "+1"])
+def test_a_partition_that_is_not_there_is_not_found(partition: str) -> None:
+    async def scenario(server: HttpServer) -> None:
+        await server.topic()
+        got = await server.get(f"/v1/topics/orders/partitions/{partition}/records")
+        assert (got.status, got.code) == (404, "partition_not_found")
+
+    serve(scenario)
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [
+        ("ofset=1", "ofset"),
+        ("offset=1&offset=2", "offset"),
+        ("offset=", "offset"),
+        ("offset=1.5", "offset"),
+        ("offset=9223372036854775808", "offset"),
+        ("offset=-0", "offset"),
+        ("offset=newest", "offset"),
+        ("offset=timestamp:2026-13-01T00:00:00Z", "offset"),
+        ("offset=timestamp:2026-01-01", "offset"),
+        ("offset=timestamp:1900-01-01T00:00:00Z", "offset"),
+        ("limit=0", "limit"),
+        ("limit=-1", "limit"),
+        ("limit=1e3", "limit"),
+        ("max_bytes=0", "max_bytes"),
+        ("max_bytes=68719476736", "max_bytes"),
+        ("min_bytes=x", "min_bytes"),
+        ("wait=soon", "wait"),
+        ("wait=-1", "wait"),
+        ("wait=1w", "wait"),
+        ("format=xml", "format"),
+        ("route=there", "route"),
+    ],
+)
+def test_a_wrong_query_parameter_is_named(query: str, field: str) -> None:
+    async def scenario(server: HttpServer) -> None:
+        await server.topic(partitions=1)
+        refused = await server.get(f"{PATH}?{query}")
+        assert (refused.status, refused.code, refused.json["field"]) == (422, "invalid_request", field)
+
+    serve(scenario)
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [
+        ("acks=most", "acks"),
+        ("acks=", "acks"),
+        ("timeout=x", "timeout"),
+        ("ack=1", "ack"),
+        ("delay=1", "delay"),
+    ],
+)
+def test_a_wrong_produce_parameter_is_named(query: str, field: str) -> None:
+    async def scenario(server: HttpServer) -> None:
+        await server.topic(partitions=1)
+        refused = await server.post(f"{TOPIC}?{query}", {"records": [{"value": 1}]})
+        assert (refused.status, refused.json["field"]) == (422, field)
+
+    serve(scenario)
+
+
+def test_media_types_are_negotiated_or_refused_with_a_list() -> None:
+    async def scenario(server: HttpServer) -> None:
+        await server.topic(partitions=1)
+        wrong = await server.call("POST", TOPIC, b"<x/>", {"Content-Type": "text/xml"})
+        assert (wrong.status, wrong.code) == (415, "unsupported_media_type")
+        assert "application/json" in str(wrong.json["supported"])
+        charset = {"Content-Type": "Application/JSON; charset=utf-8"}
+        assert (await server.call("POST", TOPIC, b'{"records":[{"value":1}]}', charset)).status == 200
+        encoded = await server.call("POST", TOPIC, b"x", JSON | {"Content-Encoding": "br"})
+        assert (encoded.status, encoded.code) == (415, "unsupported_media_type")
+        refused = await server.get(PATH, Accept="image/png")
+        assert (refused.status, refused.code) == (406, "not_acceptable")
+        assert "text/event-stream" in str(refused.json["supported"])
+        for accept in ("*/*", "application/*", "image/png, */*;q=0.1", "application/json;q=0.5, image/png"):
+            assert (await server.get(PATH, Accept=accept)).headers["content-type"] == "application/json"
+        assert (await server.get("/v1/topics", Accept="application/json;q=0")).status == 406
+
+    serve(scenario)
+
+
+def test_a_body_announced_as_too_large_is_refused_before_it_is_read() -> None:
+    async def scenario(server: HttpServer) -> None:
+        await server.topic(partitions=1)
+        head = HEAD + f"Content-Length: {10 << 30}\r\n"
+        answer = await server.raw(f"{head}\r\nxxxx".encode(), until_closed=True)
+        assert answer.startswith(b"HTTP/1.1 413 ")
+        assert b'"code":"record_too_large"' in answer
+        assert b"Connection: close" in answer
+        expecting = await server.raw(f"{head}Expect: 100-continue\r\n\r\n".encode())
+        assert expecting.startswith(b"HTTP/1.1 413 ")
+
+    serve(scenario)
+
+
+def test_a_body_that_is_expected_is_asked_for() -> None:
+    async def scenario(server: HttpServer) -> None:
+        await server.topic(partitions=1)
+        head = HEAD + "Content-Length: 25\r\n"
+        answer = await server.raw(f"{head}Expect: 100-continue\r\n\r\n".encode())
+        assert answer == b"HTTP/1.1 100 Continue\r\n\r\n"
+
+    serve(scenario)
+
+
+def test_a_body_that_grows_too_large_is_refused_while_it_is_read() -> None:
+    async def scenario(server: HttpServer) -> None:
+        await server.topic(partitions=1)
+        head = f"POST {TOPIC} HTTP/1.1\r\nHost: x\r\nContent-Type: application/octet-stream\r\n"
+        chunk = b"1000\r\n" + b"x" * 0x1000 + b"\r\n"
+        answer = await server.raw(
+            f"{head}Transfer-Encoding: chunked\r\n\r\n".encode() + chunk * 10, until_closed=True
+        )
+        assert answer.startswith(b"HTTP/1.1 413 ")
+        bomb = gzip.compress(b"x" * 10_000_000)
+        assert len(bomb) < 16_000
+        packed = {"Content-Type": "application/octet-stream", "Content-Encoding": "gzip"}
+        assert (await server.call("POST", TOPIC, bomb, packed)).code == "record_too_large"
+
+    serve(scenario, Limits(body_bytes_max=16_000))
+
+
+def test_a_compressed_body_is_undone() -> None:
+    async def scenario(server: HttpServer) -> None:
+        await server.topic(partitions=1)
+        packed = JSON | {"Content-Encoding": "gzip"}
+        body = gzip.compress(b'{"records":[{"value":"zipped"}]}')
+        assert (await server.call("POST", TOPIC, body, packed)).status == 200
+        broken = await server.call("POST", TOPIC, b"no gzip at all", packed)
+        assert (broken.status, broken.json["field"]) == (422, "body")
+        short = await server.call("POST", TOPIC, body[:-4], packed)
+        assert (short.status, short.json["field"]) == (422, "body")
+
+    serve(scenario)
+
+
+def test_a_slow_body_ends_in_time() -> None:
+    async def scenario(server: HttpServer) -> None:
+        await server.topic(partitions=1)
+        head = HEAD + "Content-Length: 100\r\n\r\n"
+        answer = await server.raw(head.encode() + b"{", until_closed=True)
+        assert answer.startswith(b"HTTP/1.1 408 ")
+        assert b'"code":"request_timeout"' in answer
+        assert b"raftlog_http_body_bytes 0.0" in (await server.get("/metrics")).body
+
+    serve(scenario, Limits(body_timeout_s=0.1))
+
+
+def test_a_client_that_hangs_up_in_the_middle_of_a_body_is_forgotten(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scenario(server: HttpServer) -> None:
+        await server.topic(partitions=1)
+        _, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        head = HEAD + "Content-Length: 100\r\n\r\n"
+        writer.write(head.encode() + b"{")
+        await writer.drain()
+        async with asyncio.timeout(2):
+            while b"raftlog_http_body_bytes 100.0" not in (await server.get("/metrics")).body:
+                await asyncio.sleep(0.01)
+            writer.close()
+            while b"raftlog_http_body_bytes 0.0" not in (await server.get("/metrics")).body:
+                await asyncio.sleep(0.01)
+
+    with caplog.at_level(logging.WARNING):
+        serve(scenario)
+    assert not caplog.records
+
+
+def test_an_internal_error_shows_no_traceback_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(server: HttpServer) -> None:
+        await server.topic(partitions=1)
+        server.cluster.gateway.faults[TopicPartition("orders", 0)] = ValueError("a secret of the inside")
+        failed = await server.get(PATH)
+        assert (failed.status, failed.code) == (500, "internal")
+        assert b"secret" not in failed.body
+        assert b"Traceback" not in failed.body
+        assert failed.headers["raftlog-request-id"] in caplog.text
+
+    with caplog.at_level(logging.ERROR):
+        serve(scenario)
+    assert "a secret of the inside" in caplog.text
+
+
+def test_a_method_that_a_path_does_not_have_names_those_it_has() -> None:
+    async def scenario(server: HttpServer) -> None:
+        refused = await server.call("PUT", "/v1/topics")
+        assert (refused.status, refused.code, refused.headers["allow"]) == (
+            405,
+            "method_not_allowed",
+            "GET, POST",
+        )
+
+    serve(scenario)
+
+
+def test_too_many_records_in_one_request_are_refused() -> None:
+    async def scenario(server: HttpServer) -> None:
+        await server.topic(partitions=1)
+        refused = await server.post(TOPIC, {"records": [{"value": 1}] * 11})
+        assert (refused.status, refused.code, refused.json["limit_records"]) == (413, "record_too_large", 10)
+        lines = await server.post(TOPIC, b'{"value":1}\n' * 11, Content_Type="application/x-ndjson")
+        assert lines.status == 413
+
+    serve(scenario, Limits(records_per_request_max=10))
+
+
+def test_a_stored_batch_that_is_no_records_is_not_the_readers_fault() -> None:
+    async def scenario(server: HttpServer) -> None:
+        await server.topic(partitions=1, message_timestamp_type="CreateTime")
+        forged = bytearray(build_batch([Record(b"value" * 10)], codec=Codec.NONE, timestamp_ms=1))
+        forged[61:70] = b"\xff" * 9
+        forged[17:21] = checksum(forged).to_bytes(4, "big")
+        batch = {"Content-Type": "application/vnd.raftlog.batch.v1"}
+        assert (await server.call("POST", PATH, bytes(forged), batch)).status == 200
+        failed = await server.get(PATH)
+        assert (failed.status, failed.code, failed.json["next_offset"]) == (500, "internal", 1)
+        assert (await server.call("GET", PATH, sent={"Accept": batch["Content-Type"]})).status == 200
+
+    serve(scenario)
