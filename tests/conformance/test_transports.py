@@ -1,0 +1,80 @@
+"""The transports that pass the suite: TCP under asyncio and under uvloop, and the fake one."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from random import Random
+
+import uvloop
+
+from raftlog.node.tcp_transport import TcpTransport
+from raftlog.types import NodeId
+from tests.conformance.transport_suite import LIMITS, Node, TransportSuite, World
+from tests.helpers.fake_transport import FakeNetwork
+
+
+class TcpWorld:
+    """Real sockets on loopback."""
+
+    def __init__(self) -> None:
+        self._transports: list[TcpTransport] = []
+
+    async def node(self, node_id: NodeId) -> Node:
+        transport = TcpTransport(
+            node_id, "cluster", b"a secret of the cluster", "127.0.0.1", 0, rng=Random(node_id), limits=LIMITS
+        )
+        self._transports.append(transport)
+        node = Node(node_id, transport)
+        await transport.start(node.receiver)
+        return node
+
+    def introduce(self, node: Node, peer: Node) -> None:
+        assert isinstance(peer.transport, TcpTransport)
+        node.transport.set_peer(peer.node_id, "127.0.0.1", peer.transport.port)
+
+    async def until(self, node: Node, condition: Callable[[], bool]) -> None:
+        await node.receiver.until(condition)
+
+    async def close(self) -> None:
+        for transport in self._transports:
+            await transport.stop()
+
+
+class FakeWorld:
+    """A network in memory."""
+
+    def __init__(self) -> None:
+        self._network = FakeNetwork(Random(1), LIMITS)
+
+    async def node(self, node_id: NodeId) -> Node:
+        node = Node(node_id, self._network.transport(node_id))
+        await node.transport.start(node.receiver)
+        return node
+
+    def introduce(self, node: Node, peer: Node) -> None:
+        node.transport.set_peer(peer.node_id, "127.0.0.1", 1)
+
+    async def until(self, node: Node, condition: Callable[[], bool]) -> None:
+        for _ in range(1000):
+            if condition():
+                return
+            self._network.advance(0.001)
+        raise TimeoutError("a second of the network's time was not enough")
+
+    async def close(self) -> None:
+        pass
+
+
+class TestTcpTransport(TransportSuite):
+    def world(self) -> World:
+        return TcpWorld()
+
+
+class TestTcpTransportUnderUvloop(TestTcpTransport):
+    def run(self, story: Callable[[World], Awaitable[None]]) -> None:
+        uvloop.run(self._run(story))
+
+
+class TestFakeTransport(TransportSuite):
+    def world(self) -> World:
+        return FakeWorld()

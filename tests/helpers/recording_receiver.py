@@ -1,0 +1,49 @@
+"""Writes down everything that a transport reports."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from raftlog.types import NodeId
+
+
+class RecordingReceiver:
+    """A ``FrameReceiver`` whose ``events`` a test can wait for."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, NodeId]] = []
+        self.frames: list[tuple[NodeId, bytes]] = []
+        self.views: list[memoryview] = []
+        self._changed = asyncio.Event()
+
+    def frame_received(self, sender: NodeId, frame: memoryview) -> None:
+        """Keep the view and a copy of what it held when it came."""
+        self.frames.append((sender, bytes(frame)))
+        self.views.append(frame)
+        self._changed.set()
+
+    def peer_connected(self, peer: NodeId) -> None:
+        """Keep it."""
+        self.events.append(("connected", peer))
+        self._changed.set()
+
+    def peer_lost(self, peer: NodeId) -> None:
+        """Keep it."""
+        self.events.append(("lost", peer))
+        self._changed.set()
+
+    def count(self, event: str, peer: int) -> int:
+        """How often ``connected`` or ``lost`` was reported for a peer."""
+        return self.events.count((event, NodeId(peer)))
+
+    def payloads(self) -> list[bytes]:
+        """The frames alone."""
+        return [frame for _, frame in self.frames]
+
+    async def until(self, condition: Callable[[], bool], limit_s: float = 5.0) -> None:
+        """Wait for reports until the condition holds."""
+        async with asyncio.timeout(limit_s):
+            while not condition():
+                self._changed.clear()
+                await self._changed.wait()
