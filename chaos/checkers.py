@@ -1,8 +1,9 @@
 """The judge: what a history of sends and polls of a log must never show.
 
 The anomalies are those of Jepsen's workload for Kafka-like logs (``tests/kafka.clj``), without
-transactions. Each function takes a history and names what it found; an empty list is innocence,
-as far as the history can tell. Linear in the number of operations but for one sort.
+transactions, and those of reading a log's end linearizably. Each function takes a history and names
+what it found; an empty list is innocence, as far as the history can tell. Linear in the number of
+operations but for sorts by time.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def unread_again(history: History) -> Iterator[Anomaly]:
 def aborted_reads(history: History) -> Iterator[Anomaly]:
     """A value whose send surely failed was read."""
     failed = {(send.partition, send.value) for send in history.sends if send.outcome is Outcome.FAILED}
-    for poll in [*history.polls, *history.final]:
+    for poll in history.all_polls():
         for offset, value in poll.records:
             if (poll.partition, value) in failed:
                 yield Anomaly("aborted read", poll.partition, f"{value!r} failed and stands at {offset}")
@@ -75,7 +76,7 @@ def aborted_reads(history: History) -> Iterator[Anomaly]:
 def invented_values(history: History) -> Iterator[Anomaly]:
     """A value was read that nobody sent to that partition."""
     sent = {(send.partition, send.value) for send in history.sends}
-    for poll in [*history.polls, *history.final]:
+    for poll in history.all_polls():
         for offset, value in poll.records:
             if (poll.partition, value) not in sent:
                 yield Anomaly("invented value", poll.partition, f"{value!r} stands at {offset}")
@@ -84,12 +85,75 @@ def invented_values(history: History) -> Iterator[Anomaly]:
 def disordered_polls(history: History) -> Iterator[Anomaly]:
     """Inside one poll, or from one poll of a process to its next, offsets did not rise."""
     last: dict[tuple[int, int], int] = {}
-    for poll in [*history.polls, *history.final]:
+    for poll in history.all_polls():
         key = (poll.process, poll.partition)
         for offset, value in poll.records:
             if offset <= last.get(key, -1):
                 yield Anomaly("reordered poll", poll.partition, f"{value!r} at {offset} after {last[key]}")
             last[key] = offset
+
+
+def skipped_records(history: History) -> Iterator[Anomaly]:
+    """Inside one poll, or from one poll of a process to its next, a record was left out that others saw."""
+    offsets: dict[int, set[int]] = defaultdict(set)
+    for poll in history.all_polls():
+        offsets[poll.partition].update(offset for offset, _ in poll.records)
+    place = {
+        partition: {offset: number for number, offset in enumerate(sorted(known))}
+        for partition, known in offsets.items()
+    }
+    last: dict[tuple[int, int], int] = {}
+    for poll in history.all_polls():
+        if not poll.records:
+            continue
+        places = place[poll.partition]
+        key = (poll.process, poll.partition)
+        numbers = [places[offset] for offset, _ in poll.records]
+        expected = last.get(key, numbers[0] - 1) + 1
+        last[key] = numbers[-1]
+        if numbers[0] <= expected and numbers[-1] - numbers[0] == len(numbers) - 1:
+            continue  # without a hole; whether it rises is another's question
+        for number, (offset, value) in zip(numbers, poll.records, strict=True):
+            if number > expected:
+                detail = f"{number - expected} before {value!r} at {offset}"
+                yield Anomaly("skipped record", poll.partition, detail)
+            expected = number + 1
+
+
+def stale_looks(history: History) -> Iterator[Anomaly]:
+    """An end that was asked for after something was acknowledged, read or seen to be the end is below it."""
+    # (when it was known, partition, what the end was at least)
+    known = [
+        (send.completed_s, send.partition, send.offset + 1)
+        for send in history.sends
+        if send.outcome is Outcome.ACKNOWLEDGED and send.offset is not None
+    ]
+    known += [
+        (poll.completed_s, poll.partition, poll.records[-1][0] + 1)
+        for poll in history.all_polls()
+        if poll.records
+    ]
+    known += [(look.completed_s, look.partition, look.high_watermark) for look in history.looks]
+    known.sort()
+    ends: dict[int, int] = {}
+    at = 0
+    for look in sorted(history.looks, key=lambda look: look.invoked_s):
+        while at < len(known) and known[at][0] < look.invoked_s:
+            _, partition, end = known[at]
+            ends[partition] = max(ends.get(partition, 0), end)
+            at += 1
+        if look.high_watermark < ends.get(look.partition, 0):
+            detail = f"the end was {look.high_watermark}, and {ends[look.partition]} before that"
+            yield Anomaly("stale look", look.partition, detail)
+
+
+def reads_from_the_future(history: History) -> Iterator[Anomaly]:
+    """A value was read before anybody began to send it: a mistake of the harness's clock, or of ours."""
+    invoked = {(send.partition, send.value): send.invoked_s for send in history.sends}
+    for poll in history.all_polls():
+        for offset, value in poll.records:
+            if invoked.get((poll.partition, value), poll.completed_s) > poll.completed_s:
+                yield Anomaly("read from the future", poll.partition, f"{value!r} at {offset}")
 
 
 def reordered_sends(history: History) -> Iterator[Anomaly]:
@@ -131,7 +195,7 @@ def _sightings(history: History) -> Iterator[tuple[int, int, str]]:
     for send in history.sends:
         if send.outcome is Outcome.ACKNOWLEDGED and send.offset is not None:
             yield send.partition, send.offset, send.value
-    for poll in [*history.polls, *history.final]:
+    for poll in history.all_polls():
         for offset, value in poll.records:
             yield poll.partition, offset, value
 
@@ -144,5 +208,8 @@ CHECKERS: tuple[Callable[[History], Iterator[Anomaly]], ...] = (
     aborted_reads,
     invented_values,
     disordered_polls,
+    skipped_records,
     reordered_sends,
+    stale_looks,
+    reads_from_the_future,
 )

@@ -8,7 +8,9 @@ counts as ``FAILED``.
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import chain, pairwise
 
 
 class Outcome(enum.Enum):
@@ -21,7 +23,11 @@ class Outcome(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Send:
-    """One value offered to one partition. Values are unique in a history."""
+    """One value offered to one partition, with all its retries. Values are unique in a history.
+
+    A client that does not know what became of a send goes on as another process: what is in doubt
+    may still land behind what it sends next.
+    """
 
     process: int
     partition: int
@@ -43,10 +49,46 @@ class Poll:
     records: tuple[tuple[int, str], ...]  # (offset, value)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """A linearizable question for the end of a partition: one past the newest committed record."""
+
+    partition: int
+    invoked_s: float
+    completed_s: float
+    high_watermark: int
+
+
 @dataclass(slots=True)
 class History:
     """Everything that happened; ``final`` polls read every partition from its start to its end."""
 
     sends: list[Send] = field(default_factory=list)
     polls: list[Poll] = field(default_factory=list)
+    looks: list[Look] = field(default_factory=list)
     final: list[Poll] = field(default_factory=list)
+
+    def all_polls(self) -> Iterator[Poll]:
+        """Every read, the final ones last."""
+        return chain(self.polls, self.final)
+
+    def count(self, outcome: Outcome) -> int:
+        """How many sends ended so."""
+        return sum(send.outcome is outcome for send in self.sends)
+
+    def longest_silence_s(self, begins_s: float, ends_s: float) -> float:
+        """The longest time in a window in which one partition acknowledged nothing to anyone.
+
+        A client's view of an outage: from its last acknowledgement before to the first one after.
+        """
+        times: dict[int, list[float]] = {}
+        for send in self.sends:
+            if send.outcome is Outcome.ACKNOWLEDGED:
+                times.setdefault(send.partition, []).append(send.completed_s)
+        longest = 0.0
+        for moments in times.values():
+            moments.sort()
+            for before, after in pairwise([*moments, max(ends_s, moments[-1])]):
+                if after > begins_s and before < ends_s:
+                    longest = max(longest, after - before)
+        return longest

@@ -1,0 +1,156 @@
+"""A client with nothing clever in it: one request, one attempt, and an error that says what is known.
+
+Decides: which failures of a connection leave a request in doubt (``ConnectionLost``) and which mean
+that it never left (``NotSent``). Leaves to others: retries. It does not use ``raftlog.client``, so
+that a mistake there cannot hide one in the brokers.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+import aiohttp
+
+from raftlog.errors import ConnectionLost, NotSent, RaftlogError
+from raftlog.records.batch import Codec, split_batches
+from raftlog.records.builder import Record, build_batch
+from raftlog.records.reader import read_records
+from raftlog.wire import headers, media_types, paths, problems
+
+CONNECT_S = 1.0
+PRODUCE_TIMEOUT_MS = 3000  # what the broker is told
+ANSWER_S = 6.0  # for a broker that stopped in the middle of an answer
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """One send as bytes, the same for every retry."""
+
+    data: bytes
+    headers: dict[str, str]
+    record_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What one fetch returned."""
+
+    records: tuple[tuple[int, str], ...]
+    next_offset: int
+    high_watermark: int
+
+
+class Client:
+    """Talks to one broker at a time; ``rotate`` goes on to another."""
+
+    def __init__(self, urls: Sequence[str], topic: str, rng: random.Random) -> None:
+        self.rng = rng
+        self._urls = list(urls)
+        self._topic = topic
+        self._at = rng.randrange(len(self._urls))
+        self._session: aiohttp.ClientSession | None = None
+
+    def rotate(self) -> None:
+        """Ask the next broker from now on."""
+        self._at = (self._at + 1) % len(self._urls)
+
+    def body(self, values: Sequence[str], producer_id: int, sequence: int, *, binary: bool) -> Body:
+        """A produce request: a batch as it is stored, or JSON with the producer in its headers."""
+        if binary:
+            records = [Record(value.encode()) for value in values]
+            data = build_batch(
+                records,
+                codec=Codec.NONE,
+                timestamp_ms=0,
+                producer_id=producer_id,
+                producer_epoch=0,
+                base_sequence=sequence,
+            )
+            return Body(data, {"Content-Type": media_types.BATCH}, len(values))
+        identity = {
+            headers.PRODUCER_ID: str(producer_id),
+            headers.PRODUCER_EPOCH: "0",
+            headers.PRODUCER_SEQUENCE: str(sequence),
+        }
+        data = json.dumps({"records": [{"value": value} for value in values]}).encode()
+        return Body(data, {"Content-Type": media_types.JSON, **identity}, len(values))
+
+    async def producer_id(self) -> int:
+        """An identity of one's own."""
+        answer = await self._call("POST", paths.PRODUCERS, b"{}", {"Content-Type": media_types.JSON})
+        return int(json.loads(answer[1])["producer_id"])
+
+    async def produce(self, partition: int, body: Body) -> int:
+        """One attempt; the offset of the first record."""
+        path = f"{paths.partition_records(self._topic, partition)}?timeout={PRODUCE_TIMEOUT_MS}ms"
+        _, data, _ = await self._call("POST", path, body.data, body.headers)
+        answer = json.loads(data)
+        if "base_offset" in answer:
+            return int(answer["base_offset"])
+        offsets = [int(receipt["offset"]) for receipt in answer["records"]]
+        if offsets != list(range(offsets[0], offsets[0] + body.record_count)):
+            raise RaftlogError(f"a batch of {body.record_count} records was given the offsets {offsets}")
+        return offsets[0]
+
+    async def fetch(self, partition: int, offset: int, *, wait_ms: int, binary: bool) -> Page:
+        """Records from an offset on, as far as one answer goes."""
+        path = f"{paths.partition_records(self._topic, partition)}?offset={offset}&wait={wait_ms}ms"
+        accept = media_types.BATCH if binary else media_types.JSON
+        status, data, found = await self._call("GET", path, None, {"Accept": accept})
+        following, end = int(found[headers.NEXT_OFFSET]), int(found[headers.HIGH_WATERMARK])
+        if status == 204:
+            return Page((), following, end)
+        if binary:
+            stored = [
+                record
+                for batch in split_batches(data)
+                if not batch.header.is_control
+                for record in read_records(batch)
+                if record.offset >= offset
+            ]
+            records = tuple((record.offset, (record.value or b"").decode()) for record in stored)
+        else:
+            records = tuple((row["offset"], row["value"]) for row in json.loads(data)["records"])
+        return Page(records, following, end)
+
+    async def end_of(self, partition: int) -> int:
+        """The high watermark, linearizable."""
+        path = f"{paths.partition_offsets(self._topic, partition)}?at=latest"
+        return int(json.loads((await self._call("GET", path, None, {}))[1])["offset"])
+
+    async def __aenter__(self) -> Self:
+        timeout = aiohttp.ClientTimeout(total=ANSWER_S, sock_connect=CONNECT_S)
+        self._session = aiohttp.ClientSession(timeout=timeout)
+        return self
+
+    async def __aexit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def _call(
+        self, method: str, path: str, data: bytes | None, sent: dict[str, str]
+    ) -> tuple[int, bytes, dict[str, str]]:
+        """Status, body and headers of an answer that is no problem; a problem is raised as its error."""
+        assert self._session is not None
+        try:
+            async with self._session.request(
+                method, self._urls[self._at] + path, data=data, headers=sent
+            ) as answer:
+                body = await answer.read()
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+            raise NotSent(str(error)) from error
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise ConnectionLost(f"{type(error).__name__}: {error}") from error
+        if answer.status < 300:
+            return answer.status, body, dict(answer.headers)
+        raise problems.read_problem(body) or RaftlogError(f"{answer.status}: {body[:300]!r}")

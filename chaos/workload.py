@@ -1,0 +1,277 @@
+"""Load on real brokers over plain HTTP, and an honest record of what its clients saw.
+
+Decides: who sends and reads what, how long a client retries, and which answers count as "surely
+not". Leaves to others: what breaks meanwhile (the caller) and the verdict (``checkers``).
+
+A send is one batch with a producer id and a sequence, and all its retries: the same bytes, to any
+broker, until one answers. A retry is never another send, so a value at two offsets is an anomaly.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from types import TracebackType
+from typing import Self
+
+from chaos.history import History, Look, Outcome, Poll, Send
+from chaos.http_client import Body, Client, Page
+from raftlog.errors import RaftlogError
+
+
+class WorkloadFailed(Exception):
+    """The load could not be begun, or its final read not be finished, in time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """How much load, and how patient its clients are."""
+
+    producers: int = 6
+    readers_per_partition: int = 1
+    records_max: int = 3  # in one send
+    pause_ms_max: int = 20  # between two sends of one producer
+    send_s: float = 30.0  # after so long a send that got no answer is given up
+    final_read_s: float = 60.0
+
+
+class Workload:
+    """Clients on a thread of their own, while the caller's thread breaks things.
+
+    ::
+
+        with Workload(cluster.urls, "orders", partitions=3, seed=7) as load:
+            cluster.kill(2)
+        assert check(load.history) == []
+
+    Leaving the block stops the producers, reads every partition to its end and completes the history.
+    """
+
+    def __init__(
+        self, urls: Sequence[str], topic: str, *, partitions: int, seed: int, shape: Shape | None = None
+    ) -> None:
+        self.history = History()
+        self.refusals: Counter[str] = Counter()  # retryable answers, by their code
+        self.surprises: list[str] = []  # answers that no client should ever have got
+        self._urls = list(urls)
+        self._topic = topic
+        self._partitions = partitions
+        self._rng = random.Random(seed)
+        self._shape = shape or Shape()
+        self._processes = count()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="workload", daemon=True)
+        self._failure: BaseException | None = None
+        self._acknowledged = 0
+
+    @property
+    def acknowledged(self) -> int:
+        """How many values have been acknowledged so far."""
+        return self._acknowledged
+
+    def wait_for_acknowledged(self, more: int, *, within_s: float = 30) -> None:
+        """Return once ``more`` values than now have been acknowledged. Raises ``WorkloadFailed``."""
+        goal = self._acknowledged + more
+        deadline = time.monotonic() + within_s
+        while self._acknowledged < goal:
+            if not self._thread.is_alive():
+                raise WorkloadFailed(f"the clients ended early: {self._failure!r}")
+            if time.monotonic() > deadline:
+                raise WorkloadFailed(
+                    f"{goal - self._acknowledged} of {more} acknowledgements are missing after {within_s} s; "
+                    f"refusals: {dict(self.refusals)}"
+                )
+            time.sleep(0.005)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> History:
+        """Stop the producers, read everything once more, and return the history."""
+        self._stopping.set()
+        self._thread.join()
+        if self._failure is not None:
+            raise WorkloadFailed(f"the clients ended early: {self._failure!r}") from self._failure
+        return self.history
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self.stop()
+        else:
+            self._shape = Shape(final_read_s=0, send_s=0)
+            self._stopping.set()
+            self._thread.join()
+
+    # On the clients' thread.
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._main())
+        except BaseException as error:  # told to whoever stops or waits
+            self._failure = error
+
+    async def _main(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            for number in range(self._shape.producers):
+                group.create_task(self._with_client(partial(self._produce, binary=number % 2 == 0)))
+            for partition in range(self._partitions):
+                for number in range(self._shape.readers_per_partition):
+                    follow = partial(self._follow, partition=partition, binary=(partition + number) % 2 == 0)
+                    group.create_task(self._with_client(follow))
+            group.create_task(self._with_client(self._watch_ends))
+        await self._with_client(self._read_everything)
+
+    async def _with_client(self, work: Callable[[Client], Awaitable[None]]) -> None:
+        async with Client(self._urls, self._topic, random.Random(self._rng.getrandbits(64))) as client:
+            await work(client)
+
+    async def _produce(self, client: Client, binary: bool) -> None:
+        while not self._stopping.is_set():
+            producer_id = await self._producer_id(client)
+            if producer_id is not None:
+                await self._produce_as(client, next(self._processes), producer_id, binary)
+
+    async def _producer_id(self, client: Client) -> int | None:
+        try:
+            return await client.producer_id()
+        except RaftlogError as error:
+            await self._refused(client, error)
+            return None
+
+    async def _produce_as(self, client: Client, process: int, producer_id: int, binary: bool) -> None:
+        """Send until the end, or until the outcome of a send, and with it the next sequence, is unknown."""
+        sequences = dict.fromkeys(range(self._partitions), 0)
+        numbers = count()
+        while not self._stopping.is_set():
+            partition = client.rng.randrange(self._partitions)
+            size = client.rng.randint(1, self._shape.records_max)
+            first = sequences[partition]
+            values = [f"{process}.{next(numbers)}" for _ in range(size)]
+            body = client.body(values, producer_id, first, binary=binary)
+            invoked_s = time.monotonic()
+            outcome, offset = await self._send(client, partition, body)
+            completed_s = time.monotonic()
+            for number, value in enumerate(values):
+                self.history.sends.append(
+                    Send(
+                        process=process,
+                        partition=partition,
+                        value=value,
+                        invoked_s=invoked_s,
+                        completed_s=completed_s,
+                        outcome=outcome,
+                        offset=None if offset is None else offset + number,
+                    )
+                )
+            if outcome is Outcome.UNKNOWN:
+                return
+            if outcome is Outcome.ACKNOWLEDGED:
+                self._acknowledged += size
+                sequences[partition] = first + size
+            await asyncio.sleep(client.rng.uniform(0, self._shape.pause_ms_max / 1000))
+
+    async def _send(self, client: Client, partition: int, body: Body) -> tuple[Outcome, int | None]:
+        """One batch, with its retries, until an answer settles it or patience ends."""
+        deadline = time.monotonic() + self._shape.send_s
+        in_doubt = False
+        while True:
+            try:
+                return Outcome.ACKNOWLEDGED, await client.produce(partition, body)
+            except RaftlogError as error:
+                in_doubt = in_doubt or not error.is_definite
+                goes_on = await self._refused(client, error)
+            if not goes_on or time.monotonic() > deadline or self._shape.send_s == 0:
+                return (Outcome.UNKNOWN if in_doubt else Outcome.FAILED), None
+
+    async def _follow(self, client: Client, partition: int, binary: bool) -> None:
+        """Read one partition from its start, and go on as it grows."""
+        process, offset = next(self._processes), 0
+        while not self._stopping.is_set():
+            invoked_s = time.monotonic()
+            try:
+                page = await client.fetch(partition, offset, wait_ms=500, binary=binary)
+            except RaftlogError as error:
+                await self._refused(client, error)
+                continue
+            if page.records:
+                self.history.polls.append(_poll(process, partition, invoked_s, page))
+            offset = page.next_offset
+
+    async def _watch_ends(self, client: Client) -> None:
+        while not self._stopping.is_set():
+            partition = client.rng.randrange(self._partitions)
+            invoked_s = time.monotonic()
+            try:
+                end = await client.end_of(partition)
+            except RaftlogError as error:
+                await self._refused(client, error)
+                continue
+            self.history.looks.append(
+                Look(
+                    partition=partition,
+                    invoked_s=invoked_s,
+                    completed_s=time.monotonic(),
+                    high_watermark=end,
+                )
+            )
+            await asyncio.sleep(client.rng.uniform(0, 0.1))
+
+    async def _read_everything(self, client: Client) -> None:
+        """The final read: from the start to beyond every offset that anyone has seen."""
+        seen = dict.fromkeys(range(self._partitions), -1)
+        for send in self.history.sends:
+            seen[send.partition] = max(seen[send.partition], -1 if send.offset is None else send.offset)
+        for poll in self.history.polls:
+            seen[poll.partition] = max(seen[poll.partition], poll.records[-1][0])
+        deadline = time.monotonic() + self._shape.final_read_s
+        for partition, highest in seen.items():
+            process, offset, end = next(self._processes), 0, -1
+            while (offset <= highest or offset < end) and self._shape.final_read_s:
+                invoked_s = time.monotonic()
+                try:
+                    page = await client.fetch(partition, offset, wait_ms=500, binary=False)
+                except RaftlogError as error:
+                    await self._refused(client, error)
+                else:
+                    self.history.final.append(_poll(process, partition, invoked_s, page))
+                    offset, end = page.next_offset, page.high_watermark
+                if time.monotonic() > deadline:
+                    raise WorkloadFailed(
+                        f"partition {partition} could be read to {offset} only; {highest} had been seen"
+                    )
+
+    async def _refused(self, client: Client, error: RaftlogError) -> bool:
+        """Note a refusal, go to another broker and wait a little; False when a retry cannot help."""
+        self.refusals[error.code] += 1
+        if not error.retryable:
+            self.surprises.append(f"{type(error).__name__}: {error} {error.details}")
+        client.rotate()
+        await asyncio.sleep(client.rng.uniform(0.005, 0.05))
+        return error.retryable
+
+
+def _poll(process: int, partition: int, invoked_s: float, page: Page) -> Poll:
+    return Poll(
+        process=process,
+        partition=partition,
+        invoked_s=invoked_s,
+        completed_s=time.monotonic(),
+        records=page.records,
+    )
