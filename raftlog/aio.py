@@ -1,0 +1,10 @@
+"""The async twin of ``raftlog``: the same names, with ``async with``, ``async for`` and ``await``."""
+
+from raftlog.client.admin import AsyncCluster as Cluster
+from raftlog.client.admin import AsyncTopics as Topics
+from raftlog.client.client import AsyncClient as Client
+from raftlog.client.partition import AsyncPartition as Partition
+from raftlog.client.producer import AsyncProducer as Producer
+from raftlog.client.receipts import PendingReceipt
+
+__all__ = ["Client", "Cluster", "Partition", "PendingReceipt", "Producer", "Topics"]

@@ -1,0 +1,94 @@
+"""Topics and the cluster: made, looked at, changed.
+
+Leaves to others: everything about records. Answers are the bodies of the HTTP contract as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from urllib.parse import quote
+
+from raftlog.client.metadata import Metadata
+from raftlog.client.options import Duration, milliseconds
+from raftlog.client.session import Session
+from raftlog.errors import TopicExists
+from raftlog.wire import bodies, paths
+
+
+class AsyncTopics:
+    """The topics of the cluster. Unknown outcomes of ``create`` and ``delete`` are raised, not retried."""
+
+    def __init__(self, session: Session, metadata: Metadata) -> None:
+        self._session = session
+        self._metadata = metadata
+
+    async def create(
+        self,
+        name: str,
+        *,
+        partitions: int = 1,
+        replication: int | None = None,
+        retention: Duration | None = None,
+        config: Mapping[str, int | str] | None = None,
+        exist_ok: bool = False,
+    ) -> bodies.TopicBody:
+        """Create a topic. Raises ``TopicExists``, unless ``exist_ok``: then the topic as it is.
+
+        ``retention`` is short for ``retention.ms`` in ``config``; ``replication`` is the broker's default
+        when it is left out.
+        """
+        wanted = dict(config or {})
+        if retention is not None:
+            wanted["retention.ms"] = milliseconds("retention", retention)
+        body = bodies.CreateTopic(name, partitions, replication, wanted)
+        try:
+            reply = await self._session.ask_any("POST", paths.TOPICS, body=body, may_repeat=False)
+        except TopicExists:
+            if not exist_ok:
+                raise
+            return await self.describe(name)
+        return reply.read(bodies.TopicBody)
+
+    async def describe(self, name: str) -> bodies.TopicBody:
+        """One topic. Raises ``UnknownTopic``."""
+        return (await self._session.ask_any("GET", paths.topic(name))).read(bodies.TopicBody)
+
+    async def partitions(self, name: str) -> list[bodies.PartitionBody]:
+        """The partitions of a topic: leaders, replicas, offsets. Raises ``UnknownTopic``."""
+        return await self._metadata.partitions(name)
+
+    async def alter(self, name: str, *, config: Mapping[str, int | str | None]) -> bodies.TopicBody:
+        """Change the configuration; ``None`` puts a name back to its default."""
+        body = bodies.ChangeTopic(dict(config))
+        return (await self._session.ask_any("PATCH", paths.topic(name), body=body)).read(bodies.TopicBody)
+
+    async def delete(self, name: str) -> None:
+        """Delete a topic and all its records. Raises ``UnknownTopic``."""
+        await self._session.ask_any("DELETE", paths.topic(name), may_repeat=False)
+        self._metadata.forget(name)
+
+    async def list(self) -> list[bodies.TopicBody]:
+        """All topics, by name."""
+        found: list[bodies.TopicBody] = []
+        path = paths.TOPICS
+        while True:
+            page = (await self._session.ask_any("GET", path)).read(bodies.TopicList)
+            found += page.items
+            if page.next_page_token is None:
+                return found
+            path = f"{paths.TOPICS}?page_token={quote(page.next_page_token, safe='')}"
+
+
+class AsyncCluster:
+    """The cluster and its brokers."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def info(self) -> bodies.ClusterBody:
+        """The cluster as the broker that answers knows it."""
+        return (await self._session.ask_any("GET", paths.CLUSTER)).read(bodies.ClusterBody)
+
+    async def brokers(self) -> list[bodies.BrokerBody]:
+        """All registered brokers, by id."""
+        return (await self._session.ask_any("GET", paths.BROKERS)).read(bodies.BrokerList).items

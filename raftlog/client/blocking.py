@@ -1,0 +1,193 @@
+"""The blocking client: the async one on a thread of its own, with the same names.
+
+Decides: nothing. Every method waits for its twin, except ``Producer.send``, which puts records into
+the buffer from the caller's thread and hops to the loop only for a full buffer or a new topic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import Self
+
+from raftlog.client import values
+from raftlog.client.admin import AsyncCluster, AsyncTopics
+from raftlog.client.client import AsyncClient, url_from
+from raftlog.client.messages import Chunk, Message
+from raftlog.client.options import URL_DEFAULT, Duration, Partitioner
+from raftlog.client.partition import CHUNK_BYTES, AsyncPartition, Position
+from raftlog.client.portal import Face, Portal, blocking
+from raftlog.client.producer import AsyncProducer
+from raftlog.client.receipts import BlockingPendingReceipt, OnAck
+
+
+class Topics(Face[AsyncTopics]):
+    """The topics of the cluster. Unknown outcomes of ``create`` and ``delete`` are raised, not retried."""
+
+    create = blocking(AsyncTopics.create)
+    list = blocking(AsyncTopics.list)
+    describe = blocking(AsyncTopics.describe)
+    partitions = blocking(AsyncTopics.partitions)
+    alter = blocking(AsyncTopics.alter)
+    delete = blocking(AsyncTopics.delete)
+
+
+class Cluster(Face[AsyncCluster]):
+    """The cluster and its brokers."""
+
+    info = blocking(AsyncCluster.info)
+    brokers = blocking(AsyncCluster.brokers)
+
+
+class Partition(Face[AsyncPartition]):
+    """One partition of one topic, read from its leader."""
+
+    read = blocking(AsyncPartition.read)
+    offsets = blocking(AsyncPartition.offsets)
+
+    def tail(self, offset: Position = "latest", *, max_bytes: int = CHUNK_BYTES) -> Iterator[Message]:
+        """Every message from a position on, for ever; by default those that come from now on."""
+        for chunk in self.chunks(offset, max_bytes=max_bytes):
+            yield from chunk.messages
+
+    def chunks(self, offset: Position = "latest", *, max_bytes: int = CHUNK_BYTES) -> Iterator[Chunk]:
+        """The same in chunks, none of them empty."""
+        source = self._core.chunks(offset, max_bytes=max_bytes)
+        try:
+            while True:
+                yield self._portal.call(source.__anext__)
+        finally:
+            self._portal.call(source.aclose)
+
+
+class Producer(Face[AsyncProducer]):
+    """Sends records in batches, from any thread. Made by ``client.producer(...)``, used as a ``with`` block.
+
+    Leaving the block flushes, and raises an ``ExceptionGroup`` of what failed, if anything did.
+    """
+
+    flush = blocking(AsyncProducer.flush)
+    close = blocking(AsyncProducer.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._portal.call(lambda: self._core.__aexit__(kind, error, traceback))
+
+    def send(
+        self,
+        value: values.Value = None,
+        *,
+        key: values.Key = None,
+        topic: str | None = None,
+        partition: int | None = None,
+        headers: values.Headers | None = None,
+        tags: Sequence[str] = (),
+        timestamp: datetime | int | None = None,
+        on_ack: OnAck | None = None,
+    ) -> BlockingPendingReceipt:
+        """Send a record; waits while the buffer is full. ``result()`` of what it returns is the receipt."""
+        core = self._core
+        while True:
+            placed = core.append(value, key, topic, partition, headers, tags, timestamp, on_ack)
+            if placed is not None:
+                return BlockingPendingReceipt(*placed)
+            self._portal.call(lambda: core.make_ready(topic))
+
+
+class Client(Face[AsyncClient]):
+    """A client of one cluster, for any number of threads. Use it as a ``with`` block, or ``close`` it.
+
+    ``bootstrap`` is ``raftlog://host:port,host:port``, an ``http://`` URL or a list; one broker that answers
+    is enough. ``request_timeout`` bounds one request, ``retry_timeout`` a call with all its retries.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str | Sequence[str] = URL_DEFAULT,
+        *,
+        request_timeout: Duration = "10s",
+        retry_timeout: Duration = "30s",
+    ) -> None:
+        core = AsyncClient(bootstrap, request_timeout=request_timeout, retry_timeout=retry_timeout)
+        super().__init__(core, Portal())
+        self._portal.call(core.open)
+        self.topics = Topics(core.topics, self._portal)
+        self.cluster = Cluster(core.cluster, self._portal)
+
+    @classmethod
+    def from_url(
+        cls, url: str, *, request_timeout: Duration = "10s", retry_timeout: Duration = "30s"
+    ) -> Self:
+        """The same, for those who have a URL."""
+        return cls(url, request_timeout=request_timeout, retry_timeout=retry_timeout)
+
+    @classmethod
+    def from_env(
+        cls,
+        environ: Mapping[str, str] | None = None,
+        *,
+        request_timeout: Duration = "10s",
+        retry_timeout: Duration = "30s",
+    ) -> Self:
+        """The same, with the URL of the environment variable ``RAFTLOG_URL``."""
+        return cls(url_from(environ), request_timeout=request_timeout, retry_timeout=retry_timeout)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close("5s" if isinstance(error, KeyboardInterrupt) else "30s")
+
+    send = blocking(AsyncClient.send)
+
+    def close(self, timeout: Duration = "30s") -> None:
+        """Flush all producers, at most for ``timeout``, close all connections and end the thread."""
+        if not self._portal.is_open:
+            return
+        try:
+            self._portal.call(lambda: self._core.close(timeout))
+        finally:
+            self._portal.close()
+
+    def producer(
+        self,
+        topic: str | None = None,
+        *,
+        acks: str | int = "quorum",
+        linger: Duration | None = None,
+        batch_bytes: int | None = None,
+        buffer_bytes: int | None = None,
+        compression: str = "none",
+        partitioner: Partitioner | str | None = None,
+        idempotent: bool = True,
+        delivery_timeout: Duration = "30s",
+        preset: str | None = None,
+    ) -> Producer:
+        """A producer for one topic, or for any when each send names it. Options are checked here."""
+
+        async def make() -> AsyncProducer:
+            return self._core.producer(
+                topic,
+                acks=acks,
+                linger=linger,
+                batch_bytes=batch_bytes,
+                buffer_bytes=buffer_bytes,
+                compression=compression,
+                partitioner=partitioner,
+                idempotent=idempotent,
+                delivery_timeout=delivery_timeout,
+                preset=preset,
+            )
+
+        return Producer(self._portal.call(make), self._portal)
+
+    def partition(self, topic: str, number: int) -> Partition:
+        """One partition, to read from it."""
+        return Partition(self._core.partition(topic, number), self._portal)

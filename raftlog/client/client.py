@@ -1,0 +1,165 @@
+"""The async client: one object for a cluster, from which everything else is made.
+
+Decides: what belongs to a client and how it ends. Leaves to others: all work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import Self
+
+from raftlog.client import values
+from raftlog.client.admin import AsyncCluster, AsyncTopics
+from raftlog.client.metadata import Metadata
+from raftlog.client.options import (
+    URL_DEFAULT,
+    Duration,
+    Partitioner,
+    broker_urls,
+    positive_seconds,
+    producer_options,
+)
+from raftlog.client.partition import AsyncPartition
+from raftlog.client.producer import AsyncProducer
+from raftlog.client.receipts import Receipt
+from raftlog.client.session import Session
+from raftlog.clock import SystemClock
+
+URL_VARIABLE = "RAFTLOG_URL"
+
+
+class AsyncClient:
+    """A client of one cluster, for one event loop. Use it as an ``async with`` block.
+
+    ``bootstrap`` is ``raftlog://host:port,host:port``, an ``http://`` URL or a list; one broker that answers
+    is enough. ``request_timeout`` bounds one request, ``retry_timeout`` a call with all its retries.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str | Sequence[str] = URL_DEFAULT,
+        *,
+        request_timeout: Duration = "10s",
+        retry_timeout: Duration = "30s",
+    ) -> None:
+        self._session = Session(
+            broker_urls(bootstrap),
+            clock=SystemClock(),
+            rng=random.Random(),
+            request_timeout_s=positive_seconds("request_timeout", request_timeout),
+            retry_timeout_s=positive_seconds("retry_timeout", retry_timeout),
+        )
+        self._metadata = Metadata(self._session)
+        self._producers: list[AsyncProducer] = []
+        self._single: AsyncProducer | None = None
+        self.topics = AsyncTopics(self._session, self._metadata)
+        self.cluster = AsyncCluster(self._session)
+
+    @classmethod
+    def from_url(
+        cls, url: str, *, request_timeout: Duration = "10s", retry_timeout: Duration = "30s"
+    ) -> Self:
+        """The same, for those who have a URL."""
+        return cls(url, request_timeout=request_timeout, retry_timeout=retry_timeout)
+
+    @classmethod
+    def from_env(
+        cls,
+        environ: Mapping[str, str] | None = None,
+        *,
+        request_timeout: Duration = "10s",
+        retry_timeout: Duration = "30s",
+    ) -> Self:
+        """The same, with the URL of the environment variable ``RAFTLOG_URL``."""
+        return cls(url_from(environ), request_timeout=request_timeout, retry_timeout=retry_timeout)
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close(0 if isinstance(error, asyncio.CancelledError) else "30s")
+
+    async def open(self) -> None:
+        """Begin; nothing is connected before it is needed."""
+        if not self._session.is_open:
+            await self._session.open()
+
+    async def close(self, timeout: Duration = "30s") -> None:
+        """Flush all producers, at most for ``timeout``, and close all connections."""
+        await asyncio.gather(*(producer.close(timeout) for producer in self._producers))
+        self._producers.clear()
+        await self._metadata.close()
+        await self._session.close()
+
+    def producer(
+        self,
+        topic: str | None = None,
+        *,
+        acks: str | int = "quorum",
+        linger: Duration | None = None,
+        batch_bytes: int | None = None,
+        buffer_bytes: int | None = None,
+        compression: str = "none",
+        partitioner: Partitioner | str | None = None,
+        idempotent: bool = True,
+        delivery_timeout: Duration = "30s",
+        preset: str | None = None,
+    ) -> AsyncProducer:
+        """A producer for one topic, or for any when each send names it. Options are checked here."""
+        options = producer_options(
+            acks=acks,
+            linger=linger,
+            batch_bytes=batch_bytes,
+            buffer_bytes=buffer_bytes,
+            compression=compression,
+            partitioner=partitioner,
+            idempotent=idempotent,
+            delivery_timeout=delivery_timeout,
+            preset=preset,
+        )
+        made = AsyncProducer(self._session, self._metadata, topic, options)
+        self._producers = [producer for producer in self._producers if not producer.is_closed] + [made]
+        return made
+
+    async def send(
+        self,
+        topic: str,
+        value: values.Value = None,
+        *,
+        key: values.Key = None,
+        partition: int | None = None,
+        headers: values.Headers | None = None,
+        tags: Sequence[str] = (),
+        timestamp: datetime | int | None = None,
+    ) -> Receipt:
+        """Send one record and wait until it is stored. For many, a ``producer`` is far faster."""
+        if self._single is None:
+            self._single = self.producer(preset="latency")
+        return await (
+            await self._single.send(
+                value,
+                key=key,
+                topic=topic,
+                partition=partition,
+                headers=headers,
+                tags=tags,
+                timestamp=timestamp,
+            )
+        )
+
+    def partition(self, topic: str, number: int) -> AsyncPartition:
+        """One partition, to read from it."""
+        return AsyncPartition(self._session, self._metadata, topic, number)
+
+
+def url_from(environ: Mapping[str, str] | None) -> str:
+    """The URL that the environment names, or the default one."""
+    return (os.environ if environ is None else environ).get(URL_VARIABLE, URL_DEFAULT)

@@ -1,0 +1,145 @@
+"""Which partitions a topic has and which broker leads each: fetched once, kept, and corrected.
+
+Decides: when what is known is too old. Leaves to others: what to do while a partition has no leader.
+
+A refresh is shared by all who wait for it. What is known may be stale at any time; that is harmless,
+since requests say ``route=none``: a broker that does not lead answers ``not_leader`` and who does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from urllib.parse import quote
+
+from raftlog.client.session import Session
+from raftlog.errors import NoLeader, NotLeader, RaftlogError, UnknownPartition
+from raftlog.wire import bodies, paths
+
+AGE_MAX_S = 60.0
+_REFRESH_TIMEOUT_S = 5.0
+
+
+@dataclass(slots=True)
+class TopicView:
+    """A topic as last seen. ``leaders`` are addresses by partition, ``None`` while one is elected."""
+
+    name: str
+    leaders: list[str | None]
+    seen_at: float
+    version: int
+    is_suspect: bool = field(default=False)
+
+    @property
+    def partition_count(self) -> int:
+        """How many partitions there are."""
+        return len(self.leaders)
+
+
+class Metadata:
+    """The cache of all topics that this client has to do with."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._topics: dict[str, TopicView] = {}
+        self._refreshes: dict[str, asyncio.Task[TopicView]] = {}
+
+    def cached(self, topic: str) -> TopicView | None:
+        """What is known without asking."""
+        return self._topics.get(topic)
+
+    async def topic(self, name: str) -> TopicView:
+        """A topic, fetched when nothing is known of it. Raises ``UnknownTopic``.
+
+        What is merely old is answered at once and fetched again behind the caller's back.
+        """
+        view = self._topics.get(name)
+        if view is None or view.is_suspect:
+            return await self.refresh(name)
+        age_s = self._session.clock.monotonic() - view.seen_at
+        if age_s > AGE_MAX_S or (view.version < self._session.metadata_version and age_s > 1.0):
+            self._refresh_task(name)
+        return view
+
+    async def refresh(self, name: str) -> TopicView:
+        """Fetch a topic again; whoever asks at the same time gets the same answer."""
+        return await asyncio.shield(self._refresh_task(name))
+
+    async def leader_of(self, topic: str, partition: int) -> str:
+        """The address of the leader. Raises ``NoLeader`` (definite: nothing was sent)."""
+        view = await self.topic(topic)
+        if partition >= view.partition_count:
+            view = await self.refresh(topic)
+            if partition >= view.partition_count:
+                raise UnknownPartition(
+                    f"{topic} has the partitions 0 to {view.partition_count - 1}, not {partition}",
+                    topic=topic,
+                    partition=partition,
+                )
+        leader = view.leaders[partition]
+        if leader is None:
+            view.is_suspect = True
+            raise NoLeader(f"{topic}/{partition} is electing a leader", topic=topic, partition=partition)
+        return leader
+
+    def correct(self, topic: str, partition: int, error: RaftlogError) -> None:
+        """Learn from what went wrong: the named leader, or that nothing known can be trusted."""
+        view = self._topics.get(topic)
+        if view is None:
+            return
+        address = error.details.get("leader_http")
+        if isinstance(error, NotLeader) and isinstance(address, str) and partition < view.partition_count:
+            view.leaders[partition] = address if "://" in address else f"http://{address}"
+        elif error.retryable or isinstance(error, UnknownPartition):
+            view.is_suspect = True
+
+    def forget(self, topic: str) -> None:
+        """The topic was deleted or is said not to exist."""
+        self._topics.pop(topic, None)
+
+    async def close(self) -> None:
+        """End refreshes under way."""
+        tasks = list(self._refreshes.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _refresh_task(self, name: str) -> asyncio.Task[TopicView]:
+        task = self._refreshes.get(name)
+        if task is None:
+            task = self._refreshes[name] = asyncio.create_task(self._fetch(name))
+            task.add_done_callback(lambda done: self._refreshed(name, done))
+        return task
+
+    def _refreshed(self, name: str, task: asyncio.Task[TopicView]) -> None:
+        del self._refreshes[name]
+        if not task.cancelled():
+            task.exception()  # everyone who waited has it; a refresh behind someone's back may fail
+
+    async def _fetch(self, name: str) -> TopicView:
+        session = self._session
+        partitions = await self.partitions(name)
+        reply = await session.ask_any("GET", paths.BROKERS, retry_timeout_s=_REFRESH_TIMEOUT_S)
+        brokers = reply.read(bodies.BrokerList).items
+        urls = {broker.broker_id: broker.http.rstrip("/") for broker in brokers}
+        session.learn_brokers([urls[broker.broker_id] for broker in brokers if broker.alive])
+        view = TopicView(
+            name,
+            [None if one.leader is None else urls.get(one.leader) for one in partitions],
+            session.clock.monotonic(),
+            session.metadata_version,
+        )
+        self._topics[name] = view
+        return view
+
+    async def partitions(self, name: str) -> list[bodies.PartitionBody]:
+        """The partitions of a topic as their leaders describe them, never from the cache."""
+        found: list[bodies.PartitionBody] = []
+        path = paths.partitions(name)
+        while True:
+            reply = await self._session.ask_any("GET", path, retry_timeout_s=_REFRESH_TIMEOUT_S)
+            page = reply.read(bodies.PartitionList)
+            found += page.items
+            if page.next_page_token is None:
+                return found
+            path = f"{paths.partitions(name)}?page_token={quote(page.next_page_token, safe='')}"

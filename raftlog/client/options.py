@@ -1,0 +1,188 @@
+"""What a client and a producer may be told, checked once and named exactly.
+
+Decides: defaults, presets, units and bounds. Leaves to others: what the options do.
+
+A duration is text with a unit (``"5ms"``, ``"30s"``, ``"14d"``) or a ``timedelta``. A bare number is
+refused, since nobody can see whether it means seconds or milliseconds; only 0 needs no unit.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Literal, TypeVar
+
+from yarl import URL
+
+from raftlog.records.batch import Codec
+
+Value = TypeVar("Value")
+Duration = str | timedelta | Literal[0]
+Partitioner = Callable[[str, bytes | None, bytes | None, int], int]
+"""``(topic, key, value, partition_count) -> partition``; key and value as they will be stored."""
+
+PORT_DEFAULT = 7070
+URL_DEFAULT = f"raftlog://localhost:{PORT_DEFAULT}"
+COMPRESSIONS: Mapping[str, Codec] = {codec.name.lower(): codec for codec in Codec}
+PARTITIONERS = ("sticky", "round_robin")
+REPLICAS_MAX = 127
+BATCH_BYTES_MAX = 16 << 20
+
+_DURATION = re.compile(r"([0-9]{1,12})(ms|s|m|h|d)")
+_UNIT_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """Values for what a producer is not told itself."""
+
+    linger: Duration = "5ms"
+    batch_bytes: int = 256 << 10
+    buffer_bytes: int = 32 << 20
+
+
+PRESETS: Mapping[str, Preset] = {
+    "latency": Preset(linger=0, batch_bytes=16 << 10),
+    "throughput": Preset(linger="20ms", batch_bytes=1 << 20, buffer_bytes=64 << 20),
+}
+"""Small batches that leave at once, or large ones that wait to be filled."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerOptions:
+    """A producer's options after they were checked. ``acks`` is as it stands in a query."""
+
+    acks: str
+    linger_s: float
+    batch_bytes: int
+    buffer_bytes: int
+    codec: Codec
+    partitioner: Partitioner | Literal["sticky", "round_robin"]
+    is_idempotent: bool
+    delivery_timeout_s: float
+
+    @property
+    def wants_answer(self) -> bool:
+        """False for ``acks=0``: nothing is known of such a send, so it is never repeated."""
+        return self.acks != "0"
+
+
+def producer_options(
+    *,
+    acks: str | int = "quorum",
+    linger: Duration | None = None,
+    batch_bytes: int | None = None,
+    buffer_bytes: int | None = None,
+    compression: str = "none",
+    partitioner: Partitioner | str | None = None,
+    idempotent: bool = True,
+    delivery_timeout: Duration = "30s",
+    preset: str | None = None,
+) -> ProducerOptions:
+    """Check the options of a producer. Raises ``ValueError`` that names the option and its choices."""
+    base = Preset() if preset is None else _choice("preset", preset, PRESETS)
+    batch_bytes = base.batch_bytes if batch_bytes is None else batch_bytes
+    buffer_bytes = base.buffer_bytes if buffer_bytes is None else buffer_bytes
+    checked_acks = _acks(acks)
+    return ProducerOptions(
+        acks=checked_acks,
+        linger_s=seconds("linger", base.linger if linger is None else linger),
+        batch_bytes=_between("batch_bytes", batch_bytes, 1, BATCH_BYTES_MAX),
+        buffer_bytes=_between("buffer_bytes", buffer_bytes, 1, 1 << 40),
+        codec=_choice("compression", compression, COMPRESSIONS),
+        partitioner=_partitioner(partitioner),
+        is_idempotent=bool(idempotent) and checked_acks != "0",
+        delivery_timeout_s=positive_seconds("delivery_timeout", delivery_timeout),
+    )
+
+
+def seconds(name: str, value: Duration) -> float:
+    """A duration in seconds. Raises ``ValueError`` that shows how to write one."""
+    if isinstance(value, timedelta):
+        found = value.total_seconds()
+        if found >= 0:
+            return found
+    elif isinstance(value, str):
+        match = _DURATION.fullmatch(value)
+        if match is not None:
+            return int(match[1]) * _UNIT_S[match[2]]
+    elif value == 0:
+        return 0.0
+    raise ValueError(f"{name} is {value!r}; write a duration with its unit: '5ms', '30s', '10m', '2h', '14d'")
+
+
+def positive_seconds(name: str, value: Duration) -> float:
+    """The same for a time limit, which cannot be nothing."""
+    found = seconds(name, value)
+    if not found:
+        raise ValueError(f"{name} is {value!r}; it must be longer than nothing")
+    return found
+
+
+def milliseconds(name: str, value: Duration) -> int:
+    """A duration in whole milliseconds."""
+    return round(seconds(name, value) * 1_000)
+
+
+def broker_urls(bootstrap: str | Sequence[str]) -> tuple[str, ...]:
+    """The HTTP addresses of ``raftlog://host:port,host:port``, of an ``http://`` URL, or of a list of these.
+
+    The first part may leave out its scheme, every part its port.
+    """
+    parts = bootstrap.split(",") if isinstance(bootstrap, str) else [*bootstrap]
+    found = []
+    for part in parts:
+        scheme, separator, address = part.strip().rpartition("://")
+        if separator and scheme not in ("raftlog", "http", "https"):
+            raise ValueError(
+                f"bootstrap: {part!r} has the scheme {scheme!r}; use raftlog://, http:// or https://"
+            )
+        scheme = "https" if scheme == "https" else "http"
+        try:
+            url = URL(f"{scheme}://{address.rstrip('/')}")
+            if url.explicit_port is None:
+                url = url.with_port(PORT_DEFAULT)
+        except ValueError as error:
+            raise ValueError(f"bootstrap: {part!r} is no address: {error}") from error
+        if not url.host or url.path != "/" or url.query_string or url.fragment:
+            raise ValueError(f"bootstrap: {part!r} is no address; write raftlog://host:port,host:port")
+        found.append(str(url.origin()))
+    if not found:
+        raise ValueError("bootstrap: name at least one broker, such as raftlog://localhost:7070")
+    return tuple(dict.fromkeys(found))
+
+
+def _acks(value: str | int) -> str:
+    text = str(value)
+    if not isinstance(value, bool) and (
+        text in ("quorum", "every") or (text.isascii() and text.isdigit() and int(text) <= REPLICAS_MAX)
+    ):
+        return text
+    raise ValueError(f"acks is {value!r}; choose 0, 1, 'quorum', 'every' or a number of replicas")
+
+
+def _partitioner(value: Partitioner | str | None) -> Partitioner | Literal["sticky", "round_robin"]:
+    if value is None or value == "sticky":
+        return "sticky"
+    if value == "round_robin":
+        return "round_robin"
+    if not isinstance(value, str) and callable(value):
+        return value
+    raise ValueError(
+        f"partitioner is {value!r}; choose {' or '.join(map(repr, PARTITIONERS))}, "
+        "or give a function (topic, key, value, partition_count) -> int"
+    )
+
+
+def _between(name: str, value: int, low: int, high: int) -> int:
+    if type(value) is not int or not low <= value <= high:
+        raise ValueError(f"{name} is {value!r}; give a number of bytes from {low} to {high}")
+    return value
+
+
+def _choice(name: str, value: str, choices: Mapping[str, Value]) -> Value:
+    if value not in choices:
+        raise ValueError(f"{name} is {value!r}; choose {', '.join(map(repr, choices))}")
+    return choices[value]

@@ -1,0 +1,96 @@
+"""The way from ordinary threads to the client's event loop, which runs on a thread of its own.
+
+Decides: how a blocking call is made of an async one, once for all of them. Leaves to others: what is
+called. ``blocking`` keeps names, signatures and docstrings, so the two faces cannot drift apart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Concatenate, Generic, ParamSpec, TypeVar
+
+from raftlog.errors import NotSent
+
+Core = TypeVar("Core")
+Result = TypeVar("Result")
+Parameters = ParamSpec("Parameters")
+
+
+class Portal:
+    """An event loop on its own thread. Blocking calls may come from any other thread."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="raftlog-client", daemon=True)
+        self._lock = threading.Lock()
+        self._is_open = True
+        self._thread.start()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether calls are taken."""
+        return self._is_open
+
+    def call(self, work: Callable[[], Awaitable[Result]]) -> Result:
+        """Run ``work`` on the loop and wait for it. Ctrl-C cancels it and is raised here."""
+        if threading.current_thread() is self._thread:
+            raise RuntimeError(
+                "a blocking call on the client's own thread would wait for itself; hand it to another"
+            )
+
+        async def run() -> Result:
+            return await work()
+
+        with self._lock:
+            if not self._is_open:
+                raise NotSent("the client is closed")
+            future = asyncio.run_coroutine_threadsafe(run(), self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def close(self) -> None:
+        """End the loop and its thread; calls that still wait are cancelled."""
+        with self._lock:
+            if not self._is_open:
+                return
+            self._is_open = False
+            self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+            tasks = asyncio.all_tasks(self._loop)
+            for task in tasks:
+                task.cancel()
+            self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        finally:
+            self._loop.close()
+
+
+class Face(Generic[Core]):
+    """The blocking side of an async object."""
+
+    def __init__(self, core: Core, portal: Portal) -> None:
+        self._core = core
+        self._portal = portal
+
+
+def blocking(
+    method: Callable[Concatenate[Core, Parameters], Awaitable[Result]],
+) -> Callable[Concatenate[Face[Core], Parameters], Result]:
+    """The method of a face that waits for the async method."""
+
+    @functools.wraps(method)
+    def call(face: Face[Core], *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        return face._portal.call(lambda: method(face._core, *args, **kwargs))
+
+    return call

@@ -1,0 +1,281 @@
+"""Producing: records in, receipts out.
+
+Decides: which partition a record goes to and what its bytes are. Leaves to others: filling batches
+(``buffer``), what may leave when (``pipeline``), and the requests (``sender``).
+
+``append`` is the path of every record, from any thread; it does nothing that needs the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import Self
+
+from raftlog.client import values
+from raftlog.client.buffer import RECORD_OVERHEAD_BYTES, Buffer, Lane
+from raftlog.client.metadata import Metadata
+from raftlog.client.options import Duration, ProducerOptions, seconds
+from raftlog.client.partitioners import Router
+from raftlog.client.receipts import Batch, OnAck, PendingReceipt, Stored
+from raftlog.client.sender import Identities, PartitionSender
+from raftlog.client.session import Session
+from raftlog.errors import NotSent, Overloaded, RaftlogError
+from raftlog.records.builder import Record
+
+ERRORS_KEPT_MAX = 100
+HURRIED_CLOSE: Duration = "5s"  # for what is on its way when a block is left by Ctrl-C or cancellation
+
+
+class AsyncProducer:
+    """Sends records in batches. Made by ``client.producer(...)``, used as an ``async with`` block.
+
+    Leaving the block flushes, and raises an ``ExceptionGroup`` of what failed, if anything did.
+    """
+
+    def __init__(
+        self, session: Session, metadata: Metadata, topic: str | None, options: ProducerOptions
+    ) -> None:
+        self._session = session
+        self._metadata = metadata
+        self._topic = topic
+        self._options = options
+        self._identities = Identities(session)
+        self._buffer = Buffer(options, session.clock)
+        self._routers: dict[str, Router] = {}
+        self._senders: list[PartitionSender] = []
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        self._waiting_for_room: list[asyncio.Future[None]] = []
+        self._errors: list[RaftlogError] = []
+        self._failed_count = 0
+        self._closed_seen = 0
+        self._is_closed = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if isinstance(error, asyncio.CancelledError | KeyboardInterrupt):
+            await self.close(HURRIED_CLOSE)
+        else:
+            try:
+                await self.flush()
+            finally:
+                await self.close(0)
+        self.raise_errors(error)
+
+    async def send(
+        self,
+        value: values.Value = None,
+        *,
+        key: values.Key = None,
+        topic: str | None = None,
+        partition: int | None = None,
+        headers: values.Headers | None = None,
+        tags: Sequence[str] = (),
+        timestamp: datetime | int | None = None,
+        on_ack: OnAck | None = None,
+    ) -> PendingReceipt:
+        """Send a record; waits while the buffer is full. Await what it returns for the receipt."""
+        while True:
+            placed = self.append(value, key, topic, partition, headers, tags, timestamp, on_ack)
+            if placed is not None:
+                break
+            await self.make_ready(topic)
+        if self._buffer.closed_count != self._closed_seen:
+            self._closed_seen = self._buffer.closed_count
+            await asyncio.sleep(0)  # a batch is full: let it leave although the caller never waits
+        return PendingReceipt(*placed)
+
+    def send_nowait(
+        self,
+        value: values.Value = None,
+        *,
+        key: values.Key = None,
+        topic: str | None = None,
+        partition: int | None = None,
+        headers: values.Headers | None = None,
+        tags: Sequence[str] = (),
+        timestamp: datetime | int | None = None,
+        on_ack: OnAck | None = None,
+    ) -> PendingReceipt:
+        """The same without waiting. Raises ``Overloaded`` without room or while the topic is unknown."""
+        placed = self.append(value, key, topic, partition, headers, tags, timestamp, on_ack)
+        if placed is None:
+            raise Overloaded("the producer has no room or does not know the topic yet; use send, which waits")
+        return PendingReceipt(*placed)
+
+    async def flush(self, timeout: Duration | None = None) -> None:
+        """Send everything now and wait until every record has its outcome, good or bad.
+
+        Raises ``TimeoutError`` when that takes longer than ``timeout``; nothing is given up by that.
+        """
+        async with asyncio.timeout(None if timeout is None else seconds("timeout", timeout)):
+            for sender in self._senders:
+                self._buffer.make_due(sender.lane)
+                sender.pump()
+            for batch in tuple(self._buffer.unfinished):
+                await batch.wait()
+
+    async def close(self, timeout: Duration = "30s") -> None:
+        """Flush, at most for ``timeout``; then give up what has no outcome. Closing twice is harmless."""
+        self._is_closed = True
+        limit_s = seconds("timeout", timeout)
+        if limit_s and self._buffer.unfinished:
+            try:
+                async with asyncio.timeout(limit_s):
+                    await self.flush()
+            except TimeoutError:
+                pass  # what is left is told below that nobody waits any longer
+        for sender in self._senders:
+            await sender.close()
+        await self._identities.close()
+        self._let_waiting_go()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it takes nothing more."""
+        return self._is_closed
+
+    def raise_errors(self, error: BaseException | None) -> None:
+        """Raise what failed since the producer was made, unless ``error`` is on its way already."""
+        if not self._errors:
+            return
+        message = f"{self._failed_count} records were not sent"
+        if error is not None:
+            error.add_note(f"{message}; the first of them: {self._errors[0]}")
+            return
+        raise ExceptionGroup(message, self._errors)
+
+    def append(
+        self,
+        value: values.Value,
+        key: values.Key,
+        topic: str | None,
+        partition: int | None,
+        headers: values.Headers | None,
+        tags: Sequence[str],
+        timestamp: datetime | int | None,
+        on_ack: OnAck | None,
+    ) -> tuple[Batch, int] | None:
+        """Put a record into the buffer; ``None`` when ``make_ready`` has to be awaited first.
+
+        For any thread. Raises ``InvalidRecord`` for what cannot be a record.
+        """
+        router = self._routers.get(topic or self._topic or "")
+        if router is None or self._is_closed:
+            self._check_usable(topic)
+            return None
+        if value is not None and value.__class__ is not bytes:
+            value = values.encode_value(value)
+        if key is not None and key.__class__ is not bytes:
+            key = values.encode_key(key)
+        size_bytes = RECORD_OVERHEAD_BYTES
+        if value is not None:
+            size_bytes += len(value)
+        if key is not None:
+            size_bytes += len(key)
+        if headers or tags:
+            pairs = values.encode_headers(headers, tags)
+            size_bytes += values.headers_bytes(pairs)
+        else:
+            pairs = ()
+        if timestamp is not None:
+            timestamp = values.timestamp_ms(timestamp)
+        record = Record(value, key, pairs, timestamp)
+        lane = router.route(key, value, partition, size_bytes)
+        return self._buffer.append(lane, record, size_bytes, on_ack)
+
+    async def make_ready(self, topic: str | None) -> None:
+        """Wait until the topic is known and there is room."""
+        name = topic or self._topic or ""
+        if name not in self._routers:
+            view = await self._metadata.topic(name)
+            if name not in self._routers:
+                self._add_router(name, view.partition_count)
+            return
+        if self._is_closed:
+            raise NotSent("the producer is closed")
+        if not self._buffer.is_roomy:
+            waiter = self._loop.create_future()
+            self._waiting_for_room.append(waiter)
+            for sender in self._senders:  # nothing that is buffered may wait for more to come
+                self._buffer.make_due(sender.lane)
+                sender.pump()
+            await waiter
+
+    def _check_usable(self, topic: str | None) -> None:
+        if self._is_closed:
+            raise NotSent("the producer is closed")
+        if not (topic or self._topic):
+            raise ValueError("topic: this producer was made without one, so each send names its topic")
+
+    def _add_router(self, topic: str, partition_count: int) -> None:
+        router = Router(
+            topic, buffer=self._buffer, rng=self._session.rng, partitioner=self._options.partitioner
+        )
+        self._widen(router, partition_count)
+        self._routers[topic] = router
+
+    def _widen(self, router: Router, partition_count: int) -> None:
+        lanes = list(router.lanes)
+        for partition in range(len(lanes), partition_count):
+            lane = Lane(router.topic, partition)
+            sender = PartitionSender(
+                lane,
+                buffer=self._buffer,
+                options=self._options,
+                session=self._session,
+                metadata=self._metadata,
+                identities=self._identities,
+                finish=self._finish,
+            )
+            lane.wake = self._waker(sender)
+            self._senders.append(sender)
+            lanes.append(lane)
+        router.set_lanes(lanes)
+
+    def _waker(self, sender: PartitionSender) -> Callable[[float], None]:
+        """Called under the buffer's lock, from any thread."""
+        loop, thread, clock = self._loop, self._thread, self._session.clock
+
+        def wake_here(at: float) -> None:
+            if at:
+                loop.call_later(max(at - clock.monotonic(), 0.0), sender.pump)
+            else:
+                loop.call_soon(sender.pump)
+
+        def wake(at: float) -> None:
+            if threading.get_ident() == thread:
+                wake_here(at)
+            else:
+                loop.call_soon_threadsafe(wake_here, at)
+
+        return wake
+
+    def _finish(self, batch: Batch, outcome: Stored | RaftlogError) -> None:
+        if isinstance(outcome, RaftlogError):
+            self._failed_count += len(batch.records)
+            if len(self._errors) < ERRORS_KEPT_MAX:
+                outcome.add_note(f"{len(batch.records)} records of {batch.topic}/{batch.partition}")
+                self._errors.append(outcome)
+        self._buffer.release(batch)
+        batch.finish(outcome)
+        if self._waiting_for_room and self._buffer.is_roomy:
+            self._let_waiting_go()
+        view = self._metadata.cached(batch.topic)
+        router = self._routers[batch.topic]
+        if view is not None and view.partition_count > len(router.lanes):
+            self._widen(router, view.partition_count)
+
+    def _let_waiting_go(self) -> None:
+        waiting, self._waiting_for_room = self._waiting_for_room, []
+        for waiter in waiting:
+            if not waiter.done():
+                waiter.set_result(None)

@@ -1,0 +1,221 @@
+"""What becomes of a record that was sent, and the light object that stands for it until then.
+
+Decides: how the fate of a batch becomes the fate of each of its records. Leaves to others: filling
+batches (``buffer``) and sending them (``sender``).
+
+A batch has one outcome for all its records, so a record needs no future of its own: a
+``PendingReceipt`` is a reference to the batch and a number in it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+
+from raftlog.errors import RaftlogError
+from raftlog.records.builder import Record
+
+NO_OFFSET = -1
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Durability:
+    """What the acknowledgement stands for; ``replicas`` have fsynced the record."""
+
+    acks: str
+    committed: bool
+    fsynced: bool
+    replicas: int
+    term: int
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """Where a record is stored. With ``acks=0`` nobody knows: ``offset`` and ``timestamp_ms`` are -1."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    durability: Durability
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """The good end of a batch. ``timestamp_ms`` is the leader's, ``None`` where the records keep theirs."""
+
+    base_offset: int
+    timestamp_ms: int | None
+    durability: Durability
+
+
+OnAck = Callable[[Receipt | None, RaftlogError | None], None]
+"""Called once with the receipt or with the error, on the thread of the client's event loop."""
+
+
+class Batch:
+    """Records of one partition that share their fate."""
+
+    __slots__ = (
+        "_callbacks",
+        "_event",
+        "_thread_event",
+        "_thread_lock",
+        "deadline",
+        "due",
+        "outcome",
+        "partition",
+        "records",
+        "size_bytes",
+        "timestamp_ms",
+        "topic",
+    )
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        *,
+        timestamp_ms: int,
+        due: float,
+        deadline: float,
+        lock: threading.Lock,
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.timestamp_ms = timestamp_ms  # of records that bring none
+        self.due = due  # when it leaves although it is not full
+        self.deadline = deadline  # when its records are given up
+        self.records: list[Record] = []
+        self.size_bytes = 0
+        self.outcome: Stored | RaftlogError | None = None
+        self._callbacks: list[tuple[int, OnAck]] = []
+        self._event: asyncio.Event | None = None
+        self._thread_event: threading.Event | None = None
+        self._thread_lock = lock
+
+    def call_back(self, index: int, on_ack: OnAck) -> None:
+        """Have ``on_ack`` called for one record. Held by the lock of the buffer."""
+        self._callbacks.append((index, on_ack))
+
+    def finish(self, outcome: Stored | RaftlogError) -> None:
+        """Settle all records. On the loop's thread, once."""
+        with self._thread_lock:
+            self.outcome = outcome
+            waiting = self._thread_event
+        if waiting is not None:
+            waiting.set()
+        if self._event is not None:
+            self._event.set()
+        for index, on_ack in self._callbacks:
+            try:
+                if isinstance(outcome, RaftlogError):
+                    on_ack(None, outcome)
+                else:
+                    on_ack(self.receipt(index), None)
+            except Exception:
+                _logger.exception("on_ack raised; the record's fate is not changed by that")
+
+    async def wait(self) -> None:
+        """Until there is an outcome. On the loop's thread."""
+        if self.outcome is None:
+            if self._event is None:
+                self._event = asyncio.Event()
+            await self._event.wait()
+
+    def wait_blocking(self, timeout_s: float | None) -> None:
+        """The same from any other thread. Raises ``TimeoutError``."""
+        with self._thread_lock:
+            if self.outcome is not None:
+                return
+            if self._thread_event is None:
+                self._thread_event = threading.Event()
+            waiting = self._thread_event
+        if not waiting.wait(timeout_s):
+            raise TimeoutError(
+                f"{self.topic}/{self.partition}: no answer within {timeout_s:g} s; it may still come"
+            )
+
+    def receipt(self, index: int) -> Receipt:
+        """The receipt of one record. Raises the error that befell the batch."""
+        outcome = self.outcome
+        assert outcome is not None  # only asked after the end
+        if isinstance(outcome, RaftlogError):
+            raise _own_copy(outcome)
+        if outcome.base_offset < 0:
+            return Receipt(self.topic, self.partition, NO_OFFSET, NO_OFFSET, outcome.durability)
+        timestamp_ms = outcome.timestamp_ms
+        if timestamp_ms is None:
+            own_ms = self.records[index].timestamp_ms
+            timestamp_ms = self.timestamp_ms if own_ms is None else own_ms
+        return Receipt(
+            self.topic, self.partition, outcome.base_offset + index, timestamp_ms, outcome.durability
+        )
+
+
+class PendingReceipt:
+    """A record on its way. Await it for its ``Receipt``, or for the error that says what became of it."""
+
+    __slots__ = ("_batch", "_index")
+
+    def __init__(self, batch: Batch, index: int) -> None:
+        self._batch = batch
+        self._index = index
+
+    def __await__(self) -> Generator[object, None, Receipt]:
+        if self._batch.outcome is None:
+            yield from self._batch.wait().__await__()
+        return self._batch.receipt(self._index)
+
+    def done(self) -> bool:
+        """Whether the outcome is known."""
+        return self._batch.outcome is not None
+
+    def result(self) -> Receipt:
+        """The receipt of a record that is done. Raises its error, ``InvalidStateError`` before the end."""
+        if self._batch.outcome is None:
+            raise asyncio.InvalidStateError("the record is still on its way; await this object")
+        return self._batch.receipt(self._index)
+
+    def exception(self) -> RaftlogError | None:
+        """The error of a record that is done, if it had one."""
+        outcome = self._batch.outcome
+        if outcome is None:
+            raise asyncio.InvalidStateError("the record is still on its way; await this object")
+        return outcome if isinstance(outcome, RaftlogError) else None
+
+
+class BlockingPendingReceipt:
+    """A record on its way, for threads: ``result`` waits for its ``Receipt`` or raises its error."""
+
+    __slots__ = ("_batch", "_index")
+
+    def __init__(self, batch: Batch, index: int) -> None:
+        self._batch = batch
+        self._index = index
+
+    def done(self) -> bool:
+        """Whether the outcome is known."""
+        return self._batch.outcome is not None
+
+    def result(self, timeout: float | None = None) -> Receipt:
+        """Wait, at most ``timeout`` seconds (then ``TimeoutError``), and return the receipt."""
+        self._batch.wait_blocking(timeout)
+        return self._batch.receipt(self._index)
+
+    def exception(self, timeout: float | None = None) -> RaftlogError | None:
+        """Wait likewise and return the error, if there is one."""
+        self._batch.wait_blocking(timeout)
+        outcome = self._batch.outcome
+        return outcome if isinstance(outcome, RaftlogError) else None
+
+
+def _own_copy(error: RaftlogError) -> RaftlogError:
+    """Each raise gets its own object, or tracebacks of unrelated callers would pile up on one."""
+    copy = type(error)(str(error), **error.details)
+    copy.__cause__ = error.__cause__
+    return copy

@@ -1,0 +1,193 @@
+"""One HTTP request and its answer or its error; and requests that any broker can answer.
+
+Decides: which failures are definite (no connection was made) and which leave the outcome unknown,
+and which broker is asked next. Leaves to others: who leads a partition (``metadata``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import random
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import aiohttp
+import msgspec
+from yarl import URL
+
+from raftlog.client.retries import pause_s
+from raftlog.clock import Clock
+from raftlog.errors import ConnectionLost, Draining, NotSent, RaftlogError
+from raftlog.wire import headers, media_types
+from raftlog.wire.problems import read_problem
+
+CONNECT_TIMEOUT_S = 2.0
+KEEPALIVE_S = 60.0  # less than brokers keep an idle connection, so that they are not the first to close
+_PLAIN_BODY_MAX = 1 << 20  # aiohttp wants larger bodies as files, to write them piece by piece
+
+Body = TypeVar("Body", bound=msgspec.Struct)
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A good answer."""
+
+    status: int
+    body: bytes
+    headers: Mapping[str, str]
+
+    def read(self, kind: type[Body]) -> Body:
+        """The body as a struct. Raises ``ConnectionLost`` when it is none: no broker of ours wrote it."""
+        try:
+            return msgspec.json.decode(self.body, type=kind)
+        except msgspec.MsgspecError as error:
+            raise ConnectionLost(f"the answer cannot be read: {error}") from error
+
+    def number(self, header: str, default: int = -1) -> int:
+        """A header that holds a number."""
+        text = self.headers.get(header, "")
+        return int(text) if text.isascii() and text.isdigit() else default
+
+
+class Session:
+    """Connections to brokers. Enters and leaves on the loop that uses it."""
+
+    def __init__(
+        self,
+        bootstrap: Sequence[str],
+        *,
+        clock: Clock,
+        rng: random.Random,
+        request_timeout_s: float,
+        retry_timeout_s: float,
+    ) -> None:
+        self._urls = deque(bootstrap)  # the next one to ask comes first
+        self._bootstrap = tuple(bootstrap)
+        self.clock = clock
+        self.rng = rng
+        self.request_timeout_s = request_timeout_s
+        self.retry_timeout_s = retry_timeout_s
+        self.metadata_version = -1  # the newest that any broker spoke of
+        self._http: aiohttp.ClientSession | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether requests can be made."""
+        return self._http is not None
+
+    async def open(self) -> None:
+        """Make the connection pool; connections are made when they are needed."""
+        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_S)
+        self._http = aiohttp.ClientSession(
+            connector=connector,
+            auto_decompress=False,
+            headers={"User-Agent": "raftlog-python"},
+            skip_auto_headers=("Accept-Encoding",),
+        )
+
+    async def close(self) -> None:
+        """Close all connections."""
+        if self._http is not None:
+            await self._http.close()
+            self._http = None
+
+    def learn_brokers(self, urls: Sequence[str]) -> None:
+        """Ask these as well from now on; the bootstrap addresses stay."""
+        known = set(urls) | set(self._bootstrap)
+        kept = [url for url in self._urls if url in known]
+        self._urls = deque([*kept, *(url for url in urls if url not in kept)])
+
+    async def ask(
+        self,
+        method: str,
+        url: str,
+        *,
+        body: bytes | None = None,
+        content_type: str = media_types.JSON,
+        accept: str = media_types.JSON,
+        timeout_s: float | None = None,
+    ) -> Reply:
+        """One request to one broker. Raises ``NotSent``, ``ConnectionLost``, or what the broker answers."""
+        http = self._http
+        if http is None:
+            raise NotSent("the client is closed")
+        sent_headers = {"Accept": accept}
+        data: bytes | io.BytesIO | None = body
+        if body is not None:
+            sent_headers["Content-Type"] = content_type
+            if len(body) > _PLAIN_BODY_MAX:
+                data = io.BytesIO(body)
+        limit_s = self.request_timeout_s if timeout_s is None else timeout_s
+        timeout = aiohttp.ClientTimeout(total=limit_s, sock_connect=min(CONNECT_TIMEOUT_S, limit_s))
+        try:
+            async with http.request(
+                method,
+                URL(url, encoded=True),
+                data=data,
+                headers=sent_headers,
+                timeout=timeout,
+                allow_redirects=False,
+            ) as response:
+                answer = await response.read()
+                status, answer_headers = response.status, response.headers
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+            raise NotSent(f"{url.split('/v1/')[0]} cannot be reached: {error}") from error
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            why = str(error) or f"no answer within {limit_s:g} s"
+            raise ConnectionLost(f"{method} {url.split('?')[0]}: {why}") from error
+        reply = Reply(status, answer, answer_headers)
+        self.metadata_version = max(self.metadata_version, reply.number(headers.METADATA_VERSION))
+        if status >= 300:
+            raise _error_of(reply, method, url)
+        return reply
+
+    async def ask_any(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: msgspec.Struct | None = None,
+        may_repeat: bool = True,
+        retry_timeout_s: float | None = None,
+    ) -> Reply:
+        """The answer of any broker, with retries. Without ``may_repeat`` an unknown outcome is raised."""
+        encoded = None if body is None else msgspec.json.encode(body)
+        limit_s = self.retry_timeout_s if retry_timeout_s is None else retry_timeout_s
+        deadline = self.clock.monotonic() + limit_s
+        attempts = 0
+        while True:
+            base = self._urls[0]
+            left_s = deadline - self.clock.monotonic()
+            try:
+                return await self.ask(
+                    method,
+                    base + path,
+                    body=encoded,
+                    timeout_s=min(self.request_timeout_s, max(left_s, 0.01)),
+                )
+            except RaftlogError as error:
+                attempts += 1
+                self.turn_away(base, error)
+                if not error.retryable or not (error.is_definite or may_repeat) or not self.is_open:
+                    raise
+                round_s = 0.0 if attempts < len(self._urls) and isinstance(error, NotSent) else None
+                pause = pause_s(error, attempts, self.rng) if round_s is None else round_s
+                if self.clock.monotonic() + pause >= deadline:
+                    raise
+            await asyncio.sleep(pause)
+
+    def turn_away(self, base: str, error: RaftlogError) -> None:
+        """Ask another broker first from now on, if this error says something about the broker."""
+        if isinstance(error, NotSent | ConnectionLost | Draining) and self._urls[0] == base:
+            self._urls.rotate(-1)
+
+
+def _error_of(reply: Reply, method: str, url: str) -> RaftlogError:
+    error = read_problem(reply.body)
+    if error is not None:
+        return error
+    # Not ours: something between us and the broker answered, and may have passed the request on.
+    return ConnectionLost(f"{method} {url.split('?')[0]}: status {reply.status} and no problem body")

@@ -1,0 +1,87 @@
+"""What users hand over as keys, values, headers and times, as the bytes and numbers of a record.
+
+Decides: that text is UTF-8 and that everything else becomes compact JSON. Raises ``InvalidRecord``,
+naming the field, before anything is buffered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+
+import msgspec
+
+from raftlog.errors import InvalidRecord
+from raftlog.records.keys import encode_key
+from raftlog.wire.headers import TAG_RECORD_HEADER
+
+__all__ = [
+    "Headers",
+    "Key",
+    "Value",
+    "encode_headers",
+    "encode_key",
+    "encode_value",
+    "headers_bytes",
+    "timestamp_ms",
+]
+
+Key = bytes | str | int | None
+Value = object
+"""Bytes and text as they are, ``None`` as no value, everything else that is JSON as JSON."""
+Headers = Mapping[str, bytes | str | None] | Sequence[tuple[str, bytes | str | None]]
+
+_TIMESTAMP_MS_MAX = (1 << 63) - 1
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_HEADER_OVERHEAD_BYTES = 10
+
+
+def encode_value(value: Value) -> bytes | None:
+    """The bytes of a value."""
+    try:
+        if value is None or isinstance(value, bytes):
+            return value
+        if isinstance(value, str):
+            return value.encode()
+        if isinstance(value, bytearray | memoryview):
+            return bytes(value)
+        return msgspec.json.encode(value)
+    except (TypeError, ValueError, msgspec.MsgspecError, RecursionError) as error:
+        raise InvalidRecord(f"value: {error}", errors=[f"/value: {error}"]) from error
+
+
+def encode_headers(headers: Headers | None, tags: Sequence[str]) -> tuple[tuple[str, bytes | None], ...]:
+    """Headers in their order, and one more for each tag."""
+    if isinstance(tags, str):
+        raise InvalidRecord("tags: give a list of tags, not one string", errors=["/tags"])
+    pairs = [*(headers.items() if isinstance(headers, Mapping) else headers or ())]
+    pairs += [(TAG_RECORD_HEADER, tag) for tag in tags]
+    found: list[tuple[str, bytes | None]] = []
+    for name, value in pairs:
+        try:
+            name.encode()
+            if value is not None and not isinstance(value, bytes):
+                value = value.encode()
+        except (AttributeError, UnicodeEncodeError) as error:
+            raise InvalidRecord(
+                f"headers: {name!r}: names are text, values text, bytes or None: {error}", errors=["/headers"]
+            ) from error
+        found.append((name, value))
+    return tuple(found)
+
+
+def headers_bytes(pairs: Sequence[tuple[str, bytes | None]]) -> int:
+    """The most that these take in a batch."""
+    return sum(4 * len(name) + len(value or b"") + _HEADER_OVERHEAD_BYTES for name, value in pairs)
+
+
+def timestamp_ms(timestamp: datetime | int) -> int:
+    """Milliseconds since 1970 of a time with a zone; a number is milliseconds already."""
+    if isinstance(timestamp, datetime):
+        if timestamp.tzinfo is None:
+            raise InvalidRecord("timestamp: a time needs a zone, such as datetime.UTC", errors=["/timestamp"])
+        since = timestamp - _EPOCH
+        timestamp = (since.days * 86_400 + since.seconds) * 1_000 + since.microseconds // 1_000
+    if type(timestamp) is not int or not 0 <= timestamp <= _TIMESTAMP_MS_MAX:
+        raise InvalidRecord(f"timestamp: {timestamp!r} is no time since 1970", errors=["/timestamp"])
+    return timestamp
