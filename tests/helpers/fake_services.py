@@ -69,6 +69,7 @@ class FakeController:
     def __init__(self, image: MetadataImage, leader: NodeId | None) -> None:
         self.image = image
         self.leader = leader
+        self.unheard: MetadataImage | None = None  # newer metadata that has not reached this broker
         self.deleted: Callable[[TopicInfo], None] = lambda topic: None
 
     async def create_topic(
@@ -142,6 +143,14 @@ class FakeController:
         first = self.image.next_producer_id
         self.image = replace(self.image, next_producer_id=ProducerId(first + count))
         return range(first, first + count)
+
+    async def current_image(self, timeout_ms: int) -> MetadataImage:
+        """What ``unheard`` holds is heard of now; without a leader nobody can be asked."""
+        if self.leader is None:
+            raise NoLeader("no controller")
+        if self.unheard is not None:
+            self.image, self.unheard = self.unheard, None
+        return self.image
 
     async def wait_for_version(self, version: int, timeout_ms: int) -> None:
         """There is one image only."""
