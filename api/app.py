@@ -105,6 +105,7 @@ class Boundary:
                     supported=list(offered),
                 )
             call.media_type = wanted
+            await self._hear_of_topic(request.match_info.get("topic"))
             return await handler(call)
 
         return handle
@@ -125,6 +126,11 @@ class Boundary:
             call.stamp(response)
         self.metrics.answered(_method(request), call.route, response.status, self._monotonic() - began)
         return response
+
+    async def _hear_of_topic(self, name: str | None) -> None:
+        """Before a topic is denied, ask the controller: a broker that starts has not heard of all yet."""
+        if name is not None and name not in self.services.controller.image.topics:
+            await self.services.controller.current_image(CONFIRM_MS)
 
     async def ask_for_body(self, request: web.Request) -> None:
         """Answer ``Expect: 100-continue``, unless the body announced will be refused: then say so only."""
@@ -152,6 +158,7 @@ class Boundary:
 
 
 CLIENT_GONE = 499
+CONFIRM_MS = 2000  # as long as a partition may take to find its leader
 LINGER_S = 0.5
 _CALL = web.RequestKey("call", Call)
 _METHODS = frozenset(("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"))

@@ -84,7 +84,12 @@ class Broker:
             random.Random(world.rng.getrandbits(64)),
         )
         self.manager = PartitionManager(
-            self.host, self.controller, world.filesystem, data_directory, world.clock
+            self.host,
+            self.controller,
+            world.filesystem,
+            data_directory,
+            world.clock,
+            retention_check_ms=timing.retention_check_ms,
         )
         self.gateway = Gateway(
             self.node_id,

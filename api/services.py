@@ -65,6 +65,9 @@ class ControllerPort(Protocol):
     async def allocate_producer_ids(self, count: int, timeout_ms: int) -> range:
         """Ids that nobody was given before."""
 
+    async def current_image(self, timeout_ms: int) -> MetadataImage:
+        """``image`` once it holds everything acknowledged before this call. Raises ``NoLeader``."""
+
     async def wait_for_version(self, version: int, timeout_ms: int) -> None:
         """Return once ``image`` is at least that new."""
 

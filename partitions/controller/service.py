@@ -198,8 +198,11 @@ class Controller:
         await self._ask(DrainBroker(broker_id, draining), timeout_ms)
 
     async def current_image(self, timeout_ms: int) -> MetadataImage:
-        """Metadata that holds everything acknowledged anywhere before this call."""
-        await self._ask(CurrentVersion(), timeout_ms)
+        """Metadata that holds everything acknowledged anywhere before this call. Raises ``NoLeader``."""
+        try:
+            await self._ask(CurrentVersion(), timeout_ms)
+        except CommitUnknown as late:  # asking changes nothing
+            raise NoLeader("the active controller did not answer in time; retry") from late
         return self.image
 
     async def wait_for_version(self, version: int, timeout_ms: float) -> None:

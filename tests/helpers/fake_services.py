@@ -32,6 +32,7 @@ from partitions.values import (
 from raftlog.clock import SystemClock
 from raftlog.errors import (
     InvalidRequest,
+    NoLeader,
     OffsetOutOfRange,
     PreconditionFailed,
     TopicExists,
