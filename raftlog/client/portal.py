@@ -90,7 +90,7 @@ def blocking(
     """The method of a face that waits for the async method."""
 
     @functools.wraps(method)
-    def call(face: Face[Core], *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+    def call(face: Face[Core], /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
         return face._portal.call(lambda: method(face._core, *args, **kwargs))
 
     return call
