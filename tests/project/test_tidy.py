@@ -41,7 +41,8 @@ def test_files_and_functions_fit_their_limits(path: Path) -> None:
     assert text.count("\n") <= FILE_LINES_MAX, f"{_name(path)} is longer than {FILE_LINES_MAX} lines"
     for function in _functions(ast.parse(text)):
         length = (function.end_lineno or 0) - function.lineno + 1
-        assert length <= FUNCTION_LINES_MAX, f"{_name(path)}:{function.lineno} {function.name} has {length} lines"
+        where = f"{_name(path)}:{function.lineno} {function.name}"
+        assert length <= FUNCTION_LINES_MAX, f"{where} has {length} lines"
 
 
 @pytest.mark.parametrize("path", _sources(), ids=_name)
@@ -80,7 +81,8 @@ def test_no_pickle_and_no_hidden_chance_or_clock(path: Path) -> None:
             and node.value.id == "random"
             and not _name(path).startswith(MAY_PRINT)
         ):
-            assert node.attr in ("Random", "SystemRandom"), f"{_name(path)}:{node.lineno} uses the global random"
+            where = f"{_name(path)}:{node.lineno}"
+            assert node.attr in ("Random", "SystemRandom"), f"{where} uses the global random"
     assert not imported & {"pickle", "marshal", "shelve"}, f"{_name(path)} imports what can run foreign code"
     if _name(path).startswith(NO_CLOCK):
         assert "time" not in imported, f"{_name(path)} reads the clock itself"
