@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -17,11 +18,15 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
+from itertools import count, islice
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from api.cluster_files import RPC_PORT_STEP, create_cluster, existing_brokers, settings_path
+
+PORT_MIN = 10_000
+EPHEMERAL_PORT_MIN = 32_768  # what Linux gives to outgoing connections begins here
 
 
 class ClusterFailed(Exception):
@@ -43,6 +48,7 @@ class Cluster:
         self.directory = directory
         self._environment = {**os.environ, **(environment or {})}
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        self._killed: set[int] = set()  # pids whose end was our doing
         if not existing_brokers(directory):
             create_cluster(directory, brokers=brokers, http_port=free_ports(brokers))
         self._urls = {broker: _http_url(settings_path(directory, broker)) for broker in self.brokers}
@@ -91,15 +97,15 @@ class Cluster:
             self.launch(broker)
         self.wait_ready(*chosen, wait_s=wait_s)
 
-    def launch(self, broker: int) -> None:
-        """Start one broker's process and do not wait."""
+    def launch(self, broker: int, *, environment: Mapping[str, str] | None = None) -> None:
+        """Start one broker's process and do not wait; it alone gets the additional ``environment``."""
         config = settings_path(self.directory, broker)
         with self._log_path(broker).open("ab") as log:
             self._processes[broker] = subprocess.Popen(
                 [sys.executable, "-m", "api.cli", "serve", "--config", str(config)],
                 stdout=log,
                 stderr=log,
-                env=self._environment,
+                env={**self._environment, **(environment or {})},
                 start_new_session=True,
             )
 
@@ -118,6 +124,7 @@ class Cluster:
     def kill(self, broker: int) -> None:
         """``kill -9``; returns when the process is gone."""
         process = self._processes[broker]
+        self._killed.add(process.pid)
         process.kill()
         process.wait()
 
@@ -144,6 +151,27 @@ class Cluster:
         with urllib.request.urlopen(url + path, timeout=10) as answer:
             found: dict[str, object] = json.load(answer)
             return found
+
+    def metric(self, name: str, *, broker: int) -> float:
+        """One figure of one broker, summed over its labels. Raises ``OSError``."""
+        with urllib.request.urlopen(f"{self._urls[broker]}/metrics", timeout=10) as answer:
+            lines = answer.read().decode().splitlines()
+        return sum(
+            float(line.rpartition(" ")[2]) for line in lines if re.match(rf"{re.escape(name)}[ {{]", line)
+        )
+
+    def broken(self) -> list[str]:
+        """What no broker may ever do: end by itself, or print a traceback."""
+        found = []
+        for broker, process in sorted(self._processes.items()):
+            status = process.poll()
+            if status not in (None, 0) and process.pid not in self._killed:
+                found.append(f"broker {broker} ended with status {status}")
+        for broker in self.brokers:
+            text = self.log_text(broker)
+            if "Traceback" in text or "level='critical'" in text:
+                found.append(f"broker {broker} printed a traceback")
+        return found and [*found, *(self.log_text(broker)[-3000:] for broker in self.brokers)]
 
     def leader(self, topic: str, partition: int, *, wait_s: float = 10) -> int:
         """The broker that leads a partition; waits for an election. Raises ``ClusterFailed``."""
@@ -182,6 +210,8 @@ class Cluster:
                 process.wait(12)
             except subprocess.TimeoutExpired:
                 self.kill(broker)
+        if error is None and (found := self.broken()):
+            raise ClusterFailed("\n".join(found))
 
     def _is_ready(self, broker: int) -> bool:
         try:
@@ -201,16 +231,22 @@ def _http_url(config: Path) -> str:
     return f"http://{http.host}:{http.port}"
 
 
-def free_ports(count: int) -> int:
-    """The first of ``count`` free ports in a row; so are those ``RPC_PORT_STEP`` above them."""
-    for _ in range(100):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            first = int(probe.getsockname()[1])
-        wanted = [first + n for n in range(count)] + [first + RPC_PORT_STEP + n for n in range(count)]
-        if wanted[-1] < 65535 and all(_is_free(port) for port in wanted):
+_slots = count(os.getpid() * 37)  # processes begin at different places
+
+
+def free_ports(how_many: int) -> int:
+    """The first of so many free ports in a row; so are those ``RPC_PORT_STEP`` above them.
+
+    All lie below the range that outgoing connections take their ports from: else a client that
+    looks for a broker that is down could be given the broker's own port.
+    """
+    slots = (EPHEMERAL_PORT_MIN - PORT_MIN) // (2 * RPC_PORT_STEP)
+    for slot in islice(_slots, slots):
+        first = PORT_MIN + slot % slots * 2 * RPC_PORT_STEP
+        wanted = range(first, first + how_many)
+        if all(_is_free(port) and _is_free(port + RPC_PORT_STEP) for port in wanted):
             return first
-    raise ClusterFailed(f"found no {count} free ports in a row")
+    raise ClusterFailed(f"found no {how_many} free ports in a row")
 
 
 def _is_free(port: int) -> bool:
