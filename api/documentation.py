@@ -76,8 +76,20 @@ def openapi(table: Iterable[Route], version: str) -> JsonObject:
         },
         "servers": [{"url": "/"}],
         "paths": by_path,
-        "components": {"schemas": components},
+        "components": {"schemas": _plain_tuples(components)},
     }
+
+
+def _plain_tuples(schema: object) -> object:
+    """Tuples as arrays of any of their parts: many tools stumble over ``prefixItems``."""
+    if isinstance(schema, list):
+        return [_plain_tuples(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    translated = {name: _plain_tuples(part) for name, part in schema.items()}
+    if "prefixItems" in translated:
+        translated["items"] = {"anyOf": translated.pop("prefixItems")}
+    return translated
 
 
 def reference_page(table: Iterable[Route], version: str) -> str:

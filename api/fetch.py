@@ -227,7 +227,7 @@ _PARAMETERS = (
     ),
     _FORMAT,
     ROUTE,
-    Parameter("Last-Event-ID", "of an event stream: go on after this offset", {"type": "integer"}, "header"),
+    Parameter("Last-Event-ID", "of an event stream: go on after this offset", place="header"),
 )
 _PLACES = (
     headers.NEXT_OFFSET,

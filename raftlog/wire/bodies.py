@@ -14,6 +14,9 @@ from msgspec import UNSET, UnsetType
 Encoding = Literal["utf8", "json", "base64"]
 """How a value stands in JSON: as a string of its text, as the JSON it is, or in base64."""
 
+Tag = Annotated[str, msgspec.Meta(min_length=1, max_length=255, pattern="^[^,]*$")]
+"""One tag; raw bodies send theirs with commas between them."""
+
 PARTITIONS_MAX = 10_000
 """Of one topic, so that a slip of the finger does not fill the cluster."""
 
@@ -128,15 +131,15 @@ class NewRecord(Request):
     key_encoding: Literal["utf8", "base64"] = "utf8"
     headers: dict[str, str | None] = {}
     headers_raw: list[tuple[str, str | None]] = []
-    tags: list[str] = []
-    partition: int | None = None
+    tags: list[Tag] = []
+    partition: Annotated[int, msgspec.Meta(ge=0)] | None = None
     timestamp: int | str | None = None
 
 
 class Produce(Request):
     """Body of a JSON produce."""
 
-    records: list[NewRecord]
+    records: Annotated[list[NewRecord], msgspec.Meta(min_length=1)]
 
 
 class DurabilityBody(Answer):

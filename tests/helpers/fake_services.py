@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from api.services import HealthProbes, Limits, Services
-from partitions.controller.image import BrokerInfo, MetadataImage, PartitionInfo, TopicInfo
-from partitions.topic_config import check, complete
+from partitions.controller.image import BrokerInfo, MetadataImage, TopicInfo
+from partitions.topic_config import complete
 from partitions.topic_rules import TopicRules
 from partitions.values import (
     Acks,
@@ -31,18 +31,15 @@ from partitions.values import (
 )
 from raftlog.clock import SystemClock
 from raftlog.errors import (
-    InvalidRequest,
-    NoLeader,
     OffsetOutOfRange,
-    PreconditionFailed,
-    TopicExists,
     UnknownPartition,
     UnknownTopic,
 )
 from raftlog.records.batch import Batch, stamp
 from raftlog.records.control import leader_change_batch
 from raftlog.records.reader import read_records
-from raftlog.types import GroupId, NodeId, Offset, ProducerId, Term, TopicId, TopicPartition
+from raftlog.types import NodeId, Offset, Term, TopicPartition
+from tests.helpers.fake_controller import FakeController
 
 TERM = Term(7)
 
@@ -62,111 +59,6 @@ class FakeLog:
         """Wake all readers that wait."""
         self.changed.set()
         self.changed = asyncio.Event()
-
-
-class FakeController:
-    """Metadata without a metadata group."""
-
-    def __init__(self, image: MetadataImage, leader: NodeId | None) -> None:
-        self.image = image
-        self.leader = leader
-        self.unheard: MetadataImage | None = None  # newer metadata that has not reached this broker
-        self.deleted: Callable[[TopicInfo], None] = lambda topic: None
-
-    async def create_topic(
-        self,
-        name: str,
-        *,
-        partitions: int,
-        replication_factor: int,
-        config: Mapping[str, int | str],
-        timeout_ms: int,
-    ) -> TopicInfo:
-        """As the real one, with replicas on the first brokers."""
-        if name in self.image.topics:
-            raise TopicExists(f"the topic {name} exists", topic=name)
-        if replication_factor % 2 == 0 or replication_factor > len(self.image.brokers):
-            raise InvalidRequest("replication_factor: send 1 or 3", field="replication_factor")
-        checked = check(config, replication_factor=replication_factor)
-        version = self.image.version + 1
-        replicas = tuple(sorted(self.image.brokers)[:replication_factor])
-        infos = [
-            PartitionInfo(
-                partition=number,
-                group_id=GroupId(self.image.next_group_id + number),
-                replicas=replicas[number % len(replicas) :] + replicas[: number % len(replicas)],
-            )
-            for number in range(partitions)
-        ]
-        topic = TopicInfo(
-            name=name,
-            topic_id=TopicId(f"{version:032x}"),
-            replication_factor=replication_factor,
-            partitions=tuple(infos),
-            config={key: value for key, value in checked.items() if value is not None},
-            version=version,
-        )
-        self._put(topic, version)
-        self.image = replace(self.image, next_group_id=GroupId(self.image.next_group_id + partitions))
-        return topic
-
-    async def delete_topic(self, name: str, *, expected_version: int | None, timeout_ms: int) -> int:
-        """As the real one."""
-        topic = self._expect(name, expected_version)
-        topics = {other: info for other, info in self.image.topics.items() if other != name}
-        self.image = replace(self.image, topics=topics, version=self.image.version + 1)
-        self.deleted(topic)
-        return self.image.version
-
-    async def alter_config(
-        self,
-        name: str,
-        changes: Mapping[str, int | str | None],
-        *,
-        expected_version: int | None,
-        timeout_ms: int,
-    ) -> TopicInfo:
-        """As the real one."""
-        topic = self._expect(name, expected_version)
-        changed = check(changes, replication_factor=topic.replication_factor)
-        merged = {**topic.config, **changed}
-        version = self.image.version + 1
-        topic = replace(
-            topic,
-            config={key: value for key, value in merged.items() if value is not None},
-            version=version,
-        )
-        self._put(topic, version)
-        return topic
-
-    async def allocate_producer_ids(self, count: int, timeout_ms: int) -> range:
-        """As the real one."""
-        first = self.image.next_producer_id
-        self.image = replace(self.image, next_producer_id=ProducerId(first + count))
-        return range(first, first + count)
-
-    async def current_image(self, timeout_ms: int) -> MetadataImage:
-        """What ``unheard`` holds is heard of now; without a leader nobody can be asked."""
-        if self.leader is None:
-            raise NoLeader("no controller")
-        if self.unheard is not None:
-            self.image, self.unheard = self.unheard, None
-        return self.image
-
-    async def wait_for_version(self, version: int, timeout_ms: int) -> None:
-        """There is one image only."""
-
-    def _expect(self, name: str, version: int | None) -> TopicInfo:
-        topic = self.image.topics.get(name)
-        if topic is None:
-            raise UnknownTopic(f"there is no topic {name}", topic=name)
-        if version is not None and version != topic.version:
-            raise PreconditionFailed(f"{name} is at version {topic.version}, not {version}")
-        return topic
-
-    def _put(self, topic: TopicInfo, version: int) -> None:
-        topics = {**self.image.topics, topic.name: topic}
-        self.image = replace(self.image, topics=topics, version=version)
 
 
 class FakeGateway:

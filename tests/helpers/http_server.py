@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
@@ -130,3 +131,37 @@ def serve(scenario: Callable[[HttpServer], Awaitable[None]], limits: Limits | No
             await runner.cleanup()
 
     asyncio.run(run())
+
+
+class ThreadedServer:
+    """The application in a thread of its own, for clients that block."""
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        self.cluster = fake_cluster(limits)
+        self.url = ""
+        self._loop = asyncio.new_event_loop()
+        self._stop = asyncio.Event()
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> ThreadedServer:
+        self._thread.start()
+        assert self._ready.wait(5)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(10)
+        self._loop.close()
+
+    def _run(self) -> None:
+        self._loop.run_until_complete(self._serve())
+
+    async def _serve(self) -> None:
+        runner = runner_for(create_app(self.cluster.services), shutdown_timeout_s=1.0)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        self.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        self._ready.set()
+        await self._stop.wait()
+        await runner.cleanup()

@@ -9,7 +9,6 @@ from collections import Counter
 import msgspec
 import pytest
 
-from api.services import Limits
 from raftlog.errors import NoLeader, NotEnoughReplicas
 from raftlog.records.batch import Codec, split_batches
 from raftlog.records.builder import Record, build_batch
@@ -326,43 +325,6 @@ def test_many_records_become_as_many_batches_as_they_need() -> None:
     serve(scenario)
 
 
-def test_a_retry_with_the_same_sequence_is_stored_once() -> None:
-    async def scenario(server: HttpServer) -> None:
-        await server.topic()
-        identity = (await server.post("/v1/producers")).json
-        assert identity["epoch"] == 0
-        sent = {"Producer-Id": str(identity["producer_id"]), "Producer-Epoch": "0", "Producer-Seq": "0"}
-        body = {"records": [{"value": 1}, {"value": 2}]}
-        first = await server.call("POST", PARTITION, body, sent)
-        again = await server.call("POST", PARTITION, body, sent)
-        assert first.json == again.json
-        (batch,) = server.cluster.gateway.log(ORDERS_0).batches
-        assert (batch.header.producer_id, batch.header.base_sequence) == (identity["producer_id"], 0)
-
-    serve(scenario)
-
-
-def test_the_producer_headers_come_together_and_to_one_partition() -> None:
-    async def scenario(server: HttpServer) -> None:
-        await server.topic(max_message_bytes=1024)
-        body: object = {"records": [{"value": 1}]}
-        whole = {"Producer-Id": "1", "Producer-Epoch": "0", "Producer-Seq": "0"}
-        for name in whole:
-            part = {other: value for other, value in whole.items() if other != name}
-            refused = await server.call("POST", PARTITION, body, part)
-            assert (refused.status, refused.json["field"]) == (422, name)
-        assert (await server.call("POST", TOPIC, body, whole)).status == 422
-        assert (await server.call("POST", PARTITION, one_batch(b"a"), whole | BINARY)).status == 422
-        assert (await server.call("POST", PARTITION, body, whole | {"Producer-Epoch": "-1"})).status == 422
-        assert (
-            await server.call("POST", PARTITION, body, whole | {"Producer-Seq": "2147483648"})
-        ).status == 422
-        large = {"records": [{"value": "x" * 300}] * 10}  # does not fit into one batch
-        assert (await server.call("POST", PARTITION, large, whole)).code == "record_too_large"
-
-    serve(scenario)
-
-
 @pytest.mark.parametrize("name", ["If-Offset", "Raftlog-Fence", "Idempotency-Key", "Raftlog-Transaction"])
 def test_a_header_that_would_change_the_meaning_is_not_ignored(name: str) -> None:
     async def scenario(server: HttpServer) -> None:
@@ -416,33 +378,3 @@ def test_what_was_sent_is_stored_although_its_client_hangs_up() -> None:
         assert log.end == 1
 
     serve(scenario)
-
-
-def test_too_much_in_flight_is_refused_before_it_is_read() -> None:
-    # requirement: N2
-    async def scenario(server: HttpServer) -> None:
-        await server.topic(partitions=1)
-        server.cluster.gateway.append_delay_s = 0.2
-        raw = {"Content-Type": "application/octet-stream"}
-        replies = await asyncio.gather(*(server.call("POST", TOPIC, b"x" * 1000, raw) for _ in range(4)))
-        refused = [reply for reply in replies if reply.status != 200]
-        assert {reply.code for reply in refused} == {"overloaded"}
-        assert {reply.status for reply in refused} == {503}
-        assert all(reply.headers["retry-after"] for reply in refused)
-        assert 1 <= len(refused) <= 2
-        assert (await server.call("POST", TOPIC, b"x" * 1000, raw)).status == 200
-
-    serve(scenario, Limits(bodies_bytes_max=2500))
-
-
-def test_one_client_cannot_take_everything() -> None:
-    async def scenario(server: HttpServer) -> None:
-        await server.topic(partitions=1)
-        server.cluster.gateway.append_delay_s = 0.2
-        raw = {"Content-Type": "application/octet-stream"}
-        replies = await asyncio.gather(*(server.call("POST", TOPIC, b"x" * 1000, raw) for _ in range(3)))
-        assert sorted(reply.status for reply in replies) == [200, 200, 429]
-        (refused,) = (reply for reply in replies if reply.status == 429)
-        assert (refused.code, refused.json["retryable"]) == ("quota_exceeded", True)
-
-    serve(scenario, Limits(bodies_bytes_client_max=2500))

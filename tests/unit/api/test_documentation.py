@@ -1,0 +1,94 @@
+"""The documents say what the code does."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from api.app import ROUTES
+from api.documentation import openapi
+from api.errors import TABLE
+from raftlog.errors import BY_CODE, NotSent
+from raftlog.wire import headers, paths
+from tests.helpers.http_server import HttpServer, serve
+
+DOCUMENT = Path(__file__).parents[3] / "docs" / "http-api.md"
+
+
+def test_the_openapi_document_has_every_route_and_a_problem_for_each() -> None:
+    async def scenario(server: HttpServer) -> None:
+        document = (await server.get("/openapi.json")).json
+        assert document["openapi"] == "3.1.0"
+        described = document["paths"]
+        assert isinstance(described, dict)
+        for route in ROUTES:
+            operation = described[route.path][route.method.lower()]
+            assert operation["summary"]
+            assert {"200", "201"} & operation["responses"].keys()
+            named = {parameter["name"] for parameter in operation.get("parameters", [])}
+            assert set(re.findall(r"{(\w+)}", route.path)) <= named
+        assert described[paths.OPENAPI]
+        assert described[paths.DOCS]
+
+    serve(scenario)
+
+
+def test_operation_ids_are_unique() -> None:
+    document = openapi(ROUTES, "0")
+    described = document["paths"]
+    assert isinstance(described, dict)
+    ids = [operation["operationId"] for path in described.values() for operation in path.values()]
+    assert len(ids) == len(set(ids))
+
+
+def test_the_page_for_people_is_whole_and_needs_nothing_else() -> None:
+    class Links(HTMLParser):
+        def __init__(self) -> None:
+            super().__init__()
+            self.tags: list[str] = []
+            self.links: list[str] = []
+
+        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+            self.tags.append(tag)
+            self.links += [value or "" for name, value in attrs if name in ("src", "href")]
+
+    async def scenario(server: HttpServer) -> None:
+        page = await server.get("/docs")
+        assert page.headers["content-type"] == "text/html"
+        text = page.body.decode()
+        for route in ROUTES:
+            assert f"{route.method} {route.path}" in text
+        for kind in TABLE:
+            assert kind.code in text
+        links = Links()
+        links.feed(text)
+        assert links.links == [paths.OPENAPI]
+        assert "script" not in links.tags
+
+    serve(scenario)
+
+
+def test_every_error_has_a_status_and_a_title() -> None:
+    assert set(BY_CODE.values()) - {NotSent} <= TABLE.keys()  # that one never left a client
+    assert len({kind.code for kind in TABLE}) == len(TABLE)
+    assert all(400 <= status < 600 and title for status, title in TABLE.values())
+
+
+@pytest.mark.parametrize("named", [f"{route.method} {route.path}" for route in ROUTES])
+def test_every_path_has_a_heading(named: str) -> None:
+    assert re.search(rf"^#+ .*`{re.escape(named)}`", DOCUMENT.read_text(), re.MULTILINE)
+
+
+@pytest.mark.parametrize("code", sorted({kind.code for kind in TABLE}))
+def test_every_error_code_has_a_heading(code: str) -> None:
+    assert re.search(rf"^#+ `{code}`", DOCUMENT.read_text(), re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    "name", sorted(value for name, value in vars(headers).items() if name.isupper() and value[0].isupper())
+)
+def test_every_header_has_a_heading(name: str) -> None:
+    assert re.search(rf"^#+ `{name}", DOCUMENT.read_text(), re.MULTILINE)
