@@ -1,0 +1,32 @@
+"""Fixtures: clusters of real broker processes, each in a directory that goes with it."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from chaos.cluster import Cluster
+
+
+@pytest.fixture
+def directory() -> Iterator[Path]:
+    """A directory that is gone after the test: data of brokers is not kept."""
+    with tempfile.TemporaryDirectory(prefix="raftlog-e2e-") as name:
+        yield Path(name)
+
+
+@pytest.fixture
+def cluster(directory: Path) -> Iterator[Cluster]:
+    """Three brokers of the test's own, to be broken."""
+    with Cluster(directory) as brokers:
+        yield brokers
+
+
+@pytest.fixture(scope="module")
+def unbroken() -> Iterator[Cluster]:
+    """Three brokers that a module's tests share: nobody breaks them, everybody uses topics of their own."""
+    with tempfile.TemporaryDirectory(prefix="raftlog-e2e-") as name, Cluster(Path(name)) as brokers:
+        yield brokers

@@ -1,0 +1,187 @@
+"""Words for tests of real brokers: blocking HTTP calls, topics, waiting for conditions."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+from urllib.parse import urlsplit
+
+from chaos.cluster import Cluster
+
+Json = dict[str, object]
+Found = TypeVar("Found")
+
+RETRYABLE = (429, 502, 503, 504, 507)
+
+
+@dataclass(slots=True)
+class Answer:
+    """What came back; header names are in lower case."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Json:
+        """The body as an object; empty when it is none."""
+        try:
+            value = json.loads(self.body)
+        except ValueError:
+            return {}
+        return value if isinstance(value, dict) else {}
+
+    @property
+    def code(self) -> object:
+        """The code of a problem, None when this is none."""
+        is_problem = self.headers.get("content-type", "").startswith("application/problem+json")
+        return self.json.get("code") if is_problem else None
+
+    def number(self, name: str) -> int:
+        """A number in the body."""
+        value = self.json[name]
+        assert isinstance(value, int), (name, value)
+        return value
+
+    def rows(self, name: str = "records") -> list[dict[str, object]]:
+        """A list of objects in the body; empty when it is not there."""
+        value = self.json.get(name, [])
+        assert isinstance(value, list)
+        return value
+
+
+def call(
+    url: str,
+    method: str,
+    path: str,
+    body: object = None,
+    headers: Mapping[str, str] | None = None,
+    *,
+    timeout_s: float = 30,
+) -> Answer:
+    """One request on its own connection; anything but bytes goes as JSON. Raises ``OSError``."""
+    sent = dict(headers or {})
+    if body is not None and not isinstance(body, bytes):
+        body = json.dumps(body).encode()
+        sent.setdefault("Content-Type", "application/json")
+    where = urlsplit(url)
+    connection = http.client.HTTPConnection(where.hostname or "", where.port, timeout=timeout_s)
+    try:
+        connection.request(method, path, body=body, headers=sent)
+        answer = connection.getresponse()
+        named = {name.lower(): value for name, value in answer.getheaders()}
+        return Answer(answer.status, named, answer.read())
+    except http.client.HTTPException as error:
+        raise ConnectionError(f"{type(error).__name__}: {error}") from error
+    finally:
+        connection.close()
+
+
+def eventually(holds: Callable[[], Found | None], *, within_s: float, what: str) -> Found:
+    """What ``holds`` returns once it is true. An ``OSError`` counts as not yet."""
+    deadline = time.monotonic() + within_s
+    seen: object = None
+    while True:
+        try:
+            found = holds()
+        except OSError as error:
+            seen = error
+        else:
+            if found:
+                return found
+            seen = found
+        if time.monotonic() > deadline:
+            raise AssertionError(f"{what}: not within {within_s} s; last seen: {seen!r}")
+        time.sleep(0.02)
+
+
+def create_topic(
+    url: str, name: str, partitions: int = 1, *, replication_factor: int = 3, **config: int | str
+) -> Answer:
+    """Create a topic and wait until every partition has a leader. ``segment_bytes`` is segment.bytes."""
+    named = {key.replace("_", "."): value for key, value in config.items()}
+    body = {"name": name, "partitions": partitions, "replication_factor": replication_factor, "config": named}
+    made = call(url, "POST", "/v1/topics", body)
+    assert made.status == 201, made
+    eventually(lambda: has_leaders(url, name, partitions), within_s=30, what=f"leaders of {name}")
+    return made
+
+
+def partitions_of(url: str, name: str) -> list[dict[str, object]]:
+    """How the partitions of a topic stand."""
+    return call(url, "GET", f"/v1/topics/{name}/partitions?limit=1000").rows("items")
+
+
+def has_leaders(url: str, name: str, partitions: int) -> bool:
+    """Whether every partition has a leader."""
+    items = partitions_of(url, name)
+    return len(items) == partitions and all(item["leader"] for item in items)
+
+
+def records_path(topic: str, partition: int = 0) -> str:
+    """Where one partition is produced to and fetched from."""
+    return f"/v1/topics/{topic}/partitions/{partition}/records"
+
+
+def produce(url: str, topic: str, values: Sequence[str], *, partition: int = 0, query: str = "") -> Answer:
+    """One attempt to store values in one partition."""
+    body = {"records": [{"value": value} for value in values]}
+    return call(url, "POST", records_path(topic, partition) + query, body)
+
+
+def produce_surely(
+    urls: Sequence[str], topic: str, values: Sequence[str], *, partition: int = 0, within_s: float = 30
+) -> int:
+    """Produce as one idempotent producer who retries at all brokers; the offset of the first value."""
+    identity: dict[str, str] = {}
+    turn = 0
+
+    def attempt() -> Answer | None:
+        nonlocal turn
+        turn += 1
+        url = urls[turn % len(urls)]
+        if not identity:
+            producer = call(url, "POST", "/v1/producers")
+            if producer.status >= 300:
+                return None
+            identity["Producer-Id"] = str(producer.number("producer_id"))
+            identity["Producer-Epoch"] = identity["Producer-Seq"] = "0"
+        body = {"records": [{"value": value} for value in values]}
+        answer = call(url, "POST", records_path(topic, partition) + "?timeout=3s", body, identity)
+        assert answer.status == 200 or answer.status in RETRYABLE, answer
+        return answer if answer.status == 200 else None
+
+    stored = eventually(attempt, within_s=within_s, what=f"produce to {topic}/{partition}")
+    offset = stored.rows()[0]["offset"]
+    assert isinstance(offset, int)
+    return offset
+
+
+def read_all(url: str, topic: str, partition: int = 0, *, start: int = 0) -> list[tuple[int, object]]:
+    """Every record as (offset, value), once the partition has a leader that answers."""
+    found: list[tuple[int, object]] = []
+    offset = start
+    while True:
+        path = f"{records_path(topic, partition)}?offset={offset}"
+        answer = eventually(partial(_settled_get, url, path), within_s=20, what=f"a fetch of {path}")
+        assert answer.status in (200, 204), answer
+        found += [(int(str(row["offset"])), row["value"]) for row in answer.rows()]
+        offset = int(answer.headers["raftlog-next-offset"])
+        if offset >= int(answer.headers["raftlog-high-watermark"]):
+            return found
+
+
+def values_of(cluster: Cluster, topic: str, partition: int = 0) -> list[object]:
+    """The values of a partition, asked of a broker that runs."""
+    url = cluster.url(cluster.running[0])
+    return [value for _, value in read_all(url, topic, partition)]
+
+
+def _settled_get(url: str, path: str) -> Answer | None:
+    answer = call(url, "GET", path)
+    return None if answer.status in RETRYABLE else answer
