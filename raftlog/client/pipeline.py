@@ -51,6 +51,7 @@ class Shipment:
     was_first: bool = False  # nothing without an outcome was before it when it left
     may_be_written: bool = False  # an attempt ended without a definite answer
     failure: RaftlogError | None = None
+    earlier_failure: RaftlogError | None = None  # of the attempt before
     attempts: int = 0
     encoded: bytes = b""
     identity: tuple[int, int, int] | None = None
@@ -147,7 +148,7 @@ class Pipeline:
         first_failure = self._shipments[0].failure if self._shipments else None
         attempts = self._shipments[0].attempts if self._shipments else 0
         for shipment in self._shipments:
-            shipment.failure = None
+            shipment.earlier_failure, shipment.failure = shipment.failure, None
         return Verdict(given_up, first_failure, attempts)
 
     def abandon(self) -> list[tuple[Batch, RaftlogError]]:

@@ -7,6 +7,7 @@ wait is said by ``retries``, where to send by ``metadata``.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 
 from raftlog.client.buffer import Buffer, Lane
@@ -20,6 +21,7 @@ from raftlog.errors import ConnectionLost, NotSent, RaftlogError, UnknownTopic
 from raftlog.records.builder import build_batch, with_producer
 from raftlog.wire import bodies, media_types, paths
 
+_logger = logging.getLogger(__name__)
 _NO_IDENTITY = (-1, -1, -1)
 _PROOF_LASTS_S = 60.0  # a partition that was silent for longer starts one by one again
 _TIMER_SLACK_S = 0.001  # timers may fire a little early, and nothing would wake a batch again
@@ -145,6 +147,10 @@ class PartitionSender:
         except RaftlogError as error:
             self._learn(error)
             self._pipeline.failed(shipment, error)
+        except Exception as error:
+            _logger.exception("an attempt to send to %s/%s broke", self.lane.topic, self.lane.partition)
+            broken = RaftlogError(f"an attempt to send this broke: {error!r}")
+            self._pipeline.failed(shipment, broken)  # given up, as unknown
         else:
             self._last_answer_at = self._clock.monotonic()
             self._pipeline.delivered(shipment)
@@ -158,7 +164,8 @@ class PartitionSender:
                 identity = await self._identity(shipment)
                 leader = await self._metadata.leader_of(self.lane.topic, self.lane.partition)
         except TimeoutError:
-            raise NotSent("no producer id or no leader could be found in time") from None
+            late = NotSent("no producer id or no leader could be found in time")
+            raise shipment.earlier_failure or late from None
         except ConnectionLost as error:
             raise NotSent(
                 f"no broker told who leads {self.lane.topic}/{self.lane.partition}: {error}"

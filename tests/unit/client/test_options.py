@@ -1,0 +1,106 @@
+"""Options say what they take."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from raftlog import Client
+from raftlog.aio import Client as AioClient
+from raftlog.client.client import url_from
+from raftlog.client.options import PRESETS, broker_urls, producer_options, seconds
+from raftlog.records.batch import Codec
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        ("5ms", 0.005),
+        ("30s", 30),
+        ("2m", 120),
+        ("1h", 3600),
+        ("14d", 1_209_600),
+        (timedelta(seconds=2), 2),
+        (0, 0),
+    ],
+)
+def test_a_duration_is_text_with_a_unit_or_a_timedelta(written: str, expected: float) -> None:
+    assert seconds("linger", written) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    "written", ["5", "", "5 ms", "-5ms", "5w", 5, 0.5, timedelta(seconds=-1), None, True]
+)
+def test_a_duration_without_a_unit_is_refused_and_the_option_is_named(written: str) -> None:
+    with pytest.raises(ValueError, match=r"linger is .*'5ms'"):
+        producer_options(linger=written) if written is not None else seconds("linger", written)
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        ("raftlog://a:1,b:2", ("http://a:1", "http://b:2")),
+        ("raftlog://localhost", ("http://localhost:7070",)),
+        ("http://127.0.0.1:8080/", ("http://127.0.0.1:8080",)),
+        ("https://logs.example:443", ("https://logs.example",)),
+        (["http://a:1", "b:2", "a:1"], ("http://a:1", "http://b:2")),
+        ("raftlog://[::1]:7071", ("http://[::1]:7071",)),
+    ],
+)
+def test_brokers_are_named_by_url_or_list(written: str | list[str], expected: tuple[str, ...]) -> None:
+    assert broker_urls(written) == expected
+
+
+@pytest.mark.parametrize("written", ["", "kafka://a:1", "raftlog://", "http://a:1/v1", "http://a:x", []])
+def test_what_is_no_address_is_refused(written: str | list[str]) -> None:
+    with pytest.raises(ValueError, match="bootstrap"):
+        broker_urls(written)
+
+
+def test_the_environment_names_the_cluster() -> None:
+    assert url_from({"RAFTLOG_URL": "raftlog://b:1"}) == "raftlog://b:1"
+    assert url_from({}) == "raftlog://localhost:7070"
+
+
+def test_presets_are_small_and_quick_or_large_and_patient_and_yield_to_what_is_said() -> None:
+    # requirement: B5
+    latency, throughput = (producer_options(preset=name) for name in PRESETS)
+    assert latency.linger_s == 0
+    assert latency.batch_bytes < producer_options().batch_bytes < throughput.batch_bytes
+    assert throughput.linger_s > producer_options().linger_s
+    assert producer_options(preset="latency", linger="1ms").linger_s == 0.001
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "choices"),
+    [
+        ("acks", "most", "'quorum'"),
+        ("acks", -1, "'every'"),
+        ("acks", True, "0, 1"),
+        ("compression", "brotli", "'zstd'"),
+        ("partitioner", "murmur", "'round_robin'"),
+        ("preset", "fast", "'throughput'"),
+        ("batch_bytes", 0, "from 1"),
+        ("batch_bytes", "1MB", "from 1"),
+        ("buffer_bytes", 1.5, "from 1"),
+        ("delivery_timeout", 0, "longer"),
+    ],
+)
+def test_an_unknown_value_is_refused_with_the_choices(option: str, value: object, choices: str) -> None:
+    with pytest.raises(ValueError, match=f"{option} is .*{choices}"):
+        producer_options(**{option: value})  # type: ignore[arg-type]
+
+
+def test_an_unknown_option_is_a_type_error() -> None:
+    with pytest.raises(TypeError, match="linger_ms"):
+        AioClient("raftlog://localhost").producer("orders", linger_ms=5)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="broker"):
+        Client(broker="localhost")  # type: ignore[call-arg]
+
+
+def test_what_is_chosen_is_what_holds() -> None:
+    options = producer_options(acks=2, compression="zstd", idempotent=False, delivery_timeout="1m")
+    assert (options.acks, options.codec, options.is_idempotent) == ("2", Codec.ZSTD, False)
+    assert options.delivery_timeout_s == 60
+    assert not producer_options(acks=0).is_idempotent
