@@ -12,12 +12,13 @@ import asyncio
 from dataclasses import dataclass, field
 from urllib.parse import quote
 
-from raftlog.client.session import Session
+from raftlog.client.session import Reply, Session
 from raftlog.errors import NoLeader, NotLeader, RaftlogError, UnknownPartition
 from raftlog.wire import bodies, paths
 
 AGE_MAX_S = 60.0
 _REFRESH_TIMEOUT_S = 5.0
+_ATTEMPT_TIMEOUT_S = 2.0  # a silent broker must not keep us from asking another
 
 
 @dataclass(slots=True)
@@ -119,7 +120,7 @@ class Metadata:
     async def _fetch(self, name: str) -> TopicView:
         session = self._session
         partitions = await self.partitions(name)
-        reply = await session.ask_any("GET", paths.BROKERS, retry_timeout_s=_REFRESH_TIMEOUT_S)
+        reply = await self._ask(paths.BROKERS)
         brokers = reply.read(bodies.BrokerList).items
         urls = {broker.broker_id: broker.http.rstrip("/") for broker in brokers}
         session.learn_brokers([urls[broker.broker_id] for broker in brokers if broker.alive])
@@ -137,9 +138,14 @@ class Metadata:
         found: list[bodies.PartitionBody] = []
         path = paths.partitions(name)
         while True:
-            reply = await self._session.ask_any("GET", path, retry_timeout_s=_REFRESH_TIMEOUT_S)
+            reply = await self._ask(path)
             page = reply.read(bodies.PartitionList)
             found += page.items
             if page.next_page_token is None:
                 return found
             path = f"{paths.partitions(name)}?page_token={quote(page.next_page_token, safe='')}"
+
+    async def _ask(self, path: str) -> Reply:
+        return await self._session.ask_any(
+            "GET", path, retry_timeout_s=_REFRESH_TIMEOUT_S, attempt_timeout_s=_ATTEMPT_TIMEOUT_S
+        )

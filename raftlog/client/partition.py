@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 from datetime import datetime
 
+from raftlog.client.leader_watch import ask_leader
 from raftlog.client.messages import Chunk, Message, read_messages
 from raftlog.client.metadata import Metadata
 from raftlog.client.options import Duration, milliseconds
@@ -18,10 +19,11 @@ from raftlog.client.retries import pause_s
 from raftlog.client.session import Reply, Session
 from raftlog.client.values import timestamp_ms
 from raftlog.errors import RaftlogError, UnknownTopic
-from raftlog.wire import bodies, headers, media_types, paths
+from raftlog.wire import bodies, headers, paths
 
 CHUNK_BYTES = 1 << 20
 TAIL_WAIT_MS = 30_000
+_PATIENCE_S = 5.0  # of silence, which is usual here, before others are asked who leads now
 Position = int | str | datetime
 """An offset, ``"earliest"``, ``"latest"``, a time with a zone, or ``-100`` for the last 100."""
 
@@ -109,10 +111,15 @@ class AsyncPartition:
         while True:
             try:
                 leader = await metadata.leader_of(self.topic, self.number)
-                return await session.ask(
+                return await ask_leader(
+                    session,
+                    metadata,
+                    self.topic,
+                    self.number,
+                    leader,
                     "GET",
-                    leader + path,
-                    accept=media_types.BATCH,
+                    path,
+                    patience_s=_PATIENCE_S,
                     timeout_s=session.request_timeout_s + wait_s,
                 )
             except RaftlogError as error:

@@ -21,6 +21,7 @@ from raftlog.client.metadata import Metadata
 from raftlog.client.options import Duration, ProducerOptions, seconds
 from raftlog.client.partitioners import Router
 from raftlog.client.receipts import Batch, OnAck, PendingReceipt, Stored
+from raftlog.client.retries import pause_s
 from raftlog.client.sender import Identities, PartitionSender
 from raftlog.client.session import Session
 from raftlog.errors import NotSent, Overloaded, RaftlogError
@@ -196,9 +197,9 @@ class AsyncProducer:
         """Wait until the topic is known and there is room."""
         name = topic or self._topic or ""
         if name not in self._routers:
-            view = await self._metadata.topic(name)
+            count = await self._partition_count(name)
             if name not in self._routers:
-                self._add_router(name, view.partition_count)
+                self._add_router(name, count)
             return
         if self._is_closed:
             raise NotSent("the producer is closed")
@@ -209,6 +210,23 @@ class AsyncProducer:
                 self._buffer.make_due(sender.lane)
                 sender.pump()
             await waiter
+
+    async def _partition_count(self, topic: str) -> int:
+        """Asked until it is known or ``delivery_timeout`` is over."""
+        clock = self._session.clock
+        deadline = clock.monotonic() + self._options.delivery_timeout_s
+        attempts = 0
+        while True:
+            try:
+                async with asyncio.timeout(deadline - clock.monotonic()):
+                    return (await self._metadata.topic(topic)).partition_count
+            except TimeoutError:
+                raise NotSent(f"{topic}: no broker told its partitions in time") from None
+            except RaftlogError as error:
+                attempts += 1
+                if not error.retryable or not self._session.is_open:
+                    raise
+                await asyncio.sleep(pause_s(error, attempts, self._session.rng))
 
     def _check_usable(self, topic: str | None) -> None:
         if self._is_closed:

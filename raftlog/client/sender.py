@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable
 
 from raftlog.client.buffer import Buffer, Lane
+from raftlog.client.leader_watch import ask_leader
 from raftlog.client.metadata import Metadata
 from raftlog.client.options import ProducerOptions
 from raftlog.client.pipeline import IN_FLIGHT_MAX, Pipeline, Shipment
@@ -19,12 +20,13 @@ from raftlog.client.retries import pause_s
 from raftlog.client.session import Reply, Session
 from raftlog.errors import ConnectionLost, NotSent, RaftlogError, UnknownTopic
 from raftlog.records.builder import build_batch, with_producer
-from raftlog.wire import bodies, media_types, paths
+from raftlog.wire import bodies, paths
 
 _logger = logging.getLogger(__name__)
 _NO_IDENTITY = (-1, -1, -1)
 _PROOF_LASTS_S = 60.0  # a partition that was silent for longer starts one by one again
 _TIMER_SLACK_S = 0.001  # timers may fire a little early, and nothing would wake a batch again
+_PATIENCE_S = 1.0  # of silence before others are asked who leads now
 _ANSWER_MARGIN_S = 1.0  # a broker is told to answer before we stop listening
 
 
@@ -172,11 +174,16 @@ class PartitionSender:
             ) from error
         self._encode(shipment, identity)
         left_s = max(deadline - self._clock.monotonic(), 0.01)
-        return await self._session.ask(
+        return await ask_leader(
+            self._session,
+            self._metadata,
+            self.lane.topic,
+            self.lane.partition,
+            leader,
             "POST",
-            leader + self._path,
+            self._path,
             body=shipment.encoded,
-            content_type=media_types.BATCH,
+            patience_s=_PATIENCE_S,
             timeout_s=min(self._session.request_timeout_s + _ANSWER_MARGIN_S, left_s),
         )
 

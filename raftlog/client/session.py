@@ -152,10 +152,12 @@ class Session:
         body: msgspec.Struct | None = None,
         may_repeat: bool = True,
         retry_timeout_s: float | None = None,
+        attempt_timeout_s: float | None = None,
     ) -> Reply:
         """The answer of any broker, with retries. Without ``may_repeat`` an unknown outcome is raised."""
         encoded = None if body is None else msgspec.json.encode(body)
         limit_s = self.retry_timeout_s if retry_timeout_s is None else retry_timeout_s
+        attempt_s = self.request_timeout_s if attempt_timeout_s is None else attempt_timeout_s
         deadline = self.clock.monotonic() + limit_s
         attempts = 0
         while True:
@@ -166,7 +168,7 @@ class Session:
                     method,
                     base + path,
                     body=encoded,
-                    timeout_s=min(self.request_timeout_s, max(left_s, 0.01)),
+                    timeout_s=min(attempt_s, max(left_s, 0.01)),
                 )
             except RaftlogError as error:
                 attempts += 1

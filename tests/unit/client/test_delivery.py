@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import pytest
 
 from raftlog.aio import Client, PendingReceipt, Producer
+from raftlog.client import sender
 from raftlog.errors import (
     CommitUnknown,
     ConnectionLost,
@@ -342,5 +343,25 @@ def test_producers_need_nothing_of_each_other() -> None:
             ids = {batch.header.producer_id for batch in cluster.partition().batches}
             assert len(ids) == 2
             assert sorted(numbers_in(cluster)) == sorted([*range(20)] * 2)
+
+    asyncio.run(story())
+
+
+def test_a_leader_that_hangs_is_left_once_the_others_have_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sender, "_PATIENCE_S", 0.05)
+
+    async def story() -> None:
+        async with fake_cluster(brokers=2) as cluster, Client(cluster.urls) as client:
+            producer = client.producer("orders", linger=0)
+            await (await producer.send("0"))
+            cluster.trouble(Trouble.HANG_AFTER)
+            pending = await producer.send("1")
+            await asyncio.sleep(0.12)
+            assert not pending.done()  # silent, and still the leader: patience
+            cluster.leader = 2
+            async with asyncio.timeout(1):
+                assert (await pending).offset == 1
+            assert numbers_in(cluster) == [0, 1]
+            await producer.close()
 
     asyncio.run(story())

@@ -1,0 +1,107 @@
+"""A request to a partition's leader that does not outlive its leadership.
+
+Decides: when to stop waiting for a broker that is silent. A stopped process keeps its connections
+open, so silence alone says little; but once the others have another leader, no answer is worth
+waiting for. Leaves to others: trying again, as the outcome is unknown then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from raftlog.client.metadata import Metadata
+from raftlog.client.session import Reply, Session
+from raftlog.errors import ConnectionLost, RaftlogError
+from raftlog.wire import media_types
+
+
+async def ask_leader(
+    session: Session,
+    metadata: Metadata,
+    topic: str,
+    partition: int,
+    leader: str,
+    method: str,
+    path: str,
+    *,
+    patience_s: float,
+    timeout_s: float,
+    body: bytes | None = None,
+) -> Reply:
+    """The leader's answer. Every ``patience_s`` of silence the others are asked who leads now."""
+    try:
+        async with asyncio.timeout(None) as scope:
+            watch = _Watch(session, metadata, topic, partition, leader, scope, patience_s)
+            try:
+                return await session.ask(
+                    method,
+                    leader + path,
+                    body=body,
+                    content_type=media_types.BATCH,
+                    accept=media_types.JSON if method == "POST" else media_types.BATCH,
+                    timeout_s=timeout_s,
+                )
+            finally:
+                watch.stop()
+    except TimeoutError:
+        raise ConnectionLost(f"{leader} lost {topic}/{partition} and did not answer") from None
+
+
+class _Watch:
+    __slots__ = (
+        "_leader",
+        "_look_task",
+        "_loop",
+        "_metadata",
+        "_partition",
+        "_patience_s",
+        "_scope",
+        "_session",
+        "_timer",
+        "_topic",
+    )
+
+    def __init__(
+        self,
+        session: Session,
+        metadata: Metadata,
+        topic: str,
+        partition: int,
+        leader: str,
+        scope: asyncio.Timeout,
+        patience_s: float,
+    ) -> None:
+        self._session = session
+        self._metadata = metadata
+        self._topic = topic
+        self._partition = partition
+        self._leader = leader
+        self._scope = scope
+        self._patience_s = patience_s
+        self._look_task: asyncio.Task[None] | None = None
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = self._loop.call_later(patience_s, self._doubt)
+
+    def stop(self) -> None:
+        """The answer is there."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._look_task is not None:
+            self._look_task.cancel()
+
+    def _doubt(self) -> None:
+        self._timer = None
+        self._look_task = self._loop.create_task(self._look())
+
+    async def _look(self) -> None:
+        self._session.turn_away(self._leader, ConnectionLost())
+        try:
+            view = await self._metadata.refresh(self._topic)
+        except RaftlogError:
+            view = None  # nobody knows; what is silent may still answer
+        if view is not None and self._partition < view.partition_count:
+            now_leads = view.leaders[self._partition]
+            if now_leads is not None and now_leads != self._leader:
+                self._scope.reschedule(self._loop.time())
+                return
+        self._timer = self._loop.call_later(self._patience_s, self._doubt)

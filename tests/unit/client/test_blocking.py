@@ -1,0 +1,173 @@
+"""The blocking client: the same over a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+import raftlog
+from raftlog import Client, NotSent, RecordTooLarge, aio
+from tests.helpers.fake_broker import FakeCluster, Trouble, fake_cluster
+
+
+@contextmanager
+def running_cluster(partitions: int = 1) -> Iterator[FakeCluster]:
+    """A cluster on a loop and thread of its own."""
+    started: list[FakeCluster] = []
+    is_ready, stop, loop = threading.Event(), asyncio.Event(), asyncio.new_event_loop()
+
+    async def serve() -> None:
+        async with fake_cluster(partitions) as cluster:
+            started.append(cluster)
+            is_ready.set()
+            await stop.wait()
+
+    thread = threading.Thread(target=lambda: loop.run_until_complete(serve()))
+    thread.start()
+    is_ready.wait()
+    try:
+        yield started[0]
+    finally:
+        loop.call_soon_threadsafe(started[0].release.set)
+        loop.call_soon_threadsafe(stop.set)
+        thread.join()
+        loop.close()
+
+
+def test_the_blocking_client_does_what_the_async_one_does() -> None:
+    # requirement: P6
+    with running_cluster(2) as cluster, Client(cluster.urls) as client:
+        assert client.topics.create("sales", partitions=2).name == "sales"
+        assert [topic.name for topic in client.topics.list()] == ["orders", "sales"]
+        assert client.cluster.info().brokers == 1
+        assert client.send("orders", {"id": 1}, key="u").offset == 0
+        with client.producer("sales", linger="1ms") as producer:
+            pending = [producer.send(str(number), partition=1) for number in range(100)]
+            assert pending[7].result(timeout=5).offset == 7
+        assert all(one.done() and one.exception() is None for one in pending)
+        partition = client.partition("sales", 1)
+        assert partition.offsets() == 100
+        assert len(partition.read(40, limit=10)) == 10
+        found = []
+        for message in partition.tail("earliest"):
+            found.append(message.offset)
+            if len(found) == 100:
+                break
+        assert found == list(range(100))
+
+
+def test_many_threads_share_a_producer_and_each_keeps_its_order() -> None:
+    with running_cluster() as cluster, Client(cluster.urls) as client:
+        with client.producer("orders", batch_bytes=2_000, buffer_bytes=8_000, linger="1ms") as producer:
+            cluster.trouble(*[Trouble.DROP_AFTER, Trouble.SLOW, Trouble.NONE] * 4)
+
+            def work(name: int) -> None:
+                for number in range(300):
+                    producer.send(f"{name} {number}")
+
+            threads = [threading.Thread(target=work, args=(name,)) for name in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        stored = [(value or b"").split() for value in cluster.partition().values()]
+        assert len(stored) == 1_200
+        for name in range(4):
+            mine = [int(number) for owner, number in stored if int(owner) == name]
+            assert mine == list(range(300))
+
+
+def test_errors_come_out_of_result_and_of_the_block() -> None:
+    with running_cluster() as cluster, Client(cluster.urls) as client:
+        cluster.trouble(Trouble.TOO_LARGE)
+        told: list[object] = []
+        with pytest.raises(ExceptionGroup):  # noqa: PT012, SIM117 - the block is what is tested
+            with client.producer("orders", linger=0) as producer:
+                pending = producer.send("x", on_ack=lambda receipt, error: told.append(error))
+                with pytest.raises(RecordTooLarge):
+                    pending.result()
+        assert [type(error) for error in told] == [RecordTooLarge]
+
+
+def test_a_result_can_be_waited_for_with_a_limit() -> None:
+    with running_cluster() as cluster, Client(cluster.urls) as client:
+        cluster.trouble(Trouble.HANG_AFTER)
+        producer = client.producer("orders", linger=0)
+        pending = producer.send("x")
+        with pytest.raises(TimeoutError):
+            pending.result(timeout=0.02)
+        producer.close("20ms")
+        assert pending.done()
+
+
+def test_ctrl_c_interrupts_a_wait_and_the_client_still_closes() -> None:
+    with running_cluster() as cluster:
+        began = time.monotonic()
+        with pytest.raises(KeyboardInterrupt), Client(cluster.urls) as client:  # noqa: PT012
+            threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+            client.partition("orders", 0).read(0, wait="30s")
+        assert time.monotonic() - began < 3
+        with pytest.raises(NotSent):
+            client.cluster.info()
+        client.close()
+
+
+def test_a_client_on_its_own_thread_refuses_to_wait_for_itself() -> None:
+    with running_cluster() as cluster, Client(cluster.urls) as client:
+        told: list[str] = []
+
+        def call_back(receipt: raftlog.Receipt | None, error: raftlog.RaftlogError | None) -> None:
+            try:
+                client.cluster.info()
+            except RuntimeError as refused:
+                told.append(str(refused))
+
+        with client.producer("orders") as producer:
+            producer.send("x", on_ack=call_back)
+        assert "own thread" in told[0]
+
+
+def test_closing_ends_the_thread() -> None:
+    before = threading.active_count()
+    with running_cluster() as cluster:
+        client = Client.from_url(cluster.urls[0])
+        client.cluster.info()
+        client.close("1s")
+    assert threading.active_count() == before
+
+
+@pytest.mark.parametrize("name", ["Client", "Cluster", "Partition", "Producer", "Topics"])
+def test_both_faces_have_the_same_methods_and_parameters(name: str) -> None:
+    asynchronous, blocking = getattr(aio, name), getattr(raftlog, name)
+    only_async = {
+        "Client": {"open"},
+        "Producer": {"append", "is_closed", "make_ready", "raise_errors", "send_nowait"},
+    }
+    methods = {
+        method
+        for method in dir(asynchronous)
+        if not method.startswith("_") and method not in only_async.get(name, set())
+    }
+    assert methods == {method for method in dir(blocking) if not method.startswith("_")}
+    for method in methods:
+        of_async, of_blocking = (
+            list(inspect.signature(getattr(face, method)).parameters.items())
+            for face in (asynchronous, blocking)
+        )
+        assert [(key, value.default) for key, value in of_async] == [
+            (key, value.default) for key, value in of_blocking
+        ]
+
+
+def test_public_names_are_sorted_and_there() -> None:
+    for module in (raftlog, aio):
+        assert module.__all__ == sorted(module.__all__)
+        assert all(hasattr(module, name) for name in module.__all__)

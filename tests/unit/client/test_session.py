@@ -1,0 +1,126 @@
+"""Brokers that are down, answers that never come, and metadata fetched once."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+
+import pytest
+from aiohttp import web
+
+from raftlog.aio import Client
+from raftlog.client.retries import FIRST_S, MAX_S, pause_s
+from raftlog.errors import ConnectionLost, NoLeader, NotLeader, NotSent, Overloaded, TopicExists, UnknownTopic
+from tests.helpers.fake_broker import fake_cluster
+
+
+def unused_url() -> str:
+    """An address where nobody listens."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"http://127.0.0.1:{probe.getsockname()[1]}"
+
+
+def test_topics_are_made_listed_described_and_deleted() -> None:
+    async def story() -> None:
+        async with fake_cluster() as cluster, Client(cluster.urls) as client:
+            made = await client.topics.create("sales", partitions=3, retention="14d")
+            assert made.config == {"retention.ms": 1_209_600_000}
+            with pytest.raises(TopicExists) as caught:
+                await client.topics.create("sales")
+            assert (caught.value.code, caught.value.retryable) == ("topic_exists", False)
+            assert (await client.topics.create("sales", exist_ok=True)).partitions == 3
+            assert [topic.name for topic in await client.topics.list()] == ["orders", "sales"]
+            assert len(await client.topics.partitions("sales")) == 3
+            await client.topics.delete("sales")
+            with pytest.raises(UnknownTopic):
+                await client.topics.describe("sales")
+            assert (await client.cluster.info()).brokers == 1
+            assert [broker.broker_id for broker in await client.cluster.brokers()] == [1]
+
+    asyncio.run(story())
+
+
+def test_one_bootstrap_broker_that_answers_is_enough() -> None:
+    async def story() -> None:
+        async with fake_cluster() as cluster, Client([unused_url(), *cluster.urls, unused_url()]) as client:
+            assert (await client.send("orders", "x")).offset == 0
+
+    asyncio.run(story())
+
+
+def test_brokers_that_were_not_named_are_found_and_used() -> None:
+    async def story() -> None:
+        async with fake_cluster(brokers=3) as cluster, Client(cluster.urls[:1]) as client:
+            await client.send("orders", "x")
+            await cluster.brokers[1].stop()
+            cluster.leader = 2
+            assert (await client.cluster.info()).brokers == 3
+            assert (await client.send("orders", "y")).offset == 1
+
+    asyncio.run(story())
+
+
+def test_without_any_broker_the_error_is_definite_and_in_time() -> None:
+    async def story() -> None:
+        async with Client(unused_url(), retry_timeout="100ms") as client:
+            with pytest.raises(NotSent) as caught:
+                await client.cluster.info()
+            assert caught.value.is_definite
+            producer = client.producer("orders", delivery_timeout="100ms")
+            with pytest.raises(NotSent):
+                await producer.send("x")
+
+    asyncio.run(story())
+
+
+def test_a_client_that_is_closed_sends_nothing() -> None:
+    async def story() -> None:
+        async with fake_cluster() as cluster:
+            async with Client(cluster.urls) as client:
+                await client.cluster.info()
+            with pytest.raises(NotSent):
+                await client.cluster.info()
+
+    asyncio.run(story())
+
+
+def test_an_answer_that_no_broker_wrote_leaves_the_outcome_unknown() -> None:
+    async def story() -> None:
+        async def proxy(request: web.Request) -> web.Response:
+            return web.Response(status=502, text="bad gateway")
+
+        app = web.Application()
+        app.router.add_route("*", "/{path:.*}", proxy)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        async with Client(f"http://127.0.0.1:{runner.addresses[0][1]}") as client:
+            with pytest.raises(ConnectionLost, match="502") as caught:
+                await client.topics.create("x")
+            assert not caught.value.is_definite
+        await runner.cleanup()
+
+    asyncio.run(story())
+
+
+def test_all_who_need_metadata_share_one_request() -> None:
+    async def story() -> None:
+        async with fake_cluster(4) as cluster, Client(cluster.urls) as client:
+            await asyncio.gather(*(client.send("orders", "x", partition=n % 4) for n in range(40)))
+            assert cluster.metadata_count == 1
+
+    asyncio.run(story())
+
+
+def test_pauses_are_drawn_below_a_bound_that_doubles_and_believe_the_broker() -> None:
+    rng = random.Random(1)
+    for attempts in range(1, 20):
+        bound = min(MAX_S, FIRST_S * 2**attempts)
+        pauses = [pause_s(NoLeader(), attempts, rng) for _ in range(200)]
+        assert 0 <= min(pauses) < bound / 4
+        assert bound * 3 / 4 < max(pauses) <= bound
+    assert 0.3 <= pause_s(Overloaded(retry_after_ms=300), 1, rng) <= 0.45
+    assert pause_s(NotLeader(leader_http="127.0.0.1:1"), 1, rng) == 0
+    assert pause_s(None, 1, rng) == 0
