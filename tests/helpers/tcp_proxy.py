@@ -1,0 +1,89 @@
+"""A TCP proxy between two nodes that a test can make hostile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+
+Tamper = Callable[[bytes], Iterator[bytes]]
+
+
+def unchanged(data: bytes) -> Iterator[bytes]:
+    """Pass everything on as it came."""
+    yield data
+
+
+def byte_by_byte(data: bytes) -> Iterator[bytes]:
+    """Pass on every byte in a write of its own."""
+    for position in range(len(data)):
+        yield data[position : position + 1]
+
+
+class TcpProxy:
+    """Listens on loopback; ``tamper`` is applied to what the dialler sends, from the next read on."""
+
+    def __init__(self) -> None:
+        self.tamper: Tamper = unchanged
+        self.dialler_bytes = 0
+        self._target = ("127.0.0.1", 0)
+        self._server: asyncio.Server | None = None
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def port(self) -> int:
+        """Where to dial."""
+        assert self._server is not None
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def start(self, target_port: int) -> None:
+        """Pass connections on to this port."""
+        self._target = ("127.0.0.1", target_port)
+        self._server = await asyncio.start_server(self._accepted, "127.0.0.1", 0)
+
+    def cut(self) -> None:
+        """Break all connections that pass through now."""
+        for writer in self._writers:
+            writer.transport.abort()
+
+    async def stop(self) -> None:
+        """Close everything."""
+        if self._server is not None:
+            self._server.close()
+        self.cut()
+        await asyncio.gather(*self._tasks)
+
+    async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        self._writers.add(writer)
+        try:
+            onward_reader, onward_writer = await asyncio.open_connection(*self._target)
+        except OSError:
+            writer.transport.abort()
+            return
+        self._writers.add(onward_writer)
+        await asyncio.gather(
+            self._to_listener(reader, onward_writer), self._to_dialler(onward_reader, writer)
+        )
+
+    async def _to_listener(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while data := await reader.read(65536):
+                self.dialler_bytes += len(data)
+                for piece in self.tamper(data):
+                    writer.write(piece)
+                    await asyncio.sleep(0)
+        except OSError:
+            pass
+        writer.transport.abort()
+
+    async def _to_dialler(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while data := await reader.read(65536):
+                writer.write(data)
+            await writer.drain()
+        except OSError:
+            pass
+        writer.close()

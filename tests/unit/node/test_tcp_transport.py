@@ -1,0 +1,312 @@
+"""The transport over real sockets: strangers, damage, breaks, bounds, and what it leaves behind."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from collections.abc import Iterator
+
+import pytest
+from crc32c import crc32c
+
+from raftlog.node.framing import frame_header
+from raftlog.node.handshake import NONCE_BYTES, Credentials, ListenerHandshake
+from raftlog.node.tcp_links import TransportLimits
+from raftlog.types import NodeId
+from tests.helpers.tcp_cluster import (
+    LIMITS,
+    ONE,
+    SECRET,
+    TWO,
+    Cluster,
+    proven_stream,
+    refused,
+    run,
+    until_closed,
+)
+from tests.helpers.tcp_proxy import byte_by_byte, unchanged
+
+
+# requirement: nobody without the secret, of another cluster, or under a wrong id gets in
+@pytest.mark.parametrize(
+    ("secret", "cluster_id", "seen_by_listener", "seen_by_dialler"),
+    [
+        (b"wrong horse battery staple", "cluster", "wrong_secret", "closed_during_handshake"),
+        (SECRET, "another", "other_cluster", "other_cluster"),
+    ],
+)
+def test_a_node_that_does_not_belong_here_is_refused_and_logged(
+    secret: bytes, cluster_id: str, seen_by_listener: str, seen_by_dialler: str
+) -> None:
+    async def story(cluster: Cluster) -> None:
+        stranger, from_stranger = await cluster.node(ONE, secret=secret, cluster_id=cluster_id)
+        two, from_two = await cluster.node(TWO)
+        stranger.set_peer(TWO, "127.0.0.1", two.port)
+        await refused(two, seen_by_listener)
+        await refused(stranger, seen_by_dialler)
+        assert not stranger.send(TWO, (b"let me in",))
+        assert not from_two.events
+        assert not from_stranger.events
+        reasons = {entry["reason"]: entry for entry in cluster.logged if entry["direction"] == "inbound"}
+        assert reasons[seen_by_listener]["claimed_node"] == ONE
+
+    run(story)
+
+
+def test_a_dialler_that_reaches_the_wrong_node_does_not_speak_to_it() -> None:
+    async def story(cluster: Cluster) -> None:
+        one, from_one = await cluster.node(ONE)
+        three, _ = await cluster.node(NodeId(3))
+        one.set_peer(TWO, "127.0.0.1", three.port)
+        await refused(three, "meant_for_another_node")
+        await refused(one, "another_node_answered")
+        assert not from_one.events
+
+    run(story)
+
+
+def test_a_node_that_uses_our_own_id_is_refused() -> None:
+    async def story(cluster: Cluster) -> None:
+        two, _ = await cluster.node(TWO)
+        reader, writer = await asyncio.open_connection("127.0.0.1", two.port)
+        writer.write(Credentials(TWO, "cluster", SECRET).hello(TWO, bytes(NONCE_BYTES)))
+        await until_closed(reader, writer)
+        assert two.refusals == {"node_id_is_ours": 1}
+
+    run(story)
+
+
+def test_garbage_is_closed_without_an_answer() -> None:
+    async def story(cluster: Cluster) -> None:
+        two, from_two = await cluster.node(TWO)
+        reader, writer = await asyncio.open_connection("127.0.0.1", two.port)
+        writer.write(b"GET /secrets HTTP/1.1\r\n" * 50)
+        assert await until_closed(reader, writer) == b""
+        assert two.refusals == {"not_our_protocol": 1}
+        assert not from_two.events
+
+    run(story)
+
+
+def test_who_says_nothing_is_closed_when_the_handshake_takes_too_long() -> None:
+    async def story(cluster: Cluster) -> None:
+        limits = TransportLimits(handshake_ms_max=30)
+        two, _ = await cluster.node(TWO, limits=limits)
+        reader, writer = await asyncio.open_connection("127.0.0.1", two.port)
+        writer.write(b"RLOG")
+        await until_closed(reader, writer)
+        assert two.refusals == {"handshake_took_too_long": 1}
+
+    run(story)
+
+
+def test_a_listener_that_never_answers_is_given_up_and_dialled_again() -> None:
+    async def story(cluster: Cluster) -> None:
+        async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await until_closed(reader, writer)
+
+        async with await asyncio.start_server(silent, "127.0.0.1", 0) as server:
+            limits = TransportLimits(handshake_ms_max=20, redial_ms_min=1, redial_ms_max=2)
+            one, from_one = await cluster.node(ONE, limits=limits)
+            one.set_peer(TWO, "127.0.0.1", server.sockets[0].getsockname()[1])
+            async with asyncio.timeout(5):
+                while one.refusals.get("handshake_took_too_long", 0) < 2:
+                    await asyncio.sleep(0.001)
+            await one.stop()
+        assert not from_one.events
+
+    run(story)
+
+
+def test_a_crowd_that_proves_nothing_keeps_no_node_out() -> None:
+    async def story(cluster: Cluster) -> None:
+        two, _ = await cluster.node(TWO, limits=TransportLimits(unproven_connections_max=3))
+        crowd = [await asyncio.open_connection("127.0.0.1", two.port) for _ in range(10)]
+        one, from_one = await cluster.node(ONE)
+        one.set_peer(TWO, "127.0.0.1", two.port)
+        await from_one.until(lambda: from_one.count("connected", TWO) == 1)
+        assert two.refusals["too_many_unproven_connections"] >= 7
+        for _, writer in crowd:
+            writer.close()
+
+    run(story)
+
+
+# requirement: bounds are checked before anything is allocated
+def test_an_announced_frame_above_the_bound_closes_the_connection() -> None:
+    async def story(cluster: Cluster) -> None:
+        two, from_two = await cluster.node(TWO)
+        reader, writer = await proven_stream(two.port)
+        checked = struct.pack(">II", LIMITS.frame_bytes_max + 1, 0)
+        writer.write(checked + struct.pack(">I", crc32c(checked)))
+        await until_closed(reader, writer)
+        assert two.refusals == {"frame_too_large": 1}
+        assert not from_two.frames
+        await from_two.until(lambda: from_two.count("lost", ONE) == 1)
+
+    run(story)
+
+
+@pytest.mark.parametrize("position", [0, 5, 9, 12, -1])
+def test_a_flipped_bit_is_never_delivered_and_costs_the_connection(position: int) -> None:
+    async def story(cluster: Cluster) -> None:
+        one, from_one, two, from_two = await cluster.through_proxy()
+
+        def flip(data: bytes) -> Iterator[bytes]:
+            changed = bytearray(data)
+            changed[position] ^= 0x10
+            cluster.proxy.tamper = unchanged
+            yield bytes(changed)
+
+        cluster.proxy.tamper = flip
+        assert one.send(TWO, (b"damaged on the way",))
+        await from_two.until(lambda: from_two.count("lost", ONE) == 1)
+        await from_one.until(lambda: from_one.count("connected", TWO) == 2)
+        assert one.send(TWO, (b"sound",))
+        await from_two.until(lambda: len(from_two.frames) == 1)
+        assert from_two.payloads() == [b"sound"]
+        assert sum(two.refusals.values()) == 1
+
+    run(story)
+
+
+def test_handshake_and_frames_may_come_byte_by_byte() -> None:
+    async def story(cluster: Cluster) -> None:
+        cluster.proxy.tamper = byte_by_byte
+        one, _, _, from_two = await cluster.through_proxy()
+        sent = [b"", b"x", bytes(range(200)), b"end"]
+        for frame in sent:
+            assert one.send(TWO, (frame,))
+        await from_two.until(lambda: len(from_two.frames) == len(sent))
+        assert from_two.payloads() == sent
+
+    run(story)
+
+
+def test_a_break_is_told_once_to_each_end_and_order_holds_afterwards() -> None:
+    async def story(cluster: Cluster) -> None:
+        one, from_one, _, from_two = await cluster.through_proxy()
+        for round_number in range(1, 4):
+            cluster.proxy.cut()
+            await from_one.until(lambda: from_one.count("connected", TWO) == round_number + 1)  # noqa: B023
+            for number in range(50):
+                assert one.send(TWO, (b"%d" % number,))
+            await from_two.until(lambda: len(from_two.frames) == 50 * round_number)  # noqa: B023
+        assert from_two.payloads() == [b"%d" % number for number in range(50)] * 3
+        assert from_one.events == [("connected", TWO), *[("lost", TWO), ("connected", TWO)] * 3]
+        assert from_two.events == [("lost", ONE)] * 3
+
+    run(story)
+
+
+def test_refused_redials_are_told_to_nobody() -> None:
+    async def story(cluster: Cluster) -> None:
+        with socket.socket() as unused:
+            unused.bind(("127.0.0.1", 0))  # bound and not listening: connections are refused
+            one, from_one = await cluster.node(ONE, limits=TransportLimits(redial_ms_min=1, redial_ms_max=2))
+            one.set_peer(TWO, "127.0.0.1", unused.getsockname()[1])
+            while cluster.pauses[ONE].count < 3:
+                await asyncio.sleep(0.001)
+        assert not from_one.events
+        assert not cluster.logged
+
+    run(story)
+
+
+def test_a_new_inbound_connection_of_a_peer_replaces_the_old_one() -> None:
+    async def story(cluster: Cluster) -> None:
+        two, from_two = await cluster.node(TWO)
+        old_reader, old_writer = await proven_stream(two.port)
+        old_writer.write(frame_header((b"old",), 3) + b"old")
+        await from_two.until(lambda: len(from_two.frames) == 1)
+        _, new_writer = await proven_stream(two.port)
+        await from_two.until(lambda: from_two.count("lost", ONE) == 1)
+        await until_closed(old_reader, old_writer)
+        new_writer.write(frame_header((b"new",), 3) + b"new")
+        await from_two.until(lambda: len(from_two.frames) == 2)
+        assert from_two.events == [("lost", ONE)]
+        new_writer.close()
+
+    run(story)
+
+
+def test_a_moved_peer_is_dialled_at_its_new_address() -> None:
+    async def story(cluster: Cluster) -> None:
+        one, from_one, _, from_two = await cluster.through_proxy()
+        _, moved = await cluster.node(TWO)
+        one.set_peer(TWO, "127.0.0.1", cluster.transports[-1].port)
+        await from_one.until(lambda: from_one.count("connected", TWO) == 2)
+        assert one.send(TWO, (b"hello there",))
+        await moved.until(lambda: len(moved.frames) == 1)
+        assert not from_two.frames
+
+    run(story)
+
+
+def test_a_listener_that_sends_on_the_diallers_connection_is_cut_off() -> None:
+    async def story(cluster: Cluster) -> None:
+        async def rude(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            handshake = ListenerHandshake(Credentials(TWO, "cluster", SECRET), bytes(NONCE_BYTES))
+            while handshake.bytes_expected:
+                writer.write(handshake.receive(await reader.readexactly(handshake.bytes_expected)))
+            writer.write(b"!")
+            await until_closed(reader, writer)
+
+        async with await asyncio.start_server(rude, "127.0.0.1", 0) as server:
+            one, from_one = await cluster.node(ONE)
+            one.set_peer(TWO, "127.0.0.1", server.sockets[0].getsockname()[1])
+            await refused(one, "bytes_from_the_listener")
+            await from_one.until(lambda: from_one.count("lost", TWO) >= 1)
+            await one.stop()
+
+    run(story)
+
+
+def test_how_long_a_peer_is_silent_is_told_by_the_clock() -> None:
+    async def story(cluster: Cluster) -> None:
+        one, _, two, from_two = await cluster.through_proxy()
+        cluster.clock.now_ms += 7_000
+        assert two.seconds_since_heard(ONE) == 7.0
+        one.send(TWO, (b"keepalive",))
+        await from_two.until(lambda: len(from_two.frames) == 1)
+        assert two.seconds_since_heard(ONE) == 0.0
+
+    run(story)
+
+
+def test_refusals_are_all_counted_and_seldom_logged() -> None:
+    async def story(cluster: Cluster) -> None:
+        two, _ = await cluster.node(TWO)
+
+        async def knock() -> None:
+            reader, writer = await asyncio.open_connection("127.0.0.1", two.port)
+            writer.write(bytes(72))
+            await until_closed(reader, writer)
+
+        for _ in range(5):
+            await knock()
+        cluster.clock.now_ms += LIMITS.log_interval_ms
+        await knock()
+        assert two.refusals == {"not_our_protocol": 6}
+        assert [entry["not_logged_since_last"] for entry in cluster.logged] == [0, 4]
+
+    run(story)
+
+
+def test_frames_of_one_turn_of_the_loop_leave_together() -> None:
+    async def story(cluster: Cluster) -> None:
+        reads: list[int] = []
+
+        def measure(data: bytes) -> Iterator[bytes]:
+            reads.append(len(data))
+            yield data
+
+        one, _, _, from_two = await cluster.through_proxy()
+        cluster.proxy.tamper = measure
+        for number in range(500):
+            assert one.send(TWO, (b"%03d" % number,))
+        await from_two.until(lambda: len(from_two.frames) == 500)
+        assert reads == [500 * (12 + 3)]
+
+    run(story)
