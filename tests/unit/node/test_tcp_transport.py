@@ -27,6 +27,8 @@ from tests.helpers.tcp_cluster import (
 )
 from tests.helpers.tcp_proxy import byte_by_byte, unchanged
 
+NO_REDIAL = TransportLimits(redial_ms_min=60_000, redial_ms_max=60_000)
+
 
 # requirement: nobody without the secret, of another cluster, or under a wrong id gets in
 @pytest.mark.parametrize(
@@ -254,10 +256,10 @@ def test_a_listener_that_sends_on_the_diallers_connection_is_cut_off() -> None:
             await until_closed(reader, writer)
 
         async with await asyncio.start_server(rude, "127.0.0.1", 0) as server:
-            one, from_one = await cluster.node(ONE)
+            one, from_one = await cluster.node(ONE, limits=NO_REDIAL)
             one.set_peer(TWO, "127.0.0.1", server.sockets[0].getsockname()[1])
             await refused(one, "bytes_from_the_listener")
-            await from_one.until(lambda: from_one.count("lost", TWO) >= 1)
+            await from_one.until(lambda: from_one.count("lost", TWO) == 1)
             await one.stop()
 
     run(story)
