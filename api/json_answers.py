@@ -70,8 +70,8 @@ def _fetched(
     show: Callable[[bytes, int], Shown],
 ) -> bodies.FetchedRecord:
     value, encoding = ABSENT if stored.value is None else show(stored.value, stored.offset)
-    key, key_encoding = _key(stored.key)
-    headers, tags, raw = _headers(stored.headers) if stored.headers else ({}, [], UNSET)
+    key, key_encoding = key_in_json(stored.key)
+    headers, tags, raw = headers_in_json(stored.headers) if stored.headers else ({}, [], UNSET)
     return bodies.FetchedRecord(
         offset=stored.offset,
         timestamp=stored.timestamp_ms,
@@ -88,7 +88,8 @@ def _fetched(
     )
 
 
-def _key(key: bytes | None) -> tuple[str | None, Literal["base64"] | UnsetType]:
+def key_in_json(key: bytes | None) -> tuple[str | None, Literal["base64"] | UnsetType]:
+    """A key as a string, and how when it is not its text."""
     if key is None:
         return None, UNSET
     try:
@@ -100,7 +101,7 @@ def _key(key: bytes | None) -> tuple[str | None, Literal["base64"] | UnsetType]:
 Headers = tuple[dict[str, str | None], list[str], list[tuple[str, str | None]] | UnsetType]
 
 
-def _headers(pairs: Sequence[tuple[str, bytes | None]]) -> Headers:
+def headers_in_json(pairs: Sequence[tuple[str, bytes | None]]) -> Headers:
     """Plain headers, tags, and what is neither: names that repeat and values that are not UTF-8."""
     plain: dict[str, str | None] = {}
     tags: list[str] = []
@@ -150,7 +151,7 @@ def _as_json(value: bytes, offset: int) -> Shown:
         raise _not_in("JSON", offset) from None
 
 
-def _as_it_looks(value: bytes, _offset: int) -> Shown:
+def as_it_looks(value: bytes, _offset: int) -> Shown:
     """Objects and arrays as JSON, other text as a string, the rest as base64."""
     try:
         text = value.decode()
@@ -172,7 +173,7 @@ def _not_in(form: str, offset: int) -> InvalidRecord:
 
 
 _SHOW: dict[str, Callable[[bytes, int], Shown]] = {
-    "auto": _as_it_looks,
+    "auto": as_it_looks,
     "utf8": _as_utf8,
     "json": _as_json,
     "base64": _as_base64,

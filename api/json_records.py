@@ -120,6 +120,17 @@ def build_batches(
     return batches
 
 
+def record_of(record: bodies.NewRecord) -> Record:
+    """A JSON record as bytes. Raises ``InvalidRequest`` naming the field that is wrong."""
+    timestamp = record.timestamp
+    if isinstance(timestamp, str):
+        timestamp = time_ms(timestamp, "timestamp")
+    elif timestamp is not None and not 0 <= timestamp < 1 << 62:
+        raise InvalidRequest("is out of range; send milliseconds since 1970", field="timestamp")
+    headers = _headers(record) if record.headers or record.headers_raw or record.tags else ()
+    return Record(value=_value(record), key=_key(record), headers=headers, timestamp_ms=timestamp)
+
+
 def raw_record(body: bytes, key: str | None, tags: Sequence[str], headers: Mapping[str, str]) -> Record:
     """A record whose value is a whole body. Raises ``InvalidRecord``."""
     try:
@@ -146,24 +157,16 @@ def _check_count(count: int, count_max: int) -> None:
 
 
 def _place(record: bodies.NewRecord, partition_count: int, only: int | None, trace: str | None) -> Placed:
-    key = _key(record)
+    stored = record_of(record)
     partition = record.partition
     if partition is None:
         partition = only
-        if only is None and key is not None:
-            partition = partition_for_key(key, partition_count)
+        if only is None and stored.key is not None:
+            partition = partition_for_key(stored.key, partition_count)
     elif not 0 <= partition < partition_count or (only is not None and partition != only):
         allowed = f"0 to {partition_count - 1}" if only is None else f"{only}, as in the path"
         raise InvalidRequest(f"is {partition}; send {allowed}, or leave it out", field="partition")
-    timestamp = record.timestamp
-    if isinstance(timestamp, str):
-        timestamp = time_ms(timestamp, "timestamp")
-    elif timestamp is not None and not 0 <= timestamp < 1 << 62:
-        raise InvalidRequest("is out of range; send milliseconds since 1970", field="timestamp")
-    headers = _headers(record) if record.headers or record.headers_raw or record.tags else ()
-    if trace is not None:
-        headers = (*headers, ("traceparent", trace.encode(errors="replace")))
-    return Placed(Record(value=_value(record), key=key, headers=headers, timestamp_ms=timestamp), partition)
+    return Placed(with_trace(stored, trace), partition)
 
 
 def _value(record: bodies.NewRecord) -> bytes | None:

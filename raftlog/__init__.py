@@ -3,12 +3,14 @@
 ``Client`` is the blocking client; ``raftlog.aio.Client`` is its async twin with the same names. Every
 error is a ``RaftlogError`` (the tree is drawn in ``raftlog.errors``). Leaves to others: the broker,
 which is started with ``raftlog serve``.
+
+The client's modules are imported when one of its names is first used: brokers and ``raftlog --help``
+import ``raftlog.errors`` and want nothing of an HTTP client.
 """
 
-from raftlog.client.blocking import Client, Cluster, Partition, Producer, Topics
-from raftlog.client.messages import Chunk, Message
-from raftlog.client.receipts import BlockingPendingReceipt as PendingReceipt
-from raftlog.client.receipts import Durability, Receipt
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from raftlog.errors import (
     CommitUnknown,
     ConnectionLost,
@@ -36,6 +38,12 @@ from raftlog.errors import (
     UnknownTopic,
     UnsupportedMediaType,
 )
+
+if TYPE_CHECKING:
+    from raftlog.client.blocking import Client, Cluster, Partition, Producer, Topics
+    from raftlog.client.messages import Chunk, Message
+    from raftlog.client.receipts import BlockingPendingReceipt as PendingReceipt
+    from raftlog.client.receipts import Durability, Receipt
 
 __all__ = [
     "Chunk",
@@ -74,3 +82,26 @@ __all__ = [
     "UnknownTopic",
     "UnsupportedMediaType",
 ]
+
+_OF_THE_CLIENT = {
+    "Chunk": ("messages", "Chunk"),
+    "Client": ("blocking", "Client"),
+    "Cluster": ("blocking", "Cluster"),
+    "Durability": ("receipts", "Durability"),
+    "Message": ("messages", "Message"),
+    "Partition": ("blocking", "Partition"),
+    "PendingReceipt": ("receipts", "BlockingPendingReceipt"),
+    "Producer": ("blocking", "Producer"),
+    "Receipt": ("receipts", "Receipt"),
+    "Topics": ("blocking", "Topics"),
+}
+
+
+if not TYPE_CHECKING:  # with it, a checker would believe in any name
+
+    def __getattr__(name: str) -> object:
+        if name not in _OF_THE_CLIENT:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        module, original = _OF_THE_CLIENT[name]
+        found = globals()[name] = getattr(import_module(f"{__name__}.client.{module}"), original)
+        return found

@@ -2,19 +2,60 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
-from api.cli import local
+from api.cli import cluster, consume, inspect, local, produce, topics
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="raftlog: a distributed log.",
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-cluster = typer.Typer(no_args_is_help=True, help="The cluster as a whole, and its brokers.")
+cluster_commands = typer.Typer(no_args_is_help=True, help="The cluster as a whole, and its brokers.")
+topic_commands = typer.Typer(no_args_is_help=True, help="Topics: made, looked at, changed and deleted.")
+inspect_commands = typer.Typer(no_args_is_help=True, help="Files of a broker, without a broker.")
 
-app.add_typer(cluster, name="cluster")
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"raftlog {version('raftlog')}")
+        raise typer.Exit
+
+
+@app.callback()
+def raftlog(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """raftlog: a distributed log.
+
+    \b
+    Try it:
+      raftlog dev
+      raftlog topic create orders
+      echo hello | raftlog produce orders
+      raftlog consume orders
+    """
+
+
 app.command("dev")(local.dev)
 app.command("serve")(local.serve)
-cluster.command("init")(local.init)
+app.command("produce")(produce.produce)
+app.command("consume")(consume.consume)
+app.add_typer(topic_commands, name="topic")
+app.add_typer(cluster_commands, name="cluster")
+app.add_typer(inspect_commands, name="inspect")
+cluster_commands.command("init")(local.init)
+cluster_commands.command("info")(cluster.info)
+cluster_commands.command("brokers")(cluster.brokers)
+topic_commands.command("create")(topics.create)
+topic_commands.command("list")(topics.list_all)
+topic_commands.command("describe")(topics.describe)
+topic_commands.command("alter")(topics.alter)
+topic_commands.command("delete")(topics.delete)
+inspect_commands.command("segment")(inspect.segment)

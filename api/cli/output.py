@@ -1,21 +1,28 @@
 """What commands print, and how they end.
 
-Results go to standard output, as a table or as JSON (``-o json``); errors and progress go to
-standard error, so that a pipe carries results only.
+Decides: that results go to standard output, as a table or as JSON (``-o json``), while errors, questions
+and progress go to standard error, so that a pipe carries results only; and which exit code an error has.
 """
 
 from __future__ import annotations
 
 import enum
 import json
+import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
-from raftlog.errors import ConnectionLost, InvalidRequest, RaftlogError
+from raftlog.errors import ConnectionLost, NotSent, RaftlogError
+
+REFUSED = 1
+WRONG_USAGE = 2
+UNKNOWN = 3
+NOBODY_REACHED = 4
+INTERRUPTED = 130
 
 
 class Format(enum.StrEnum):
@@ -34,22 +41,35 @@ ServerOption = Annotated[
 ]
 DEFAULT_SERVER = "http://127.0.0.1:7070"
 
-Cell = str | int | float | bool | None | Sequence[int] | Mapping[str, object]
+Cell = object
+Row = Mapping[str, Cell]
 
 
-def show(rows: Sequence[Mapping[str, Cell]], output: Format, *, single: bool = False) -> None:
+def show(rows: Sequence[Row], output: Format, *, single: bool = False) -> None:
     """Print rows: a table with one column a key, or JSON (one object when ``single``)."""
     if output is Format.JSON:
-        sys.stdout.write(json.dumps(rows[0] if single else rows, indent=2) + "\n")
-        return
-    from rich.console import Console
-    from rich.table import Table
+        write_json(rows[0] if single else rows)
+    else:
+        write_table(rows)
 
+
+def write_json(value: object) -> None:
+    """Print a value as JSON."""
+    _write(json.dumps(value, indent=2) + "\n")
+
+
+def write_table(rows: Sequence[Row]) -> None:
+    """Print rows below the names of their columns, numbers to the right."""
     columns = list(dict.fromkeys(key for row in rows for key in row))
-    table = Table(*columns, box=None, pad_edge=False)
-    for row in rows:
-        table.add_row(*(_text(row.get(column)) for column in columns))
-    Console(soft_wrap=True).print(table)
+    cells = [columns, *([_text(row.get(column)) for column in columns] for row in rows)]
+    widths = [max(len(line[place]) for line in cells) for place in range(len(columns))]
+    is_number = [all(type(row.get(column)) in (int, float) for row in rows) for column in columns]
+    for line in cells:
+        padded = (
+            text.rjust(width) if right else text.ljust(width)
+            for text, width, right in zip(line, widths, is_number, strict=True)
+        )
+        _write("  ".join(padded).rstrip() + "\n")
 
 
 def note(text: str) -> None:
@@ -58,34 +78,64 @@ def note(text: str) -> None:
     sys.stderr.flush()
 
 
+def wrong_usage(text: str) -> NoReturn:
+    """End, since the command was not called as it can be."""
+    note(f"error: {text}")
+    raise typer.Exit(WRONG_USAGE)
+
+
 @contextmanager
-def errors_reported() -> Iterator[None]:
-    """Turn an error into one line on standard error and the exit code that fits it."""
+def options_checked() -> Iterator[None]:
+    """Turn the ``ValueError`` of an option that makes no sense into wrong usage."""
     try:
         yield
+    except ValueError as error:
+        wrong_usage(str(error))
+
+
+@contextmanager
+def errors_reported(*, changing: bool = False) -> Iterator[None]:
+    """Turn an error into one line on standard error and the exit code that fits it.
+
+    With ``changing``, an answer that never came leaves unknown what happened; a command that only
+    reads has then reached nobody.
+    """
+    try:
+        yield
+        sys.stdout.flush()
     except RaftlogError as error:
         note(f"error ({error.code}): {error}")
-        raise typer.Exit(_exit_code(error)) from None
-    except (ConnectionRefusedError, TimeoutError) as error:
-        note(f"error: no broker could be reached: {error}")
-        raise typer.Exit(4) from None
+        raise typer.Exit(exit_code(error, changing=changing)) from None
+    except BrokenPipeError:
+        nobody_reads()
+    except OSError as error:
+        note(f"error: {error}")
+        raise typer.Exit(REFUSED) from None
     except KeyboardInterrupt:
-        raise typer.Exit(130) from None
+        raise typer.Exit(INTERRUPTED) from None
 
 
-def _exit_code(error: RaftlogError) -> int:
-    if isinstance(error, ConnectionLost):
-        return 4
-    if isinstance(error, InvalidRequest):
-        return 1
-    return 1 if error.is_definite else 3
+def nobody_reads() -> None:
+    """Whoever read our output has enough: say no more, not even when the interpreter ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def exit_code(error: RaftlogError, *, changing: bool) -> int:
+    """The exit code that tells a script what an error means."""
+    if isinstance(error, NotSent) or (isinstance(error, ConnectionLost) and not changing):
+        return NOBODY_REACHED
+    return REFUSED if error.is_definite or not changing else UNKNOWN
+
+
+def _write(text: str) -> None:
+    sys.stdout.write(text)
 
 
 def _text(cell: Cell) -> str:
     if cell is None:
         return "-"
-    if isinstance(cell, Mapping):
-        return ", ".join(f"{key}={value}" for key, value in cell.items())
+    if isinstance(cell, bool):
+        return "yes" if cell else "no"
     if isinstance(cell, Sequence) and not isinstance(cell, str):
-        return ",".join(str(part) for part in cell)
+        return ",".join(str(part) for part in cell) or "-"
     return str(cell)

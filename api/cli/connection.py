@@ -1,0 +1,43 @@
+"""The way from a command to the cluster.
+
+Decides: how long a command looks for a broker before it says that there is none, and how long it
+waits for an election. Leaves to others: all requests (the client).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from api.cli.output import options_checked
+from raftlog.errors import ConnectionLost, NotSent
+
+if TYPE_CHECKING:
+    from raftlog.client import Client
+
+PROBE_TIMEOUT = "3s"
+RETRY_TIMEOUT = "15s"
+
+
+@contextmanager
+def connected(server: str) -> Iterator[Client]:
+    """A client of the cluster, once a broker has answered. Raises ``NotSent`` when none does.
+
+    Looking for one first keeps the two waits apart: nobody listens (told after seconds), and nobody
+    leads just now (worth waiting for).
+    """
+    from raftlog.client import Client
+
+    with options_checked():
+        probe = Client(server, request_timeout=PROBE_TIMEOUT, retry_timeout=PROBE_TIMEOUT)
+    with probe:
+        try:
+            probe.cluster.info()
+        except (NotSent, ConnectionLost) as error:
+            raise NotSent(
+                f"no broker answers at {server}; start a cluster with `raftlog dev`, "
+                f"or name one with --server or RAFTLOG_SERVER ({error})"
+            ) from error
+    with Client(server, retry_timeout=RETRY_TIMEOUT) as client:
+        yield client

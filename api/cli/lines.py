@@ -1,0 +1,84 @@
+"""Lines of a file or a pipe as records.
+
+Decides: where a line ends (a line feed, which is not part of the record) and what its bytes become
+with a key separator or as JSON. Nothing is decoded that need not be: any bytes pass through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from io import BufferedReader
+
+from api.bodies import decode_json
+from api.json_records import record_of
+from raftlog.errors import InvalidRecord
+from raftlog.records.builder import Record
+from raftlog.wire import bodies
+
+BLOCK_BYTES = 1 << 20
+LINE_BYTES_MAX = 16 << 20  # no topic takes a larger record
+Parse = Callable[[bytes], "tuple[Record, int | None] | None"]
+"""A line as a record and its partition, if it names one; ``None`` for a line to be passed over."""
+
+
+class JsonLine(bodies.NewRecord):
+    """A record as JSON, one a line: as in a JSON produce, or as ``consume --format json`` writes it.
+
+    ``topic`` and ``offset`` say where it came from and are passed over.
+    """
+
+    topic: str | None = None
+    offset: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """Lines are values, all with the same key, if any."""
+
+    key: bytes | None = None
+
+    def __call__(self, line: bytes) -> tuple[Record, int | None]:
+        """The line as a value."""
+        return Record(line, self.key), None
+
+
+@dataclass(frozen=True, slots=True)
+class Keyed:
+    """Lines are a key, a separator and a value."""
+
+    separator: bytes
+
+    def __call__(self, line: bytes) -> tuple[Record, int | None]:
+        """The line as key and value. Raises ``InvalidRecord`` when it holds no separator."""
+        key, found, value = line.partition(self.separator)
+        if not found:
+            shown = self.separator.decode(errors="replace")
+            raise InvalidRecord(f"no key: the separator {shown!r} is not in it")
+        return Record(value, key), None
+
+
+def json_line(line: bytes) -> tuple[Record, int | None] | None:
+    """A line of JSON as a record; blank lines are passed over. Raises ``InvalidRecord``."""
+    if not line.strip():
+        return None
+    read = decode_json(line, JsonLine, InvalidRecord)
+    return record_of(read), read.partition
+
+
+def blocks_of_lines(source: BufferedReader) -> Iterator[list[bytes]]:
+    """The lines of a source, as many together as are there, each as soon as it is there.
+
+    Raises ``InvalidRecord`` for a line that no record can hold.
+    """
+    rest = b""
+    while block := source.read1(BLOCK_BYTES):
+        lines = block.split(b"\n")
+        lines[0] = rest + lines[0]
+        rest = lines.pop()
+        if lines:
+            yield lines
+        if len(rest) > LINE_BYTES_MAX:
+            raise InvalidRecord(f"longer than {LINE_BYTES_MAX} bytes; no topic takes that")
+    if rest:
+        yield [rest]

@@ -1,0 +1,101 @@
+r"""How a consumed message is written: its value, an object of JSON, or a text with fields.
+
+The fields of a text: ``%t`` time, ``%p`` partition, ``%o`` offset, ``%k`` key, ``%v`` value,
+``%h`` headers as name=value with commas, ``%s`` size of key, value and headers, ``%%`` a per cent sign.
+Keys and values are written as they are, whatever bytes they hold; none at all is written as nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+
+from api.cli.output import wrong_usage
+from api.cli.text import unescaped
+from api.json_answers import ABSENT, as_it_looks, headers_in_json, key_in_json
+from raftlog.client.messages import Message
+
+Render = Callable[[Message], bytes]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FIELD = re.compile(rb"%(.|$)", re.DOTALL)
+
+
+def renderer(form: str) -> Render:
+    """What writes a message in this form. A form that is none is wrong usage."""
+    named = _NAMED.get(form)
+    if named is not None:
+        return named
+    if "%" not in form:
+        wrong_usage(rf"--format {form!r} is none; use value, json, or a text such as '%p %o %k %v\n'")
+    template = unescaped("--format", form)
+    fields: list[Render] = []
+
+    def place(found: re.Match[bytes]) -> bytes:
+        letter = found[1]
+        if letter == b"%":
+            return b"%%"
+        if letter not in _FIELDS:
+            wrong_usage(
+                f"--format {form!r} has the field {found[0].decode(errors='replace')!r}; there are "
+                f"{', '.join('%' + name.decode() for name in _FIELDS)} and %%"
+            )
+        fields.append(_FIELDS[letter])
+        return b"%b"
+
+    text = _FIELD.sub(place, template)
+    return lambda message: text % tuple([field(message) for field in fields])
+
+
+def _value_line(message: Message) -> bytes:
+    return (message.value or b"") + b"\n"
+
+
+def _json_line(message: Message) -> bytes:
+    value, encoding = ABSENT if message.value is None else as_it_looks(message.value, message.offset)
+    key, key_encoding = key_in_json(message.key)
+    headers, tags, raw = headers_in_json(message.headers)
+    shown = {
+        "topic": message.topic,
+        "partition": message.partition,
+        "offset": message.offset,
+        "timestamp": message.timestamp_ms,
+        "key": key,
+        "value": value,
+        "encoding": encoding,
+        "headers": headers,
+        "tags": tags,
+    }
+    if key_encoding is not msgspec.UNSET:
+        shown["key_encoding"] = key_encoding
+    if raw is not msgspec.UNSET:
+        shown["headers_raw"] = raw
+    return msgspec.json.encode(shown) + b"\n"
+
+
+def _time(message: Message) -> bytes:
+    """RFC 3339 in UTC; a number of milliseconds where a calendar has no such time."""
+    try:
+        when = _EPOCH + timedelta(milliseconds=message.timestamp_ms)
+    except OverflowError:
+        return b"%d" % message.timestamp_ms
+    return when.isoformat(timespec="milliseconds").replace("+00:00", "Z").encode()
+
+
+def _headers(message: Message) -> bytes:
+    return b",".join(name.encode() + b"=" + (value or b"") for name, value in message.headers)
+
+
+_FIELDS: Mapping[bytes, Render] = {
+    b"t": _time,
+    b"p": lambda message: b"%d" % message.partition,
+    b"o": lambda message: b"%d" % message.offset,
+    b"k": lambda message: message.key or b"",
+    b"v": lambda message: message.value or b"",
+    b"h": _headers,
+    b"s": lambda message: b"%d" % message.size_bytes,
+}
+_NAMED: Mapping[str, Render] = {"value": _value_line, "json": _json_line}

@@ -1,0 +1,65 @@
+"""Messages of several partitions as one stream.
+
+Decides: in which order partitions are read and where reading ends. What is there is read one partition
+after the other, so that the same log gives the same output; what comes is read side by side.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+
+from raftlog.client.messages import Message
+from raftlog.client.partition import AsyncPartition, Position
+from raftlog.errors import OffsetOutOfRange, RaftlogError
+
+
+async def present(
+    partitions: Sequence[AsyncPartition], position: Position
+) -> AsyncGenerator[list[Message], None]:
+    """What is there, up to the high watermarks of now."""
+    ends = await asyncio.gather(*(partition.offsets("latest") for partition in partitions))
+    for partition, end in zip(partitions, ends, strict=True):
+        at = await _start(partition, position)
+        if at > end:
+            raise OffsetOutOfRange(
+                f"{partition.topic}/{partition.number} ends at {end}, so there is no offset {at} yet; "
+                "read from another, or wait for it with --follow",
+                end=end,
+            )
+        while at < end:
+            chunk = await partition.read(at)
+            yield [message for message in chunk.messages if message.offset < end]
+            at = chunk.next_offset
+
+
+async def followed(
+    partitions: Sequence[AsyncPartition], position: Position
+) -> AsyncGenerator[list[Message], None]:
+    """What is there and what comes, of all partitions side by side; never ends by itself."""
+    queue: asyncio.Queue[list[Message] | RaftlogError] = asyncio.Queue(len(partitions))
+
+    async def read(partition: AsyncPartition) -> None:
+        try:
+            async for chunk in partition.chunks(position):
+                await queue.put(chunk.messages)
+        except RaftlogError as error:
+            await queue.put(error)
+
+    tasks = [asyncio.create_task(read(partition)) for partition in partitions]
+    try:
+        while True:
+            item = await queue.get()
+            if isinstance(item, RaftlogError):
+                raise item
+            yield item
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _start(partition: AsyncPartition, position: Position) -> int:
+    if isinstance(position, int) and position >= 0:
+        return position
+    return await partition.offsets(position)

@@ -1,0 +1,203 @@
+"""``produce``: lines of a file or of standard input become records.
+
+Decides: what is sent, when to stop (at the first failure, so that nobody waits for a million more), and
+what is said in the end. Leaves to others: lines (``lines``), outcomes (``tally``), sending (the client).
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from io import BufferedReader
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from api.cli.connection import connected
+from api.cli.output import (
+    DEFAULT_SERVER,
+    INTERRUPTED,
+    UNKNOWN,
+    ServerOption,
+    errors_reported,
+    note,
+    options_checked,
+    wrong_usage,
+)
+from api.cli.text import unescaped
+
+if TYPE_CHECKING:
+    from api.cli.lines import Parse
+    from api.cli.tally import Tally
+    from raftlog.client.blocking import Producer
+
+Headers = tuple[tuple[str, bytes | None], ...]
+PathArgument = Annotated[
+    Path, typer.Argument(metavar="[FILE|-]", help="Where the lines are; - is standard input.")
+]
+
+
+def produce(
+    topic: Annotated[str, typer.Argument(help="The topic's name.")],
+    file: PathArgument = Path("-"),
+    key: Annotated[str | None, typer.Option(help="One key for all records.")] = None,
+    key_separator: Annotated[
+        str | None, typer.Option(help="Lines are key, this, value; \\t is a tabulator.")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help='Lines are objects: {"key", "value", "headers", "tags"}.')
+    ] = False,
+    header: Annotated[
+        list[str] | None,
+        typer.Option("--header", "-H", metavar="NAME=VALUE", help="A header of every record; repeatable."),
+    ] = None,
+    partition: Annotated[int | None, typer.Option(min=0, help="Send all to this partition.")] = None,
+    acks: Annotated[str, typer.Option(help="0, 1, quorum, every, or a number of replicas.")] = "quorum",
+    compression: Annotated[str, typer.Option(help="none, gzip, snappy, lz4 or zstd.")] = "none",
+    preset: Annotated[str | None, typer.Option(help="latency or throughput.")] = None,
+    batch_bytes: Annotated[int | None, typer.Option(help="How large a batch may become.")] = None,
+    linger: Annotated[str | None, typer.Option(help="How long a batch waits for more, such as 5ms.")] = None,
+    server: ServerOption = DEFAULT_SERVER,
+) -> None:
+    """Send the lines of a file or of standard input, a record each.
+
+    Stops at the first record that fails and says its line; ends with 1 when it surely is not stored,
+    with 3 when nobody can know. What the brokers acknowledged is in the summary, on standard error.
+
+    \b
+    Examples:
+      raftlog produce orders orders.txt --key-separator : --compression zstd
+      tail -f access.log | raftlog produce requests --preset latency
+      echo '{"key": "u1", "value": {"id": 1}, "tags": ["new"]}' | raftlog produce orders --json
+    """
+    headers = _headers(header)
+    parse = _parser(key, key_separator, as_json)
+    with errors_reported(changing=True), ExitStack() as opened:
+        is_input = str(file) == "-"
+        source = opened.enter_context(open(0 if is_input else file, "rb", closefd=not is_input))
+        client = opened.enter_context(connected(server))
+        with options_checked():
+            producer = client.producer(
+                topic,
+                acks=acks,
+                linger=0 if linger == "0" else linger,
+                batch_bytes=batch_bytes,
+                compression=compression,
+                preset=preset,
+            )
+        code = _run(producer, source, parse, headers, partition, acknowledged=acks != "0")
+    raise typer.Exit(code)
+
+
+def _run(
+    producer: Producer,
+    source: BufferedReader,
+    parse: Parse,
+    headers: Headers,
+    partition: int | None,
+    *,
+    acknowledged: bool,
+) -> int:
+    from api.cli.tally import Tally
+
+    tally = Tally()
+    was_interrupted = False
+    try:
+        with _progress(source) as advance, producer:
+            _send_all(producer, source, parse, headers, partition, tally, advance)
+    except KeyboardInterrupt:
+        was_interrupted = True
+    except ExceptionGroup:
+        pass  # what the producer says about failed records: the tally has all of it, with lines
+    note(tally.summary(acknowledged=acknowledged))
+    for complaint in tally.complaints():
+        note(complaint)
+    if was_interrupted and tally.exit_code != UNKNOWN:
+        return INTERRUPTED
+    return tally.exit_code
+
+
+def _send_all(
+    producer: Producer,
+    source: BufferedReader,
+    parse: Parse,
+    headers: Headers,
+    partition: int | None,
+    tally: Tally,
+    advance: Callable[[int], None],
+) -> None:
+    """Send until the end of the source or until something fails."""
+    from api.cli.lines import blocks_of_lines
+    from raftlog.errors import RaftlogError
+
+    number = 1
+    try:
+        for lines in blocks_of_lines(source):
+            read_bytes = 0
+            for line in lines:
+                parsed = parse(line)
+                read_bytes += len(line) + 1
+                if parsed is not None:
+                    (value, key, own_headers, timestamp_ms), own_partition = parsed
+                    producer.send(
+                        value,
+                        key=key,
+                        partition=partition if own_partition is None else own_partition,
+                        headers=own_headers + headers,
+                        timestamp=timestamp_ms,
+                        on_ack=partial(tally.settle, number, len(line), time.monotonic()),
+                    )
+                number += 1
+            if tally.has_failed:
+                return
+            advance(read_bytes)
+    except RaftlogError as error:
+        tally.settle(number, 0, 0.0, None, error)
+
+
+@contextmanager
+def _progress(source: BufferedReader) -> Iterator[Callable[[int], None]]:
+    """A bar on a terminal, unless the lines are typed there."""
+    if not sys.stderr.isatty() or source.isatty():
+        yield lambda read_bytes: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
+
+    columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    status = os.fstat(source.fileno())
+    total = status.st_size if stat.S_ISREG(status.st_mode) else None
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=total)
+        yield lambda read_bytes: bar.advance(task, read_bytes)
+
+
+def _parser(key: str | None, key_separator: str | None, as_json: bool) -> Parse:
+    if (key is not None) + (key_separator is not None) + as_json > 1:
+        wrong_usage("--key, --key-separator and --json exclude each other; choose one")
+    from api.cli.lines import Keyed, Plain, json_line
+
+    if as_json:
+        return json_line
+    if key_separator is None:
+        return Plain(None if key is None else key.encode())
+    separator = unescaped("--key-separator", key_separator)
+    if not separator:
+        wrong_usage("--key-separator is empty; give what stands between key and value, such as :")
+    return Keyed(separator)
+
+
+def _headers(pairs: list[str] | None) -> Headers:
+    found = []
+    for pair in pairs or ():
+        name, separator, value = pair.partition("=")
+        if not separator or not name:
+            wrong_usage(f"--header {pair!r} is not NAME=VALUE; write for instance --header source=web")
+        found.append((name, value.encode()))
+    return tuple(found)

@@ -1,0 +1,27 @@
+"""Escapes in texts that people type as options: ``\\t`` for a tabulator and the like."""
+
+from __future__ import annotations
+
+import re
+
+from api.cli.output import wrong_usage
+
+_ESCAPE = re.compile(rb"\\(x[0-9a-fA-F]{2}|.|$)", re.DOTALL)
+_MEANINGS = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"0": b"\0", b"\\": b"\\"}
+
+
+def unescaped(option: str, text: str) -> bytes:
+    """The bytes that a text with escapes stands for. An unknown escape is wrong usage."""
+
+    def meaning(found: re.Match[bytes]) -> bytes:
+        escape = found[1]
+        if escape[:1] == b"x" and len(escape) == 3:
+            return bytes.fromhex(escape[1:].decode())
+        if escape not in _MEANINGS:
+            wrong_usage(
+                f"{option} {text!r} has the escape {found[0].decode()!r}; there are "
+                r"\n, \t, \r, \0, \\ and \x with two hexadecimal digits"
+            )
+        return _MEANINGS[escape]
+
+    return _ESCAPE.sub(meaning, text.encode(errors="surrogateescape"))

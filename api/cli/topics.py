@@ -1,0 +1,168 @@
+"""Commands about topics: ``topic create``, ``list``, ``describe``, ``alter`` and ``delete``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from api.cli.connection import connected
+from api.cli.output import (
+    DEFAULT_SERVER,
+    REFUSED,
+    Format,
+    OutputOption,
+    ServerOption,
+    errors_reported,
+    note,
+    show,
+    write_json,
+    write_table,
+    wrong_usage,
+)
+
+if TYPE_CHECKING:
+    from raftlog.wire.bodies import TopicBody
+
+NameArgument = Annotated[str, typer.Argument(help="The topic's name.")]
+ConfigOption = Annotated[
+    list[str] | None,
+    typer.Option("--config", metavar="KEY=VALUE", help="A setting, such as retention.ms=60000; repeatable."),
+]
+
+
+def create(
+    name: NameArgument,
+    partitions: Annotated[int, typer.Option(min=1, help="How many partitions.")] = 1,
+    replication: Annotated[
+        int | None, typer.Option(min=1, help="Replicas of each partition.  [default: the brokers']")
+    ] = None,
+    config: ConfigOption = None,
+    server: ServerOption = DEFAULT_SERVER,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Create a topic.
+
+    \b
+    Example:
+      raftlog topic create orders --partitions 3 --config retention.ms=86400000
+    """
+    wanted = _settings(config)
+    with errors_reported(changing=True), connected(server) as client:
+        made = client.topics.create(name, partitions=partitions, replication=replication, config=wanted)
+        _show_topics([made], output, single=True)
+
+
+def list_all(server: ServerOption = DEFAULT_SERVER, output: OutputOption = Format.TABLE) -> None:
+    """List all topics.
+
+    \b
+    Example:
+      raftlog topic list
+    """
+    with errors_reported(), connected(server) as client:
+        _show_topics(client.topics.list(), output)
+
+
+def describe(
+    name: NameArgument, server: ServerOption = DEFAULT_SERVER, output: OutputOption = Format.TABLE
+) -> None:
+    """Show a topic's partitions (leaders, replicas, offsets) and its settings.
+
+    \b
+    Example:
+      raftlog topic describe orders
+    """
+    with errors_reported(), connected(server) as client:
+        import msgspec
+
+        topic = client.topics.describe(name)
+        partitions = [msgspec.structs.asdict(partition) for partition in client.topics.partitions(name)]
+        if output is Format.JSON:
+            write_json({"topic": msgspec.structs.asdict(topic), "partitions": partitions})
+            return
+        _show_topics([topic], output)
+        typer.echo()
+        write_table(partitions)
+        typer.echo()
+        _show_settings(topic)
+
+
+def alter(
+    name: NameArgument,
+    config: ConfigOption = None,
+    reset: Annotated[
+        list[str] | None,
+        typer.Option("--reset", metavar="KEY", help="A setting to put back to its default; repeatable."),
+    ] = None,
+    server: ServerOption = DEFAULT_SERVER,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Change a topic's settings and show what holds now.
+
+    \b
+    Example:
+      raftlog topic alter orders --config retention.ms=3600000 --reset segment.ms
+    """
+    changes: dict[str, int | str | None] = {**_settings(config), **dict.fromkeys(reset or (), None)}
+    if not changes:
+        wrong_usage("nothing to change; add --config KEY=VALUE or --reset KEY")
+    with errors_reported(changing=True), connected(server) as client:
+        topic = client.topics.alter(name, config=changes)
+        if output is Format.JSON:
+            _show_topics([topic], output, single=True)
+        else:
+            _show_settings(topic)
+
+
+def delete(
+    name: NameArgument,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    server: ServerOption = DEFAULT_SERVER,
+) -> None:
+    """Delete a topic and all its records. Asks to type the name first.
+
+    \b
+    Example:
+      raftlog topic delete orders --yes
+    """
+    if not yes and not sys.stdin.isatty():
+        wrong_usage("deleting asks to type the topic's name, and there is no terminal; add --yes")
+    with errors_reported(changing=True), connected(server) as client:
+        if not yes:
+            client.topics.describe(name)  # a name with a slip in it is told before anything is typed
+            typed = typer.prompt(f"All records of {name} will be gone. Type its name to delete it", err=True)
+            if typed != name:
+                note(f"{typed} is not {name}; nothing was deleted")
+                raise typer.Exit(REFUSED)
+        client.topics.delete(name)
+        note(f"deleted {name}")
+
+
+def _settings(pairs: list[str] | None) -> dict[str, int | str]:
+    found: dict[str, int | str] = {}
+    for pair in pairs or ():
+        key, separator, value = pair.partition("=")
+        if not separator or not key:
+            wrong_usage(f"--config {pair!r} is not KEY=VALUE; write for instance --config retention.ms=60000")
+        found[key] = value
+    return found
+
+
+def _show_topics(topics: Sequence[TopicBody], output: Format, *, single: bool = False) -> None:
+    import msgspec
+
+    rows = [msgspec.structs.asdict(topic) for topic in topics]
+    if output is Format.TABLE:
+        columns = ("name", "partitions", "replication_factor", "internal", "topic_id")
+        rows = [{column: row[column] for column in columns} for row in rows]
+        if not rows:
+            note("there are no topics; make one with `raftlog topic create NAME`")
+            return
+    show(rows, output, single=single)
+
+
+def _show_settings(topic: TopicBody) -> None:
+    write_table([{"setting": name, "value": str(value)} for name, value in topic.config.items()])
