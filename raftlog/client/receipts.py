@@ -63,6 +63,7 @@ class Batch:
     __slots__ = (
         "_callbacks",
         "_event",
+        "_stored_ms",
         "_thread_event",
         "_thread_lock",
         "deadline",
@@ -94,6 +95,7 @@ class Batch:
         self.size_bytes = 0
         self.outcome: Stored | RaftlogError | None = None
         self._callbacks: list[tuple[int, OnAck]] = []
+        self._stored_ms: list[int] = []
         self._event: asyncio.Event | None = None
         self._thread_event: threading.Event | None = None
         self._thread_lock = lock
@@ -104,6 +106,11 @@ class Batch:
 
     def finish(self, outcome: Stored | RaftlogError) -> None:
         """Settle all records. On the loop's thread, once."""
+        if isinstance(outcome, Stored) and outcome.timestamp_ms is None:
+            default_ms = self.timestamp_ms
+            own = (record.timestamp_ms for record in self.records)
+            self._stored_ms = [default_ms if own_ms is None else own_ms for own_ms in own]
+        self.records = []  # whoever keeps a receipt does not keep all the values of its batch
         with self._thread_lock:
             self.outcome = outcome
             waiting = self._thread_event
@@ -150,8 +157,7 @@ class Batch:
             return Receipt(self.topic, self.partition, NO_OFFSET, NO_OFFSET, outcome.durability)
         timestamp_ms = outcome.timestamp_ms
         if timestamp_ms is None:
-            own_ms = self.records[index].timestamp_ms
-            timestamp_ms = self.timestamp_ms if own_ms is None else own_ms
+            timestamp_ms = self._stored_ms[index]
         return Receipt(
             self.topic, self.partition, outcome.base_offset + index, timestamp_ms, outcome.durability
         )
