@@ -58,7 +58,9 @@ class Broker:
         self._world = world
         self._data_directory = data_directory
         self._http_url = http_url
-        self.disk = DiskReserve(data_directory, settings.limits.disk_reserve_bytes, world.clock)
+        self.disk = DiskReserve(
+            world.filesystem, data_directory, settings.limits.disk_reserve_bytes, world.clock
+        )
         timing = settings.timing
         self.host = GroupHost(
             self.node_id,

@@ -6,10 +6,10 @@ the metadata need some room too, and that is the reserve.
 
 from __future__ import annotations
 
-import os
 from typing import Final
 
 from raftlog.clock import Clock
+from raftlog.storage.filesystem import Filesystem
 
 LOOK_EVERY_S: Final = 0.25
 
@@ -17,7 +17,8 @@ LOOK_EVERY_S: Final = 0.25
 class DiskReserve:
     """Whether a directory's filesystem has more than ``reserve_bytes`` free."""
 
-    def __init__(self, directory: str, reserve_bytes: int, clock: Clock) -> None:
+    def __init__(self, filesystem: Filesystem, directory: str, reserve_bytes: int, clock: Clock) -> None:
+        self._filesystem = filesystem
         self._directory = directory
         self._reserve_bytes = reserve_bytes
         self._clock = clock
@@ -29,6 +30,5 @@ class DiskReserve:
         now = self._clock.monotonic()
         if now - self._looked_s >= LOOK_EVERY_S:
             self._looked_s = now
-            found = os.statvfs(self._directory)
-            self.free_bytes = found.f_bavail * found.f_frsize
+            self.free_bytes = self._filesystem.free_bytes(self._directory)
         return self.free_bytes > self._reserve_bytes

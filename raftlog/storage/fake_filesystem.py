@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from raftlog.storage.filesystem import Buffer, File
 
 _SECTOR_BYTES = 512
+_ROOM_BYTES = 1 << 40  # of a disk without ``capacity_bytes``
+UNCHANGED = 1 << 62
 
 
 class PowerLost(BaseException):
@@ -26,18 +28,37 @@ class PowerLost(BaseException):
 
 
 @dataclass(slots=True)
-class _Node:
-    """One file: the bytes that programs see, those on the disk, and the changes in between."""
+class StoredFile:
+    """One file: the bytes that programs see, those on the disk, and the changes in between.
+
+    Whoever watches a file from outside puts the marks to ``UNCHANGED`` when it has looked: they sink
+    to the first position that was written since.
+    """
 
     seen: bytearray = field(default_factory=bytearray)
     disk: bytearray = field(default_factory=bytearray)
     unsynced: list[tuple[int, bytes | None]] = field(default_factory=list)  # None cuts at the position
+    seen_mark: int = 0
+    disk_mark: int = 0
+
+    def write(self, position: int, data: bytes | None) -> None:
+        """Change what programs see."""
+        _apply(self.seen, position, data)
+        self.unsynced.append((position, data))
+        self.seen_mark = min(self.seen_mark, position)
+
+    def sync(self) -> None:
+        """Bring the disk up to what programs see."""
+        for position, data in self.unsynced:
+            _apply(self.disk, position, data)
+            self.disk_mark = min(self.disk_mark, position)
+        self.unsynced.clear()
 
 
 class FakeFile:
     """An open file of a ``FakeFilesystem``; dead once the power has gone."""
 
-    def __init__(self, filesystem: FakeFilesystem, path: str, node: _Node) -> None:
+    def __init__(self, filesystem: FakeFilesystem, path: str, node: StoredFile) -> None:
         self._filesystem = filesystem
         self._path = path
         self._node = node
@@ -75,8 +96,7 @@ class FakeFile:
         """Cut to ``size`` bytes."""
         self._check_open()
         self._filesystem.count_change()
-        _apply(self._node.seen, size, None)
-        self._node.unsynced.append((size, None))
+        self._node.write(size, None)
         self._size = size
 
     def sync(self) -> None:
@@ -91,9 +111,7 @@ class FakeFile:
             raise OSError(errno.EIO, "sync fails on purpose", self._path)
         if self._filesystem.lies_about_syncs:
             return
-        for position, data in self._node.unsynced:
-            _apply(self._node.disk, position, data)
-        self._node.unsynced.clear()
+        self._node.sync()
 
     def descriptor(self) -> int:
         """There is none."""
@@ -107,8 +125,7 @@ class FakeFile:
         self._check_open()
         self._filesystem.count_change()
         self._filesystem.take_room(max(0, position + len(data) - len(self._node.seen)), self._path)
-        _apply(self._node.seen, position, data)
-        self._node.unsynced.append((position, data))
+        self._node.write(position, data)
         self._size = max(self._size, position + len(data))
 
     def _check_open(self) -> None:
@@ -130,8 +147,9 @@ class FakeFilesystem:
         self.lies_about_syncs = False
         self.fails_read: Callable[[str], bool] = _never
         self.fails_sync: Callable[[str], bool] = _never
-        self._seen: dict[str, _Node] = {}
-        self._disk: dict[str, _Node] = {}
+        self.names_version = 0  # rises with every change of a name, seen or on the disk
+        self._seen: dict[str, StoredFile] = {}
+        self._disk: dict[str, StoredFile] = {}
         self._directories: set[str] = {"", "/"}
 
     def open(self, path: str, *, create: bool = False) -> File:
@@ -141,7 +159,8 @@ class FakeFilesystem:
             if not create or _parent(path) not in self._directories:
                 raise FileNotFoundError(errno.ENOENT, "no such file", path)
             self.count_change()
-            node = self._seen[path] = _Node()
+            node = self._seen[path] = StoredFile()
+            self.names_version += 1
         return FakeFile(self, path, node)
 
     def read_file(self, path: str) -> bytes:
@@ -162,6 +181,7 @@ class FakeFilesystem:
             raise
         self.count_change()
         self._seen[path] = self._seen.pop(temporary)
+        self.names_version += 1
         self.sync_directory(_parent(path))
 
     def exists(self, path: str) -> bool:
@@ -184,9 +204,11 @@ class FakeFilesystem:
         if path in self._seen:
             self.count_change()
             del self._seen[path]
+            self.names_version += 1
 
     def remove_tree(self, path: str) -> None:
         """Remove a directory and all below it, durably."""
+        self.names_version += 1
         for names in (self._seen, self._disk):
             for name in [name for name in names if name.startswith(path + "/")]:
                 del names[name]
@@ -199,9 +221,20 @@ class FakeFilesystem:
         self.count_change()
         if self.lies_about_syncs:
             return
+        self.names_version += 1
         for name in {*self._seen, *self._disk}:
             if _parent(name) == path:
                 _set(self._disk, name, self._seen.get(name))
+
+    def free_bytes(self, path: str) -> int:
+        """What ``capacity_bytes`` leaves."""
+        capacity = _ROOM_BYTES if self.capacity_bytes is None else self.capacity_bytes
+        return max(0, capacity - self.used_bytes)
+
+    def stored_in(self, directory: str, *, durable: bool) -> dict[str, StoredFile]:
+        """The files of a directory by name, sorted: as programs see them, or as the disk holds them."""
+        names = self._disk if durable else self._seen
+        return {name.rpartition("/")[2]: names[name] for name in sorted(names) if _parent(name) == directory}
 
     def lose_power(self, rng: random.Random) -> None:
         """Keep what the disk holds and any part of the rest; every open file is dead."""
@@ -215,6 +248,7 @@ class FakeFilesystem:
                 done.add(id(node))
                 _tear(node, rng)
         self._seen = dict(self._disk)
+        self.names_version += 1
         self.restart()
 
     def restart(self) -> None:
@@ -262,7 +296,7 @@ def _parent(path: str) -> str:
     return path.rpartition("/")[0] or ("/" if path.startswith("/") else "")
 
 
-def _set(names: dict[str, _Node], name: str, node: _Node | None) -> None:
+def _set(names: dict[str, StoredFile], name: str, node: StoredFile | None) -> None:
     if node is None:
         names.pop(name, None)
     else:
@@ -278,7 +312,7 @@ def _apply(content: bytearray, position: int, data: bytes | None) -> None:
         content[position : position + len(data)] = data
 
 
-def _tear(node: _Node, rng: random.Random) -> None:
+def _tear(node: StoredFile, rng: random.Random) -> None:
     """Let the disk keep some of the changes that were not synced."""
     manner = rng.choice(("all", "none", "prefix", "any"))
     kept = rng.randint(0, len(node.unsynced)) if manner == "prefix" else len(node.unsynced)
@@ -291,6 +325,7 @@ def _tear(node: _Node, rng: random.Random) -> None:
         elif manner == "any" or (manner == "prefix" and at == kept):
             _apply_part(node.disk, position, data, rng)
     node.seen = bytearray(node.disk)
+    node.seen_mark = node.disk_mark = 0
     node.unsynced.clear()
 
 

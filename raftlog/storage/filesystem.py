@@ -81,3 +81,6 @@ class Filesystem(Protocol):
 
     def sync_directory(self, path: str) -> None:
         """Make names created, renamed and removed in it durable."""
+
+    def free_bytes(self, path: str) -> int:
+        """How much room is left where this directory lies."""

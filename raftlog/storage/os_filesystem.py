@@ -205,3 +205,8 @@ class OsFilesystem:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+    def free_bytes(self, path: str) -> int:
+        """What the system lets this process use, its reserve for the administrator left out."""
+        found = os.statvfs(path)
+        return found.f_bavail * found.f_frsize

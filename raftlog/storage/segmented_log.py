@@ -80,6 +80,11 @@ class SegmentedLog:
         opened = open_log(filesystem, directory, settings.index_interval_bytes)
         return cls(filesystem, directory, settings, clock, opened)
 
+    @property
+    def directory(self) -> str:
+        """Where its files lie."""
+        return self._directory
+
     def reconfigure(self, settings: LogSettings) -> None:
         """New sizes and times, from the next append on."""
         self._settings = settings

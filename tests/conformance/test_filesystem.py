@@ -52,6 +52,11 @@ def test_an_append_of_thousands_of_buffers_is_whole(place: Place) -> None:
     file.close()
 
 
+def test_free_bytes_are_a_number_of_bytes(place: Place) -> None:
+    filesystem, root = place
+    assert filesystem.free_bytes(root) > 0
+
+
 def test_a_file_opened_again_has_its_bytes_and_size(place: Place) -> None:
     filesystem, root = place
     file = filesystem.open(f"{root}/a", create=True)
