@@ -113,7 +113,7 @@ class Cluster:
         """Wait until these brokers answer that they are ready. Raises ``ClusterFailed``."""
         deadline = time.monotonic() + wait_s
         for broker in brokers:
-            while not self._is_ready(broker):
+            while not self.is_ready(broker):
                 if self._processes[broker].poll() is not None or time.monotonic() > deadline:
                     status = self._processes[broker].poll()
                     raise ClusterFailed(
@@ -130,12 +130,15 @@ class Cluster:
 
     def stop(self, broker: int, *, wait_s: float = 15) -> int:
         """SIGTERM; return the exit status. Raises ``ClusterFailed`` when it does not end in time."""
-        process = self._processes[broker]
-        process.terminate()
-        try:
-            return process.wait(wait_s)
-        except subprocess.TimeoutExpired:
-            raise ClusterFailed(f"broker {broker} did not stop:\n{self.log_text(broker)[-3000:]}") from None
+        self._processes[broker].terminate()
+        return self._wait_stopped(broker, wait_s)
+
+    def stop_all(self, *, wait_s: float = 15) -> list[int]:
+        """SIGTERM to all that run, at once; their exit statuses. Raises ``ClusterFailed``."""
+        stopping = self.running
+        for broker in stopping:
+            self._processes[broker].terminate()
+        return [self._wait_stopped(broker, wait_s) for broker in stopping]
 
     def pause(self, broker: int) -> None:
         """SIGSTOP."""
@@ -213,7 +216,14 @@ class Cluster:
         if error is None and (found := self.broken()):
             raise ClusterFailed("\n".join(found))
 
-    def _is_ready(self, broker: int) -> bool:
+    def _wait_stopped(self, broker: int, wait_s: float) -> int:
+        try:
+            return self._processes[broker].wait(wait_s)
+        except subprocess.TimeoutExpired:
+            raise ClusterFailed(f"broker {broker} did not stop:\n{self.log_text(broker)[-3000:]}") from None
+
+    def is_ready(self, broker: int) -> bool:
+        """Whether it says that it can serve."""
         try:
             with urllib.request.urlopen(f"{self._urls[broker]}/healthz/ready", timeout=2) as answer:
                 return bool(answer.status == 200)

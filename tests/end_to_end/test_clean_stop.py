@@ -1,0 +1,71 @@
+"""SIGTERM: leaderships are handed over, clients need no more than a retry, nothing is left to write."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from chaos.cluster import Cluster
+from chaos.workload import Workload
+from tests.end_to_end.test_kills import SEED, judge
+from tests.helpers.real_cluster import create_topic, eventually, has_leaders, partitions_of, produce_surely
+
+pytestmark = pytest.mark.e2e
+
+STOP_S = 10
+
+
+def ends(url: str, topic: str) -> list[tuple[object, object]]:
+    """High watermark and log end of every partition."""
+    return [(item["high_watermark"], item["end_offset"]) for item in partitions_of(url, topic)]
+
+
+def all_know_what_is_committed(cluster: Cluster) -> bool:
+    """Whether no replica holds records that it does not know to be committed."""
+    return not any(cluster.metric("raftlog_uncommitted_records", broker=broker) for broker in cluster.running)
+
+
+def test_brokers_are_restarted_one_by_one_and_clients_meet_no_error_that_a_retry_does_not_mend(
+    cluster: Cluster,
+) -> None:
+    create_topic(cluster.urls[0], "orders", 3)
+    stops: list[tuple[float, float]] = []
+    with Workload(cluster.urls, "orders", partitions=3, seed=SEED) as load:
+        for broker in cluster.brokers:
+            load.wait_for_acknowledged(100)
+            began = time.monotonic()
+            assert cluster.stop(broker, wait_s=STOP_S) == 0
+            stops.append((began, time.monotonic()))
+            load.wait_for_acknowledged(100)
+            cluster.start(broker, wait_s=60)
+    history = judge(load)
+    silences = [history.longest_silence_s(*window) for window in stops]
+    print(f"stops took {[round(end - begin, 2) for begin, end in stops]} s, silences {silences}")
+    assert max(silences) < 8, silences
+
+
+def test_a_clean_stop_leaves_nothing_that_the_next_start_must_write(cluster: Cluster) -> None:
+    create_topic(cluster.urls[0], "orders", 3)
+    for partition in range(3):
+        produce_surely(cluster.urls, "orders", ["a", "b"], partition=partition)
+    eventually(lambda: all_know_what_is_committed(cluster), within_s=10, what="followers hear of the commit")
+    before = ends(cluster.urls[0], "orders")
+    assert before == [(2, 2)] * 3
+    assert cluster.stop_all(wait_s=STOP_S) == [0, 0, 0]
+    cluster.start(wait_s=60)
+    url = cluster.urls[0]
+    eventually(lambda: has_leaders(url, "orders", 3), within_s=20, what="leaders")
+    assert produce_surely(cluster.urls, "orders", ["c"]) == 2
+    assert ends(url, "orders") == [(3, 3), (2, 2), (2, 2)]
+
+
+def test_a_leadership_that_is_handed_over_costs_no_offset(cluster: Cluster) -> None:
+    create_topic(cluster.urls[0], "orders", 1)
+    produce_surely(cluster.urls, "orders", ["a"])
+    eventually(lambda: all_know_what_is_committed(cluster), within_s=10, what="followers hear of the commit")
+    leader = cluster.leader("orders", 0)
+    assert cluster.stop(leader, wait_s=STOP_S) == 0
+    others = [cluster.url(broker) for broker in cluster.running]
+    assert produce_surely(others, "orders", ["b"]) == 1
+    assert cluster.leader("orders", 0) != leader

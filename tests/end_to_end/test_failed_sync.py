@@ -1,0 +1,77 @@
+"""A disk that fails a sync: that replica's life ends, everything else goes on, a restart brings it back.
+
+The failing sync is preloaded into the brokers (``failing_sync.c``); without a C compiler the test
+is skipped and says so.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from chaos.cluster import Cluster
+from tests.helpers.real_cluster import (
+    create_topic,
+    eventually,
+    partitions_of,
+    produce,
+    produce_surely,
+    read_all,
+)
+
+pytestmark = pytest.mark.e2e
+
+
+def build_failing_sync(directory: Path) -> Path:
+    """The shared object to preload."""
+    compiler = shutil.which("gcc") or shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler here: gcc and cc are missing")
+    library = directory / "failing_sync.so"
+    source = Path(__file__).with_name("failing_sync.c")
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"], check=True)
+    return library
+
+
+def test_a_failed_sync_stops_that_replica_only(directory: Path) -> None:
+    # requirement: N4
+    trigger = directory / "trigger"
+    shim = {"LD_PRELOAD": str(build_failing_sync(directory)), "FAILING_SYNC_TRIGGER": str(trigger)}
+    with Cluster(directory / "cluster", environment=shim) as cluster:
+        create_topic(cluster.urls[0], "orders", 1)
+        create_topic(cluster.urls[0], "other", 3)
+        produce_surely(cluster.urls, "orders", ["a"])
+        sick = cluster.leader("orders", 0)
+        pid = cluster.pid(sick)
+        trigger.write_text(f"broker-{sick}/data/orders-")
+
+        assert produce_surely(cluster.urls, "orders", ["b"]) > 0  # by whoever leads then
+        eventually(
+            lambda: cluster.metric("raftlog_failed_replicas", broker=sick) == 1,
+            within_s=10,
+            what="the replica whose sync failed is reported",
+        )
+        assert cluster.leader("orders", 0) != sick
+        assert f"broker {sick} ends" in cluster.log_text(sick)
+
+        trigger.unlink()  # a disk that works again changes nothing: what it holds is not known
+        for partition in range(3):
+            led_by_it = partitions_of(cluster.url(sick), "other")[partition]["leader"] == sick
+            answer = produce(cluster.url(sick), "other", ["x"], partition=partition, query="?acks=every")
+            assert answer.status == 200, (answer, led_by_it)
+        produce_surely(cluster.urls, "orders", ["c"])
+        assert cluster.metric("raftlog_failed_replicas", broker=sick) == 1
+        assert (cluster.pid(sick), cluster.running) == (pid, [1, 2, 3])
+
+        assert cluster.stop(sick) == 0
+        cluster.start(sick)
+        assert cluster.metric("raftlog_failed_replicas", broker=sick) == 0
+        eventually(
+            lambda: produce(cluster.url(sick), "orders", ["d"], query="?acks=3&timeout=1s").status == 200,
+            within_s=20,
+            what="all three replicas take part again",
+        )
+        assert [value for _, value in read_all(cluster.url(sick), "orders")][:3] == ["a", "b", "c"]

@@ -1,0 +1,155 @@
+"""A full disk: produce is refused, reads go on, nothing acknowledged is lost, and room is all it needs.
+
+The data directories lie on small file systems in memory, which only root may mount; without that
+right these tests are skipped and say so.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from api.cluster_files import create_cluster
+from chaos.cluster import Cluster, free_ports
+from tests.helpers.real_cluster import (
+    call,
+    create_topic,
+    eventually,
+    partitions_of,
+    produce,
+    produce_surely,
+    read_all,
+    records_path,
+)
+
+pytestmark = pytest.mark.e2e
+
+DISK_BYTES = 6 << 20
+VALUE = "x" * 50_000
+
+
+@contextmanager
+def small_disk(where: Path) -> Iterator[Path]:
+    """A file system of ``DISK_BYTES``."""
+    where.mkdir(parents=True, exist_ok=True)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(where)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if mounted.returncode != 0:
+        pytest.skip(f"no small disk can be mounted here: {mounted.stderr.strip()}")
+    try:
+        yield where
+    finally:
+        subprocess.run(["umount", str(where)], check=True)
+
+
+@contextmanager
+def cluster_on_small_disks(directory: Path, small: list[int], *, reserve_bytes: int) -> Iterator[Cluster]:
+    """Three brokers, some of them with little room."""
+    create_cluster(directory, brokers=3, http_port=free_ports(3))
+    with ExitStack() as stack:
+        for broker in small:
+            stack.enter_context(small_disk(directory / f"broker-{broker}" / "data"))
+        reserve = {"RAFTLOG_LIMITS__DISK_RESERVE_BYTES": str(reserve_bytes)}
+        yield stack.enter_context(Cluster(directory, environment=reserve))
+
+
+def fill(cluster: Cluster, broker: int, *, leave_bytes: int = 0) -> Path:
+    """Take the room that is left on a small disk, all but so much; returns what to remove again."""
+    filler = cluster.data_directory(broker) / "filler"
+    used = sum(path.stat().st_blocks * 512 for path in filler.parent.rglob("*") if path.is_file())
+    try:
+        filler.write_bytes(bytes(max(0, DISK_BYTES - used - leave_bytes)))
+    except OSError:
+        assert leave_bytes == 0
+    return filler
+
+
+def test_produce_is_refused_and_reads_go_on_until_there_is_room(directory: Path) -> None:
+    with cluster_on_small_disks(directory, [1, 2, 3], reserve_bytes=2 << 20) as cluster:
+        url = cluster.urls[0]
+        create_topic(url, "orders", 1)
+        assert produce_surely(cluster.urls, "orders", ["before"]) == 0
+        fillers = [fill(cluster, broker, leave_bytes=1 << 20) for broker in cluster.brokers]
+
+        def refused() -> bool:
+            answer = produce(url, "orders", ["refused"])
+            return answer.status == 507
+
+        eventually(refused, within_s=10, what="a refusal")
+        refusal = produce(url, "orders", ["refused"])
+        assert (refusal.status, refusal.code, refusal.json["retryable"]) == (507, "storage_full", True)
+        assert "retry-after" in refusal.headers
+        stored = [value for _, value in read_all(url, "orders")]
+        assert stored[0] == "before"
+        for filler in fillers:
+            filler.unlink()
+        produce_surely(cluster.urls, "orders", ["after"])
+        assert [value for _, value in read_all(url, "orders")] == [*stored, "after"]
+
+
+def test_appends_that_meet_the_end_of_the_disk_lose_nothing(directory: Path) -> None:
+    # requirement: N4
+    with cluster_on_small_disks(directory, [1, 2, 3], reserve_bytes=0) as cluster:
+        url = cluster.urls[0]
+        create_topic(url, "orders", 1)
+        fillers = [fill(cluster, broker, leave_bytes=1 << 20) for broker in cluster.brokers]
+        acknowledged = []
+        for number in range(60):
+            value = f"{number}-{VALUE}"
+            answer = produce(url, "orders", [value], query="?timeout=1s")
+            if answer.status == 200:
+                acknowledged.append(value)
+            else:
+                assert answer.status in (503, 504, 507), answer
+                if len(acknowledged) > 5 and answer.status == 507:
+                    break
+        else:
+            raise AssertionError(f"the disk was never full: {len(acknowledged)} values were acknowledged")
+        leader = cluster.leader("orders", 0)
+        free_bytes = cluster.metric("raftlog_disk_free_bytes", broker=leader)
+        assert 0 < free_bytes < len(VALUE) + 4096, "refused since an append met the end, not by the reserve"
+        print(f"{len(acknowledged)} values were acknowledged before the disk was full")
+        read = call(url, "GET", records_path("orders") + "?offset=0&limit=3")
+        assert [row["value"] for row in read.rows()] == acknowledged[:3]
+        for filler in fillers:
+            filler.unlink()
+        produce_surely(cluster.urls, "orders", ["after"], within_s=60)
+        for _ in range(2):
+            values = [value for _, value in read_all(url, "orders")]
+            assert [value for value in values if value in set(acknowledged)] == acknowledged
+            assert values[-1] == "after"
+            for broker in cluster.brokers:
+                cluster.kill(broker)
+            cluster.start(wait_s=60)
+
+
+def test_a_follower_without_room_holds_up_nobody_and_catches_up(directory: Path) -> None:
+    with cluster_on_small_disks(directory, [1], reserve_bytes=0) as cluster:
+        url = cluster.url(2)
+        create_topic(url, "orders", 3)
+        partition = next(
+            int(str(item["partition"])) for item in partitions_of(url, "orders") if item["leader"] != 1
+        )
+        filler = fill(cluster, 1, leave_bytes=300_000)
+        values = [f"{number}-{VALUE}" for number in range(30)]
+        for value in values:
+            produce_surely([cluster.url(2), cluster.url(3)], "orders", [value], partition=partition)
+        assert cluster.running == [1, 2, 3]
+        assert cluster.metric("raftlog_disk_free_bytes", broker=1) < 100_000
+        filler.unlink()
+
+        def all_hold_it() -> bool:
+            answer = produce(url, "orders", ["probe"], partition=partition, query="?acks=3&timeout=1s")
+            return answer.status == 200
+
+        eventually(all_hold_it, within_s=40, what="a follower that has room again catches up")
+        assert [value for _, value in read_all(url, "orders", partition)][: len(values)] == values
+        assert cluster.metric("raftlog_failed_replicas", broker=1) == 0
