@@ -51,7 +51,6 @@ class Limits(BaseModel):
     request_bytes_in_flight_max: Annotated[int, Field(ge=1 << 20)] = 256 << 20
     fetch_bytes_max: Annotated[int, Field(ge=1024)] = 16 << 20
     wait_ms_max: Annotated[int, Field(ge=0)] = 55_000
-    connections_max: Annotated[int, Field(ge=1)] = 10_000
     peer_queue_bytes_max: Annotated[int, Field(ge=1 << 20)] = 64 << 20
     disk_reserve_bytes: Annotated[int, Field(ge=0)] = 64 << 20
     partitions_max: Annotated[int, Field(ge=1)] = 10_000
