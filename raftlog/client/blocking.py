@@ -6,6 +6,7 @@ the buffer from the caller's thread and hops to the loop only for a full buffer 
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
@@ -18,7 +19,7 @@ from raftlog.client.messages import Chunk, Message
 from raftlog.client.options import URL_DEFAULT, Duration, Partitioner
 from raftlog.client.partition import CHUNK_BYTES, AsyncPartition, Position
 from raftlog.client.portal import Face, Portal, blocking
-from raftlog.client.producer import AsyncProducer
+from raftlog.client.producer import HURRIED_CLOSE, AsyncProducer
 from raftlog.client.receipts import BlockingPendingReceipt, OnAck
 
 
@@ -116,6 +117,7 @@ class Client(Face[AsyncClient]):
         core = AsyncClient(bootstrap, request_timeout=request_timeout, retry_timeout=retry_timeout)
         super().__init__(core, Portal())
         self._portal.call(core.open)
+        atexit.register(self.close, HURRIED_CLOSE)  # what is buffered is not lost by forgetting to close
         self.topics = Topics(core.topics, self._portal)
         self.cluster = Cluster(core.cluster, self._portal)
 
@@ -143,7 +145,7 @@ class Client(Face[AsyncClient]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.close("5s" if isinstance(error, KeyboardInterrupt) else "30s")
+        self.close(HURRIED_CLOSE if isinstance(error, KeyboardInterrupt) else "30s")
 
     send = blocking(AsyncClient.send)
 
@@ -151,6 +153,7 @@ class Client(Face[AsyncClient]):
         """Flush all producers, at most for ``timeout``, close all connections and end the thread."""
         if not self._portal.is_open:
             return
+        atexit.unregister(self.close)
         try:
             self._portal.call(lambda: self._core.close(timeout))
         finally:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from raftlog.client.options import ProducerOptions
 from raftlog.client.receipts import Batch, OnAck
 from raftlog.clock import Clock
-from raftlog.errors import RecordTooLarge
+from raftlog.errors import NotSent, RecordTooLarge
 from raftlog.records.batch import HEADER_BYTES
 from raftlog.records.builder import Record
 
@@ -47,6 +47,7 @@ class Buffer:
         self._clock = clock
         self._lock = threading.Lock()
         self._used_bytes = 0
+        self._is_closed = False
         self.unfinished: set[Batch] = set()
         self.closed_count = 0  # rises with every batch that became full
 
@@ -98,6 +99,12 @@ class Buffer:
                 lane.open = None
                 self._close(lane, batch)
 
+    def close(self) -> None:
+        """Take nothing more, from whichever thread it comes."""
+        with self._lock:
+            self._is_closed = True
+            self._buffer_bytes = -1
+
     def release(self, batch: Batch) -> None:
         """Make room: the batch has its outcome."""
         with self._lock:
@@ -132,6 +139,8 @@ class Buffer:
         lane.wake(0.0)
 
     def _check_possible(self, size_bytes: int) -> None:
+        if self._is_closed:
+            raise NotSent("the producer is closed")
         if size_bytes > self._buffer_bytes:
             raise RecordTooLarge(
                 f"the record takes {size_bytes} bytes, the producer's buffer has {self._buffer_bytes}; "

@@ -134,6 +134,7 @@ class AsyncProducer:
                     await self.flush()
             except TimeoutError:
                 pass  # what is left is told below that nobody waits any longer
+        self._buffer.close()
         for sender in self._senders:
             await sender.close()
         await self._identities.close()

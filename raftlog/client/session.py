@@ -20,9 +20,9 @@ from yarl import URL
 
 from raftlog.client.retries import pause_s
 from raftlog.clock import Clock
-from raftlog.errors import ConnectionLost, Draining, NotSent, RaftlogError
+from raftlog.errors import ConnectionLost, Draining, NotSent, RaftlogError, Unknown
 from raftlog.wire import headers, media_types
-from raftlog.wire.problems import read_problem
+from raftlog.wire.problems import Problem, read_problem
 
 CONNECT_TIMEOUT_S = 2.0
 KEEPALIVE_S = 60.0  # less than brokers keep an idle connection, so that they are not the first to close
@@ -113,7 +113,7 @@ class Session:
         """One request to one broker. Raises ``NotSent``, ``ConnectionLost``, or what the broker answers."""
         http = self._http
         if http is None:
-            raise NotSent("the client is closed")
+            raise NotSent("the client is not open: use it as an async with block, or call open")
         sent_headers = {"Accept": accept}
         data: bytes | io.BytesIO | None = body
         if body is not None:
@@ -190,6 +190,16 @@ class Session:
 def _error_of(reply: Reply, method: str, url: str) -> RaftlogError:
     error = read_problem(reply.body)
     if error is not None:
-        return error
+        return error if type(error) is not RaftlogError else _newer(error, reply.body)
     # Not ours: something between us and the broker answered, and may have passed the request on.
     return ConnectionLost(f"{method} {url.split('?')[0]}: status {reply.status} and no problem body")
+
+
+def _newer(error: RaftlogError, body: bytes) -> RaftlogError:
+    """An error whose code this client does not know: its ``problem`` says it, and a retry is believed in."""
+    try:
+        problem = msgspec.json.decode(body, type=Problem)
+    except msgspec.MsgspecError:
+        return error
+    kind = Unknown if problem.retryable else RaftlogError
+    return kind(str(error), **{**error.details, "code": problem.code})

@@ -6,6 +6,8 @@ import asyncio
 import inspect
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -133,6 +135,40 @@ def test_a_client_on_its_own_thread_refuses_to_wait_for_itself() -> None:
         with client.producer("orders") as producer:
             producer.send("x", on_ack=call_back)
         assert "own thread" in told[0]
+
+
+def test_what_is_buffered_when_the_program_ends_is_still_sent() -> None:
+    program = (
+        "import sys; from raftlog import Client; "
+        "Client(sys.argv[1]).producer('orders', linger='10s').send('x')"
+    )
+    with running_cluster() as cluster:
+        command = [sys.executable, "-W", "error", "-c", program, cluster.urls[0]]
+        ended = subprocess.run(command, capture_output=True, timeout=20, check=False)
+        assert (ended.returncode, ended.stderr) == (0, b"")
+        assert cluster.partition().values() == [b"x"]
+
+
+def test_a_closed_producer_takes_nothing_from_other_threads() -> None:
+    with running_cluster() as cluster, Client(cluster.urls) as client:
+        producer = client.producer("orders", linger=0)
+        pending = []
+
+        def work() -> None:
+            try:
+                while True:
+                    pending.append(producer.send("x"))
+            except NotSent:
+                return
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        while len(pending) < 100:
+            time.sleep(0.001)
+        producer.close("1s")
+        thread.join(5)
+        assert not thread.is_alive()
+        assert all(one.done() for one in pending)
 
 
 def test_closing_ends_the_thread() -> None:

@@ -96,6 +96,7 @@ def test_a_receipt_says_where_the_record_is_and_what_the_acknowledgement_stands_
 def test_a_stale_cache_is_corrected_by_the_broker_that_does_not_lead() -> None:
     # requirement: P2
     # requirement: P3
+    # requirement: P4
     async def story() -> None:
         async with fake_cluster(brokers=3) as cluster, Client(cluster.urls) as client:
             await client.send("orders", "0")
@@ -271,6 +272,7 @@ def test_a_full_buffer_makes_senders_wait_until_there_is_room() -> None:
 
 def test_many_records_go_in_one_request_and_linger_bounds_the_wait() -> None:
     # requirement: B1
+    # requirement: P1
     async def story() -> None:
         async with fake_cluster() as cluster, Client(cluster.urls) as client:
             async with client.producer("orders", linger="20ms") as producer:

@@ -5,13 +5,24 @@ from __future__ import annotations
 import asyncio
 import random
 import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 from aiohttp import web
 
 from raftlog.aio import Client
 from raftlog.client.retries import FIRST_S, MAX_S, pause_s
-from raftlog.errors import ConnectionLost, NoLeader, NotLeader, NotSent, Overloaded, TopicExists, UnknownTopic
+from raftlog.errors import (
+    ConnectionLost,
+    NoLeader,
+    NotLeader,
+    NotSent,
+    Overloaded,
+    RaftlogError,
+    TopicExists,
+    UnknownTopic,
+)
 from tests.helpers.fake_broker import fake_cluster
 
 
@@ -86,21 +97,52 @@ def test_a_client_that_is_closed_sends_nothing() -> None:
     asyncio.run(story())
 
 
+@asynccontextmanager
+async def answering(*responses: web.Response) -> AsyncIterator[str]:
+    """The URL of something that gives these answers, one after another, to whatever it is asked."""
+    left = list(responses)
+
+    async def answer(request: web.Request) -> web.Response:
+        return left.pop(0)
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    await runner.cleanup()
+
+
 def test_an_answer_that_no_broker_wrote_leaves_the_outcome_unknown() -> None:
     async def story() -> None:
-        async def proxy(request: web.Request) -> web.Response:
-            return web.Response(status=502, text="bad gateway")
-
-        app = web.Application()
-        app.router.add_route("*", "/{path:.*}", proxy)
-        runner = web.AppRunner(app)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        async with Client(f"http://127.0.0.1:{runner.addresses[0][1]}") as client:
+        async with answering(web.Response(status=502, text="bad gateway")) as url, Client(url) as client:
             with pytest.raises(ConnectionLost, match="502") as caught:
                 await client.topics.create("x")
             assert not caught.value.is_definite
-        await runner.cleanup()
+
+    asyncio.run(story())
+
+
+def test_a_code_newer_than_the_client_is_kept_and_its_wish_for_a_retry_heard() -> None:
+    problem = {
+        "type": "",
+        "title": "",
+        "status": 503,
+        "detail": "later",
+        "code": "too_new",
+        "retryable": True,
+    }
+    cluster = {"cluster_id": "c", "controller": 1, "metadata_version": 1, "brokers": 1, "version": "9"}
+
+    async def story() -> None:
+        again = web.json_response(problem, status=503)
+        refused = web.json_response({**problem, "retryable": False}, status=503)
+        async with answering(again, web.json_response(cluster), refused) as url, Client(url) as client:
+            assert (await client.cluster.info()).version == "9"
+            with pytest.raises(RaftlogError, match="later") as caught:
+                await client.cluster.info()
+            assert caught.value.problem["code"] == "too_new"
 
     asyncio.run(story())
 
