@@ -1,0 +1,196 @@
+"""Clients that lie, hang up and wait, against real brokers."""
+
+from __future__ import annotations
+
+import socket
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from chaos.cluster import Cluster
+from tests.helpers.real_cluster import (
+    Answer,
+    call,
+    create_topic,
+    eventually,
+    produce,
+    read_all,
+    records_path,
+)
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture(scope="module")
+def brokers() -> Iterator[Cluster]:
+    """Three brokers that look after retention five times a second."""
+    often = {"RAFTLOG_TIMING__RETENTION_CHECK_MS": "200"}
+    with (
+        tempfile.TemporaryDirectory(prefix="raftlog-e2e-") as name,
+        Cluster(Path(name), environment=often) as cluster,
+    ):
+        yield cluster
+
+
+def connect(url: str) -> socket.socket:
+    """A bare connection."""
+    where = urlsplit(url)
+    return socket.create_connection((where.hostname, where.port), timeout=10)
+
+
+def resident_bytes(pid: int) -> int:
+    """Memory of a process."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096
+
+
+def is_closed_to(connection: socket.socket) -> bool:
+    """Whether the other side has closed it; sends a megabyte to find out."""
+    try:
+        connection.send(bytes(1 << 20))
+    except ConnectionError:
+        return True
+    return False
+
+
+def test_a_body_announced_as_ten_gigabytes_is_refused_before_it_is_read(brokers: Cluster) -> None:
+    # requirement: T8
+    url = brokers.urls[0]
+    create_topic(url, "huge", 1)
+    before = resident_bytes(brokers.pid(1))
+    with connect(url) as connection:
+        connection.sendall(
+            f"POST {records_path('huge')} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {10 << 30}\r\n\r\n".encode()
+        )
+        answer = connection.recv(65536)
+        assert answer.startswith(b"HTTP/1.1 413 "), answer
+        assert b"record_too_large" in answer
+        eventually(
+            lambda: is_closed_to(connection), within_s=10, what="after a moment it listens to us no more"
+        )
+    assert resident_bytes(brokers.pid(1)) - before < 8 << 20
+    assert produce(url, "huge", ["fine"]).status == 200
+
+
+def test_a_client_that_hangs_up_in_the_middle_of_a_body_leaves_nothing_behind(brokers: Cluster) -> None:
+    url = brokers.urls[0]
+    create_topic(url, "half", 1)
+    with connect(url) as connection:
+        connection.sendall(
+            f"POST {records_path('half')} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+            f'Content-Length: 1000000\r\n\r\n{{"records":[{{"value":"'.encode()
+            + b"x" * 500_000
+        )
+        eventually(
+            lambda: brokers.metric("raftlog_http_body_bytes", broker=1) >= 500_000,
+            within_s=10,
+            what="the half that came is counted",
+        )
+    eventually(
+        lambda: brokers.metric("raftlog_http_body_bytes", broker=1) == 0, within_s=10, what="it is let go"
+    )
+    assert read_all(url, "half") == []
+
+
+@pytest.mark.parametrize("asked", ["the leader", "another broker"])
+def test_a_client_that_hangs_up_while_it_waits_frees_its_place(brokers: Cluster, asked: str) -> None:
+    # requirement: C3
+    topic = asked.replace(" ", "-")
+    create_topic(brokers.urls[0], topic, 1)
+    leader = brokers.leader(topic, 0)
+    broker = leader if asked == "the leader" else next(other for other in brokers.brokers if other != leader)
+    with connect(brokers.url(broker)) as connection:
+        path = f"{records_path(topic)}?offset=0&wait=50s"
+        connection.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        eventually(
+            lambda: brokers.metric("raftlog_http_parked_requests", broker=broker) == 1,
+            within_s=10,
+            what="it is parked",
+        )
+    eventually(
+        lambda: brokers.metric("raftlog_http_parked_requests", broker=broker) == 0,
+        within_s=10,
+        what="it is parked no more",
+    )
+
+
+def test_what_retention_removed_is_gone_and_the_range_is_named(brokers: Cluster) -> None:
+    # requirement: RT3, RT4
+    url = brokers.urls[0]
+    create_topic(url, "short", 1, segment_bytes=20_000, retention_bytes=40_000)
+    for number in range(40):
+        assert produce(url, "short", [f"{number}-{'x' * 5000}"]).status == 200
+
+    def is_within_bounds(broker: int) -> bool:
+        segments = list(brokers.data_directory(broker).glob("short-*/Partition-0/*.log"))
+        return sum(path.stat().st_size for path in segments) <= 40_000
+
+    for broker in brokers.brokers:
+        eventually(lambda broker=broker: is_within_bounds(broker), within_s=20, what="old segments go")
+    for asked in brokers.urls:
+        below = call(asked, "GET", records_path("short") + "?offset=0")
+        assert (below.status, below.code) == (410, "offset_out_of_range"), below
+        assert below.number("end") == 40
+        first = below.number("start")
+        assert 32 <= first < 40
+        found = read_all(asked, "short", start=first)
+        assert [str(value).split("-")[0] for _, value in found] == [str(n) for n in range(first, 40)]
+
+
+def test_above_the_end_is_out_of_range_at_every_broker(brokers: Cluster) -> None:
+    # requirement: RT4
+    create_topic(brokers.urls[0], "above", 1)
+    assert produce(brokers.urls[0], "above", ["a"]).status == 200
+    for url in brokers.urls:
+        answer = call(url, "GET", records_path("above") + "?offset=7")
+        assert (answer.status, answer.code) == (416, "offset_out_of_range"), answer
+        assert (answer.number("start"), answer.number("end")) == (0, 1)
+
+
+def test_whoever_waits_at_a_topic_that_is_deleted_is_told_at_once(brokers: Cluster) -> None:
+    create_topic(brokers.urls[0], "doomed", 1)
+    answers: list[tuple[Answer, float]] = []
+
+    def wait_at(url: str) -> None:
+        answer = call(url, "GET", records_path("doomed") + "?offset=0&wait=50s", timeout_s=60)
+        answers.append((answer, time.monotonic()))
+
+    waiting = [threading.Thread(target=wait_at, args=(url,)) for url in brokers.urls]
+    for thread in waiting:
+        thread.start()
+    for broker in brokers.brokers:
+        eventually(
+            lambda broker=broker: brokers.metric("raftlog_http_parked_requests", broker=broker) == 1,
+            within_s=10,
+            what="all three wait",
+        )
+    deleted = time.monotonic()
+    assert call(brokers.urls[0], "DELETE", "/v1/topics/doomed").status == 200
+    for thread in waiting:
+        thread.join(30)
+    assert [(answer.status, answer.code) for answer, _ in answers] == [(404, "topic_not_found")] * 3
+    assert max(at for _, at in answers) - deleted < 5
+
+
+def test_a_topic_created_again_never_shows_what_it_held_before(brokers: Cluster) -> None:
+    for life in range(5):
+        url = brokers.urls[life % 3]
+        create_topic(url, "phoenix", 1)
+        for asked in brokers.urls:
+            assert read_all(asked, "phoenix") == []
+        assert produce(url, "phoenix", [f"life {life}"]).status == 200
+        for asked in brokers.urls:
+            assert read_all(asked, "phoenix") == [(0, f"life {life}")]
+        gone = call(url, "DELETE", "/v1/topics/phoenix")
+        assert gone.status == 200, gone
+    for broker in brokers.brokers:
+        eventually(
+            lambda broker=broker: not list(brokers.data_directory(broker).glob("phoenix-*")),
+            within_s=10,
+            what="no bytes of deleted topics stay",
+        )
