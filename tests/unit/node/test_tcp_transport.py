@@ -12,6 +12,7 @@ from crc32c import crc32c
 
 from raftlog.node.framing import frame_header
 from raftlog.node.handshake import NONCE_BYTES, Credentials, ListenerHandshake
+from raftlog.node.tcp_connection import WRITE_BYTES
 from raftlog.node.tcp_links import TransportLimits
 from raftlog.types import NodeId
 from tests.helpers.tcp_cluster import (
@@ -208,8 +209,9 @@ def test_refused_redials_are_told_to_nobody() -> None:
             unused.bind(("127.0.0.1", 0))  # bound and not listening: connections are refused
             one, from_one = await cluster.node(ONE, limits=TransportLimits(redial_ms_min=1, redial_ms_max=2))
             one.set_peer(TWO, "127.0.0.1", unused.getsockname()[1])
-            while cluster.pauses[ONE].count < 3:
-                await asyncio.sleep(0.001)
+            async with asyncio.timeout(5):
+                while cluster.pauses[ONE].count < 3:
+                    await asyncio.sleep(0.001)
         assert not from_one.events
         assert not cluster.logged
 
@@ -310,5 +312,22 @@ def test_frames_of_one_turn_of_the_loop_leave_together() -> None:
             assert one.send(TWO, (b"%03d" % number,))
         await from_two.until(lambda: len(from_two.frames) == 500)
         assert reads == [500 * (12 + 3)]
+
+    run(story)
+
+
+def test_what_waits_for_a_slow_peer_is_counted_until_it_has_left() -> None:
+    async def story(cluster: Cluster) -> None:
+        one, _, _, from_two = await cluster.through_proxy()
+        large, small, sent = bytes(5 * WRITE_BYTES), bytes(WRITE_BYTES // 3), 0
+        while one.send(TWO, (small,)) and one.send(TWO, (large, small)):
+            sent += 2
+        # The last pair may have gone in half.
+        waiting = one.queued_bytes(TWO)
+        assert LIMITS.queue_bytes_max - 6 * WRITE_BYTES < waiting <= LIMITS.queue_bytes_max
+        await from_two.until(lambda: len(from_two.frames) >= sent)
+        async with asyncio.timeout(5):
+            while one.queued_bytes(TWO):
+                await asyncio.sleep(0.001)
 
     run(story)
