@@ -4,8 +4,7 @@ Each node checks a batch's checksum, appends it, passes it on, and answers once 
 one follower have synced it; one sync serves all that wait. There are no elections, no terms, no
 recovery, no HTTP: what a real broker costs on top of this is the price of being one.
 
-Frames: u32 length, u8 kind, u8 stream, payload. ``python -m chaos.benchmarks.ceiling PORT NODE DIR
-FIRST_PORT`` runs one node.
+``python -m chaos.benchmarks.ceiling FIRST_PORT NODE DIRECTORY`` runs one node.
 """
 
 from __future__ import annotations
@@ -13,149 +12,112 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
-import struct
+import queue
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from collections import deque
 from pathlib import Path
-from typing import cast
 
 import crc32c
 
+from chaos.benchmarks.frames import APPEND, APPENDED, DONE, PRODUCE, FrameClient, Frames, dial
 from chaos.cluster import free_ports
 
-FRAME = struct.Struct(">IBB")
-PRODUCE, APPEND, APPENDED, DONE = range(4)
 NODES = 3
+FILE_BYTES_MAX = 256 << 20  # a stream's file is begun anew, as the others delete old segments
+BATCH_HEADER_BYTES = 61
 
-
-class Frames(asyncio.Protocol):
-    """Cuts a byte stream into frames and joins what is written in one loop turn."""
-
-    def __init__(self) -> None:
-        self._buffer = bytearray()
-        self._out: list[bytes] = []
-        self.transport: asyncio.Transport | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the transport."""
-        # uvloop's transports have the methods without being of the class.
-        self.transport = cast("asyncio.Transport", transport)
-
-    def data_received(self, data: bytes) -> None:
-        """Hand over every whole frame."""
-        buffer = self._buffer
-        buffer += data
-        at = 0
-        while len(buffer) - at >= FRAME.size:
-            length, kind, stream = FRAME.unpack_from(buffer, at)
-            if len(buffer) - at < FRAME.size + length:
-                break
-            at += FRAME.size
-            self.frame(kind, stream, bytes(memoryview(buffer)[at : at + length]))
-            at += length
-        del buffer[:at]
-
-    def frame(self, kind: int, stream: int, payload: bytes) -> None:
-        """One frame came in."""
-        raise NotImplementedError
-
-    def write(self, kind: int, stream: int, payload: bytes) -> None:
-        """Send a frame with all others of this loop turn."""
-        if not self._out:
-            asyncio.get_running_loop().call_soon(self._flush)
-        self._out += [FRAME.pack(len(payload), kind, stream), payload]
-
-    def _flush(self) -> None:
-        out, self._out = self._out, []
-        if self.transport is not None:
-            self.transport.writelines(out)
+_Waiting = tuple[int, int, Frames]  # kind, stream, whom to answer
 
 
 class Node:
-    """One of the three processes: leads the streams whose number leaves its rest."""
+    """One of the three processes; it leads the streams whose clients come to it."""
 
     def __init__(self, node: int, directory: Path) -> None:
         self._node = node
         self._directory = directory
+        self._loop = asyncio.get_running_loop()
         self._files: dict[int, int] = {}
+        self._sizes: dict[int, int] = {}
         self._followers: list[Frames] = []
-        self._waiting: list[tuple[int, int, Frames]] = []  # (kind, stream, whom to answer)
-        self._syncing = False
-        self._pool = ThreadPoolExecutor(1)
-        self._acknowledged: dict[int, list[int]] = {}  # a stream's answers: its own syncs, its followers'
-        self._clients: dict[int, list[Frames]] = {}  # producers in the order of their batches
+        self._waiting: list[_Waiting] = []
+        self._is_syncing = False
+        self._rounds: queue.SimpleQueue[tuple[list[int], list[_Waiting]]] = queue.SimpleQueue()
+        self._synced: dict[int, list[int]] = {}  # of a stream: how many batches each node has synced
+        self._clients: dict[int, deque[Frames]] = {}  # who waits, in the order of their batches
+        threading.Thread(target=self._sync_rounds, daemon=True).start()
 
-    def produce(self, stream: int, payload: bytes, client: Frames) -> None:
+    def produce(self, stream: int, payload: memoryview, client: Frames) -> None:
         """A batch from a client: check, append, pass on."""
         crc32c.crc32c(payload)
-        self._append(stream, payload)
-        self._clients.setdefault(stream, []).append(client)
         for follower in self._followers:
             follower.write(APPEND, stream, payload)
+        self._append(stream, payload)
+        self._clients.setdefault(stream, deque()).append(client)
         self._wait(DONE, stream, client)
 
-    def append(self, stream: int, payload: bytes, leader: Frames) -> None:
+    def append(self, stream: int, payload: memoryview, leader: Frames) -> None:
         """A batch from the leader."""
         crc32c.crc32c(payload)
         self._append(stream, payload)
         self._wait(APPENDED, stream, leader)
 
-    def appended(self, stream: int, follower: int) -> None:
-        """A follower has synced one more batch of a stream."""
-        self._count(stream, follower)
+    def count(self, stream: int, node: int) -> None:
+        """A node has synced one more batch of a stream."""
+        counts = self._synced.setdefault(stream, [0] * (NODES + 1))
+        counts[node] += 1
+        others = max(n for number, n in enumerate(counts[:NODES]) if number != self._node)
+        committed = min(counts[self._node], others)
+        while counts[NODES] < committed:
+            counts[NODES] += 1
+            self._clients[stream].popleft().write(DONE, stream)
 
-    async def connect(self, ports: list[int]) -> None:
+    async def connect(self, first_port: int) -> None:
         """Dial the two others."""
-        loop = asyncio.get_running_loop()
-        for number, port in enumerate(ports):
+        for number in range(NODES):
             if number != self._node:
-                for _ in range(200):
-                    try:
-                        make = functools.partial(Link, self, number)
-                        _, link = await loop.create_connection(make, "127.0.0.1", port)
-                        self._followers.append(link)
-                        break
-                    except OSError:
-                        await asyncio.sleep(0.05)
+                make = functools.partial(Link, self, number)
+                self._followers.append(await _dial(make, first_port + number))
 
-    def _append(self, stream: int, payload: bytes) -> None:
-        if stream not in self._files:
+    def _append(self, stream: int, payload: memoryview) -> None:
+        file = self._files.get(stream)
+        if file is None:
             path = self._directory / f"{self._node}-{stream}.log"
-            self._files[stream] = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
-        os.write(self._files[stream], payload)
+            self._files[stream] = file = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+            self._sizes[stream] = 0
+        if self._sizes[stream] > FILE_BYTES_MAX:
+            os.ftruncate(file, 0)
+            self._sizes[stream] = 0
+        self._sizes[stream] += os.write(file, payload)
 
     def _wait(self, kind: int, stream: int, whom: Frames) -> None:
         self._waiting.append((kind, stream, whom))
-        if not self._syncing:
-            self._syncing = True
-            asyncio.get_running_loop().create_task(self._sync())
+        if not self._is_syncing:
+            self._is_syncing = True
+            self._loop.call_soon(self._begin_round)
 
-    async def _sync(self) -> None:
-        loop = asyncio.get_running_loop()
-        while self._waiting:
-            waiting, self._waiting = self._waiting, []
-            files = [self._files[stream] for stream in {stream for _, stream, _ in waiting}]
-            await loop.run_in_executor(self._pool, _sync_all, files)
-            for kind, stream, whom in waiting:
-                if kind == APPENDED:
-                    whom.write(APPENDED, stream, b"")
-                else:
-                    self._count(stream, self._node)
-        self._syncing = False
+    def _begin_round(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        self._rounds.put(([self._files[stream] for stream in {stream for _, stream, _ in waiting}], waiting))
 
-    def _count(self, stream: int, node: int) -> None:
-        counts = self._acknowledged.setdefault(stream, [0] * (NODES + 1))
-        counts[node] += 1
-        committed = min(counts[self._node], max(c for n, c in enumerate(counts[:NODES]) if n != self._node))
-        while counts[NODES] < committed:
-            counts[NODES] += 1
-            self._clients[stream].pop(0).write(DONE, stream, b"")
+    def _sync_rounds(self) -> None:
+        while True:
+            files, waiting = self._rounds.get()
+            for file in files:
+                os.fdatasync(file)
+            self._loop.call_soon_threadsafe(self._end_round, waiting)
 
-
-def _sync_all(files: list[int]) -> None:
-    for file in files:
-        os.fdatasync(file)
+    def _end_round(self, waiting: list[_Waiting]) -> None:
+        if self._waiting:
+            self._begin_round()
+        else:
+            self._is_syncing = False
+        for kind, stream, whom in waiting:
+            if kind == APPENDED:
+                whom.write(APPENDED, stream)
+            else:
+                self.count(stream, self._node)
 
 
 class Link(Frames):
@@ -166,9 +128,9 @@ class Link(Frames):
         self._owner = node
         self._peer = peer
 
-    def frame(self, kind: int, stream: int, payload: bytes) -> None:
+    def frame(self, kind: int, stream: int, payload: memoryview) -> None:
         """An acknowledgement."""
-        self._owner.appended(stream, self._peer)
+        self._owner.count(stream, self._peer)
 
 
 class Accepted(Frames):
@@ -178,7 +140,7 @@ class Accepted(Frames):
         super().__init__()
         self._owner = node
 
-    def frame(self, kind: int, stream: int, payload: bytes) -> None:
+    def frame(self, kind: int, stream: int, payload: memoryview) -> None:
         """A batch."""
         if kind == PRODUCE:
             self._owner.produce(stream, payload, self)
@@ -186,54 +148,34 @@ class Accepted(Frames):
             self._owner.append(stream, payload, self)
 
 
-class CeilingConnection(Frames):
-    """A client's connection: one batch at a time."""
-
-    def __init__(self, stream: int, payload: bytes) -> None:
-        super().__init__()
-        self._stream = stream
-        self._payload = payload
-        self._done: asyncio.Future[None] | None = None
-
-    def frame(self, kind: int, stream: int, payload: bytes) -> None:
-        """The acknowledgement."""
-        if self._done is not None and not self._done.done():
-            self._done.set_result(None)
-
-    async def send(self) -> None:
-        """Send the batch and wait for its acknowledgement."""
-        self._done = asyncio.get_running_loop().create_future()
-        self.write(PRODUCE, self._stream, self._payload)
-        await self._done
-
-    async def close(self) -> None:
-        """Close the connection."""
-        if self.transport is not None:
-            self.transport.close()
-
-
 class Ceiling:
     """Three bare processes."""
 
-    name = "ceiling (append, replicate, group fsync; nothing else)"
+    name = "ceiling (append, replicate, group fsync, nothing else)"
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._processes: list[subprocess.Popen[bytes]] = []
         self._first_port = 0
 
+    @property
+    def pids(self) -> list[int]:
+        """Process ids of the nodes."""
+        return [process.pid for process in self._processes]
+
     async def start(self, streams: int) -> None:
         """Start the processes and wait until they listen."""
-        self._first_port = free_ports(NODES)
+        self._first_port = free_ports(2 * NODES)
         self._directory.mkdir(parents=True, exist_ok=True)
         for node in range(NODES):
             self._spawn(node)
         for node in range(NODES):
-            await self._open(node, 0, b"")
+            await (await dial(self._first_port + node, 0, b"")).close()
 
-    async def connect(self, stream: int, records: int, record_bytes: int) -> CeilingConnection:
+    async def connect(self, stream: int, records: int, record_bytes: int) -> FrameClient:
         """A connection to the node that leads the stream."""
-        return await self._open(stream % NODES, stream, b"x" * (records * record_bytes + 61))
+        payload = b"x" * (records * record_bytes + BATCH_HEADER_BYTES)
+        return await dial(self._first_port + stream % NODES, stream, payload)
 
     async def stop(self) -> None:
         """End the processes."""
@@ -245,23 +187,24 @@ class Ceiling:
         command = [sys.executable, "-m", __name__, str(self._first_port), str(node), str(self._directory)]
         self._processes.append(subprocess.Popen(command))
 
-    async def _open(self, node: int, stream: int, payload: bytes) -> CeilingConnection:
-        loop = asyncio.get_running_loop()
-        for _ in range(200):
-            try:
-                _, connection = await loop.create_connection(
-                    lambda: CeilingConnection(stream, payload), "127.0.0.1", self._first_port + node
-                )
-                return connection
-            except OSError:
-                await asyncio.sleep(0.05)
-        raise RuntimeError("the bare processes did not start")
+
+async def _dial(make: functools.partial[Link], port: int) -> Link:
+    loop = asyncio.get_running_loop()
+    while True:
+        try:
+            _, link = await loop.create_connection(make, "127.0.0.1", port)
+            return link
+        except OSError:
+            await asyncio.sleep(0.02)
 
 
 async def _serve(first_port: int, node: int, directory: Path) -> None:
     owner = Node(node, directory)
-    await asyncio.get_running_loop().create_server(lambda: Accepted(owner), "127.0.0.1", first_port + node)
-    await owner.connect([first_port + n for n in range(NODES)])
+    loop = asyncio.get_running_loop()
+    await loop.create_server(lambda: Accepted(owner), "127.0.0.1", first_port + NODES + node)
+    await owner.connect(first_port + NODES)
+    # Clients find the door open only when the node can replicate.
+    await loop.create_server(lambda: Accepted(owner), "127.0.0.1", first_port + node)
     await asyncio.Event().wait()
 
 

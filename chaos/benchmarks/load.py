@@ -11,7 +11,10 @@ import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol, runtime_checkable
+
+RETAINED_BYTES: Final = 256 << 20  # of a stream: every system deletes what is older, so the disk stays small
+SEGMENT_BYTES: Final = 32 << 20
 
 
 class Connection(Protocol):
@@ -24,12 +27,26 @@ class Connection(Protocol):
         """Idempotent."""
 
 
+class Reader(Protocol):
+    """One consumer of one stream."""
+
+    async def read(self) -> tuple[int, int]:
+        """Wait for what comes next: how many records and bytes came."""
+
+    async def close(self) -> None:
+        """Idempotent."""
+
+
 class System(Protocol):
     """A system under load: three nodes on this machine."""
 
     @property
     def name(self) -> str:
         """As the report calls it, with the settings that matter."""
+
+    @property
+    def pids(self) -> list[int]:
+        """Process ids of its nodes."""
 
     async def start(self, streams: int) -> None:
         """Start the nodes and create the streams, replication factor 3."""
@@ -39,6 +56,14 @@ class System(Protocol):
 
     async def stop(self) -> None:
         """End every process that was started."""
+
+
+@runtime_checkable
+class ReadableSystem(System, Protocol):
+    """One that can be read too."""
+
+    async def follow(self, stream: int, *, from_start: bool) -> Reader:
+        """A consumer that waits at the stream's end, or reads it from its beginning."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,13 +105,23 @@ async def run(system: System, load: Load) -> Measured:
     finally:
         for connection in connections:
             await connection.close()
+    return measured(latencies, records=len(latencies) * load.records, took_s=took)
+
+
+def measured(latencies: list[float], *, records: int, took_s: float) -> Measured:
+    """The figures of one round; latencies in seconds."""
     latencies.sort()
     return Measured(
-        records_per_s=len(latencies) * load.records / took,
-        p50_ms=latencies[len(latencies) // 2] * 1000,
-        p99_ms=latencies[min(len(latencies) - 1, len(latencies) * 99 // 100)] * 1000,
+        records_per_s=records / took_s,
+        p50_ms=percentile(latencies, 50) * 1000,
+        p99_ms=percentile(latencies, 99) * 1000,
         requests=len(latencies),
     )
+
+
+def percentile(rising: Sequence[float], percent: int) -> float:
+    """The value that so many percent do not exceed."""
+    return rising[min(len(rising) - 1, len(rising) * percent // 100)]
 
 
 async def _loop(connection: Connection, until: float, latencies: list[float]) -> None:

@@ -11,12 +11,17 @@ import asyncio
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import cast
+from typing import TypeVar, cast
 
+from chaos.benchmarks.load import RETAINED_BYTES
 from chaos.cluster import free_ports
 
 BINARY = Path(sys.executable).parent / "nats-server"
+READ_BYTES = 1 << 20
+_CONNECT = b'CONNECT {"verbose":false,"pedantic":false,"lang":"raw","version":"1","protocol":1}\r\n'
+_Protocol = TypeVar("_Protocol", bound=asyncio.BaseProtocol)
 
 
 class NatsConnection(asyncio.Protocol):
@@ -37,10 +42,7 @@ class NatsConnection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         inbox = f"inbox.{id(self)}"
         self._inbox = inbox
-        self._transport.write(
-            b'CONNECT {"verbose":false,"pedantic":false,"lang":"raw","version":"1","protocol":1}\r\n'
-            + f"SUB {inbox} 1\r\n".encode()
-        )
+        self._transport.write(_CONNECT + f"SUB {inbox} 1\r\n".encode())
 
     def prepare(self, subject: str, records: int, record_bytes: int) -> None:
         """Build the batch that ``send`` writes."""
@@ -102,6 +104,65 @@ class NatsConnection(asyncio.Protocol):
             self._transport.close()
 
 
+class NatsReader(asyncio.BufferedProtocol):
+    """One TCP connection that messages are pushed to; they are counted and not kept."""
+
+    def __init__(self) -> None:
+        self.inbox = f"deliver.{id(self)}"
+        self._transport: asyncio.Transport | None = None
+        self._memory = memoryview(bytearray(READ_BYTES))
+        self._end = 0
+        self._skip = 0  # bytes of a message that are still to come
+        self._counted = (0, 0)
+        self._waiting: asyncio.Future[None] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Say who we are and listen to our inbox."""
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.write(_CONNECT + f"SUB {self.inbox} 1\r\n".encode())
+
+    def get_buffer(self, size_hint: int) -> memoryview:
+        """Behind a line that is not whole yet."""
+        return self._memory[self._end :]
+
+    def buffer_updated(self, count: int) -> None:
+        """Step from message to message by their lengths."""
+        assert self._transport is not None
+        data, at, end = bytes(self._memory[: self._end + count]), self._skip, self._end + count
+        records, size_bytes = self._counted
+        while at < end:
+            line = data.find(b"\r\n", at)
+            if line < 0:
+                break
+            if data.startswith(b"MSG ", at):
+                length = int(data[data.rfind(b" ", at, line) + 1 : line])
+                records, size_bytes = records + 1, size_bytes + length
+                at = line + 2 + length + 2
+            else:
+                if data.startswith(b"PING", at):
+                    self._transport.write(b"PONG\r\n")
+                at = line + 2
+        rest = data[at:]
+        self._memory[: len(rest)] = rest
+        self._end, self._skip = len(rest), max(at - end, 0)
+        self._counted = (records, size_bytes)
+        if records and self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
+
+    async def read(self) -> tuple[int, int]:
+        """Wait for what comes next: how many records and bytes came."""
+        if not self._counted[0]:
+            self._waiting = asyncio.get_running_loop().create_future()
+            await self._waiting
+        counted, self._counted = self._counted, (0, 0)
+        return counted
+
+    async def close(self) -> None:
+        """Close the connection; the consumer ends with it."""
+        if self._transport is not None:
+            self._transport.close()
+
+
 class Nats:
     """Three NATS servers with JetStream."""
 
@@ -114,6 +175,11 @@ class Nats:
         self._processes: list[subprocess.Popen[bytes]] = []
         self._ports: list[int] = []
         self._leaders: dict[int, int] = {}
+
+    @property
+    def pids(self) -> list[int]:
+        """Process ids of the servers."""
+        return [process.pid for process in self._processes]
 
     async def start(self, streams: int) -> None:
         """Start the servers and create the streams."""
@@ -135,9 +201,29 @@ class Nats:
 
     async def connect(self, stream: int, records: int, record_bytes: int) -> NatsConnection:
         """A connection to the server that leads the stream."""
-        connection = await self._open(self._leaders[stream])
+        connection = await self._open(self._leaders[stream], NatsConnection)
         connection.prepare(f"s{stream}", records, record_bytes)
         return connection
+
+    async def follow(self, stream: int, *, from_start: bool) -> NatsReader:
+        """A push consumer without acknowledgements, as quick as NATS delivers."""
+        server = self._leaders[stream]
+        reader = await self._open(server, NatsReader)
+        control = await self._open(server, NatsConnection)
+        wanted = {
+            "deliver_subject": reader.inbox,
+            "deliver_policy": "all" if from_start else "new",
+            "ack_policy": "none",
+            "replay_policy": "instant",
+            "mem_storage": True,
+            "num_replicas": 1,
+        }
+        body = {"stream_name": f"s{stream}", "config": wanted}
+        answer = await control.request(f"$JS.API.CONSUMER.CREATE.s{stream}", body)
+        await control.close()
+        if "error" in answer:
+            raise RuntimeError(f"NATS: {answer['error']}")
+        return reader
 
     async def stop(self) -> None:
         """End the servers."""
@@ -151,9 +237,9 @@ class Nats:
             command = [str(BINARY), "-c", str(folder / "conf")]
             self._processes.append(subprocess.Popen(command, stdout=log, stderr=log))
 
-    async def _open(self, server: int) -> NatsConnection:
+    async def _open(self, server: int, kind: Callable[[], _Protocol]) -> _Protocol:
         loop = asyncio.get_running_loop()
-        _, connection = await loop.create_connection(NatsConnection, "127.0.0.1", self._ports[server])
+        _, connection = await loop.create_connection(kind, "127.0.0.1", self._ports[server])
         return connection
 
     async def _create(self, stream: int) -> int:
@@ -165,10 +251,11 @@ class Nats:
             "storage": "file",
             "retention": "limits",
             "discard": "old",
+            "max_bytes": RETAINED_BYTES,
         }
         for _ in range(60):
             try:
-                connection = await self._open(0)
+                connection = await self._open(0, NatsConnection)
                 answer = await connection.request(f"$JS.API.STREAM.CREATE.s{stream}", wanted)
                 await connection.close()
                 cluster = answer.get("cluster")

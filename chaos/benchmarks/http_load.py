@@ -1,0 +1,161 @@
+"""HTTP in raw bytes: prebuilt requests, and answers of which only the head is looked at.
+
+What a client has to do beyond that (building records, parsing answers) is measured apart, with the
+Python client; here the brokers are to be the limit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import cast
+from urllib.parse import urlsplit
+
+from raftlog.wire import headers, media_types, paths
+
+READ_BYTES = 1 << 20
+FETCH_BYTES = 8 << 20
+_SHOWN_BYTES = 500  # of an answer that is an error
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What is looked at."""
+
+    status: int
+    head: bytes
+    body_bytes: int
+    beginning: bytes  # of the body, as far as it came with the head
+
+    def header(self, name: str) -> int:
+        """A header that is a number."""
+        found = self.head.lower().split(f"\r\n{name.lower()}:".encode(), 1)[1]
+        return int(found.split(b"\r\n", 1)[0])
+
+
+class HttpConnection(asyncio.BufferedProtocol):
+    """One keep-alive connection, one request at a time; ``send`` repeats the same one."""
+
+    def __init__(self, request: bytes = b"") -> None:
+        self._request = request
+        self._transport: asyncio.Transport | None = None
+        self._memory = memoryview(bytearray(READ_BYTES))
+        self._head = b""
+        self._answer: Answer | None = None
+        self._missing = 0
+        self._done: asyncio.Future[Answer] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport."""
+        # uvloop's transports have the methods without being of the class.
+        self._transport = cast("asyncio.Transport", transport)
+
+    def get_buffer(self, size_hint: int) -> memoryview:
+        """The same memory each time: bodies are counted, not kept."""
+        return self._memory
+
+    def buffer_updated(self, count: int) -> None:
+        """Wait for the end of the answer."""
+        if self._answer is None:
+            self._head += self._memory[:count]
+            end = self._head.find(b"\r\n\r\n")
+            if end < 0:
+                return
+            head, beginning = self._head[: end + 2], self._head[end + 4 :]
+            self._head = b""
+            answer = Answer(int(head[9:12]), head, 0, b"")
+            length = answer.header("Content-Length") if answer.status != 204 else 0
+            self._answer = Answer(answer.status, head, length, beginning[:_SHOWN_BYTES])
+            self._missing = length - len(beginning)
+        else:
+            self._missing -= count
+        if self._missing == 0:
+            answer, self._answer = self._answer, None
+            if self._done is not None and not self._done.done():
+                self._done.set_result(answer)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Whoever waits is told."""
+        if self._done is not None and not self._done.done():
+            self._done.set_exception(ConnectionError("the broker closed the connection"))
+
+    async def ask(self, request: bytes) -> Answer:
+        """One request and its answer. Raises ``RuntimeError`` for a status that is no success."""
+        if self._transport is None or self._transport.is_closing():
+            raise ConnectionError("the connection is closed")
+        self._done = asyncio.get_running_loop().create_future()
+        self._transport.write(request)
+        answer = await self._done
+        if answer.status not in (200, 204):
+            raise RuntimeError(f"status {answer.status}: {answer.beginning.decode(errors='replace')}")
+        return answer
+
+    async def send(self) -> None:
+        """The prebuilt request and its answer."""
+        await self.ask(self._request)
+
+    async def close(self) -> None:
+        """Close the connection."""
+        if self._transport is not None:
+            self._transport.close()
+
+
+class HttpReader:
+    """Reads one partition onwards in binary batches, with a long poll at its end."""
+
+    def __init__(self, connection: HttpConnection, url: str, topic: str, partition: int) -> None:
+        self._connection = connection
+        self._host = urlsplit(url).netloc
+        self._path = paths.partition_records(topic, partition)
+        self._offset = 0
+
+    async def seek_end(self) -> None:
+        """Go on behind the newest record."""
+        answer = await self._connection.ask(self._request("latest", wait=False))
+        self._offset = answer.header(headers.NEXT_OFFSET)
+
+    async def seek_start(self) -> None:
+        """Go on at the oldest record."""
+        answer = await self._connection.ask(self._request("latest", wait=False))
+        self._offset = answer.header(headers.LOG_START_OFFSET)
+
+    async def read(self) -> tuple[int, int]:
+        """Wait for what comes next: how many records and bytes came."""
+        answer = await self._connection.ask(self._request(str(self._offset), wait=True))
+        following = answer.header(headers.NEXT_OFFSET)
+        count, self._offset = following - self._offset, following
+        return count, answer.body_bytes
+
+    async def close(self) -> None:
+        """Close the connection."""
+        await self._connection.close()
+
+    def _request(self, offset: str, *, wait: bool) -> bytes:
+        waiting = "&wait=5s" if wait else ""
+        return (
+            f"GET {self._path}?offset={offset}&max_bytes={FETCH_BYTES}{waiting}&route=none HTTP/1.1\r\n"
+            f"Host: {self._host}\r\nAccept: {media_types.BATCH}\r\n\r\n"
+        ).encode()
+
+
+async def connect(url: str, request: bytes = b"") -> HttpConnection:
+    """A connection to a broker that sends ``request`` each time."""
+    parts = urlsplit(url)
+    assert parts.hostname is not None
+    assert parts.port is not None
+    loop = asyncio.get_running_loop()
+    _, connection = await loop.create_connection(lambda: HttpConnection(request), parts.hostname, parts.port)
+    return connection
+
+
+def produce_request(url: str, topic: str, partition: int, batch: bytes) -> bytes:
+    """A produce of prebuilt binary batches to the partition's leader."""
+    return post(url, f"{paths.partition_records(topic, partition)}?route=none", media_types.BATCH, batch)
+
+
+def post(url: str, path: str, media_type: str, body: bytes) -> bytes:
+    """Any POST."""
+    return (
+        f"POST {path} HTTP/1.1\r\nHost: {urlsplit(url).netloc}\r\n"
+        f"Content-Type: {media_type}\r\nContent-Length: {len(body)}\r\n\r\n"
+    ).encode() + body
