@@ -40,7 +40,7 @@ class Buffer:
     """All records of a producer that nobody has acknowledged."""
 
     def __init__(self, options: ProducerOptions, clock: Clock) -> None:
-        self._batch_bytes = max(options.batch_bytes - HEADER_BYTES, 1)
+        self.batch_bytes = max(options.batch_bytes - HEADER_BYTES, 1)  # of the records in a batch
         self._buffer_bytes = options.buffer_bytes
         self._linger_s = options.linger_s
         self._delivery_timeout_s = options.delivery_timeout_s
@@ -66,7 +66,7 @@ class Buffer:
             if used_bytes > self._buffer_bytes:
                 self._check_possible(size_bytes)
                 return None
-            if batch is None or batch.size_bytes + size_bytes > self._batch_bytes:
+            if batch is None or batch.size_bytes + size_bytes > self.batch_bytes:
                 batch = self._open(lane)
             self._used_bytes = used_bytes
             batch.size_bytes += size_bytes
@@ -87,10 +87,6 @@ class Buffer:
                 lane.open = None
                 return batch
         return None
-
-    def fits(self, batch: Batch, size_bytes: int) -> bool:
-        """Whether a record of this size goes into this batch."""
-        return batch.size_bytes + size_bytes <= self._batch_bytes
 
     def close_open(self, lane: Lane, batch: Batch) -> None:
         """Let a batch leave that is as good as full, if it is still the open one."""

@@ -13,10 +13,12 @@ from dataclasses import dataclass, field
 from urllib.parse import quote
 
 from raftlog.client.session import Reply, Session
-from raftlog.errors import NoLeader, NotLeader, RaftlogError, UnknownPartition
+from raftlog.errors import Draining, NoLeader, NotLeader, NotSent, RaftlogError, Unknown, UnknownPartition
 from raftlog.wire import bodies, paths
 
 AGE_MAX_S = 60.0
+# After these someone else may lead by now; after the others (too busy, too large) the leader is who it was.
+_DOUBTFUL = (NotLeader, NoLeader, NotSent, Unknown, Draining, UnknownPartition)
 _REFRESH_TIMEOUT_S = 5.0
 _ATTEMPT_TIMEOUT_S = 2.0  # a silent broker must not keep us from asking another
 
@@ -91,7 +93,7 @@ class Metadata:
         address = error.details.get("leader_http")
         if isinstance(error, NotLeader) and isinstance(address, str) and partition < view.partition_count:
             view.leaders[partition] = address if "://" in address else f"http://{address}"
-        elif error.retryable or isinstance(error, UnknownPartition):
+        elif isinstance(error, _DOUBTFUL):
             view.is_suspect = True
 
     def forget(self, topic: str) -> None:

@@ -33,6 +33,7 @@ class Router:
         self.topic = topic
         self.lanes: list[Lane] = []
         self._buffer = buffer
+        self._batch_bytes = buffer.batch_bytes
         self._rng = rng
         self._custom = None if isinstance(partitioner, str) else partitioner
         self._keyless: Callable[[int], Lane] = (
@@ -71,7 +72,7 @@ class Router:
     def _sticking(self, size_bytes: int) -> Lane:
         lane = self._sticky
         if lane is not None and (batch := lane.open) is not None:
-            if self._buffer.fits(batch, size_bytes):
+            if batch.size_bytes + size_bytes <= self._batch_bytes:
                 return lane
             self._buffer.close_open(lane, batch)
         lane = self._sticky = self._rng.choice(self.lanes)
