@@ -106,6 +106,7 @@ class Leader:
     def finish_write(self) -> Role | None:
         """Our own log is durable a little further: that may commit something."""
         self._advance_commit()
+        self._hand_over()
         return None
 
     def wake(self) -> None:
@@ -140,13 +141,12 @@ class Leader:
         self._stir()
 
     def transfer(self, to: NodeId) -> None:
-        """Hand leadership over as soon as ``to`` has the whole log; give up after an election timeout."""
-        progress = self._peers.get(to)
-        if progress is None:
+        """Hand over once ``to`` has the whole log, and it is committed; give up after an election timeout."""
+        if to not in self._peers:
             return
         self._transfer = _Transfer(to, self._now + self._member.settings.election_ticks)
         self._stir()
-        self._hand_over(progress)
+        self._hand_over()
 
     def lose_peer(self, peer: NodeId) -> None:
         """Its connection broke: what was in flight may be lost."""
@@ -177,7 +177,7 @@ class Leader:
                 self._stir()
                 if reply.match_index > self._member.commit_index:
                     self._advance_commit()
-                self._hand_over(progress)
+                self._hand_over()
         elif reply.hint is not None and progress.rejects(reply.match_index):
             progress.probe_at(self._member.terms.compare_next(reply.hint))
         self._call_for_work()
@@ -300,10 +300,11 @@ class Leader:
         if self._reads.needs_round:
             self._call_for_work()
 
-    def _hand_over(self, progress: Progress) -> None:
-        """Tell the successor to stand up once it has everything."""
-        transfer = self._transfer
-        if transfer is None or self._peers[transfer.to] is not progress:
+    def _hand_over(self) -> None:
+        """Tell the successor to stand up once it has everything, and all of it is committed."""
+        member, transfer = self._member, self._transfer
+        if transfer is None:
             return
-        if progress.match_index == self._member.terms.last_index:
-            self._member.send(transfer.to, TimeoutNow(term=self._member.term))
+        match_index = self._peers[transfer.to].match_index
+        if match_index == member.commit_index == member.terms.last_index:
+            member.send(transfer.to, TimeoutNow(term=member.term, commit_index=member.commit_index))

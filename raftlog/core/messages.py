@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from raftlog.core.entries import EntrySpan
-from raftlog.types import EntryId, Index, NodeId, Term
+from raftlog.types import BEFORE_LOG, EntryId, Index, NodeId, Term
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,9 +81,14 @@ class HeartbeatReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeoutNow:
-    """Hold an election at once: the leader hands over (thesis 3.10)."""
+    """Hold an election at once: the leader hands over (thesis 3.10).
+
+    ``commit_index`` never passes what the receiver holds. A successor that knows all it has to be
+    committed need not append a leader change record.
+    """
 
     term: Term
+    commit_index: Index = BEFORE_LOG.index
 
 
 Message = VoteRequest | VoteReply | AppendRequest | AppendReply | Heartbeat | HeartbeatReply | TimeoutNow
