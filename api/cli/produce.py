@@ -150,7 +150,7 @@ def _send_all(
                         value,
                         key=key,
                         partition=partition if own_partition is None else own_partition,
-                        headers=own_headers + headers,
+                        headers=headers + own_headers,
                         timestamp=timestamp_ms,
                         on_ack=tally.timer(number),
                     )
