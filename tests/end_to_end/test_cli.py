@@ -25,6 +25,7 @@ def command(cluster: Cluster, *arguments: str) -> subprocess.Popen[bytes]:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
+        bufsize=0,  # what is read line by line and what is read at the end then are one stream
         env={**os.environ, "RAFTLOG_SERVER": cluster.bootstrap},
     )
 
@@ -156,17 +157,18 @@ def test_following_shows_what_comes_until_ctrl_c(unbroken: Cluster) -> None:
 def test_nothing_is_lost_or_doubled_when_leaders_die_under_produce_and_consume(
     cluster: Cluster, directory: Path
 ) -> None:
-    data = lines(100_000)
+    data = lines(200_000)
     (directory / "in").write_bytes(data)
     run(cluster, "topic", "create", "storm")
     process = command(cluster, "produce", "storm", str(directory / "in"), "--batch-bytes", "20000")
     while not run(cluster, "consume", "storm", "--max", "1")[0]:
         time.sleep(0.01)
     died = cluster.leader("storm", 0)
+    assert process.poll() is None, "everything was sent before anybody died"
     cluster.kill(died)
     _, told = process.communicate(timeout=90)
     assert process.returncode == 0, told.decode()
-    assert told.startswith(b"100000 records, ")
+    assert told.startswith(b"200000 records, ")
     cluster.start(died)
     reader = command(cluster, "consume", "storm")
     assert reader.stdout is not None
