@@ -10,7 +10,6 @@ from __future__ import annotations
 import random
 import uuid
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from api.disk_reserve import DiskReserve
@@ -21,7 +20,7 @@ from partitions.controller.service import Controller
 from partitions.gateway import Gateway
 from partitions.manager import PartitionManager
 from raftlog.clock import Clock
-from raftlog.node.flusher import RunSyncs, run_on_thread
+from raftlog.node.flusher import RunSyncs, SyncThreads
 from raftlog.node.group_host import GroupHost, HostSettings
 from raftlog.node.transport import Transport
 from raftlog.storage.filesystem import Filesystem
@@ -44,8 +43,8 @@ class World:
 
 
 def sync_thread() -> RunSyncs:
-    """The one thread of a process that waits for the disk."""
-    return run_on_thread(ThreadPoolExecutor(1, thread_name_prefix="sync"))
+    """The threads of a process that wait for the disk."""
+    return SyncThreads()
 
 
 class Broker:
