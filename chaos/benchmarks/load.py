@@ -6,6 +6,7 @@ Decides: the shapes of load. Leaves to others: how throughput and latency are me
 
 from __future__ import annotations
 
+import asyncio
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from api.cli.closed_loop import Connection, Measured
 
 RETAINED_BYTES: Final = 256 << 20  # of a stream: every system deletes what is older, so the disk stays small
 SEGMENT_BYTES: Final = 32 << 20
+FIRST_TRIES: Final = 50
 
 
 class Reader(Protocol):
@@ -76,10 +78,22 @@ async def run(system: System, load: Load) -> Measured:
         for _ in range(load.in_flight)
     ]
     try:
+        for connection in connections:
+            await _first(connection)
         return await closed_loop.run(connections, records=load.records, seconds=load.seconds)
     finally:
         for connection in connections:
             await connection.close()
+
+
+async def _first(connection: Connection) -> None:
+    """A system that has just started, or slept, may refuse a request that can be tried again."""
+    for _ in range(FIRST_TRIES):
+        try:
+            return await connection.send()
+        except RuntimeError:
+            await asyncio.sleep(0.2)
+    await connection.send()
 
 
 def median(rounds: Sequence[Measured]) -> Measured:
