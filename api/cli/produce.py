@@ -159,7 +159,8 @@ def _send_all(
                 number += 1
         except RaftlogError as error:
             tally.refuse(number, error)
-        tally.sent(block)
+        finally:
+            tally.sent(block)  # after Ctrl-C too: what was handed over has its fate
         if tally.has_failed:
             return
         advance(read_bytes)

@@ -154,6 +154,20 @@ def test_following_shows_what_comes_until_ctrl_c(unbroken: Cluster) -> None:
     assert process.returncode == 0
 
 
+def test_ctrl_c_ends_a_produce_with_an_honest_count(unbroken: Cluster, directory: Path) -> None:
+    (directory / "in").write_bytes(lines(400_000))
+    run(unbroken, "topic", "create", "stopped")
+    process = command(unbroken, "produce", "stopped", str(directory / "in"), "--batch-bytes", "20000")
+    while not run(unbroken, "consume", "stopped", "--max", "1")[0]:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, told = process.communicate(timeout=30)
+    assert process.returncode == 130, told.decode()
+    stored = run(unbroken, "consume", "stopped")[0].count(b"\n")
+    # The signal may fall between a record's way into the client and our taking note of it.
+    assert 0 <= stored - int(told.split()[0]) <= 1
+
+
 def test_nothing_is_lost_or_doubled_when_leaders_die_under_produce_and_consume(
     cluster: Cluster, directory: Path
 ) -> None:
