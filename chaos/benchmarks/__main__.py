@@ -7,6 +7,8 @@ the page and write nothing, unless ``--output DIRECTORY`` says where to.
 from __future__ import annotations
 
 import argparse
+import asyncio
+import signal
 import sys
 import tempfile
 import time
@@ -36,6 +38,9 @@ ALONE = ("idle", "failover")
 
 async def measure(bench: Bench, names: list[str]) -> list[Section]:
     """Measure rows; whatever happens, every process that was started is ended."""
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     sections = []
     try:
         shared = [name for name in names if name not in ALONE]
