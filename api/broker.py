@@ -16,6 +16,7 @@ from api.disk_reserve import DiskReserve
 from api.settings import BrokerSettings
 from partitions.controller.active import ControllerSettings
 from partitions.controller.commands import RegisterBroker
+from partitions.controller.planner import PlannerLimits
 from partitions.controller.service import Controller
 from partitions.gateway import Gateway
 from partitions.manager import PartitionManager
@@ -81,7 +82,11 @@ class Broker:
             self._metadata_log(),
             frozenset(NodeId(peer) for peer in settings.peers),
             self._registration(),
-            ControllerSettings(cluster_id=settings.cluster_id, dead_timeout_ms=timing.dead_timeout_ms),
+            ControllerSettings(
+                cluster_id=settings.cluster_id,
+                dead_timeout_ms=timing.dead_timeout_ms,
+                limits=PlannerLimits(replicas_per_broker_max=settings.limits.partitions_max),
+            ),
             random.Random(world.rng.getrandbits(64)),
         )
         self.manager = PartitionManager(

@@ -117,6 +117,9 @@ class ClusterNode:
         self.disk = asyncio.Event()  # cleared while the disk does nothing
         self.disk.set()
         self.has_room = True
+        self.is_rotten = (
+            False  # a sync has failed: only without power does the cache forget what is not on disk
+        )
         self.fatal: list[BaseException] = []
         self.stopped: dict[GroupId, BaseException] = {}
         self.replicas: dict[GroupId, PartitionReplica] = {}
@@ -188,6 +191,7 @@ class ClusterNode:
             self.filesystem.restart()
         else:
             self.filesystem.lose_power(power_lost_by)
+            self.is_rotten = False
         self.fatal = [error for error in self.fatal if not isinstance(error, ProcessDied)]
 
     async def stop(self) -> None:

@@ -99,7 +99,7 @@ async def _tell(seed: int, groups: int, nodes: int) -> Story:
         for broker in cluster.brokers.values():
             await _trouble(cluster, story, broker, odds, rng)
         assert [error for broker in cluster.brokers.values() for error in broker.fatal] == []
-    await _heal(cluster)
+    await _heal(cluster, rng)
     await cluster.until(lambda: all(cluster.leader(group_id) for group_id in cluster.group_ids), 20.0)
     is_over.set()
     await asyncio.wait_for(asyncio.gather(*producers), 30.0)
@@ -154,15 +154,16 @@ async def _trouble(
         return
     if rng.random() < odds.crash:
         story.crashes += 1
-        broker.crash(rng if rng.random() < odds.power else None)
+        broker.crash(rng if broker.is_rotten or rng.random() < odds.power else None)
         return
-    if rng.random() < odds.stop:
+    if rng.random() < odds.stop and not broker.is_rotten:
         broker.disk.set()
         await broker.stop()
         return
     if rng.random() < odds.rot:
         folder = f"/group-{rng.choice(cluster.group_ids)}/"
         broker.filesystem.fails_sync = lambda path: path.startswith(folder)
+        broker.is_rotten = True
     if broker.stopped and rng.random() < 0.1:
         broker.crash(rng)
         return
@@ -203,7 +204,7 @@ async def _start(broker: ClusterNode) -> None:
     await broker.start()
 
 
-async def _heal(cluster: NodeCluster) -> None:
+async def _heal(cluster: NodeCluster, rng: random.Random) -> None:
     cluster.network.heal_all(cluster.nodes)
     for broker in cluster.brokers.values():
         broker.filesystem.capacity_bytes = None
@@ -211,8 +212,8 @@ async def _heal(cluster: NodeCluster) -> None:
         broker.sync_s = 0.002
         broker.disk.set()
         broker.filesystem.fails_sync = lambda path: False
-        if broker.stopped and broker.is_up:
-            broker.crash()
+        if broker.is_rotten and broker.is_up:
+            broker.crash(rng)
         if not broker.is_up:
             await broker.start()
 

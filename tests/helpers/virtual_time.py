@@ -43,6 +43,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         """Seconds since the run began."""
         return self._clock.now
 
+    def skip(self, seconds: float) -> None:
+        """Time passes and nobody runs, as when a process is stopped."""
+        self._clock.now += seconds
+
     def _note(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
         trace = "".join(traceback.format_exception(error)) if isinstance(error, BaseException) else ""

@@ -8,13 +8,13 @@ from tests.helpers.node_story import tell
 
 
 # requirement: L9, P5
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(8))
 def test_nothing_that_was_acknowledged_is_lost_or_changed(seed: int) -> None:
     story = tell(seed)
     assert story.acknowledged
 
 
-@pytest.mark.parametrize("seed", range(1000, 1003))
+@pytest.mark.parametrize("seed", range(1000, 1002))
 def test_five_brokers_keep_what_they_acknowledged(seed: int) -> None:
     assert tell(seed, nodes=5, groups=1).acknowledged
 
