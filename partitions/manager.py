@@ -43,6 +43,7 @@ FOLDER_NAME_MAX: Final = 255  # bytes, on every usual filesystem
 OPEN_AT_ONCE: Final = 8  # logs, on as many threads
 CONFIRM_TIMEOUT_MS: Final = 5000
 CONFIRM_AGAIN_S: Final = 0.1
+SWEEP_AGAIN_S: Final = 5.0
 CAMPAIGN_AGAIN_S: Final = (0.05, 0.1, 0.2)  # the other replicas open a moment later
 
 _FOLDER: Final = re.compile(r"[A-Za-z0-9._-]+-([0-9a-f]{32})")
@@ -162,8 +163,7 @@ class PartitionManager:
                 await self._open_missing(image)
                 self._seen = image.topics
             if self._is_sure and not self._is_swept:
-                self._is_swept = True
-                await self._remove_leftovers(image)
+                self._is_swept = await self._remove_leftovers(image)
             self._settled.set()
 
     async def _open_missing(self, image: MetadataImage) -> None:
@@ -272,19 +272,30 @@ class PartitionManager:
             else:
                 self._is_sure = bool(image.bootstrap_id)  # empty: the first controller is not done yet
             await asyncio.sleep(0 if self._is_sure else CONFIRM_AGAIN_S)
-        self._changed.set()
+        while not self._is_swept:
+            self._changed.set()
+            await asyncio.sleep(SWEEP_AGAIN_S)
 
-    async def _remove_leftovers(self, image: MetadataImage) -> None:
-        """Remove folders of topics that are no more. ``image`` has been confirmed to be current."""
-        if not await self._run_blocking(lambda: self._is_same_bootstrap(image.bootstrap_id)):
+    async def _remove_leftovers(self, image: MetadataImage) -> bool:
+        """Remove folders of topics that are no more. ``image`` has been confirmed to be current.
+
+        False when the disk would not let it, as a full one does: it is tried again.
+        """
+        try:
+            is_ours = await self._run_blocking(lambda: self._is_same_bootstrap(image.bootstrap_id))
+        except OSError as error:
+            _log.error("%s cannot be swept yet: %s", self._data_directory, error)
+            return False
+        if not is_ours:
             _log.error("the folders in %s belong to other metadata: none is removed", self._data_directory)
-            return
+            return True
         known = {topic.topic_id for topic in image.topics.values()}
         for name in await self._run_blocking(lambda: self._filesystem.list_directory(self._data_directory)):
             found = _FOLDER.fullmatch(name)
             if found is not None and TopicId(found[1]) not in known:
                 _log.info("removing %s: its topic was deleted", name)
                 await self._remove(f"{self._data_directory}/{name}")
+        return True
 
     def _is_same_bootstrap(self, bootstrap_id: str) -> bool:
         path = f"{self._data_directory}/{BOOTSTRAP_FILE}"
