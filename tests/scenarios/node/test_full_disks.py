@@ -97,8 +97,10 @@ def test_a_replica_with_a_full_disk_follows_the_next_leader_where_that_cuts_its_
         await cluster.until(lambda: any(other.groups[GROUP].is_ready for other in others))
         leader = next(other for other in others if other.groups[GROUP].is_ready)
         await leader.replicas[GROUP].append(batch_of(b"kept"), acks=QUORUM, timeout_ms=1000)
-        old.filesystem.capacity_bytes = None
         cluster.network.heal_all(cluster.nodes)
+        await asyncio.sleep(2)
+        assert old.groups[GROUP].leader == leader.node_id
+        old.filesystem.capacity_bytes = None
         await cluster.settled()
         for log in cluster.logs(GROUP):
             records = [bytes(batch.data) for batch in log if not batch.header.is_control]
