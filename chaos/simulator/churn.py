@@ -33,6 +33,9 @@ class Churner(Client):
     def __init__(self, simulation: Simulation, name: str) -> None:
         super().__init__(simulation, name)
         self._life = 0
+        self._written_before: set[str] = (
+            set()
+        )  # acknowledged in earlier lives; what is in doubt may come late
 
     async def run(self) -> None:
         """Life after life of one name."""
@@ -44,17 +47,22 @@ class Churner(Client):
                 await self.pause()
 
     async def _live(self) -> None:
+        await self._until(self._delete, UnknownTopic)
         await self._until(self._create, TopicExists)
-        acknowledged = 0
+        written: set[str] = set()
         for number in range(self.rng.randint(0, 3)):
             value = f"{self._life}-{number}"
-            acknowledged += await self._append(value)
-        values = await self._read(acknowledged)
-        old = [value for value in values if not value.startswith(f"{self._life}-")]
+            if await self._append(value):
+                written.add(value)
+        values = await self._read(len(written))
+        old = sorted(self._written_before.intersection(values))
+        lost = sorted(written.difference(values))
+        self._written_before |= written
+        if lost:
+            self.simulation.violated("H lost write", f"life {self._life} of {NAME}: {lost}")
         if old:
             self.simulation.violated("I15 deleted records stay deleted", f"life {self._life}: {old}")
         await asyncio.sleep(self.rng.random() / 2)
-        await self._until(self._delete, UnknownTopic)
 
     async def _append(self, value: str) -> bool:
         data = build_batch([Record(value=value.encode())], codec=Codec.NONE, timestamp_ms=0)

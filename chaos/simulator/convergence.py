@@ -165,7 +165,8 @@ class Convergence:
             for durable in (False, True):
                 held = replica.look(record, durable=durable)
                 view = replica.durable if durable else replica.seen
-                if held != len(record.committed) or view.last != record.committed[-1].last:
+                last = record.committed[-1].last if record.committed else -1
+                if held != len(record.committed) or view.last != last:
                     detail = f"group {record.group_id} on {replica.machine.name}, durable={durable}"
                     counts = f"{held} of {len(record.committed)} entries, {view.last} is its last"
                     self._simulation.violated("I6 all replicas hold all", f"{detail}: {counts}")

@@ -89,18 +89,16 @@ class LogView:
                 self._parse(segment, content)
         return kept
 
-    def headers(self, at: int = 0) -> list[BatchHeader]:
+    def headers(self) -> list[BatchHeader]:
         """The headers of all entries, from the bytes; for tables that are derived from them."""
         found = []
-        for number, segment in enumerate(self._segments):
+        for segment in self._segments:
             content = segment.file.disk if self._durable else segment.file.seen
-            following = self._segments[number + 1].first if number + 1 < len(self._segments) else None
             position = 0
-            for entry in self.entries[segment.first : following]:
+            while position < segment.end:
                 header = parse_header(content, position)
                 position += header.size_bytes
-                if entry.base >= at:
-                    found.append(header)
+                found.append(header)
         return found
 
     def _list_segments(self) -> int:
@@ -112,7 +110,7 @@ class LogView:
             same += 1
         kept = len(self.entries)
         if same < len(known):
-            kept = self._segments[same].first
+            kept = min((segment.first for segment in self._segments[same:] if segment.end), default=kept)
             del self.entries[kept:]
             del self._segments[same:]
         for base, file in listed[same:]:

@@ -123,8 +123,9 @@ class Oracles:
             if replica is None or replica.numbers != numbers or replica.process is not machine.process:
                 self._changed(machine, group_id, group, numbers)
         if len(groups) > len(broker.host.groups) and not machine.is_stopping:
-            for group_id in [known for known in groups if known not in broker.host.groups]:
-                self._closed(machine, group_id)
+            for group_id, replica in list(groups.items()):
+                if group_id not in broker.host.groups and replica.process is machine.process:
+                    self._closed(machine, group_id)
 
     def frame(self, machine: Machine, to: NodeId, frame: bytes) -> None:
         """A frame leaves: no promise may stand on less than the disk holds (I7)."""
@@ -181,6 +182,8 @@ class Oracles:
         if record is None:
             quorum = len(group.membership.voters) // 2 + 1
             record = self.groups[group_id] = GroupRecord(group_id, quorum)
+        if record.is_retired:
+            return  # a broker that starts again may not know yet, and open an empty replica for a moment
         replica = machine.replicas.get(group_id)
         if replica is None:
             replica = ReplicaRecord(machine, cast("SegmentedLog", group.log).directory)
@@ -254,7 +257,8 @@ class Oracles:
                 record.places[entry.base] = len(committed)
                 committed.append(entry)
                 record.commit_terms.append(now.term)
-            if now.role is Role.LEADER and committed[-1].term != now.term:
+            own_term = committed[-1].term == now.term or commit_index < now.commit_index
+            if now.role is Role.LEADER and not own_term:
                 self._violated(
                     "I8 commits by counting its own term only", f"{where}: {committed[-1]} in {now}"
                 )
