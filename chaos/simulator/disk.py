@@ -15,11 +15,17 @@ from raftlog.storage.log_storage import Sync
 
 
 class SimulatedDisk(FakeFilesystem):
-    """A fake filesystem that tells when the power went in the midst of a change."""
+    """A fake filesystem that tells when the power went in the midst of a change, and what is deleted."""
 
-    def __init__(self, power_lost: Callable[[], None]) -> None:
+    def __init__(self, power_lost: Callable[[], None], removed: Callable[[str], None]) -> None:
         super().__init__()
         self._power_lost = power_lost
+        self._removed = removed
+
+    def remove_tree(self, path: str) -> None:
+        """Remove a directory, and say so."""
+        self._removed(path)
+        super().remove_tree(path)
 
     def count_change(self) -> None:
         """One more change; when the power goes at it, nothing else of the machine happens any more."""

@@ -58,7 +58,7 @@ class Machine:
         self.simulation = simulation
         self.node = node
         self.name = f"broker {node}"
-        self.disk = SimulatedDisk(self._power_lost)
+        self.disk = SimulatedDisk(self._power_lost, lambda path: simulation.oracles.files_removed(self, path))
         self.rate = 1.0
         self.wall_skew_ms = 0
         self.lives = 0

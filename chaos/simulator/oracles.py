@@ -153,6 +153,12 @@ class Oracles:
         elif tag == _VOTE_REQUEST and not fields[2]:
             self._check_durable(replica, term, machine.node, f"candidacy of term {term}")
 
+    def files_removed(self, machine: Machine, directory: str) -> None:
+        """A topic's folder goes, and what its groups had promised with it."""
+        for group_id, replica in list(machine.replicas.items()):
+            if replica.directory.startswith(directory + "/"):
+                self._closed(machine, group_id)
+
     def lost_power(self, machine: Machine) -> None:
         """What is committed must still be on a quorum of disks (I6)."""
         for group_id in machine.replicas:
