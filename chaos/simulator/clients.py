@@ -154,8 +154,9 @@ class Producer(Client):
         for _ in range(self.rng.choice((1, 1, 2, 5))):
             self._values += 1
             values.append(f"{self.name}-{self._values}")
+        padding = bytes(self.rng.randint(0, self.simulation.odds.padding_bytes)) or None
         data = build_batch(
-            [Record(value=value.encode()) for value in values],
+            [Record(value=value.encode(), key=padding) for value in values],
             codec=Codec.NONE,
             timestamp_ms=1_700_000_000_000,
             producer_id=self._producer_id,

@@ -97,6 +97,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def __init__(self, watcher: Watcher, thread_latency: Callable[[Process | None], float]) -> None:
         self.now = 0.0
         self.callbacks = 0
+        self.is_stopped = False
         self._watcher = watcher
         self._thread_latency = thread_latency
         self._ready: deque[_Callback] = deque()
@@ -166,8 +167,11 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     # The run.
 
-    def run(self, main: Coroutine[object, object, Result], until_s: float) -> Result:
-        """Run until ``main`` is done. Raises what it raises, ``TimeoutError`` when the time is up first."""
+    def run(self, main: Coroutine[object, object, Result], until_s: float) -> Result | None:
+        """Run until ``main`` is done, or ``is_stopped`` is set.
+
+        Raises what ``main`` raises, and ``TimeoutError`` when the time is up first.
+        """
         before = events._get_running_loop()
         events._set_running_loop(self)
         try:
@@ -175,12 +179,12 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             self._run(task, until_s)
         finally:
             events._set_running_loop(before)
-        return task.result()
+        return task.result() if task.done() else None
 
     def _run(self, task: asyncio.Task[Result], until_s: float) -> None:
         ready, timers = self._ready, self._timers
         turns = 0
-        while not task.done():
+        while not task.done() and not self.is_stopped:
             if not ready:
                 if not timers or timers[0][0] > until_s:
                     raise TimeoutError(f"nothing happens that would end the run before {until_s} s")

@@ -40,6 +40,7 @@ class Faults:
             "pause": self._pause,
             "stop": lambda: self._any().stop(),
             "isolate leader": lambda: self._isolate(self._leader()),
+            "depose": self._depose,
             "isolate": lambda: self._isolate(self._any()),
             "halves": self._halves,
             "one way": self._one_way,
@@ -178,6 +179,18 @@ class Faults:
     def _isolate(self, machine: Machine) -> None:
         others = [other.node for other in self._simulation.machines if other is not machine]
         self._block([(machine.node, other) for other in others] + [(other, machine.node) for other in others])
+
+    def _depose(self) -> None:
+        """A leader goes on alone for a while; as it comes back, the one that replaced it is gone."""
+        deposed = self._leader()
+        self._isolate(deposed)
+        self._later(0.5, 3.0, lambda: self._return_of(deposed))
+
+    def _return_of(self, deposed: Machine) -> None:
+        replaced = [machine for machine in self._simulation.machines if machine is not deposed]
+        leading = [machine for machine in replaced if self._leads(machine)] or replaced
+        self._simulation.network.heal()
+        self._dies(self._rng.choice(leading))
 
     def _halves(self) -> None:
         nodes = [machine.node for machine in self._simulation.machines]

@@ -32,11 +32,11 @@ class Entry(NamedTuple):
 
 
 class Vote(NamedTuple):
-    """Term and vote, and the log start that stands beside them."""
+    """Term and vote, and the commit hint that stands beside them."""
 
     term: int
     voted_for: int
-    log_start: int
+    commit_hint: int
 
 
 @dataclass(slots=True)
@@ -166,7 +166,7 @@ class LogView:
 
 def durable_vote(disk: FakeFilesystem, directory: str) -> Vote:
     """The newest whole slot that would survive a power loss whatever the disk keeps of the rest."""
-    best = (-1, Vote(0, -1, 0))
+    best = (-1, Vote(0, -1, -1))
     for name, file in disk.stored_in(directory, durable=True).items():
         if name not in _SLOT_NAMES:
             continue
@@ -175,6 +175,6 @@ def durable_vote(disk: FakeFilesystem, directory: str) -> Vote:
             continue
         body, checksum = data[: _SLOT.size + 4], data[_SLOT.size + 4 : _SLOT.size + 8]
         if crc32c(body) == int.from_bytes(checksum):
-            sequence, term, vote, log_start, *_ = _SLOT.unpack(body[4:])
-            best = max(best, (sequence, Vote(term, vote, log_start)))
+            sequence, term, vote, *_, commit_hint = _SLOT.unpack(body[4:])
+            best = max(best, (sequence, Vote(term, vote, commit_hint)))
     return best[1]

@@ -21,6 +21,7 @@ TIMED_FAULTS: Final = (
     "pause",
     "stop",
     "isolate leader",
+    "depose",
     "isolate",
     "halves",
     "one way",
@@ -51,6 +52,7 @@ class Odds:
 
     brokers: int
     partitions: int
+    replicas: int
     tick_ms: int
     election_ticks: int
     quiet_ticks: int
@@ -65,6 +67,7 @@ class Odds:
     consumers: int
     pipeline: int  # batches of one producer that may be under way
     think_s: float
+    padding_bytes: int  # of some records: beyond a sector a torn write leaves holes within a batch
     segment_bytes: int
     churns_topics: bool
     lies_about_syncs: bool = False
@@ -77,6 +80,7 @@ class Odds:
         return cls(
             brokers=brokers,
             partitions=rng.choice((1, 1, 2)),
+            replicas=rng.choice((3, 3, 3, 3, 3, 1)),
             tick_ms=rng.choice((50, 100)),
             election_ticks=rng.choice((5, 8)),
             quiet_ticks=rng.choice((15, 60)),
@@ -96,6 +100,7 @@ class Odds:
             consumers=rng.choice((0, 1, 2)),
             pipeline=rng.choice((1, 1, 3)),
             think_s=rng.choice((0.01, 0.05, 0.2)),
+            padding_bytes=rng.choice((0, 0, 1500)),
             segment_bytes=rng.choice((1024, 4096, 1 << 20)),
             churns_topics=rng.random() < 0.25,
         )

@@ -46,6 +46,7 @@ class GroupRecord:
     committed: list[Entry] = field(default_factory=list)
     commit_terms: list[int] = field(default_factory=list)
     places: dict[int, int] = field(default_factory=dict)  # in ``committed``, by base offset
+    candidacies: dict[tuple[int, NodeId], tuple[int, int]] = field(default_factory=dict)  # what logs they had
     is_retired: bool = False  # its topic was deleted, and so are its files
 
 
@@ -150,8 +151,10 @@ class Oracles:
                 self._violated("I7 write-ahead", f"{detail}, {replica.durable.last} is durable")
         elif tag == _VOTE and fields[0] and not fields[1]:
             self._check_durable(replica, term, to, f"vote of term {term}")
+            self._check_vote(record, replica, term, to)
         elif tag == _VOTE_REQUEST and not fields[2]:
             self._check_durable(replica, term, machine.node, f"candidacy of term {term}")
+            record.candidacies[term, machine.node] = (fields[0], fields[1])
 
     def files_removed(self, machine: Machine, directory: str) -> None:
         """A topic's folder goes, and what its groups had promised with it."""
@@ -161,8 +164,15 @@ class Oracles:
 
     def lost_power(self, machine: Machine) -> None:
         """What is committed must still be on a quorum of disks (I6)."""
-        for group_id in machine.replicas:
+        for group_id, replica in machine.replicas.items():
             record = self.groups[group_id]
+            hint = durable_vote(machine.disk, replica.directory).commit_hint
+            held = replica.look(record, durable=True)
+            if held < len(record.committed) and record.committed[held].base <= hint:
+                detail = (
+                    f"{machine.name} group {group_id}: {hint}, and {record.committed[held]} is not durable"
+                )
+                self._violated("I5 the commit hint stays below what is durable", detail)
             if not record.is_retired:
                 self.check_durable_quorum(record, f"after {machine.name} lost power")
 
@@ -205,6 +215,7 @@ class Oracles:
             self._violated("I5 order of pointers", f"{machine.name} group {group_id}: {now}")
         if now.role is Role.LEADER and (not before or before[1] is not Role.LEADER or before[0] != now.term):
             self._claims(record, machine, now.term)
+            self._check_durable(replica, now.term, machine.node, f"itself as leader of term {now.term}")
             self._check_complete(record, replica, now, group)
             self.on_leader(machine, group_id, now.term)
         if not before or before[2] != now.commit_index:
@@ -225,6 +236,17 @@ class Oracles:
         if known != machine.node:
             detail = f"group {record.group_id} term {term}: brokers {known} and {machine.node}"
             self._violated("I2 one leader a term", detail)
+
+    def _check_vote(self, record: GroupRecord, replica: ReplicaRecord, term: int, candidate: NodeId) -> None:
+        """A vote is given only to a log that is as new as the voter's (I4)."""
+        replica.seen.refresh()
+        asked = record.candidacies.get((term, candidate))
+        if asked is None or not replica.seen.entries or record.leaders.get(term, candidate) != candidate:
+            return  # a leader has added to the voter's log meanwhile
+        newest = replica.seen.entries[-1]
+        if newest.term < term and (newest.term, newest.last) > asked:
+            detail = f"{replica.machine.name} votes for {candidate} in term {term} of group {record.group_id}"
+            self._violated("I4 votes for complete logs only", f"{detail}: {newest} against {asked}")
 
     def _check_complete(
         self, record: GroupRecord, replica: ReplicaRecord, now: Numbers, group: RaftGroup[object]
@@ -275,7 +297,7 @@ class Oracles:
         machine = replica.machine
         vote = durable_vote(machine.disk, replica.directory)
         if vote.term < term or (voted_for is not None and vote.term == term and vote.voted_for != voted_for):
-            detail = f"{machine.name} sends {what} for {replica.directory}; durable is {vote}"
+            detail = f"{machine.name} names {what} for {replica.directory}; durable is {vote}"
             self._violated("I7 write-ahead", detail)
 
     def _closed(self, machine: Machine, group_id: GroupId) -> None:
