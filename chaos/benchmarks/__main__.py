@@ -64,6 +64,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m chaos.benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="short rounds, no Kafka; about three minutes")
     parser.add_argument("--only", metavar="ROW", choices=ROWS, help=f"one row: {', '.join(ROWS)}")
+    parser.add_argument("--seconds", type=float, default=2.0, help="length of a round")
     parser.add_argument("--output", type=Path, help="write benchmarks.md and images/ into this directory")
     arguments = parser.parse_args()
     root = Path(__file__).resolve().parents[2]
@@ -76,7 +77,7 @@ def main() -> None:
             root / ".cache",
             (output or Path(directory)) / "images",
             rounds=3 if arguments.quick else 5,
-            seconds=0.5 if arguments.quick else 2.0,
+            seconds=0.5 if arguments.quick else arguments.seconds,
             is_quick=arguments.quick,
         )
         sections = uvloop.run(measure(bench, [arguments.only] if arguments.only else list(ROWS)))

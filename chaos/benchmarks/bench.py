@@ -76,14 +76,16 @@ class Bench:
     async def rounds_of(
         self, systems: Sequence[System], one: Callable[[System], Awaitable[Measured]]
     ) -> dict[str, Measured]:
-        """The same for any measurement of a system. One that fails is left out, and said so."""
+        """The same for any measurement of a system. One that fails is left out from then on, and said so."""
         found: dict[str, list[Measured]] = {system.name: [] for system in systems}
+        running = list(systems)
         for number in range(self.rounds):
-            for system in systems:
+            for system in tuple(running):
                 try:
                     found[system.name].append(await one(system))
                 except (OSError, RuntimeError, TimeoutError) as error:
-                    self.say(f"{system.name}, round {number + 1}: {error}")
+                    running.remove(system)
+                    self.say(f"{system.name}, round {number + 1}: {type(error).__name__} {error}")
         return {name: median(rounds) for name, rounds in found.items() if rounds}
 
     def say(self, text: str) -> None:
