@@ -1,0 +1,10 @@
+"""Planted bugs: each must be seen by the simulator's judge, or the judge is blind to its family."""
+
+from __future__ import annotations
+
+from tests.simulation.mutants.core import CORE
+from tests.simulation.mutants.driver import DRIVER
+from tests.simulation.mutants.partitions import METADATA, PARTITIONS
+from tests.simulation.mutants.storage import STORAGE
+
+MUTANTS = (*CORE, *STORAGE, *DRIVER, *PARTITIONS, *METADATA)

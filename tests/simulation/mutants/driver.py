@@ -1,0 +1,66 @@
+"""Bugs in the driver of groups."""
+
+from __future__ import annotations
+
+from tests.simulation.mutants.plant import Edit, Mutant
+
+DRIVER = (
+    Mutant(
+        "promises leave with the write, not after it",
+        "raftlog.node.raft_group:RaftGroup._carry_out",
+        "self._environment.request_sync(self.group_id)",
+        "[self._environment.send(self.group_id, e.to, e.message) for e in ready.write.send_after]; "
+        "self._environment.request_sync(self.group_id)",
+    ),
+    Mutant(
+        "a sync finishes writes that came after it began",
+        "raftlog.node.log_writer:LogWriter.end_sync",
+        "range(self._syncing)",
+        "range(len(self._writes))",
+    ),
+    Mutant(
+        "a full disk's batches are forgotten",
+        "raftlog.node.log_writer:LogWriter.try_append",
+        "            raise\n",
+        "            raise\n        self._unwritten.clear()\n",
+    ),
+    Mutant(
+        "the commit hint passes what is durable here",
+        "raftlog.node.raft_group:RaftGroup._note_commit_index",
+        "Index(min(self._core.commit_index, durable_index))",
+        "self._core.commit_index",
+        more=(
+            Edit(
+                "raftlog.storage.durable_state:DurableState.raise_promise",
+                "min(commit_index, self.state.promised)",
+                "commit_index",
+            ),
+        ),
+        equivalent="a sync writes the hint as it was when it was taken, and covers the log as it was then",
+    ),
+    Mutant(
+        "a failed sync is forgiven",
+        "raftlog.node.raft_group:RaftGroup.end_sync",
+        "if error is not None:",
+        "if False:",
+    ),
+    Mutant(
+        "truncation leaves batches in memory",
+        "raftlog.node.applier:Applier.truncated",
+        "self._tail_bytes -= len(self._tail.pop().data)",
+        "break",
+    ),
+    Mutant(
+        "a batch that is committed is not applied now and then",
+        "raftlog.node.applier:Applier.apply_up_to",
+        "reply = self._machine.apply(batch)",
+        "reply = self._machine.apply(batch) if header.base_offset % 7 != 3 else None",
+    ),
+    Mutant(
+        "a broken connection is nobody's news",
+        "raftlog.node.group_host:GroupHost.peer_lost",
+        "group.peer_unreachable(peer)",
+        "pass",
+        script="tests/scenarios/node",
+    ),
+)

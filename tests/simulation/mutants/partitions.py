@@ -1,0 +1,126 @@
+"""Bugs in the partition service and in the metadata."""
+
+from __future__ import annotations
+
+from tests.simulation.mutants.plant import Mutant
+
+PARTITIONS = (
+    Mutant(
+        "a batch that was sent before is appended again",
+        "partitions.replica:PartitionReplica._place",
+        "known = self._in_flight.check(headers)",
+        "known = None",
+    ),
+    Mutant(
+        "a retry of what is in flight is appended again",
+        "partitions.replica:PartitionReplica._place",
+        "self._in_flight.add(headers, proposal.first, proposal.term, append_time_ms, proposal)",
+        "pass",
+    ),
+    Mutant(
+        "what was in flight is remembered beyond its term",
+        "partitions.replica:PartitionReplica.role_changed",
+        "self._in_flight.clear()",
+        "pass",
+        equivalent="its outcome is unknown, and it is forgotten once the log has passed it",
+    ),
+    Mutant(
+        "sequences are judged before the log is applied",
+        "partitions.replica:PartitionReplica.append",
+        "await self._serving.ready(deadline)",
+        "pass",
+    ),
+    Mutant(
+        "one batch is remembered in place of five",
+        "partitions.producers:ProducerTable.apply",
+        "if len(window) > WINDOW:",
+        "if len(window) > 1:",
+    ),
+    Mutant(
+        "a duplicate is answered before it is committed",
+        "partitions.replica:PartitionReplica._place",
+        "proposal=known.handle,",
+        "proposal=None,",
+    ),
+    Mutant(
+        "a produce is answered before it is committed",
+        "partitions.acks:_reached",
+        "await asyncio.shield(proposal.outcome)",
+        "await group.durable(proposal)",
+    ),
+    Mutant(
+        "records are shown before they are committed",
+        "partitions.reads:Reads._visible_index",
+        "min(group.commit_index, group.log.last_index)",
+        "group.log.last_index",
+    ),
+    Mutant(
+        "the end is told without proof of leadership",
+        "partitions.reads:Reads.offset_at",
+        "await serving.confirm()",
+        "pass",
+    ),
+    Mutant(
+        "an unknown outcome is told as a failure",
+        "partitions.gateway:_may_have_happened",
+        "return isinstance(error, CommitUnknown) or (",
+        "return False and (",
+    ),
+    Mutant(
+        "a produce without an id is repeated in doubt",
+        "partitions.gateway:Gateway._write_at_leader",
+        " or not is_repeatable()",
+        "",
+    ),
+    Mutant(
+        "the next offset skips a batch",
+        "partitions.reads:Reads._result",
+        "Offset(found.last + 1)",
+        "Offset(found.last + 1 + (found.last % 11 == 7))",
+    ),
+    Mutant(
+        "a topic of the same name is taken for the old one",
+        "partitions.manager:PartitionManager._delete_gone",
+        "if topic is not None and topic.topic_id == held.topic.topic_id:",
+        "if topic is not None:",
+    ),
+    Mutant(
+        "the folders of living topics are swept",
+        "partitions.manager:PartitionManager._remove_leftovers",
+        "TopicId(found[1]) not in known",
+        "TopicId(found[1]) in known",
+    ),
+)
+
+METADATA = (
+    Mutant(
+        "group ids are used twice",
+        "partitions.controller.machine:_create_topic",
+        "first + len(command.placement)",
+        "first",
+    ),
+    Mutant(
+        "producer ids are given twice",
+        "partitions.controller.machine:_allocate_producer_ids",
+        "ProducerId(first + count)",
+        "ProducerId(first + count - (first % 3 == 1))",
+    ),
+    Mutant(
+        "a deleted topic stays",
+        "partitions.controller.machine:_delete_topic",
+        "del topics[command.name]",
+        "pass",
+    ),
+    Mutant(
+        "an image does not survive a restart whole",
+        "partitions.controller.machine:decode_image",
+        "next_group_id=found.next_group_id,",
+        "",
+    ),
+    Mutant(
+        "metadata is read at a leader that may be deposed",
+        "partitions.controller.active:ActiveController._current_version",
+        "await self._group.confirm_read()",
+        "pass",
+    ),
+)

@@ -1,0 +1,112 @@
+"""Bugs in the storage of logs and hard states."""
+
+from __future__ import annotations
+
+from tests.simulation.mutants.plant import Edit, Mutant
+
+STORAGE = (
+    Mutant(
+        "names of new segments are not synced",
+        "raftlog.storage.log_sync:LogSync.run",
+        "names_changed:",
+        "names_changed and False:",
+        more=(
+            Edit("raftlog.storage.log_sync:LogSync._note_success", "if valid:", "if False:"),
+        ),  # syncs them too
+    ),
+    Mutant(
+        "a sync leaves the hard state out",
+        "raftlog.storage.log_sync:LogSync.run",
+        "self._state.flush()",
+        "pass",
+    ),
+    Mutant(
+        "a sync leaves the segments out",
+        "raftlog.storage.log_sync:LogSync.run",
+        "file.sync()",
+        "pass",
+    ),
+    Mutant(
+        "only the newest segment is synced",
+        "raftlog.storage.log_sync:LogSync.run",
+        "files:",
+        "files[-1:]:",
+    ),
+    Mutant(
+        "a sync covers what was appended after it was taken",
+        "raftlog.storage.segmented_log:SegmentedLog.sync_finished",
+        "self._syncs.pop(0).covers)",
+        "(self._syncs.pop(0), self._last)[1])",
+        equivalent="the core counts its writes; only checkpoints and truncate_prefix ask the log",
+    ),
+    Mutant(
+        "the hard state is written over the only good slot",
+        "raftlog.storage.durable_state:DurableState._write",
+        "target = 1 - self._durable",
+        "target = self._durable",
+    ),
+    Mutant(
+        "the hard state is written and not synced",
+        "raftlog.storage.durable_state:DurableState.save",
+        "self._write(sync=True)",
+        "self._write(sync=False)",
+    ),
+    Mutant(
+        "the older slot counts",
+        "raftlog.storage.durable_state:DurableState.open",
+        "max(whole)",
+        "min(whole)",
+    ),
+    Mutant(
+        "a slot that was lost at birth is not made again",
+        "raftlog.storage.durable_state:DurableState.open",
+        "_make_durable(filesystem, other, bytes(SLOT_BYTES))",
+        "pass",
+        script="tests/unit/storage/test_recovery.py",
+    ),
+    Mutant(
+        "the promise stays when the log is cut",
+        "raftlog.storage.durable_state:DurableState.withdraw",
+        "if self.state.promised > promised:",
+        "if False:",
+        script="tests/properties/test_storage_crashes.py",
+    ),
+    Mutant(
+        "a cut log keeps its bytes",
+        "raftlog.storage.segmented_log:SegmentedLog.truncate_suffix",
+        "segment.truncate(file, place)",
+        "pass",
+    ),
+    Mutant(
+        "batches are not checked when a log opens",
+        "raftlog.storage.batch_walk:walk_batches",
+        "check_batch(batch)",
+        "pass",
+        script="tests/unit/storage/test_recovery.py",
+    ),
+    Mutant(
+        "offsets may jump when a log opens",
+        "raftlog.storage.recovery:_Opening._check_whole",
+        "if header.base_offset != expected:",
+        "if False:",
+        equivalent="a hole within one file would need a damaged batch, which ends the walk before",
+    ),
+    Mutant(
+        "a torn tail is left in the file",
+        "raftlog.storage.recovery:_Opening._cut",
+        "file.truncate(position)",
+        "pass",
+    ),
+    Mutant(
+        "what is found on opening is relied upon unsynced",
+        "raftlog.storage.recovery:_Opening._make_durable",
+        "file.sync()",
+        "pass",
+    ),
+    Mutant(
+        "every torn tail is taken for damage",
+        "raftlog.storage.recovery:_Opening._damaged",
+        "if offset <= self.promised:",
+        "if True:",
+    ),
+)
