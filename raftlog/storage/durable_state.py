@@ -90,14 +90,14 @@ class DurableState:
             sequence, newest = max(whole)
             values = found[newest]
             assert isinstance(values, tuple)
-            file = filesystem.open(f"{directory}/{SLOT_NAMES[newest]}")
-            file.sync()  # it may have been in the page cache only, and is relied upon from now on
-            file.close()
+            # It may be in the page cache only, in a page that a failed sync has left clean, and is relied
+            # upon from now on. Should the power go meanwhile, the other slot counts, as it would have before.
+            _make_durable(filesystem, f"{directory}/{SLOT_NAMES[newest]}", _encode_slot(*values))
             other = f"{directory}/{SLOT_NAMES[1 - newest]}"
             if not filesystem.exists(
                 other
             ):  # the power went at its birth; later its name would not be synced
-                _make_blank(filesystem, other)
+                _make_durable(filesystem, other, bytes(SLOT_BYTES))
             return cls(filesystem, directory, values[1], newest, sequence)
         if is_new and found[1] != "damaged":  # the second slot is used only after the first was durable
             return cls._born(filesystem, directory)
@@ -111,7 +111,7 @@ class DurableState:
         # Both slots get their bytes now, so that no later change of term needs room on the disk.
         state = ReplicaState(HardState(Term(0), None), Index(0), Term(0), Index(-1), Index(-1))
         born = cls(filesystem, directory, state, durable=1, sequence=0)
-        _make_blank(filesystem, f"{directory}/{SLOT_NAMES[1]}")
+        _make_durable(filesystem, f"{directory}/{SLOT_NAMES[1]}", bytes(SLOT_BYTES))
         born.save()
         return born
 
@@ -177,6 +177,9 @@ class DurableState:
             if sync:
                 file.sync()
                 self._durable = target
+        except OSError:
+            self._dirty = True  # or else a vote would pass for saved
+            raise
         finally:
             file.close()
 
@@ -201,11 +204,13 @@ def load_checkpoint(filesystem: Filesystem, directory: str) -> tuple[Index, byte
     return Index(index), bytes(payload[_CHECKPOINT_INDEX.size :])
 
 
-def _make_blank(filesystem: Filesystem, path: str) -> None:
+def _make_durable(filesystem: Filesystem, path: str, slot: bytes) -> None:
     file = filesystem.open(path, create=True)
-    file.write_at(0, bytes(SLOT_BYTES))
-    file.sync()
-    file.close()
+    try:
+        file.write_at(0, slot)
+        file.sync()
+    finally:
+        file.close()
 
 
 def _encode_slot(sequence: int, state: ReplicaState) -> bytes:

@@ -5,6 +5,9 @@ sync of a file moves its bytes from the one to the other, a sync of a directory 
 else does. ``lose_power`` leaves what the disk holds plus any selection of the rest: each write kept,
 dropped, cut short or with holes, each name kept or dropped, in no order.
 
+A sync that fails drops the file's unsynced changes as a kernel does that marks their pages clean: programs
+see them until the power goes, later syncs succeed without them, and only writing them again helps.
+
 Faults: no room (``capacity_bytes``), reads and syncs that fail, bits that flip, a crash at the n-th
 change. Used by tests and the simulator; it passes the same conformance suite as ``OsFilesystem``.
 """
@@ -100,7 +103,7 @@ class FakeFile:
         self._size = size
 
     def sync(self) -> None:
-        """Move the bytes to the disk. After a failure the page cache believes them to be there."""
+        """Move the bytes to the disk. After a failure the page cache believes them to be there; see above."""
         if self._closed:
             return
         self._check_open()

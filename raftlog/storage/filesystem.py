@@ -34,10 +34,10 @@ class File(Protocol):
         """Up to ``length`` bytes from ``position``; fewer only at the end of the file."""
 
     def write_at(self, position: int, data: Buffer) -> None:
-        """Overwrite in place (hard state slots only)."""
+        """Overwrite in place: hard state slots, and on opening the bytes that stand there already."""
 
     def truncate(self, size: int) -> None:
-        """Cut to ``size`` bytes."""
+        """Cut to ``size`` bytes; a cut to the present size is one, too, if the disk may have more."""
 
     def sync(self) -> None:
         """Block until the disk has everything (fdatasync). May be called on another thread.

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import errno
-from dataclasses import dataclass
+import threading
+from collections.abc import Iterator
 
 from raftlog.storage.durable_state import DurableState
 from raftlog.storage.epochs import EPOCHS_NAME
@@ -16,11 +17,31 @@ from raftlog.storage.filesystem import File, Filesystem
 from raftlog.types import Index
 
 
-@dataclass(slots=True)
 class SyncFailure:
-    """Shared by all syncs of a log: once one has failed, nobody knows what the disk holds."""
+    """Shared by all that waits for a log's disk: once that has failed, nobody knows what the disk holds.
 
-    happened: bool = False
+    One at a time: of two syncs of one file the system may tell only one that pages were lost.
+    """
+
+    __slots__ = ("_directory", "_turn", "happened")
+
+    def __init__(self, directory: str) -> None:
+        self.happened = False
+        self._directory = directory
+        self._turn = threading.Lock()
+
+    @contextlib.contextmanager
+    def is_final(self) -> Iterator[None]:
+        """Wait for the disk within; an ``OSError`` there is the last, and none gets in after it."""
+        with self._turn:
+            if self.happened:
+                message = "an earlier sync of this log failed; it is never tried again"
+                raise OSError(errno.EIO, message, self._directory)
+            try:
+                yield
+            except OSError:
+                self.happened = True
+                raise
 
 
 class LogSync:
@@ -30,15 +51,15 @@ class LogSync:
         "_directory",
         "_epochs",
         "_failure",
-        "_files",
         "_filesystem",
         "_generation",
-        "_names_changed",
         "_state",
         "commit_index",
         "covers",
+        "files",
         "is_finished",
         "missed_epochs",
+        "names_changed",
     )
 
     def __init__(
@@ -56,6 +77,8 @@ class LogSync:
     ) -> None:
         self.covers = covers  # a truncation lowers it
         self.commit_index = commit_index
+        self.files = files
+        self.names_changed = names_changed
         self.missed_epochs = False
         self.is_finished = False
         self._filesystem = filesystem
@@ -63,30 +86,21 @@ class LogSync:
         self._state = state
         self._failure = failure
         self._generation = state.generation
-        self._files = files
-        self._names_changed = names_changed
         self._epochs = epochs
 
     def run(self) -> None:
         """Block until the disk has what was there when this was taken. An ``OSError`` is final."""
-        if self._failure.happened:
-            raise OSError(
-                errno.EIO, "an earlier sync of this log failed; it is never tried again", self._directory
-            )
-        try:
+        with self._failure.is_final():
             self._state.flush()
-            if self._names_changed:
+            if self.names_changed:
                 self._filesystem.sync_directory(self._directory)
-            for file in self._files:
+            for file in self.files:
                 file.sync()
-        except OSError:
-            self._failure.happened = True
-            raise
-        self._note_success()
+            self._note_success()
 
     def _note_success(self) -> None:
         # Both only make the next opening faster and surer, so that a full disk is no reason to stop.
-        if self._files:
+        if self.files:
             with contextlib.suppress(OSError):
                 self._state.raise_promise(self._generation, self.covers, self.commit_index)
         if self._epochs is not None:

@@ -89,7 +89,7 @@ class OsFile:
         return b"".join(parts)
 
     def write_at(self, position: int, data: Buffer) -> None:
-        """Overwrite in place (hard state slots only)."""
+        """Overwrite in place."""
         view = memoryview(data)
         while view:
             written = os.pwrite(self.descriptor(), view, position)

@@ -11,6 +11,10 @@ durable on *this* node. Whole batches behind the damage prove nothing either: pa
 never synced reach the disk in any order.
 
 Segments below what the epochs file covers are checked by their ends; all others completely.
+
+What stands above the promise may be in the page cache alone, with pages that the system believes to be
+on the disk because a sync of an earlier process has failed: syncing them would write nothing. So it is
+written again, in place, before it is synced and counts as durable.
 """
 
 from __future__ import annotations
@@ -26,6 +30,7 @@ from raftlog.storage.epochs import EPOCHS_NAME, Epochs, load_epochs
 from raftlog.storage.filesystem import File, Filesystem
 from raftlog.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, Segment, segment_path
 from raftlog.storage.sparse_index import SegmentSummary, build_index, load_summary, write_index
+from raftlog.types import Index
 
 _REPAIR = "remove this replica's directory and let it be rebuilt from its peers"
 
@@ -229,6 +234,8 @@ class _Opening:
                 if header.leader_epoch != epoch:
                     epoch = header.leader_epoch
                     self.epochs.note(epoch, expected)
+                if header.last_offset > self.promised:
+                    file.write_at(position, batch.data)  # the bytes just checked: the cache may lose them
                 segment.note(header)
                 expected = header.last_offset + 1
         except BatchDamaged as error:
@@ -245,8 +252,12 @@ class _Opening:
     def _make_durable(self, files: list[File]) -> None:
         """What was found counts as durable from now on, so it is synced; rolled segments are closed."""
         for file in files:
+            file.truncate(file.size)  # a cut whose sync failed is made again, too
             file.sync()
         self.filesystem.sync_directory(self.directory)
+        last, state = self.segments[-1].last, self.state.state
+        if last > state.promised:  # so that the next opening need not write it once more
+            self.state.raise_promise(self.state.generation, Index(last), state.commit_index)
         for segment in self.segments[:-1]:
             if segment.file is not None:
                 segment.close()

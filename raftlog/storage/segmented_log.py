@@ -69,7 +69,7 @@ class SegmentedLog:
         self._names_changed = False
         self._epochs_due = len(opened.segments) > 1 and opened.epochs_cover != self._active.base
         self._syncs: list[LogSync] = []
-        self._failure = SyncFailure()
+        self._failure = SyncFailure(directory)
         self._closed = False
 
     @classmethod
@@ -237,11 +237,12 @@ class SegmentedLog:
         place = segment.locate(file, first_removed)
         if place.base != first_removed:
             raise InvariantViolated(f"{self._directory}: cut at {first_removed}, inside batch {place}")
-        self._forget_syncs(first_removed - 1)
-        self._state.withdraw(Index(first_removed - 1))
-        if segment is not self._active:
-            self._reopen(at)
-        segment.truncate(file, place)
+        with self._failure.is_final():
+            self._forget_syncs(first_removed - 1)
+            self._state.withdraw(Index(first_removed - 1))
+            if segment is not self._active:
+                self._reopen(at)
+            segment.truncate(file, place)
         self._epochs.truncate_suffix(first_removed)
         self._last = segment.last
 
@@ -278,7 +279,8 @@ class SegmentedLog:
         count = sum(1 for segment in self._segments.closed if segment.last < limit)
         if count:
             start = Index(self._segments[count].base)
-            self._state.set_log_start(start, self.term_at(Index(start - 1)))
+            with self._failure.is_final():
+                self._state.set_log_start(start, self.term_at(Index(start - 1)))
             self._remove_files(self._segments.drop_before(count))
             self._epochs.truncate_prefix(start)
             self._names_changed = True
@@ -298,15 +300,17 @@ class SegmentedLog:
         """The flush for everything changed since the last call, or None."""
         if not (self._unsynced or self._state.is_dirty or self._names_changed):
             return None
+        # One that is under way may come to its end behind this one, which must not promise its part unseen.
+        files = dict.fromkeys(file for sync in self._syncs for file in sync.files)
         sync = LogSync(
             self._filesystem,
             self._directory,
             self._state,
             self._failure,
-            self._unsynced,
+            [*(files | dict.fromkeys(self._unsynced))],
             Index(self._last),
             Index(self._commit),
-            names_changed=self._names_changed,
+            names_changed=self._names_changed or any(sync.names_changed for sync in self._syncs),
             epochs=self._epochs.encode(self._active.base) if self._epochs_due else None,
         )
         self._unsynced = []
@@ -364,10 +368,11 @@ class SegmentedLog:
         return found if found is not None and found[0] <= self._last else None
 
     def _sync_now(self) -> None:
-        sync = self.take_sync()
-        if sync is not None:
-            sync.run()
-            self.sync_finished(sync)
+        self.take_sync()
+        if self._syncs:
+            self._syncs[-1].run()  # does what those before it have yet to do, too
+            for sync in tuple(self._syncs):
+                self.sync_finished(sync)
 
     def close(self) -> None:
         """Sync, write the commit hint, close the files. After a failed sync only the last."""
@@ -380,5 +385,6 @@ class SegmentedLog:
             if not self._failure.happened:
                 self._names_changed |= self._epochs_due
                 self._sync_now()
-                self._state.raise_promise(self._state.generation, self.durable_index, Index(self._commit))
-                self._state.save()
+                with self._failure.is_final():
+                    self._state.raise_promise(self._state.generation, self.durable_index, Index(self._commit))
+                    self._state.save()

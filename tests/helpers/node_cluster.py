@@ -117,9 +117,7 @@ class ClusterNode:
         self.disk = asyncio.Event()  # cleared while the disk does nothing
         self.disk.set()
         self.has_room = True
-        self.is_rotten = (
-            False  # a sync has failed: only without power does the cache forget what is not on disk
-        )
+        self.is_rotten = False  # syncs of one group's files fail, until the process is started anew
         self.fatal: list[BaseException] = []
         self.stopped: dict[GroupId, BaseException] = {}
         self.replicas: dict[GroupId, PartitionReplica] = {}
@@ -191,7 +189,6 @@ class ClusterNode:
             self.filesystem.restart()
         else:
             self.filesystem.lose_power(power_lost_by)
-            self.is_rotten = False
         self.fatal = [error for error in self.fatal if not isinstance(error, ProcessDied)]
 
     async def stop(self) -> None:

@@ -154,7 +154,7 @@ async def _trouble(
         return
     if rng.random() < odds.crash:
         story.crashes += 1
-        broker.crash(rng if broker.is_rotten or rng.random() < odds.power else None)
+        broker.crash(rng if rng.random() < odds.power else None)
         return
     if rng.random() < odds.stop and not broker.is_rotten:
         broker.disk.set()
@@ -165,7 +165,7 @@ async def _trouble(
         broker.filesystem.fails_sync = lambda path: path.startswith(folder)
         broker.is_rotten = True
     if broker.stopped and rng.random() < 0.1:
-        broker.crash(rng)
+        broker.crash(rng if rng.random() < odds.power else None)
         return
     if rng.random() < odds.cut:
         if rng.random() < 0.5:
@@ -200,6 +200,7 @@ async def _start(broker: ClusterNode) -> None:
     """A broker that cannot open its logs on a full disk is not started: somebody frees space first."""
     broker.filesystem.capacity_bytes = None
     broker.filesystem.fails_sync = lambda path: False
+    broker.is_rotten = False
     broker.has_room = True
     await broker.start()
 
@@ -213,7 +214,7 @@ async def _heal(cluster: NodeCluster, rng: random.Random) -> None:
         broker.disk.set()
         broker.filesystem.fails_sync = lambda path: False
         if broker.is_rotten and broker.is_up:
-            broker.crash(rng)
+            broker.crash(rng if rng.random() < 0.5 else None)
         if not broker.is_up:
             await broker.start()
 

@@ -7,9 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from raftlog.errors import LogCorrupt
+from raftlog.storage import durable_state
 from raftlog.storage.durable_state import DurableState
 from raftlog.storage.fake_filesystem import FakeFile
-from raftlog.storage.filesystem import File
+from raftlog.storage.filesystem import Buffer, File, Filesystem
 from raftlog.storage.log_sync import LogSync
 from raftlog.storage.recovery import _Opening
 from raftlog.storage.segment import Place, Segment
@@ -18,9 +19,14 @@ from tests.properties.test_storage_crashes import run
 
 SEEDS = 400  # the rarest of them shows in one run of ten
 
+FAILING_SYNCS = 0.05
+
 original_truncate = Segment.truncate
 original_run = LogSync.run
 original_make_durable = _Opening._make_durable
+original_make_slot = durable_state._make_durable
+original_write_at = FakeFile.write_at
+original_cut = FakeFile.truncate
 
 
 def truncation_not_synced(self: Segment, file: FakeFile, place: Place) -> None:
@@ -40,12 +46,12 @@ def truncation_unknown_to_syncs(self: DurableState, promised: Index) -> None:
 
 
 def directory_not_synced(self: LogSync) -> None:
-    self._names_changed = False
+    self.names_changed = False
     original_run(self)
 
 
 def rolled_segment_not_synced(self: LogSync) -> None:
-    self._files = self._files[-1:]
+    self.files = self.files[-1:]
     original_run(self)
 
 
@@ -61,6 +67,25 @@ def log_start_not_durable(self: DurableState, log_start: Index, before: Term) ->
 
 def found_log_not_synced(self: _Opening, files: list[File]) -> None:
     original_make_durable(self, [])
+
+
+def found_slot_not_written_again(filesystem: Filesystem, path: str, slot: bytes) -> None:
+    if not any(slot):  # a birth
+        return original_make_slot(filesystem, path, slot)
+    file = filesystem.open(path)
+    file.sync()
+    file.close()
+    return None
+
+
+def nothing_is_written_over(self: FakeFile, position: int, data: Buffer) -> None:
+    if not self.path.endswith(".log"):
+        original_write_at(self, position, data)
+
+
+def cut_to_the_same_size_left_out(self: FakeFile, size: int) -> None:
+    if size != self.size:
+        original_cut(self, size)
 
 
 @pytest.mark.parametrize(
@@ -86,6 +111,24 @@ def test_a_planted_bug_is_found(
         run_all()
 
 
-def run_all() -> None:
+@pytest.mark.parametrize(
+    ("owner", "name", "bug"),
+    [
+        (durable_state, "_make_durable", found_slot_not_written_again),
+        (FakeFile, "write_at", nothing_is_written_over),
+        (FakeFile, "truncate", cut_to_the_same_size_left_out),
+    ],
+    ids=lambda value: getattr(value, "__name__", "") if callable(value) else "",
+)
+def test_a_planted_trust_in_failed_syncs_is_found(
+    monkeypatch: pytest.MonkeyPatch, owner: object, name: str, bug: Callable[..., None]
+) -> None:
+    assert hasattr(owner, name), "the bug no longer applies"
+    monkeypatch.setattr(owner, name, bug)
+    with pytest.raises((AssertionError, LogCorrupt)):
+        run_all(failing_syncs=FAILING_SYNCS)
+
+
+def run_all(failing_syncs: float = 0.0) -> None:
     for seed in range(SEEDS):
-        run(seed, steps=60, lives=6)
+        run(seed, steps=60, lives=6, failing_syncs=failing_syncs)

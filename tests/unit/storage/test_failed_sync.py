@@ -1,0 +1,177 @@
+"""A failed sync: what the page cache still shows is not on the disk, and no later sync brings it there."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from raftlog.core.membership import Membership
+from raftlog.core.ready import HardState
+from raftlog.storage.durable_state import SLOT_NAMES
+from raftlog.storage.fake_filesystem import FakeFilesystem
+from raftlog.storage.segmented_log import LogSettings, SegmentedLog
+from raftlog.types import Index, NodeId, Term
+from tests.helpers.manual_wall_clock import ManualWallClock
+from tests.helpers.storage_batches import storage_batch
+
+DIRECTORY = "/data/orders-0/Partition-0"
+BATCH = len(storage_batch(0).data)
+SETTINGS = LogSettings(segment_bytes=4 * BATCH, index_interval_bytes=2 * BATCH)
+
+
+def open_log(filesystem: FakeFilesystem) -> SegmentedLog:
+    filesystem.fails_sync = lambda path: False
+    return SegmentedLog.open(filesystem, DIRECTORY, SETTINGS, ManualWallClock())
+
+
+def started_anew(filesystem: FakeFilesystem) -> SegmentedLog:
+    """The process ends, the machine does not."""
+    filesystem.restart()
+    return open_log(filesystem)
+
+
+def after_power_loss(filesystem: FakeFilesystem) -> SegmentedLog:
+    filesystem.lose_power(random.Random(0))
+    return open_log(filesystem)
+
+
+def log_of(filesystem: FakeFilesystem, batches: int) -> SegmentedLog:
+    log = open_log(filesystem)
+    log.save_hard_state(HardState(Term(2), NodeId(1)))
+    append(log, batches)
+    sync(log)
+    return log
+
+
+def append(log: SegmentedLog, batches: int, epoch: int = 1) -> None:
+    for _ in range(batches):
+        log.append([storage_batch(log.last_index + 1, epoch=epoch)])
+
+
+def sync(log: SegmentedLog) -> None:
+    flush = log.take_sync()
+    assert flush is not None
+    flush.run()
+    log.sync_finished(flush)
+
+
+def vote(log: SegmentedLog) -> HardState:
+    return log.restored(Membership(frozenset())).hard_state
+
+
+# requirement: L9
+# fault: a sync that failed leaves pages that only look as if they were on the disk
+@pytest.mark.parametrize("batches", [1, 6])
+def test_entries_that_are_durable_after_opening_survive_a_power_loss(batches: int) -> None:
+    filesystem = FakeFilesystem()
+    log = log_of(filesystem, 2)
+    append(log, batches)
+    filesystem.fails_sync = lambda path: path.endswith(".log")
+    with pytest.raises(OSError, match="on purpose"):
+        sync(log)
+    durable = started_anew(filesystem).durable_index
+    assert durable == 1 + batches
+    assert after_power_loss(filesystem).last_index == durable
+
+
+# requirement: L9
+@pytest.mark.parametrize("failing", SLOT_NAMES)
+def test_a_vote_that_was_found_on_opening_survives_a_power_loss(failing: str) -> None:
+    filesystem = FakeFilesystem()
+    log = log_of(filesystem, 1)
+    filesystem.fails_sync = lambda path: path.endswith(failing)
+    try:
+        for term in (3, 4):
+            log.save_hard_state(HardState(Term(term), NodeId(2)))
+            sync(log)
+    except OSError:
+        pass
+    found = vote(started_anew(filesystem))
+    assert found.term >= 3
+    assert vote(after_power_loss(filesystem)) == found
+
+
+# requirement: L9
+def test_a_cut_whose_sync_failed_is_made_again() -> None:
+    filesystem = FakeFilesystem()
+    log = log_of(filesystem, 3)
+    filesystem.fails_sync = lambda path: path.endswith(".log")
+    with pytest.raises(OSError, match="on purpose"):
+        log.truncate_suffix(Index(1))
+    log = started_anew(filesystem)
+    assert log.last_index == 0
+    append(log, 1, epoch=2)
+    sync(log)
+    log = after_power_loss(filesystem)
+    assert log.last_index == 1
+    assert log.term_at(Index(1)) == 2
+
+
+@pytest.mark.parametrize("suffix", [".log", *SLOT_NAMES])
+def test_a_cut_whose_sync_failed_is_the_end_of_all_syncs(suffix: str) -> None:
+    filesystem = FakeFilesystem()
+    log = log_of(filesystem, 3)
+    filesystem.fails_sync = lambda path: path.endswith((suffix, *SLOT_NAMES) if suffix != ".log" else suffix)
+    with pytest.raises(OSError, match="on purpose"):
+        log.truncate_suffix(Index(1))
+    filesystem.fails_sync = lambda path: False
+    with pytest.raises(OSError, match="never tried again"):
+        log.truncate_suffix(Index(1))
+    log.save_hard_state(HardState(Term(5), None))
+    with pytest.raises(OSError, match="never tried again"):
+        sync(log)
+    log.close()  # promises nothing about entries that were cut
+    assert started_anew(filesystem).recovery.torn_tail is None
+
+
+def test_a_log_start_that_cannot_be_saved_keeps_the_segments_and_ends_all_syncs() -> None:
+    filesystem = FakeFilesystem()
+    log = log_of(filesystem, 9)
+    log.save_hard_state(HardState(Term(3), NodeId(1)))
+    filesystem.fails_sync = lambda path: True
+    with pytest.raises(OSError, match="on purpose"):
+        log.truncate_prefix(Index(5))
+    filesystem.fails_sync = lambda path: False
+    with pytest.raises(OSError, match="never tried again"):
+        sync(log)
+    assert log.first_index == 0
+
+
+# requirement: L9
+def test_a_sync_promises_nothing_that_an_earlier_one_has_yet_to_bring_to_the_disk() -> None:
+    filesystem = FakeFilesystem()
+    log = log_of(filesystem, 1)
+    append(log, 5)  # into a second segment
+    earlier = log.take_sync()
+    assert earlier is not None
+    append(log, 1)
+    sync(log)  # while the earlier one waits for a thread
+    filesystem.lose_power(random.Random(1))
+    assert open_log(filesystem).last_index == 6
+
+
+def test_a_checkpoint_waits_for_a_sync_that_was_taken_and_has_not_run() -> None:
+    filesystem = FakeFilesystem()
+    log = log_of(filesystem, 1)
+    append(log, 2)
+    assert log.take_sync() is not None
+    log.save_checkpoint(Index(2), b"state")
+    assert log.durable_index == 2
+    log = after_power_loss(filesystem)
+    assert log.load_checkpoint() == (2, b"state")
+
+
+def test_opening_again_does_not_write_again() -> None:
+    filesystem = FakeFilesystem()
+    log = log_of(filesystem, 1)
+    append(log, 3)
+    started_anew(filesystem)
+    before = filesystem.changes
+    started_anew(filesystem)
+    quiet = filesystem.changes - before
+    filesystem = FakeFilesystem()
+    log_of(filesystem, 4).close()
+    before = filesystem.changes
+    started_anew(filesystem)
+    assert quiet == filesystem.changes - before
