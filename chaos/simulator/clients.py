@@ -54,11 +54,11 @@ class Client:
         """One request to one broker. Raises ``ConnectionLost`` when no answer comes."""
         network = self.simulation.network
         await asyncio.sleep(network.latency())
-        async with asyncio.timeout(TIMEOUT_MS / 1000 + 4.0):
-            try:
+        try:
+            async with asyncio.timeout(TIMEOUT_MS / 1000 + 4.0):
                 result = await machine.call(ask)
-            except TimeoutError:
-                raise ConnectionLost("no answer came", sent=True) from None
+        except TimeoutError:
+            raise ConnectionLost("no answer came", sent=True) from None
         await asyncio.sleep(network.latency())
         if not network.is_calm and self.rng.random() < LOST_ANSWER_ODDS:
             raise ConnectionLost("the answer was lost", sent=True)

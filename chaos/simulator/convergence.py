@@ -164,7 +164,7 @@ class Convergence:
             numbers = (group.commit_index, group.applied_index)
             found[node] = f"{numbers} {None if group.stopped is None else repr(group.stopped)}"
             ends = (group.last_index, group.durable_index) if group.is_leader else ()
-            if len({*numbers, *ends}) != 1:
+            if len({*numbers, *ends}) != 1 or group.durable_index < group.commit_index:
                 found[node] += f" is not done, {ends}"
         return [f"group {record.group_id}: {found}"] if len(set(found.values())) > 1 else []
 

@@ -206,6 +206,8 @@ class Oracles:
             machine.replicas[group_id] = record.replicas[machine.node] = replica
         before = replica.numbers if replica.process is machine.process else ()
         replica.numbers, replica.process = numbers, machine.process
+        if group.stopped is not None:
+            return  # its disk has failed: what it has in memory says nothing any more, and nobody asks it
         now = _numbers_of(group)
         if before:
             self._check_monotonic(machine, group_id, before, now)
