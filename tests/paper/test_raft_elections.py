@@ -17,7 +17,7 @@ from raftlog.core.messages import (
     VoteReply,
     VoteRequest,
 )
-from raftlog.core.ready import Refused, Role
+from raftlog.core.ready import RefusalReason, Refused, Role
 from raftlog.types import BEFORE_LOG, Index, NodeId, Term, Token
 from tests.helpers.raft_member import (
     ELECTION_TICKS,
@@ -336,7 +336,7 @@ def test_no_proposals_while_leadership_is_handed_over_thesis_3_10() -> None:
     member.feed(TransferLeadership(TWO))
     assert member.said(TimeoutNow, TWO) == [TimeoutNow(term=Term(1))]
     member.feed(Propose(Token(7), 1))
-    assert member.settled == [Refused(Token(7), None)]
+    assert member.settled == [Refused(Token(7), None, RefusalReason.HANDING_OVER)]
     for _ in range(ELECTION_TICKS):
         member.tick()
         member.hear(TWO, HeartbeatReply(term=Term(1), round=0))
