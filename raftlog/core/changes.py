@@ -12,7 +12,7 @@ from raftlog.core.member import Member
 from raftlog.core.membership import Membership
 from raftlog.core.peers import Peers
 from raftlog.core.ready import RefusalReason
-from raftlog.types import EntryId, Index
+from raftlog.types import BEFORE_LOG, EntryId, Index, NodeId
 
 
 class Changes:
@@ -42,7 +42,9 @@ class Changes:
             return RefusalReason.NO_VOTERS
         if target.voters & target.learners:
             return RefusalReason.VOTING_LEARNER
-        return RefusalReason.NO_CHANGE if target == self._member.membership else None
+        if target == self._member.membership:
+            return RefusalReason.NO_CHANGE
+        return None if self._all_know(target.voters) else RefusalReason.STRANGERS
 
     def begin(self, target: Membership, now: int) -> EntryId:
         """Append the first step to ``target``, which was not refused."""
@@ -55,6 +57,16 @@ class Changes:
         if membership.is_joint:
             self._append(membership.left(), now)
         return not membership.is_joint
+
+    def _all_know(self, voters: frozenset[NodeId]) -> bool:
+        """Whether those new among them hold the membership that makes them learners.
+
+        A log that does not name its owner gives no vote: with such voters nobody might win.
+        """
+        newest = self._member.memberships.newest
+        added = voters - newest.membership.voters
+        matches = self._peers.match_index(added & newest.membership.learners)
+        return all(matches.get(node, BEFORE_LOG.index - 1) >= newest.index for node in added)
 
     def _append(self, membership: Membership, now: int) -> EntryId:
         """In force at once, for us as for whoever appends it (thesis 4.1)."""

@@ -12,16 +12,16 @@ with ``do_``; their docstrings say how they are used.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 
 from raftlog.core import inputs, ready
 from raftlog.core.entries import EntryKind, EntrySpan
+from raftlog.core.membership import Membership
 from raftlog.core.messages import AppendRequest, Envelope, Message
 from raftlog.core.raft import Raft, RaftSettings
 from raftlog.types import EntryId, Index, NodeId, Term, Token
-from tests.helpers.raft_disk import Disk, Entry, Node, append_span
+from tests.helpers.raft_disk import Disk, Entry, Node, append_span, spans_of
 
 Arguments = dict[str, str]
 
@@ -54,15 +54,15 @@ class Story:
         self.settings = {name: int(value) for name, value in named.items()}
         self.voters = frozenset(NodeId(number) for number in range(1, int(plain[0]) + 1))
         for node in sorted(self.voters):
-            self.nodes[node] = self._opened(node, Disk())
+            self.nodes[node] = self._opened(node, Disk(birth=Membership(self.voters)))
 
     def do_log(self, plain: list[str], named: Arguments) -> None:
         """``log 1 runs=1x3,4x2 term=4 commit=2``: what node 1 finds on its disk; three of term 1 ..."""
-        disk = Disk()
+        disk = Disk(birth=Membership(self.voters))
         for run in filter(None, named.get("runs", "").split(",")):
             term, count = run.split("x")
-            disk.log.extend([(Term(int(term)), EntryKind.DATA)] * int(count))
-        newest = disk.log[-1][0] if disk.log else 0
+            disk.log.extend([Entry(Term(int(term)), EntryKind.DATA)] * int(count))
+        newest = disk.log[-1].term if disk.log else 0
         disk.hard_state = ready.HardState(Term(int(named.get("term", newest))), None)
         disk.commit_hint = Index(int(named.get("commit", -1)))
         node = NodeId(int(plain[0]))
@@ -179,7 +179,7 @@ class Story:
         """``logs``: the term of every entry, the commit index and the durable index of each node."""
         for node in self.nodes.values():
             terms = " ".join(
-                str(term) + ("*" if kind is EntryKind.LEADER_CHANGE else "") for term, kind in node.log
+                str(term) + ("*" if kind is EntryKind.LEADER_CHANGE else "") for term, kind, _ in node.log
             )
             core = node.core
             self.lines.append(
@@ -203,7 +203,7 @@ class Story:
 
     def _opened(self, node: NodeId, disk: Disk) -> Node:
         settings = RaftSettings(node, **self.settings)
-        core = Raft(settings, disk.restored(self.voters), random.Random(int(node)))
+        core = Raft(settings, disk.restored(), random.Random(int(node)))
         return Node(node, disk, core, list(disk.log))
 
     def _node(self, plain: list[str]) -> Node:
@@ -288,15 +288,6 @@ class Story:
         self._send(node, Envelope(request.to, message))
         if last < request.last:
             node.core.step(inputs.AppendCut(request.to, last))
-
-
-def spans_of(log: list[Entry], first: Index, last: Index) -> Iterator[EntrySpan]:
-    """The entries ``first..last`` as spans."""
-    start = first
-    for index in range(first, last + 1):
-        if index == last or log[index + 1] != log[index]:
-            yield EntrySpan(log[index][0], start, Index(index), log[index][1])
-            start = Index(index + 1)
 
 
 def describe_span(span: EntrySpan) -> str:

@@ -210,10 +210,10 @@ def test_votes_of_strangers_and_of_other_elections_do_not_count_5_2() -> None:
     assert (member.core.role, member.core.term) == (Role.CANDIDATE, 1)
 
 
-def test_a_stranger_gets_no_vote_and_changes_no_term() -> None:
+def test_a_vote_goes_also_to_a_candidate_that_our_membership_does_not_name_thesis_4_1() -> None:
     member = MemberUnderTest()
-    member.hear(NodeId(9), request(7, 9, 9), request(7, 9, 9, is_pre_vote=True))
-    assert (member.sent, member.core.term) == ([], 0)
+    member.hear(NodeId(9), request(7, 9, 9, is_pre_vote=True), request(7, 9, 9))
+    assert [vote.granted for vote in member.said(VoteReply, NodeId(9))] == [True, True]
 
 
 # 5.4.1 Election restriction
