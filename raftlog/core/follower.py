@@ -39,7 +39,7 @@ class Follower:
     def tick(self) -> Role | None:
         """Count the silence; after too much of it, stand for election."""
         self._silent_ticks = silent_ticks = self._silent_ticks + 1
-        if silent_ticks < self._timeout_ticks or not self._member.is_voter:
+        if silent_ticks < self._timeout_ticks or not self._member.may_campaign:
             return None
         return Role.PRE_CANDIDATE
 

@@ -296,11 +296,11 @@ class Leader:
     def _beat(self) -> None:
         settings = self._member.settings
         self._heartbeat_tick = self._now + settings.heartbeat_ticks
-        if self._peers.leaving:
-            self._peers.see_off(self._now)
         falls_silent = self._now - self._active_tick >= settings.quiet_ticks and self._may_sleep()
         self._broadcast(falls_silent=falls_silent)
         self._member.is_asleep = falls_silent
+        if self._peers.leaving:
+            self._peers.see_off(self._now)
 
     def _broadcast(self, *, falls_silent: bool) -> None:
         """Begin a heartbeat round. No follower is told of a commit index beyond what it holds."""

@@ -92,6 +92,14 @@ class Member:
         """
         return self.memberships.have_named(self.id)
 
+    @property
+    def may_campaign(self) -> bool:
+        """Whether we vote, or did until an entry that is not known to be committed.
+
+        Only we may hold the entry that removes us: then nobody else can be elected (thesis 4.2.2).
+        """
+        return self.memberships.votes_since(self.commit_index, self.id)
+
     def may_install(self, snapshot: EntryId) -> bool:
         """Whether a snapshot may replace the log now: it is news, it is not in the log, no write is open."""
         return (

@@ -100,6 +100,12 @@ class Memberships:
         """Whether the node is a member by any of them."""
         return any(node in entry.membership.members for entry in self._entries)
 
+    def votes_since(self, index: Index, node: NodeId) -> bool:
+        """Whether the node votes by the one in force at ``index`` or by any after it."""
+        return node in self.at(index).all_voters or any(
+            node in entry.membership.all_voters for entry in self._entries if entry.index > index
+        )
+
     def append(self, index: Index, membership: Membership) -> None:
         """Another one stands in the log."""
         self._entries.append(MembershipEntry(index, membership))

@@ -2,8 +2,8 @@
 
 Decides what a quorum of the membership in force has reached (a majority of each half while it is
 joint; learners never count, and neither does a leader that is on its way out), and how long a
-member that was removed still gets entries: until it holds the one that removes it, so that it
-does not stand for election in vain, but for an election timeout at most.
+member that was removed still hears from us: until it was told that the entry is committed that
+removes it, so that it does not stand for election in vain, but for an election timeout at most.
 """
 
 from __future__ import annotations
@@ -62,10 +62,11 @@ class Peers:
         self._halves = self._counted()
 
     def see_off(self, now: int) -> None:
-        """Forget those who were removed and know it, or have had time enough to learn of it."""
+        """Forget those who were removed and were told so, or have had time enough to learn of it."""
         removed_at = self._member.memberships.newest.index
+        is_committed = self._member.commit_index >= removed_at
         for peer, until_tick in list(self._leaving.items()):
-            if now >= until_tick or self.progress[peer].match_index >= removed_at:
+            if now >= until_tick or (is_committed and self.progress[peer].match_index >= removed_at):
                 del self._leaving[peer], self.progress[peer]
 
     def _counted(self) -> tuple[tuple[bool, tuple[Progress, ...]], ...]:

@@ -209,7 +209,7 @@ class Raft:
             self._role.transfer(event.to)
 
     def _campaign(self, _: inputs.Campaign) -> None:
-        if self._member.is_voter and not isinstance(self._role, Leader):
+        if self._member.may_campaign and not isinstance(self._role, Leader):
             self._become(Role.PRE_CANDIDATE)
 
     def _finish_write(self, event: inputs.WriteFinished) -> None:

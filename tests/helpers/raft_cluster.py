@@ -117,7 +117,7 @@ class Cluster:
         """Nodes that take no part any more, and may not know it, go for good."""
         for node in list(self.nodes.values()):
             if node.id not in self.judge.membership.members:
-                node.is_up = False
+                node.is_up, node.is_retired = False, True
 
     # Events
 
@@ -186,7 +186,7 @@ class Cluster:
                 node.stalled_until = self.now + rng.randint(5, 80)
             if rng.random() < odds.crash and node.is_up:
                 self.crash(node)
-            elif not node.is_up and rng.random() < 0.05:
+            elif not node.is_up and not node.is_retired and rng.random() < 0.05:
                 self.restart(node)
             if rng.random() < odds.wipe:
                 self._maybe_wipe(node)

@@ -115,6 +115,7 @@ class Node:
     log: list[Entry]
     writes: deque[Write] = field(default_factory=deque)
     is_up: bool = True
+    is_retired: bool = False  # down for good
     stalled_until: int = 0  # when its disk begins to work again
     commit_told: Index = NOTHING
     commit_seen: Index = NOTHING
