@@ -39,9 +39,12 @@ class Follower:
     def tick(self) -> Role | None:
         """Count the silence; after too much of it, stand for election."""
         self._silent_ticks = silent_ticks = self._silent_ticks + 1
-        if silent_ticks < self._timeout_ticks or not self._member.may_campaign:
+        if silent_ticks < self._timeout_ticks:
             return None
-        return Role.PRE_CANDIDATE
+        if self._member.may_campaign:
+            return Role.PRE_CANDIDATE
+        self._wait_to_be_told()
+        return None
 
     def finish_write(self) -> Role | None:
         """Nothing more to do: what waited for the disk has been let go."""
@@ -113,6 +116,16 @@ class Follower:
     def snapshot_installed(self) -> None:
         """Let the leader go on behind the snapshot."""
         self._agree(self._member.commit_index)
+
+    def _wait_to_be_told(self) -> None:
+        """Who must not stand for election can only remind a leader that may sleep, and then sleep too."""
+        member = self._member
+        if self.leader is not None:
+            member.send(self.leader, HeartbeatReply(term=member.term, round=self._newest_round))
+            self.leader = None
+            self.grant_time()
+        elif member.writes.all_finished:
+            member.is_asleep = True
 
     def _agree(self, matched: Index) -> None:
         """Say, once it is durable, that our log equals the leader's up to ``matched``."""
