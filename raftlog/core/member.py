@@ -209,7 +209,7 @@ class Member:
             commit_index = self._commit_told = self.commit_index
         send, replicate, settled = self._outgoing, self._replicate, self._settled
         membership = None
-        if self.membership is not self._membership_told:
+        if self.membership is not self._membership_told and self.membership != self._membership_told:
             membership = self._membership_told = self.membership
         fetch_snapshot = self._fetch_snapshot
         if fetch_snapshot is not None:
