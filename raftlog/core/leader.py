@@ -217,10 +217,11 @@ class Leader:
                 self._hand_over(progress)
         elif reply.hint is not None and progress.rejects(reply.match_index):
             terms = self._member.terms
-            if reply.match_index > terms.snapshot.index:
-                progress.probe_at(terms.compare_next(reply.hint))
-            else:
+            log_start = terms.snapshot.index
+            if reply.hint.index < log_start or reply.match_index <= log_start:
                 progress.need_snapshot()  # The logs do not even meet just before ours begins.
+            else:
+                progress.probe_at(terms.compare_next(reply.hint))
         self._call_for_work()
         return change
 
