@@ -4,7 +4,7 @@ BIN := .venv/bin
 PY := $(BIN)/python
 SOURCES := raftlog partitions groups api chaos spark_io tests
 
-.PHONY: demo test check fix bench slow clean
+.PHONY: demo test check fix bench sim slow clean
 
 demo: .venv/server.stamp
 	$(PY) -m chaos.demo
@@ -28,6 +28,10 @@ slow: .venv/dev.stamp
 
 bench: .venv/bench.stamp
 	$(PY) -m chaos.benchmarks
+
+# SEED=7 replays one run and draws its timeline; SEEDS=5000 runs so many.
+sim: .venv/server.stamp
+	$(PY) -m chaos.simulator $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS))
 
 clean:
 	rm -rf .venv .cache .raftlog

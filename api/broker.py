@@ -10,18 +10,18 @@ from __future__ import annotations
 import random
 import uuid
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from api.disk_reserve import DiskReserve
 from api.settings import BrokerSettings
 from partitions.controller.active import ControllerSettings
 from partitions.controller.commands import RegisterBroker
+from partitions.controller.planner import PlannerLimits
 from partitions.controller.service import Controller
 from partitions.gateway import Gateway
 from partitions.manager import PartitionManager
 from raftlog.clock import Clock
-from raftlog.node.flusher import RunSyncs, run_on_thread
+from raftlog.node.flusher import RunSyncs, SyncThreads
 from raftlog.node.group_host import GroupHost, HostSettings
 from raftlog.node.transport import Transport
 from raftlog.storage.filesystem import Filesystem
@@ -44,8 +44,8 @@ class World:
 
 
 def sync_thread() -> RunSyncs:
-    """The one thread of a process that waits for the disk."""
-    return run_on_thread(ThreadPoolExecutor(1, thread_name_prefix="sync"))
+    """The threads of a process that wait for the disk."""
+    return SyncThreads()
 
 
 class Broker:
@@ -82,7 +82,11 @@ class Broker:
             self._metadata_log(),
             frozenset(NodeId(peer) for peer in settings.peers),
             self._registration(),
-            ControllerSettings(cluster_id=settings.cluster_id, dead_timeout_ms=timing.dead_timeout_ms),
+            ControllerSettings(
+                cluster_id=settings.cluster_id,
+                dead_timeout_ms=timing.dead_timeout_ms,
+                limits=PlannerLimits(replicas_per_broker_max=settings.limits.partitions_max),
+            ),
             random.Random(world.rng.getrandbits(64)),
         )
         self.manager = PartitionManager(

@@ -23,12 +23,17 @@ class DiskReserve:
         self._reserve_bytes = reserve_bytes
         self._clock = clock
         self._looked_s = -LOOK_EVERY_S
-        self.free_bytes = 0
+        self._free_bytes = 0
 
-    def has_room(self) -> bool:
+    @property
+    def free_bytes(self) -> int:
         """As of at most a quarter of a second ago."""
         now = self._clock.monotonic()
         if now - self._looked_s >= LOOK_EVERY_S:
             self._looked_s = now
-            self.free_bytes = self._filesystem.free_bytes(self._directory)
+            self._free_bytes = self._filesystem.free_bytes(self._directory)
+        return self._free_bytes
+
+    def has_room(self) -> bool:
+        """Whether more than the reserve is free."""
         return self.free_bytes > self._reserve_bytes

@@ -30,6 +30,7 @@ from raftlog.clock import Clock
 from raftlog.core.membership import Membership
 from raftlog.errors import LogCorrupt, RaftlogError
 from raftlog.node.group_host import GroupHost
+from raftlog.node.log_writer import is_disk_full
 from raftlog.node.raft_group import RaftGroup
 from raftlog.storage.filesystem import Filesystem
 from raftlog.storage.retention import RetentionLimits
@@ -43,6 +44,8 @@ FOLDER_NAME_MAX: Final = 255  # bytes, on every usual filesystem
 OPEN_AT_ONCE: Final = 8  # logs, on as many threads
 CONFIRM_TIMEOUT_MS: Final = 5000
 CONFIRM_AGAIN_S: Final = 0.1
+OPEN_AGAIN_S: Final = 1.0  # where the disk was full
+SWEEP_AGAIN_S: Final = 5.0
 CAMPAIGN_AGAIN_S: Final = (0.05, 0.1, 0.2)  # the other replicas open a moment later
 
 _FOLDER: Final = re.compile(r"[A-Za-z0-9._-]+-([0-9a-f]{32})")
@@ -81,6 +84,7 @@ class _Held:
     log: SegmentedLog | None = None
     replica: PartitionReplica | None = None
     failure: str = ""
+    is_short_of_room: bool = False  # the disk was full: it is opened again
 
 
 class PartitionManager:
@@ -159,14 +163,15 @@ class PartitionManager:
             image = self._metadata.image
             if image.topics is not self._seen:
                 await self._delete_gone(image)
-                await self._open_missing(image)
+                await self._open(self._missing(image))
                 self._seen = image.topics
+            await self._open([held for held in self._held.values() if held.is_short_of_room])
             if self._is_sure and not self._is_swept:
-                self._is_swept = True
-                await self._remove_leftovers(image)
+                self._is_swept = await self._remove_leftovers(image)
             self._settled.set()
 
-    async def _open_missing(self, image: MetadataImage) -> None:
+    def _missing(self, image: MetadataImage) -> list[_Held]:
+        """Replicas that should be here and are not; those that are learn what is new."""
         missing: list[_Held] = []
         for topic in image.topics.values():
             if self._seen.get(topic.name) is topic:
@@ -177,6 +182,9 @@ class PartitionManager:
                     self._reconfigure(held, topic)
                 elif self._host.node_id in partition.replicas:
                     missing.append(_Held(topic, partition))
+        return missing
+
+    async def _open(self, missing: list[_Held]) -> None:
         young: list[RaftGroup[None]] = []
         for at in range(0, len(missing), OPEN_AT_ONCE):
             some = missing[at : at + OPEN_AT_ONCE]
@@ -188,6 +196,7 @@ class PartitionManager:
             self._begin(self._campaign_again(young))
 
     async def _open_log(self, held: _Held) -> None:
+        held.is_short_of_room = False
         directory = f"{self.folder(held.topic)}/Partition-{held.partition.partition}"
         settings = log_settings(held.topic)
         try:
@@ -220,6 +229,7 @@ class PartitionManager:
         except (LogCorrupt, OSError) as error:
             self._note_failure(held, error)
             held.log.close()
+            held.log = None
             return
         replica.attach(group)
         held.replica = replica
@@ -243,6 +253,9 @@ class PartitionManager:
 
     def _note_failure(self, held: _Held, error: Exception) -> None:
         held.failure = f"{type(error).__name__}: {error}"
+        if isinstance(error, OSError) and is_disk_full(error):
+            held.is_short_of_room = True
+            asyncio.get_running_loop().call_later(OPEN_AGAIN_S, self._changed.set)
         _log.error("%s/%s is not served: %s", held.topic.name, held.partition.partition, held.failure)
 
     # Deleting.
@@ -272,19 +285,30 @@ class PartitionManager:
             else:
                 self._is_sure = bool(image.bootstrap_id)  # empty: the first controller is not done yet
             await asyncio.sleep(0 if self._is_sure else CONFIRM_AGAIN_S)
-        self._changed.set()
+        while not self._is_swept:
+            self._changed.set()
+            await asyncio.sleep(SWEEP_AGAIN_S)
 
-    async def _remove_leftovers(self, image: MetadataImage) -> None:
-        """Remove folders of topics that are no more. ``image`` has been confirmed to be current."""
-        if not await self._run_blocking(lambda: self._is_same_bootstrap(image.bootstrap_id)):
+    async def _remove_leftovers(self, image: MetadataImage) -> bool:
+        """Remove folders of topics that are no more. ``image`` has been confirmed to be current.
+
+        False when the disk would not let it, as a full one does: it is tried again.
+        """
+        try:
+            is_ours = await self._run_blocking(lambda: self._is_same_bootstrap(image.bootstrap_id))
+        except OSError as error:
+            _log.error("%s cannot be swept yet: %s", self._data_directory, error)
+            return False
+        if not is_ours:
             _log.error("the folders in %s belong to other metadata: none is removed", self._data_directory)
-            return
+            return True
         known = {topic.topic_id for topic in image.topics.values()}
         for name in await self._run_blocking(lambda: self._filesystem.list_directory(self._data_directory)):
             found = _FOLDER.fullmatch(name)
             if found is not None and TopicId(found[1]) not in known:
                 _log.info("removing %s: its topic was deleted", name)
                 await self._remove(f"{self._data_directory}/{name}")
+        return True
 
     def _is_same_bootstrap(self, bootstrap_id: str) -> bool:
         path = f"{self._data_directory}/{BOOTSTRAP_FILE}"

@@ -64,8 +64,12 @@ class RetentionKeeper:
             await self.look()
 
     async def look(self) -> None:
-        """Cut the logs of all partitions led here that hold more than their topics want kept."""
+        """Cut the logs of all partitions led here that hold more than their topics want kept.
+
+        Before that, on all replicas, segments that nobody appends to are closed when they are old.
+        """
         for kept in list(self._replicas()):
+            _close_idle_segment(kept)
             first_kept = self._first_kept(kept)
             if first_kept > kept.log.first_index:
                 await self._cut_everywhere(kept, first_kept)
@@ -115,3 +119,10 @@ class RetentionKeeper:
         if group is None or sender not in group.membership.voters:
             raise InvalidRequest(f"group {cut.group_id} is not here")
         return msgspec.msgpack.encode(group.truncate_prefix(cut.first_kept)), ()
+
+
+def _close_idle_segment(kept: Kept) -> None:
+    try:
+        kept.log.roll_if_due()
+    except OSError as error:
+        _log.warning("group %s: its old segment stays open: %s", kept.group.group_id, error)

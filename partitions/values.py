@@ -43,7 +43,9 @@ class Acks:
             return cls(plain[word])
         if word.isascii() and word.isdigit() and len(word) <= 3:
             return cls(AcksKind.COUNT, int(word))
-        raise InvalidRequest(f"acks is {text!r}; send 0, 1, quorum, every or a number of replicas", field="acks")
+        raise InvalidRequest(
+            f"acks is {text!r}; send 0, 1, quorum, every or a number of replicas", field="acks"
+        )
 
     def __str__(self) -> str:
         return str(self.count) if self.kind is AcksKind.COUNT else self.kind.value

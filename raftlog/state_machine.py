@@ -17,7 +17,7 @@ class StateMachine(Protocol[Entry_contra, Reply_co]):
     """
 
     def apply(self, entry: Entry_contra) -> Reply_co:
-        """Take in one committed entry, control entries too. The reply goes to its proposer, if they wait here."""
+        """Take in one committed entry, control entries too. The reply goes to its proposer, if one waits."""
 
     def snapshot(self) -> bytes:
         """The whole state, versioned, in the same bytes on every replica."""

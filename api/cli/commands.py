@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from api.cli import cluster, consume, inspect, local, produce, topics
+from api.cli import bench, cluster, consume, inspect, local, produce, topics
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -15,6 +15,7 @@ app = typer.Typer(
 )
 cluster_commands = typer.Typer(no_args_is_help=True, help="The cluster as a whole, and its brokers.")
 topic_commands = typer.Typer(no_args_is_help=True, help="Topics: made, looked at, changed and deleted.")
+bench_commands = typer.Typer(no_args_is_help=True, help="Load on a running cluster, and what came of it.")
 inspect_commands = typer.Typer(no_args_is_help=True, help="Files of a broker, without a broker.")
 
 
@@ -49,6 +50,7 @@ app.command("produce")(produce.produce)
 app.command("consume")(consume.consume)
 app.add_typer(topic_commands, name="topic")
 app.add_typer(cluster_commands, name="cluster")
+app.add_typer(bench_commands, name="bench")
 app.add_typer(inspect_commands, name="inspect")
 cluster_commands.command("init")(local.init)
 cluster_commands.command("info")(cluster.info)
@@ -59,3 +61,6 @@ topic_commands.command("describe")(topics.describe)
 topic_commands.command("alter")(topics.alter)
 topic_commands.command("delete")(topics.delete)
 inspect_commands.command("segment")(inspect.segment)
+bench_commands.command("produce")(bench.produce)
+bench_commands.command("consume")(bench.consume)
+bench_commands.command("latency")(bench.latency)

@@ -69,7 +69,7 @@ def json_line(line: bytes) -> tuple[Record, int | None] | None:
 def blocks_of_lines(source: BufferedReader) -> Iterator[list[bytes]]:
     """The lines of a source, as many together as are there, each as soon as it is there.
 
-    Raises ``InvalidRecord`` for a line that no record can hold.
+    A line that no record can hold is handed over although its end has not been seen, and reading ends.
     """
     rest = b""
     while block := source.read1(BLOCK_BYTES):
@@ -79,6 +79,6 @@ def blocks_of_lines(source: BufferedReader) -> Iterator[list[bytes]]:
         if lines:
             yield lines
         if len(rest) > LINE_BYTES_MAX:
-            raise InvalidRecord(f"longer than {LINE_BYTES_MAX} bytes; no topic takes that")
+            break
     if rest:
         yield [rest]

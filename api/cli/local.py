@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -15,10 +16,11 @@ from typing import Annotated
 import typer
 
 from api.cli.output import errors_reported, note
-from api.cluster_files import create_cluster, existing_brokers, settings_path
+from api.cluster_files import RPC_PORT_STEP, create_cluster, existing_brokers, settings_path
 from raftlog.errors import InvalidRequest
 
-STOP_S = 12.0
+HTTP_PORT = 7070
+STOP_S = 9.0  # brokers need two or three; a person waits no longer than ten
 READY_S = 60.0
 
 DataOption = Annotated[
@@ -27,7 +29,12 @@ DataOption = Annotated[
 
 
 def serve(config: Annotated[Path, typer.Option("--config", help="The broker's TOML file.")]) -> None:
-    """Run one broker until SIGTERM or Ctrl-C."""
+    """Run one broker until SIGTERM or Ctrl-C.
+
+    \b
+    Example:
+      raftlog serve --config raftlog-data/broker-1/raftlog.toml
+    """
     with errors_reported():
         from api.server import run
         from api.settings import load_settings
@@ -39,12 +46,17 @@ def serve(config: Annotated[Path, typer.Option("--config", help="The broker's TO
 def init(
     data: DataOption = Path("raftlog-data"),
     brokers: Annotated[int, typer.Option(help="How many brokers; 1, 3 or 5 make sense.")] = 3,
-    http_port: Annotated[int, typer.Option(help="HTTP port of the first broker.")] = 7070,
+    http_port: Annotated[int, typer.Option(help="HTTP port of the first broker.")] = HTTP_PORT,
     rpc_port: Annotated[
         int | None, typer.Option(help="Port between brokers; default: HTTP port + 100.")
     ] = None,
 ) -> None:
-    """Make a cluster's secret and one settings file per broker."""
+    """Make a cluster's secret and one settings file per broker; print how to start each.
+
+    \b
+    Example:
+      raftlog cluster init --data /var/lib/raftlog --brokers 3
+    """
     with errors_reported():
         for path in create_cluster(data, brokers=brokers, http_port=http_port, rpc_port=rpc_port):
             typer.echo(f"raftlog serve --config {path}")
@@ -53,25 +65,63 @@ def init(
 def dev(
     brokers: Annotated[int | None, typer.Option(help="How many brokers.  [default: 3]")] = None,
     data: DataOption = Path("raftlog-data"),
-    http_port: Annotated[int, typer.Option(help="HTTP port of the first broker.")] = 7070,
+    http_port: Annotated[
+        int | None, typer.Option(help="HTTP port of the first broker.  [default: 7070]")
+    ] = None,
 ) -> None:
     """Run a whole cluster on this machine, a process per broker, until Ctrl-C or SIGTERM.
 
-    Starts again on its own data. A broker that dies is not restarted: start it with
-    ``raftlog serve --config`` and the file that its line names.
+    Prints a line for each broker and then `ready`. Starts again on its own data. A broker that dies
+    is not restarted: start it with `raftlog serve --config` and the file that its line names.
+
+    \b
+    Example:
+      raftlog dev --data /tmp/trial --http-port 8070
     """
     with errors_reported():
-        ids = existing_brokers(data)
-        if not ids:
-            create_cluster(data, brokers=brokers or 3, http_port=http_port)
-            ids = existing_brokers(data)
-        elif brokers is not None and len(ids) != brokers:
-            raise InvalidRequest(
-                f"{data} holds a cluster of {len(ids)} brokers; use --brokers {len(ids)} or another --data",
-                field="brokers",
+        if not existing_brokers(data):
+            count, first = brokers or 3, http_port or HTTP_PORT
+            _check_free(
+                [*range(first, first + count), *range(first + RPC_PORT_STEP, first + RPC_PORT_STEP + count)]
             )
-        code = _supervise([settings_path(data, broker_id) for broker_id in ids])
+            create_cluster(data, brokers=count, http_port=first)
+        code = _supervise(_existing(data, brokers, http_port))
     raise typer.Exit(code)
+
+
+def _existing(data: Path, brokers: int | None, http_port: int | None) -> list[Path]:
+    """The settings files of a cluster, unless it is another than was asked for."""
+    from api.settings import load_settings
+
+    ids = existing_brokers(data)
+    if brokers is not None and len(ids) != brokers:
+        raise InvalidRequest(
+            f"{data} holds a cluster of {len(ids)} brokers; use --brokers {len(ids)} or another --data",
+            field="brokers",
+        )
+    paths = [settings_path(data, broker_id) for broker_id in ids]
+    port = load_settings(paths[0]).http.port
+    if http_port is not None and port != http_port:
+        raise InvalidRequest(
+            f"the cluster in {data} listens on port {port}; leave out --http-port, or use another --data",
+            field="http_port",
+        )
+    return paths
+
+
+def _check_free(ports: list[int]) -> None:
+    """Refuse ports that others listen on: their answers would be taken for those of our brokers."""
+    for port in ports:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except (OSError, OverflowError) as error:
+                raise InvalidRequest(
+                    f"port {port} cannot be used ({error}); stop what listens there, perhaps this cluster "
+                    "itself, or start another with its own --http-port and --data",
+                    field="http_port",
+                ) from None
 
 
 def _supervise(configs: list[Path]) -> int:
@@ -79,6 +129,7 @@ def _supervise(configs: list[Path]) -> int:
 
     signal.signal(signal.SIGTERM, _interrupt)
     settings = [load_settings(config) for config in configs]
+    _check_free([port for values in settings for port in (values.http.port, values.rpc.port)])
     processes: list[subprocess.Popen[bytes]] = []
     try:
         for config, values in zip(configs, settings, strict=True):

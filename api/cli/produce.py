@@ -9,10 +9,8 @@ from __future__ import annotations
 import os
 import stat
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from io import BufferedReader
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -82,6 +80,7 @@ def produce(
         is_input = str(file) == "-"
         source = opened.enter_context(open(0 if is_input else file, "rb", closefd=not is_input))
         client = opened.enter_context(connected(server))
+        client.topics.describe(topic)  # a name with a slip in it is no line's fault
         with options_checked():
             producer = client.producer(
                 topic,
@@ -115,6 +114,7 @@ def _run(
         was_interrupted = True
     except ExceptionGroup:
         pass  # what the producer says about failed records: the tally has all of it, with lines
+    tally.finish()
     note(tally.summary(acknowledged=acknowledged))
     for complaint in tally.complaints():
         note(complaint)
@@ -134,31 +134,36 @@ def _send_all(
 ) -> None:
     """Send until the end of the source or until something fails."""
     from api.cli.lines import blocks_of_lines
+    from api.cli.tally import Sent
     from raftlog.errors import RaftlogError
 
     number = 1
-    try:
-        for lines in blocks_of_lines(source):
-            read_bytes = 0
+    for lines in blocks_of_lines(source):
+        block: list[Sent] = []
+        read_bytes = 0
+        try:
             for line in lines:
                 parsed = parse(line)
-                read_bytes += len(line) + 1
                 if parsed is not None:
                     (value, key, own_headers, timestamp_ms), own_partition = parsed
-                    producer.send(
+                    pending = producer.send(
                         value,
                         key=key,
                         partition=partition if own_partition is None else own_partition,
-                        headers=own_headers + headers,
+                        headers=headers + own_headers,
                         timestamp=timestamp_ms,
-                        on_ack=partial(tally.settle, number, len(line), time.monotonic()),
+                        on_ack=tally.timer(number),
                     )
+                    block.append(Sent(number, len(line), pending))
+                read_bytes += len(line) + 1
                 number += 1
-            if tally.has_failed:
-                return
-            advance(read_bytes)
-    except RaftlogError as error:
-        tally.settle(number, 0, 0.0, None, error)
+        except RaftlogError as error:
+            tally.refuse(number, error)
+        finally:
+            tally.sent(block)  # after Ctrl-C too: what was handed over has its fate
+        if tally.has_failed:
+            return
+        advance(read_bytes)
 
 
 @contextmanager

@@ -7,42 +7,69 @@ from __future__ import annotations
 
 import math
 import time
-from collections import Counter
-from collections.abc import Mapping
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
 
 from api.cli.output import NOBODY_REACHED, REFUSED, UNKNOWN, exit_code
-from raftlog.client.receipts import Receipt
+from raftlog.client.receipts import BlockingPendingReceipt, OnAck, Receipt
 from raftlog.errors import RaftlogError
 
 _STEPS_PER_S = 10_000  # times are kept to a tenth of a millisecond, so that memory stays small
 _GRAVEST_FIRST = (UNKNOWN, NOBODY_REACHED, REFUSED)
 _SAID = {UNKNOWN: "that may be stored or not", NOBODY_REACHED: "not sent", REFUSED: "refused"}
+_ALL_TIMED = 1_000
+_TIMED_OF_MANY = 16
+
+
+class Sent(NamedTuple):
+    """A line that was sent as a record."""
+
+    line: int
+    size_bytes: int
+    pending: BlockingPendingReceipt
 
 
 class Tally:
-    """Counts outcomes. ``settle`` runs on the client's thread, everything else on the command's."""
+    """Counts outcomes of records that were sent, a block of lines at a time.
+
+    A callback for each record would double the cost of sending, so a block keeps what stands for its
+    records until all of them are done, and of many records only some are timed.
+    """
 
     def __init__(self) -> None:
         self.stored = 0
         self.stored_bytes = 0
+        self._open: deque[Sequence[Sent]] = deque()
         self._failed: Counter[int] = Counter()  # by exit code
         self._first: dict[int, tuple[int, RaftlogError]] = {}  # likewise: the lowest line and its error
         self._started_at = time.monotonic()
         self._steps: Counter[int] = Counter()
 
-    def settle(
-        self, line: int, size_bytes: int, sent_at: float, receipt: Receipt | None, error: RaftlogError | None
-    ) -> None:
-        """One record has its outcome."""
-        if error is None:
-            self.stored += 1
-            self.stored_bytes += size_bytes
-            self._steps[int((time.monotonic() - sent_at) * _STEPS_PER_S)] += 1
-        else:
-            code = exit_code(error, changing=True)
-            self._failed[code] += 1
-            if code not in self._first or line < self._first[code][0]:
-                self._first[code] = line, error
+    def timer(self, line: int) -> OnAck | None:
+        """What a record is to call when it is acknowledged, if this line is to be timed."""
+        if line > _ALL_TIMED and line % _TIMED_OF_MANY:
+            return None
+        return partial(self._acknowledged, time.monotonic())
+
+    def sent(self, block: Sequence[Sent]) -> None:
+        """Watch these records, and count those sent before that are done."""
+        self._open.append(block)
+        while self._open and all(item.pending.done() for item in self._open[0]):
+            self._settle(self._open.popleft())
+
+    def finish(self) -> None:
+        """Count all that is left; it must be done."""
+        while self._open:
+            self._settle(self._open.popleft())
+
+    def refuse(self, line: int, error: RaftlogError) -> None:
+        """One line could not even be sent."""
+        code = exit_code(error, changing=True)
+        self._failed[code] += 1
+        if code not in self._first or line < self._first[code][0]:
+            self._first[code] = line, error
 
     @property
     def has_failed(self) -> bool:
@@ -61,7 +88,7 @@ class Tally:
             f"{self.stored} records, {self.stored_bytes / 1e6:.1f} MB in {took_s:.2f} s: "
             f"{self.stored / took_s:.0f} records/s, {self.stored_bytes / 1e6 / took_s:.1f} MB/s"
         )
-        if acknowledged and self.stored:
+        if acknowledged and self._steps:
             middle, high = (1000 * percentile(self._steps, part) / _STEPS_PER_S for part in (0.5, 0.99))
             text += f"; acknowledged in p50 {middle:.1f} ms, p99 {high:.1f} ms"
         return text
@@ -77,6 +104,20 @@ class Tally:
                     f"the first of them, line {line}: {error}"
                 )
         return lines
+
+    def _settle(self, block: Sequence[Sent]) -> None:
+        for line, size_bytes, pending in block:
+            error = pending.exception()
+            if error is None:
+                self.stored += 1
+                self.stored_bytes += size_bytes
+            else:
+                self.refuse(line, error)
+
+    def _acknowledged(self, sent_at: float, receipt: Receipt | None, error: RaftlogError | None) -> None:
+        """On the client's thread."""
+        if error is None:
+            self._steps[int((time.monotonic() - sent_at) * _STEPS_PER_S)] += 1
 
 
 def percentile(counts: Mapping[int, int], part: float) -> int:

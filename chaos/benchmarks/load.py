@@ -1,30 +1,23 @@
-"""The closed loop that loads any system: so many requests in flight, each with one batch.
+"""What a system under load must offer, and one round of load.
 
-Decides: how throughput and latency are measured. Leaves to others: how a batch is sent
-(``Connection``) and how servers are started (``System``).
+Decides: the shapes of load. Leaves to others: how throughput and latency are measured
+(``closed_loop``), how a batch is sent (``Connection``) and how servers are started (``System``).
 """
 
 from __future__ import annotations
 
 import asyncio
 import statistics
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, runtime_checkable
 
+from api.cli import closed_loop
+from api.cli.closed_loop import Connection, Measured
+
 RETAINED_BYTES: Final = 256 << 20  # of a stream: every system deletes what is older, so the disk stays small
 SEGMENT_BYTES: Final = 32 << 20
-
-
-class Connection(Protocol):
-    """One client's connection to one stream (a partition, a NATS stream, …)."""
-
-    async def send(self) -> None:
-        """Send one prebuilt batch; return once it is acknowledged."""
-
-    async def close(self) -> None:
-        """Idempotent."""
+FIRST_TRIES: Final = 50
 
 
 class Reader(Protocol):
@@ -77,16 +70,6 @@ class Load:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
-    """What one round of load showed. Latencies are of one request, in milliseconds."""
-
-    records_per_s: float
-    p50_ms: float
-    p99_ms: float
-    requests: int
-
-
 async def run(system: System, load: Load) -> Measured:
     """One round: connect, load for ``load.seconds``, count what was acknowledged in that time."""
     connections = [
@@ -96,38 +79,21 @@ async def run(system: System, load: Load) -> Measured:
     ]
     try:
         for connection in connections:
-            await connection.send()  # everybody has spoken once before the clock runs
-        latencies: list[float] = []
-        began = time.perf_counter()
-        until = began + load.seconds
-        await asyncio.gather(*(_loop(connection, until, latencies) for connection in connections))
-        took = time.perf_counter() - began
+            await _first(connection)
+        return await closed_loop.run(connections, records=load.records, seconds=load.seconds)
     finally:
         for connection in connections:
             await connection.close()
-    return measured(latencies, records=len(latencies) * load.records, took_s=took)
 
 
-def measured(latencies: list[float], *, records: int, took_s: float) -> Measured:
-    """The figures of one round; latencies in seconds."""
-    latencies.sort()
-    return Measured(
-        records_per_s=records / took_s,
-        p50_ms=percentile(latencies, 50) * 1000,
-        p99_ms=percentile(latencies, 99) * 1000,
-        requests=len(latencies),
-    )
-
-
-def percentile(rising: Sequence[float], percent: int) -> float:
-    """The value that so many percent do not exceed."""
-    return rising[min(len(rising) - 1, len(rising) * percent // 100)]
-
-
-async def _loop(connection: Connection, until: float, latencies: list[float]) -> None:
-    while (began := time.perf_counter()) < until:
-        await connection.send()
-        latencies.append(time.perf_counter() - began)
+async def _first(connection: Connection) -> None:
+    """A system that has just started, or slept, may refuse a request that can be tried again."""
+    for _ in range(FIRST_TRIES):
+        try:
+            return await connection.send()
+        except RuntimeError:
+            await asyncio.sleep(0.2)
+    await connection.send()
 
 
 def median(rounds: Sequence[Measured]) -> Measured:

@@ -59,7 +59,12 @@ class Candidate:
         return None
 
     def tick(self) -> Role | None:
-        """Give up after an election timeout and begin anew, with a pre-vote."""
+        """Give up after an election timeout and begin anew, with a pre-vote.
+
+        The time begins when the requests leave: a slow disk of ours is no answer of the others.
+        """
+        if not self.is_pre_vote and self._member.id not in self._votes:
+            return None
         self._elapsed_ticks += 1
         return Role.PRE_CANDIDATE if self._elapsed_ticks >= self._timeout_ticks else None
 

@@ -60,10 +60,19 @@ class Follower:
         self._timeout_ticks = self._member.election_timeout()
 
     def lose_leader(self) -> None:
-        """The leader's node is gone: stick to it no longer, and stand for election soon."""
+        """The leader's node is gone: stick to it no longer, and stand for election soon.
+
+        The other voters learn of it at about the same time. Their turns come one after another, in
+        an order that all know and that differs from group to group, so that no two take each
+        other's votes and a node's groups do not all go to the same heir.
+        """
+        member = self._member
+        settings = member.settings
+        heirs = sorted(member.membership.all_voters - {self.leader})
+        turn = (heirs.index(member.id) + settings.succession) % len(heirs) if member.is_voter else 0
         self.leader = None
         self._silent_ticks = 0
-        self._timeout_ticks = self._member.rng.randint(1, max(1, self._member.settings.election_ticks // 3))
+        self._timeout_ticks = 1 + turn * max(2, settings.election_ticks // 3) + member.rng.randint(0, 1)
 
     def receive_heartbeat(self, sender: NodeId, heartbeat: Heartbeat) -> None:
         """Hear the leader; learn what is committed; fall asleep with it where nothing is open."""

@@ -128,7 +128,9 @@ class Leader:
 
     def finish_write(self) -> Role | None:
         """Our own log is durable a little further: that may commit something."""
-        return self._advance_commit()
+        change = self._advance_commit()
+        self._hand_over()
+        return change
 
     def wake(self) -> None:
         """Nobody owed us an answer while we slept: begin to count anew, and beat with the next tick."""
@@ -176,13 +178,12 @@ class Leader:
         self._stir()
 
     def transfer(self, to: NodeId) -> None:
-        """Hand leadership to a voter as soon as it has the whole log; give up after an election timeout."""
-        progress = self._peers.progress.get(to)
-        if progress is None or to not in self._member.membership.voters:
+        """Hand over once ``to`` has the whole log, and it is committed; give up after an election timeout."""
+        if to not in self._peers.progress or to not in self._member.membership.voters:
             return
         self._transfer = _Transfer(to, self._now + self._member.settings.election_ticks)
         self._stir()
-        self._hand_over(progress)
+        self._hand_over()
 
     def lose_peer(self, peer: NodeId) -> None:
         """Its connection broke: what was in flight may be lost."""
@@ -214,7 +215,7 @@ class Leader:
                 self._stir()
                 if reply.match_index > self._member.commit_index:
                     change = self._advance_commit()
-                self._hand_over(progress)
+                self._hand_over()
         elif reply.hint is not None and progress.rejects(reply.match_index):
             terms = self._member.terms
             log_start = terms.snapshot.index
@@ -356,7 +357,8 @@ class Leader:
             return None
         matches = self._peers.match_index(member.membership.voters)
         successor = max(sorted(matches), key=matches.__getitem__)
-        member.send(successor, TimeoutNow(term=member.term))
+        commit_index = min(member.commit_index, matches[successor])
+        member.send(successor, TimeoutNow(term=member.term, commit_index=commit_index))
         return Role.FOLLOWER
 
     def _patience(self, progress: Progress) -> int:
@@ -369,10 +371,11 @@ class Leader:
         if self._reads.needs_round:
             self._call_for_work()
 
-    def _hand_over(self, progress: Progress) -> None:
-        """Tell the successor to stand up once it has everything."""
-        transfer = self._transfer
-        if transfer is None or self._peers.progress.get(transfer.to) is not progress:
+    def _hand_over(self) -> None:
+        """Tell the successor to stand up once it has everything, and all of it is committed."""
+        member, transfer = self._member, self._transfer
+        if transfer is None:
             return
-        if progress.match_index == self._member.terms.last_index:
-            self._member.send(transfer.to, TimeoutNow(term=self._member.term))
+        match_index = self._peers.progress[transfer.to].match_index
+        if match_index == member.commit_index == member.terms.last_index:
+            member.send(transfer.to, TimeoutNow(term=member.term, commit_index=member.commit_index))

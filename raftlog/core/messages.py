@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from raftlog.core.entries import EntrySpan
 from raftlog.core.membership import Membership
-from raftlog.types import EntryId, Index, NodeId, Term
+from raftlog.types import BEFORE_LOG, EntryId, Index, NodeId, Term
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,9 +82,14 @@ class HeartbeatReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeoutNow:
-    """Hold an election at once: the leader hands over (thesis 3.10)."""
+    """Hold an election at once: the leader hands over (thesis 3.10).
+
+    ``commit_index`` never passes what the receiver holds. A successor that knows all it has to be
+    committed need not append a leader change record.
+    """
 
     term: Term
+    commit_index: Index = BEFORE_LOG.index
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -279,8 +279,9 @@ class Raft:
             if change is not None:
                 self._become(change)
 
-    def _receive_timeout_now(self, sender: NodeId, _: messages.TimeoutNow) -> None:
+    def _receive_timeout_now(self, sender: NodeId, message: messages.TimeoutNow) -> None:
         if self._member.is_voter and isinstance(self._role, Follower) and self._role.leader == sender:
+            self._member.commit_to(min(message.commit_index, self._member.terms.last_index))
             self._become(Role.CANDIDATE, is_transfer=True)
 
     # Terms and roles

@@ -12,8 +12,9 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Final, Generic, TypeVar
 
-from raftlog.errors import InvariantViolated, LogCorrupt
-from raftlog.records.batch import Batch, split_batches
+from raftlog.errors import CorruptBatch, InvariantViolated, LogCorrupt
+from raftlog.node.log_writer import is_disk_full
+from raftlog.records.batch import Batch, BatchHeader, check_batch, split_batches
 from raftlog.state_machine import StateMachine
 from raftlog.storage.filesystem import Buffer
 from raftlog.storage.log_storage import LogStorage
@@ -35,17 +36,23 @@ class Applier(Generic[Reply]):
         self._tail: deque[Batch] = deque()  # appended, not applied; a suffix of the log
         self._tail_bytes = 0
         self._bytes_since_checkpoint = 0
-        index, state = log.load_checkpoint() or (Index(log.first_index - 1), b"")
+        index, state = log.load_checkpoint() or (Index(-1), b"")
+        if index < log.first_index - 1:
+            raise LogCorrupt(
+                f"the log begins at {log.first_index}, the checkpoint ends at {index}: what lies between is "
+                "nowhere; repair this replica from its peers"
+            )
         machine.restore(state)
-        self.applied_index = Index(max(index, log.first_index - 1))
+        self.applied_index = index
         self._checkpoint_index = index
 
     def appended(self, batches: Sequence[Batch]) -> None:
-        """The log has these at its end now."""
-        self._tail.extend(batches)
+        """These are about to be put at the log's end. What it holds already need not stay in memory."""
+        tail = self._tail
+        tail.extend(batches)
         self._tail_bytes += sum(len(batch.data) for batch in batches)
-        while self._tail_bytes > TAIL_BYTES_MAX:
-            self._tail_bytes -= len(self._tail.popleft().data)
+        while self._tail_bytes > TAIL_BYTES_MAX and tail[0].header.last_offset <= self._log.last_index:
+            self._tail_bytes -= len(tail.popleft().data)
 
     def truncated(self, first_removed: Index) -> None:
         """The log has lost this index and all after it."""
@@ -56,13 +63,12 @@ class Applier(Generic[Reply]):
 
     def bytes_to_send(self, first: Index, last: Index, bytes_max: int) -> tuple[Index, list[Buffer]]:
         """Whole batches from ``first`` on, at least one, about ``bytes_max``; the last index of them."""
-        recent = self._recent(first, last)
-        if recent is None:
-            found = self._log.read(first, Index(min(last, self._log.last_index)), bytes_max=bytes_max)
-            return found.last, [found.read()]
+        batches = self._recent(first, last)
+        if batches is None:
+            batches = self._read(first, Index(min(last, self._log.last_index)), bytes_max)
         payload: list[Buffer] = []
         size = 0
-        for batch in recent:
+        for batch in batches:
             if payload and size + len(batch.data) > bytes_max:
                 break
             payload.append(batch.data)
@@ -70,8 +76,8 @@ class Applier(Generic[Reply]):
             first = Index(batch.header.last_offset)
         return first, payload
 
-    def apply_up_to(self, commit_index: Index) -> Iterator[tuple[Index, Reply]]:
-        """Apply what is committed; give the last index of each batch and the machine's reply."""
+    def apply_up_to(self, commit_index: Index) -> Iterator[tuple[BatchHeader, Reply]]:
+        """Apply what is committed; give each batch's header and the machine's reply."""
         while self.applied_index < commit_index:
             for batch in self._next_batches(commit_index):
                 header = batch.header
@@ -82,7 +88,7 @@ class Applier(Generic[Reply]):
                 reply = self._machine.apply(batch)
                 self.applied_index = Index(header.last_offset)
                 self._bytes_since_checkpoint += header.size_bytes
-                yield self.applied_index, reply
+                yield header, reply
 
     @property
     def is_checkpoint_due(self) -> bool:
@@ -93,12 +99,18 @@ class Applier(Generic[Reply]):
         """Keep the machine's state as of the applied index, unless the log itself may yet lose it.
 
         A replica may apply what a majority holds before its own disk does. A checkpoint beyond
-        the durable index would, after a power loss, vouch for entries that are not ours.
+        the durable index would, after a power loss, vouch for entries that are not ours. A full disk
+        is no trouble: the one before still stands.
         """
-        if durable_index >= self.applied_index > self._checkpoint_index:
-            self._log.save_checkpoint(self.applied_index, self._machine.snapshot())
-            self._checkpoint_index = self.applied_index
         self._bytes_since_checkpoint = 0
+        if durable_index >= self.applied_index > self._checkpoint_index:
+            try:
+                self._log.save_checkpoint(self.applied_index, self._machine.snapshot())
+            except OSError as error:
+                if not is_disk_full(error):
+                    raise
+            else:
+                self._checkpoint_index = self.applied_index
 
     def truncate_prefix(self, first_kept: Index, durable_index: Index) -> None:
         """Let the log begin later; the state that the removed batches led to is kept first."""
@@ -127,10 +139,19 @@ class Applier(Generic[Reply]):
             batch = tail.popleft()
             self._tail_bytes -= len(batch.data)
             return [batch]
-        found = self._log.read(Index(following), commit_index, bytes_max=READ_BYTES)
-        batches = [batch for batch in split_batches(found.read()) if batch.header.last_offset >= following]
+        batches = self._read(Index(following), commit_index, READ_BYTES)
         if not batches or batches[0].header.base_offset > following:
             raise LogCorrupt(f"the log has no batch at {following}, below the commit index {commit_index}")
         while tail and tail[0].header.base_offset <= batches[-1].header.base_offset:
             self._tail_bytes -= len(tail.popleft().data)
         return batches
+
+    def _read(self, first: Index, last: Index, bytes_max: int) -> list[Batch]:
+        """From the log. What the disk has damaged is neither applied nor sent to others."""
+        try:
+            batches = split_batches(self._log.read(first, last, bytes_max=bytes_max).read())
+            for batch in batches:
+                check_batch(batch)
+        except CorruptBatch as error:
+            raise LogCorrupt(f"the log holds no sound batch within {first}..{last}: {error}") from error
+        return [batch for batch in batches if batch.header.last_offset >= first]

@@ -1,17 +1,18 @@
 """Requests and answers between brokers, over the same authenticated links as Raft's messages.
 
-Decides: how an answer finds its question and how an error travels. Leaves to others: what the
-services do. A call is not retried here; when the link breaks or the time runs out the caller
-gets ``ConnectionLost`` and only it knows whether asking again is harmless.
+Decides: how an answer finds its question, how an error travels, and how many questions are worked on
+at once. Leaves to others: what the services do. A call is not retried here; when the link breaks or
+the time runs out the caller gets ``ConnectionLost`` and only it knows whether asking again is harmless.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
 
-from raftlog.clock import Clock
-from raftlog.errors import ConnectionLost, InvalidRequest, RaftlogError, from_code
+from raftlog.errors import ConnectionLost, InvalidRequest, Overloaded, RaftlogError, from_code
 from raftlog.node.codec import FrameKind, MalformedFrame, encode_frame, unpack_head
 from raftlog.node.transport import Transport
 from raftlog.storage.filesystem import Buffer
@@ -20,17 +21,25 @@ from raftlog.types import NodeId
 Handler = Callable[[NodeId, bytes, memoryview], Awaitable[tuple[bytes, Sequence[Buffer]]]]
 """Takes caller, head and payload; gives head and payload of the answer, or raises a RaftlogError."""
 
+HANDLERS_MAX: Final = 4096  # questions worked on at once; many of them are reads that wait for records
+RETRY_AFTER_MS: Final = 100
+
+_log = logging.getLogger("raftlog.node")
+
 
 class Calls:
-    """One broker's open questions and the services it offers to its peers."""
+    """One broker's open questions and the services it offers to its peers.
 
-    def __init__(self, transport: Transport, clock: Clock) -> None:
+    ``first_id`` should be drawn anew in each life of a process: the answer to a question of an
+    earlier life must not be taken for the answer to one of this.
+    """
+
+    def __init__(self, transport: Transport, *, first_id: int) -> None:
         self._transport = transport
-        self._clock = clock
         self._services: dict[str, Handler] = {}
         self._open: dict[int, tuple[NodeId, asyncio.Future[tuple[bytes, memoryview]]]] = {}
         self._running: dict[asyncio.Task[None], NodeId] = {}
-        self._last_id = 0
+        self._last_id = first_id
 
     def serve(self, service: str, handler: Handler) -> None:
         """Offer a service under a name; one handler a name."""
@@ -49,15 +58,14 @@ class Calls:
 
         Raises what the handler raised, by its code, and ``ConnectionLost`` when the link is or
         goes down or ``timeout_ms`` runs out: ``sent`` in its details says whether the question
-        may have arrived.
+        may have arrived. Raises ``InvalidRequest`` when it is larger than a frame may be.
         """
         self._last_id += 1
         call_id = self._last_id
         future: asyncio.Future[tuple[bytes, memoryview]] = asyncio.get_running_loop().create_future()
         self._open[call_id] = (peer, future)
         try:
-            frame = encode_frame(FrameKind.CALL, [call_id, service, head], payload)
-            if not self._transport.send(peer, frame):
+            if not self._send(peer, encode_frame(FrameKind.CALL, [call_id, service, head], payload)):
                 raise ConnectionLost(f"broker {peer} cannot be reached", sent=False)
             async with asyncio.timeout(timeout_ms / 1000):
                 return await future
@@ -70,12 +78,12 @@ class Calls:
         """Take a ``CALL``, ``ANSWER`` or ``FAILURE`` frame. Raises ``MalformedFrame``."""
         fields = unpack_head(head)
         if kind is FrameKind.CALL:
-            task = asyncio.get_running_loop().create_task(self._handle(sender, fields, payload))
-            self._running[task] = sender
-            task.add_done_callback(self._forget)
+            self._question(sender, fields, payload)
             return
-        _, future = self._open.get(fields[0] if isinstance(fields[0], int) else -1, (None, None))
-        if future is None or future.done():
+        asked, future = self._open.get(
+            fields[0] if fields and isinstance(fields[0], int) else -1, (None, None)
+        )
+        if future is None or asked != sender or future.done():
             return  # its caller has gone
         match kind, fields:
             case FrameKind.ANSWER, [_, bytes(answer)]:
@@ -90,6 +98,9 @@ class Calls:
         for asked, future in self._open.values():
             if asked == peer and not future.done():
                 future.set_exception(ConnectionLost(f"lost broker {peer} before it answered", sent=True))
+        for task, asker in self._running.items():
+            if asker == peer:
+                task.cancel()
 
     async def stop(self) -> None:
         """Cancel the handlers that run."""
@@ -98,25 +109,44 @@ class Calls:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
+    def _question(self, sender: NodeId, fields: list[object], payload: memoryview) -> None:
+        match fields:
+            case [int(call_id), str(service), bytes(head)] if len(self._running) < HANDLERS_MAX:
+                work = self._answer(sender, call_id, service, head, payload)
+                task = asyncio.get_running_loop().create_task(work)
+                self._running[task] = sender
+                task.add_done_callback(self._forget)
+            case [int(call_id), str(), bytes()]:
+                error = Overloaded("this broker has too much to do", retry_after_ms=RETRY_AFTER_MS)
+                self._send(sender, _failure(call_id, error))
+            case _:
+                raise MalformedFrame(f"question {fields!r}")
+
     def _forget(self, task: asyncio.Task[None]) -> None:
         self._running.pop(task, None)
 
-    async def _handle(self, sender: NodeId, fields: list[object], payload: memoryview) -> None:
-        match fields:
-            case [int(call_id), str(service), bytes(head)]:
-                frame = await self._answer(sender, call_id, service, head, payload)
-                self._transport.send(sender, frame)
-            case _:
-                return  # a peer of another version: it will run into its time-out
-
     async def _answer(
         self, sender: NodeId, call_id: int, service: str, head: bytes, payload: memoryview
-    ) -> list[Buffer]:
+    ) -> None:
         try:
             handler = self._services.get(service)
             if handler is None:
                 raise InvalidRequest(f"this broker offers no service {service!r}")
             answer, data = await handler(sender, head, payload)
-            return encode_frame(FrameKind.ANSWER, [call_id, answer], data)
+            self._send(sender, encode_frame(FrameKind.ANSWER, [call_id, answer], data))
         except RaftlogError as error:
-            return encode_frame(FrameKind.FAILURE, [call_id, error.code, str(error), error.details])
+            self._send(sender, _failure(call_id, error))
+        except Exception:
+            # What it has done is not known: the caller must not take it for refused.
+            _log.exception("service %s failed for broker %d", service, sender)
+            self._send(sender, _failure(call_id, ConnectionLost(f"{service} failed there", sent=True)))
+
+    def _send(self, peer: NodeId, frame: Sequence[Buffer]) -> bool:
+        try:
+            return self._transport.send(peer, frame)
+        except ValueError as error:
+            raise InvalidRequest(f"too large for one message between brokers: {error}") from error
+
+
+def _failure(call_id: int, error: RaftlogError) -> list[Buffer]:
+    return encode_frame(FrameKind.FAILURE, [call_id, error.code, str(error), error.details])

@@ -124,7 +124,10 @@ def encode_message(group: GroupId, message: Message, payload: Sequence[Buffer] =
 
 def decode_message(head: memoryview, payload: memoryview) -> tuple[GroupId, Message, list[Batch]]:
     """The group, the message and the batches that came with it. Raises ``MalformedFrame``."""
-    group, tag, *fields = unpack_head(head)
+    fields = unpack_head(head)
+    if len(fields) < 2:
+        raise MalformedFrame(f"message {fields!r}")
+    group, tag, *fields = fields
     try:
         if tag == _APPEND:
             batches = split_batches(payload) if len(payload) else []
@@ -163,11 +166,14 @@ def _id(term: object, index: object) -> EntryId:
 
 def _append_request(fields: list[object], batches: Sequence[Batch]) -> AppendRequest:
     term, previous_term, previous_index, commit = fields
+    previous, spans = _id(previous_term, previous_index), spans_of(batches)
+    at = previous
+    for span in spans:
+        if span.first != at.index + 1 or not at.term <= span.term <= _int(term):
+            raise ValueError(f"{span} does not follow {at} in an append of term {term}")
+        at = EntryId(span.term, span.last)
     return AppendRequest(
-        term=Term(_int(term)),
-        previous=_id(previous_term, previous_index),
-        spans=spans_of(batches),
-        commit_index=Index(_int(commit)),
+        term=Term(_int(term)), previous=previous, spans=spans, commit_index=Index(_int(commit))
     )
 
 
@@ -197,8 +203,8 @@ def _vote_reply(fields: list[object]) -> VoteReply:
 
 
 def _timeout_now(fields: list[object]) -> TimeoutNow:
-    (term,) = fields
-    return TimeoutNow(term=Term(_int(term)))
+    term, commit_index = fields
+    return TimeoutNow(term=Term(_int(term)), commit_index=Index(_int(commit_index)))
 
 
 def _pack_vote_request(m: VoteRequest) -> list[object]:
@@ -215,7 +221,7 @@ _PACK: Final[dict[type, tuple[int, Callable[..., list[object]]]]] = {
     VoteReply: (2, lambda m: [m.term, m.granted, m.is_pre_vote]),
     AppendRequest: (_APPEND, lambda m: [m.term, m.previous.term, m.previous.index, m.commit_index]),
     AppendReply: (4, _pack_append_reply),
-    TimeoutNow: (5, lambda m: [m.term]),
+    TimeoutNow: (5, lambda m: [m.term, m.commit_index]),
 }
 _UNPACK: Final[dict[int, Callable[[list[object]], Message]]] = {
     1: _vote_request,

@@ -1,6 +1,6 @@
 """One flusher for all logs of a broker: many small writes share one round of syncs.
 
-Decides: which logs a round covers. While one round runs on another thread the next one
+Decides: which logs a round covers. While one round runs on other threads the next one
 gathers, so the busier the disk, the larger the rounds. Leaves to others: what a finished or
 failed sync means.
 """
@@ -8,14 +8,18 @@ failed sync means.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import threading
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import Executor
-from typing import Protocol
+from queue import SimpleQueue
+from typing import Final, Protocol
 
 from raftlog.storage.log_storage import Sync
 
 RunSyncs = Callable[[Sequence[Sync]], Awaitable[list[OSError | None]]]
 """Runs syncs away from the event loop and says for each whether it failed."""
+
+SYNC_THREADS: Final = 4
 
 
 class Flushed(Protocol):
@@ -73,18 +77,66 @@ class Flusher:
             self._round = None
 
 
-def run_on_thread(executor: Executor) -> RunSyncs:
-    """``RunSyncs`` on an executor's thread: one hop for a whole round."""
+class SyncThreads:
+    """``RunSyncs`` on a few threads of its own, which live as long as their process.
 
-    async def run(syncs: Sequence[Sync]) -> list[OSError | None]:
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(executor, _run_all, syncs)
+    The disk does several syncs at once in little more than the time of one, and a hop to a plain
+    thread and back costs a third of one through an executor.
+    """
 
-    return run
+    def __init__(self, count: int = SYNC_THREADS) -> None:
+        self._waiting: SimpleQueue[tuple[_Round, int]] = SimpleQueue()
+        for _ in range(count):
+            threading.Thread(target=self._work, name="sync", daemon=True).start()
+
+    def __call__(self, syncs: Sequence[Sync]) -> asyncio.Future[list[OSError | None]]:
+        """Hand out a whole round; the result is there when its last sync has run."""
+        this_round = _Round(syncs)
+        for number in range(len(syncs)):
+            self._waiting.put((this_round, number))
+        return this_round.outcome
+
+    def _work(self) -> None:
+        while True:
+            this_round, number = self._waiting.get()
+            this_round.run(number)
+            del this_round  # while this thread waits it keeps no log alive
 
 
-def _run_all(syncs: Sequence[Sync]) -> list[OSError | None]:
-    return [_run_one(sync) for sync in syncs]
+class _Round:
+    """Syncs that run on several threads, and the future that has their errors in the end."""
+
+    __slots__ = ("_broken", "_errors", "_left", "_lock", "_loop", "_syncs", "outcome")
+
+    def __init__(self, syncs: Sequence[Sync]) -> None:
+        self._syncs = syncs
+        self._errors: list[OSError | None] = [None] * len(syncs)
+        self._broken: BaseException | None = None
+        self._left = len(syncs)
+        self._lock = threading.Lock()
+        self._loop = asyncio.get_running_loop()
+        self.outcome: asyncio.Future[list[OSError | None]] = self._loop.create_future()
+
+    def run(self, number: int) -> None:
+        """Run one of them; whoever is last tells the loop."""
+        try:
+            self._errors[number] = _run_one(self._syncs[number])
+        except BaseException as error:
+            self._broken = error
+        with self._lock:
+            self._left -= 1
+            is_last = self._left == 0
+        if is_last:
+            with contextlib.suppress(RuntimeError):  # the loop has ended, and nobody waits
+                self._loop.call_soon_threadsafe(self._settle)
+
+    def _settle(self) -> None:
+        if self.outcome.done():
+            return
+        if self._broken is not None:
+            self.outcome.set_exception(self._broken)
+        else:
+            self.outcome.set_result(self._errors)
 
 
 def _run_one(sync: Sync) -> OSError | None:

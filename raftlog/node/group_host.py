@@ -16,7 +16,8 @@ import asyncio
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar, cast
+from itertools import islice
+from typing import Final, TypeVar, cast
 
 from raftlog.clock import Clock
 from raftlog.core.membership import Membership
@@ -44,6 +45,9 @@ from raftlog.storage.log_storage import LogStorage
 from raftlog.types import GroupId, NodeId
 
 Reply = TypeVar("Reply")
+
+
+ELECTIONS_PER_TICK: Final = 20  # what one round of syncs takes in its stride
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +84,7 @@ class GroupHost:
         self.clock = clock
         self.settings = settings or HostSettings()
         self.flusher = Flusher(run_syncs, self.fail)
-        self.calls = Calls(transport, clock)
+        self.calls = Calls(transport, first_id=rng.getrandbits(48))
         self.has_room = has_room
         self._transport = transport
         self._rng = rng
@@ -92,10 +96,19 @@ class GroupHost:
         self._tick_handle: asyncio.TimerHandle | None = None
         self._ticks = 0
         self._peers: set[NodeId] = set()  # with whom this broker has or had a group in common
-        self._heard: dict[NodeId, float] = {}  # peers that are reachable, and when they were last heard
+        self._heard: dict[
+            NodeId, int
+        ] = {}  # peers that are reachable, and at which tick they were last heard
+        self._orphans: dict[GroupId, NodeId] = {}  # groups whose leader is lost, and who it was
         self._beats: dict[NodeId, list[tuple[GroupId, Heartbeat]]] = {}
         self._replies: dict[NodeId, list[tuple[GroupId, HeartbeatReply]]] = {}
         self._fatal = False
+        self._is_stopping = False
+
+    @property
+    def tick_ms(self) -> int:
+        """How long a tick is."""
+        return self.settings.tick_ms
 
     @property
     def groups(self) -> Mapping[GroupId, RaftGroup[object]]:
@@ -109,10 +122,6 @@ class GroupHost:
     def wall_ms(self) -> int:
         """For timestamps of control records."""
         return self.clock.wall_ms()
-
-    def monotonic(self) -> float:
-        """Seconds, for the health of peers."""
-        return self.clock.monotonic()
 
     # Groups come and go.
 
@@ -140,6 +149,7 @@ class GroupHost:
                 election_ticks=self.settings.election_ticks,
                 heartbeat_ticks=self.settings.heartbeat_ticks,
                 quiet_ticks=self.settings.quiet_ticks,
+                succession=group_id,
             ),
             restored,
             random.Random(self._rng.getrandbits(64)),
@@ -183,9 +193,12 @@ class GroupHost:
 
     async def stop(self) -> None:
         """Close all groups, then the connections. Call ``hand_over`` first where time allows."""
+        self._is_stopping = True
         if self._tick_handle is not None:
             self._tick_handle.cancel()
         await self.calls.stop()
+        for group in self._groups.values():
+            group.leave()
         await self.flusher.idle()
         for group_id in list(self._groups):
             self.close_group(group_id)
@@ -204,10 +217,13 @@ class GroupHost:
 
     def request_sync(self, group: GroupId) -> None:
         """Have the flusher sync this group's log."""
-        self.flusher.request(self._groups[group])
+        if group in self._groups:
+            self.flusher.request(self._groups[group])
 
     def send(self, group: GroupId, to: NodeId, message: Message, payload: Sequence[Buffer] = ()) -> bool:
         """Queue a message; heartbeats gather until the end of the loop turn."""
+        if self._fatal:
+            return False
         if type(message) is Heartbeat:
             self._beats.setdefault(to, []).append((group, message))
             return True
@@ -225,14 +241,14 @@ class GroupHost:
 
     def frame_received(self, sender: NodeId, frame: memoryview) -> None:
         """Take one frame. Raises ``MalformedFrame``, which costs the sender its connection."""
-        if sender not in self._heard:
-            self._heard[sender] = 0.0
-        self._heard[sender] = self.clock.monotonic()
+        if self._fatal or self._is_stopping:
+            return
+        self._heard[sender] = self._ticks
         kind, head, payload = split_frame(frame)
         if kind is FrameKind.RAFT:
             group_id, message, batches = decode_message(head, payload)
             group = self._groups.get(group_id)
-            if group is not None:
+            if group is not None and sender in group.membership.voters:
                 group.receive(sender, message, batches)
         elif kind is FrameKind.HEARTBEATS:
             self._receive_all(sender, decode_heartbeats(payload))
@@ -248,9 +264,13 @@ class GroupHost:
         """A link broke: whatever was on its way may be lost."""
         self._heard.pop(peer, None)
         self.calls.peer_lost(peer)
-        for group in self._groups.values():
-            if peer in group.membership.voters:
+        for group_id, group in self._groups.items():
+            if group.leader == peer:
+                self._orphans[group_id] = peer
+            elif peer in group.membership.voters:
                 group.peer_unreachable(peer)
+        self._orphans = dict(sorted(self._orphans.items(), key=lambda orphan: orphan[0] not in self._awake))
+        self._elect_orphans()
 
     # Turns of the loop.
 
@@ -262,7 +282,7 @@ class GroupHost:
         groups = self._groups
         for group_id, message in messages:
             group = groups.get(group_id)
-            if group is not None:
+            if group is not None and sender in group.membership.voters:
                 group.receive(sender, message, ())
 
     def _tick(self) -> None:
@@ -270,23 +290,36 @@ class GroupHost:
         self._ticks += 1
         asleep = []
         for group_id in list(self._awake):
-            group = self._groups[group_id]
-            if group.is_asleep:
+            group = self._groups.get(group_id)
+            if group is None or group.is_asleep:
                 asleep.append(group_id)
             else:
                 group.tick()
         for group_id in asleep:
             self._awake.pop(group_id, None)
+        if self._orphans:
+            self._elect_orphans()
         if self._ticks % self.settings.heartbeat_ticks == 0:
             self._watch_peers()
 
+    def _elect_orphans(self) -> None:
+        """Let some groups whose leader is lost elect another one; those that were in use come first.
+
+        A broker that dies leaves hundreds of them. All at once, their votes would wait so long for the
+        disk that every election would time out, again and again.
+        """
+        for group_id in list(islice(self._orphans, ELECTIONS_PER_TICK)):
+            peer = self._orphans.pop(group_id)
+            group = self._groups.get(group_id)
+            if group is not None and group.leader == peer:
+                group.peer_unreachable(peer)
+
     def _watch_peers(self) -> None:
-        silent_s = self.settings.tick_ms * self.settings.election_ticks / 1000
-        now = self.clock.monotonic()
         for peer in sorted(self._peers):
             self._beats.setdefault(peer, [])  # an empty frame says that this broker lives
             heard = self._heard.get(peer)
-            if heard is not None and now - heard > silent_s:
+            # In ticks: while this process itself was held up, no tick passed and nobody was silent.
+            if heard is not None and self._ticks - heard > self.settings.election_ticks:
                 self.peer_lost(peer)
         if self._drain_handle is None:
             self._drain_handle = asyncio.get_running_loop().call_soon(self._drain)

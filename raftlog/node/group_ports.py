@@ -34,8 +34,9 @@ class GroupEnvironment(Protocol):
     def wall_ms(self) -> int:
         """For timestamps of control records."""
 
-    def monotonic(self) -> float:
-        """Seconds, for the health of peers."""
+    @property
+    def tick_ms(self) -> int:
+        """How long a tick is, for the health of peers."""
 
     def has_room(self) -> bool:
         """Whether the disk has more than its reserve left."""
@@ -44,10 +45,10 @@ class GroupEnvironment(Protocol):
         """Call ``drain`` at the end of this loop turn."""
 
     def request_sync(self, group: GroupId) -> None:
-        """Have the flusher call ``begin_sync`` and ``end_sync``."""
+        """Have the flusher call ``begin_sync`` and ``end_sync``, unless the group is closed."""
 
     def send(self, group: GroupId, to: NodeId, message: Message, payload: Sequence[Buffer] = ()) -> bool:
-        """Queue a message; False when it was dropped."""
+        """Queue a message; False when it was dropped, as all are once the process has failed."""
 
     def fail(self, error: BaseException) -> None:
         """A broken invariant: the process must end."""

@@ -24,6 +24,11 @@ from raftlog.types import Index, NodeId, WriteId
 _DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
+def is_disk_full(error: OSError) -> bool:
+    """Whether there is only no room: all is as before, and another try may succeed."""
+    return error.errno in _DISK_FULL
+
+
 class Tail(Protocol):
     """Who keeps the newest batches in memory."""
 
@@ -43,6 +48,7 @@ class LogWriter:
         self._node_id = node_id
         self._incoming: deque[Batch] = deque()  # stamped; the core's next writes name them
         self._unwritten: deque[Batch] = deque()  # the disk was full
+        self._writable = 0  # how many of ``_writes`` come before the first with unwritten batches
         self._writes: deque[tuple[WriteId, tuple[Envelope, ...]]] = deque()
         self._syncing = 0  # how many of ``_writes`` the running sync covers
 
@@ -70,6 +76,8 @@ class LogWriter:
             batches += self._batches_of(span, timestamp_ms)
         if batches:
             self._tail.appended(batches)
+            if not self._unwritten:
+                self._writable = len(self._writes)
             self._unwritten.extend(batches)
             self.try_append()
         self._writes.append((write.write_id, write.send_after))
@@ -81,14 +89,14 @@ class LogWriter:
         try:
             self._log.append(list(self._unwritten))
         except OSError as error:
-            if error.errno not in _DISK_FULL:
+            if not is_disk_full(error):
                 raise
         else:
             self._unwritten.clear()
 
     def begin_sync(self) -> Sync | None:
-        """The sync to run. While batches are unwritten nothing behind them may count as durable."""
-        self._syncing = 0 if self._unwritten else len(self._writes)
+        """The sync to run. Nothing behind unwritten batches may count as durable."""
+        self._syncing = self._writable if self._unwritten else len(self._writes)
         return self._log.take_sync() if self._syncing else None
 
     def end_sync(self, sync: Sync | None) -> Sequence[tuple[WriteId, tuple[Envelope, ...]]]:
@@ -96,6 +104,7 @@ class LogWriter:
         if sync is not None:
             self._log.sync_finished(sync)
         finished = [self._writes.popleft() for _ in range(self._syncing)]
+        self._writable = max(0, self._writable - self._syncing)
         self._syncing = 0
         return finished
 

@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 
 from raftlog.core.ready import Appended, ReadConfirmed, Refused
 from raftlog.errors import CommitUnknown, InvariantViolated, NotLeader
-from raftlog.records.batch import Batch
+from raftlog.records.batch import Batch, BatchHeader
 from raftlog.types import Index, Term, Token
 
 Reply = TypeVar("Reply")
@@ -24,7 +24,7 @@ class Proposal(Generic[Reply]):
 
     ``first..last`` are their indexes in ``term``. ``outcome`` gives the machine's reply to the
     last batch once it is committed and applied here; ``CommitUnknown`` when leadership or the
-    replica is lost first, ``NotLeader`` when nothing was written.
+    replica is lost first.
     """
 
     __slots__ = ("batches", "first", "last", "outcome", "size_bytes", "term")
@@ -57,16 +57,19 @@ class Waits(Generic[Reply]):
         """Whether anybody waits for a number of replicas."""
         return bool(self._replicated)
 
-    def offer(self, proposal: Proposal[Reply]) -> Token:
-        """A proposal on its way into the core."""
-        token = self._next_token()
+    def token(self) -> Token:
+        """A name for one request to the core."""
+        self._last_token += 1
+        return Token(self._last_token)
+
+    def offered(self, token: Token, proposal: Proposal[Reply]) -> None:
+        """The core has taken a proposal in and will say so with the next ready."""
         self._offered[token] = proposal
         self.uncommitted_bytes += proposal.size_bytes
-        return token
 
     def read(self) -> tuple[Token, asyncio.Future[Index]]:
         """A read on its way into the core."""
-        token = self._next_token()
+        token = self.token()
         self._reads[token] = future = asyncio.get_running_loop().create_future()
         future.add_done_callback(lambda _: self._reads.pop(token, None))
         return token, future
@@ -103,19 +106,16 @@ class Waits(Generic[Reply]):
             case ReadConfirmed(token, index):
                 _finish(self._reads.get(token), index)
             case Refused(token, leader):
+                # A refused proposal was never offered: whoever proposed it knows already.
                 error = NotLeader(f"this broker does not lead; the leader is {leader}", leader=leader)
-                refused = self._offered.pop(token, None)
-                if refused is not None:
-                    self.uncommitted_bytes -= refused.size_bytes
-                    _fail(refused.outcome, error)
-                else:
-                    _fail(self._reads.get(token), error)
+                _fail(self._reads.get(token), error)
         return ()
 
-    def applied(self, last: Index, reply: Reply) -> None:
-        """The batch that ends at ``last`` is committed and applied."""
-        if self._in_log and self._in_log[0].last <= last:
-            proposal = self._in_log.popleft()
+    def applied(self, header: BatchHeader, reply: Reply) -> None:
+        """A batch is committed and applied. It is the proposal's own only if it is of the same term."""
+        in_log = self._in_log
+        if in_log and in_log[0].last == header.last_offset and in_log[0].term == header.leader_epoch:
+            proposal = in_log.popleft()
             self.uncommitted_bytes -= proposal.size_bytes
             _finish(proposal.outcome, reply)
 
@@ -156,10 +156,6 @@ class Waits(Generic[Reply]):
         self._replicated.clear()
         self.uncommitted_bytes = sum(proposal.size_bytes for proposal in self._offered.values())
         self.ready()
-
-    def _next_token(self) -> Token:
-        self._last_token += 1
-        return Token(self._last_token)
 
 
 Result = TypeVar("Result")

@@ -1,8 +1,8 @@
 """One member of one Raft group: a core, its log and its state machine, driven.
 
 Decides: in which order a ``Ready`` is carried out. Leaves to others: consensus (``core``), bytes
-and promises (``log_writer``), applying (``applier``), who waits (``proposals``), when syncs run
-(``flusher``), network and clock (``group_host``).
+and promises (``log_writer``), applying (``applier``), entries for followers (``replication``), who waits
+(``proposals``), when syncs run (``flusher``), network and clock (``group_host``).
 
 The rules of this file: promises leave only after their write is durable; batches are applied
 once, in order; an error of the disk, other than a full one, ends this replica and not the
@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Generic, TypeVar
 
 from raftlog.core.inputs import (
-    AppendCut,
     Campaign,
     ConfirmRead,
     Input,
@@ -28,24 +27,23 @@ from raftlog.core.inputs import (
     WriteFinished,
 )
 from raftlog.core.membership import Membership
-from raftlog.core.messages import AppendRequest, Message, TimeoutNow
+from raftlog.core.messages import Message
 from raftlog.core.raft import Raft
-from raftlog.core.ready import RaftStatus, Ready, Replicate, Role, RoleChange
+from raftlog.core.ready import RaftStatus, Ready, Role, RoleChange
 from raftlog.errors import CommitUnknown, InvariantViolated, LogCorrupt, NotLeader, Overloaded, StorageFull
 from raftlog.node.applier import Applier
 from raftlog.node.group_ports import GroupEnvironment, GroupListener
 from raftlog.node.log_writer import LogWriter
 from raftlog.node.proposals import Proposal, Waits
 from raftlog.node.replica_health import ReplicaHealth
+from raftlog.node.replication import Replication
 from raftlog.records.batch import Batch, stamp
 from raftlog.state_machine import StateMachine
-from raftlog.storage.filesystem import Buffer
 from raftlog.storage.log_storage import LogStorage, Sync
 from raftlog.types import GroupId, Index, NodeId, Term
 
 Reply = TypeVar("Reply")
 
-APPEND_BYTES_MAX: Final = 1 << 20  # of one AppendRequest
 UNCOMMITTED_BYTES_MAX: Final = 32 << 20  # of one group's proposals, before it answers "overloaded"
 _TICK: Final = Tick()
 _log = logging.getLogger("raftlog.node")
@@ -71,11 +69,13 @@ class RaftGroup(Generic[Reply]):
         self._core = core
         self._listener = listener
         self._environment = environment
+        self._has_failed = False
         self._applier = Applier(log, machine)
+        self._replication = Replication(group_id, log, self._applier, environment)
         self._writer = LogWriter(log, self._applier, environment.node_id)
         self._waits: Waits[Reply] = Waits()
-        self._health = ReplicaHealth(environment.node_id, membership)
-        self._ready_index = Index(-1)
+        self._health = ReplicaHealth(environment.node_id, membership, environment.tick_ms)
+        self._ready_at: tuple[Term, Index] | None = None  # an office, and the log's end when it began
         for _ in self._applier.apply_up_to(core.commit_index):
             pass  # committed in an earlier life: nobody waits for the replies
 
@@ -104,7 +104,10 @@ class RaftGroup(Generic[Reply]):
     @property
     def is_ready(self) -> bool:
         """Leads, and has applied everything that stood in its log when it was elected."""
-        return self.is_leader and self._applier.applied_index >= self._ready_index
+        if not self.is_leader or self._ready_at is None:
+            return False
+        term, index = self._ready_at
+        return term == self._core.term and self._applier.applied_index >= index
 
     @property
     def is_asleep(self) -> bool:
@@ -151,15 +154,15 @@ class RaftGroup(Generic[Reply]):
             return frozenset()
         if self._core.is_asleep:
             return self.membership.voters
-        now = self._environment.monotonic()
-        return self._health.in_sync(self._core.status(), now, lag_messages_max, lag_ms_max)
+        return self._health.in_sync(self._core.status(), lag_messages_max, lag_ms_max)
 
     # What one may do.
 
     def propose(self, batches: Sequence[Batch], *, append_time_ms: int | None = None) -> Proposal[Reply]:
         """Append batches as one proposal, stamped with offsets, term and, if given, the append time.
 
-        Raises, with nothing written: ``NotLeader``, ``Overloaded``, ``StorageFull``.
+        Raises, with nothing written: ``NotLeader``, also while leadership is handed over, ``Overloaded``,
+        ``StorageFull``.
         """
         if not self.is_leader:
             raise self._not_leader()
@@ -178,8 +181,12 @@ class RaftGroup(Generic[Reply]):
                 stamp(batch.data, base_offset=following, leader_epoch=term, append_time_ms=append_time_ms)
             )
             following = Index(following + batch.header.last_offset_delta + 1)
+        token = self._waits.token()
+        self._step(Propose(token, following - first))
+        if self._core.last.index < following - 1:
+            raise NotLeader("this broker is handing its leadership over; retry", leader=None)
         proposal: Proposal[Reply] = Proposal(first, term, stamped)
-        self._step(Propose(self._waits.offer(proposal), following - first))
+        self._waits.offered(token, proposal)
         return proposal
 
     async def durable(self, proposal: Proposal[Reply]) -> None:
@@ -204,13 +211,16 @@ class RaftGroup(Generic[Reply]):
     async def confirm_read(self) -> Index:
         """An index, applied here, that covers everything acknowledged before the call (ReadIndex).
 
-        Raises ``NotLeader``.
+        Raises ``NotLeader``, also when the disk is so full that it cannot be applied.
         """
         if not self.is_leader:
             raise self._not_leader()
         token, future = self._waits.read()
         self._step(ConfirmRead(token))
-        return await future
+        index = await future
+        if self.applied_index < index:
+            raise NotLeader("the leader's disk is full, and what is committed is not in its log", leader=None)
+        return index
 
     def transfer_leadership(self, to: NodeId) -> None:
         """Ask the core to hand over; the listener hears of the result."""
@@ -234,7 +244,7 @@ class RaftGroup(Generic[Reply]):
             self._guarded(self._writer.try_append)
             self._environment.request_sync(self.group_id)
         if self._core.role is Role.LEADER:
-            self._health.observe(self._core.status(), self._environment.monotonic())
+            self._health.observe(self._core.status())
         self._step(_TICK)
 
     def peer_unreachable(self, peer: NodeId) -> None:
@@ -279,15 +289,26 @@ class RaftGroup(Generic[Reply]):
         """This replica's life ends: it neither votes nor serves until its process starts again."""
         if self.stopped is None:
             _log.error("group %d on broker %d ends: %s", self.group_id, self._environment.node_id, error)
-            self._name_successor()
+            self._has_failed = True
+            if self._core.role is Role.LEADER:
+                self._replication.call_election(self._core.term, self._core.status().match_index)
             self._end(error)
 
-    def close(self) -> None:
-        """Stop; keep the machine's state, sync and close the log."""
+    def leave(self) -> None:
+        """Vote and serve no more; whoever waits is told "unknown". Syncs that are under way may end."""
         if self.stopped is None:
             self._end(CommitUnknown("the replica is closing", committed=None))
-            self._applier.save_checkpoint(self._core.durable_index)
-        self.log.close()
+
+    def close(self) -> None:
+        """Leave; keep the machine's state, sync and close the log."""
+        self.leave()
+        try:
+            if not self._has_failed:
+                self._applier.save_checkpoint(self.log.last_index)  # the log syncs up to it first
+            self.log.close()
+        except OSError as error:
+            # Nothing that was promised is lost by it: the next start goes by what is on the disk.
+            _log.error("group %d on broker %d closes: %s", self.group_id, self._environment.node_id, error)
 
     # How a Ready is carried out.
 
@@ -307,41 +328,26 @@ class RaftGroup(Generic[Reply]):
             self._writer.write(ready.write, self._environment.wall_ms())
             self._environment.request_sync(self.group_id)
         for order in ready.replicate:
-            self._replicate(order)
+            for event in self._replication.carry_out(order):
+                self._step(event)
         for envelope in ready.send:
             self._environment.send(self.group_id, envelope.to, envelope.message)
-        if ready.commit_index is not None:
-            self._apply(ready.commit_index)
+        if self._core.commit_index > self._applier.applied_index:
+            self._apply()
         if self._waits.counts_replicas:
             self._waits.replicated(self.replicas_holding)
         if ready.role_change is not None:
             self._role_changed(ready.role_change)
 
-    def _replicate(self, order: Replicate) -> None:
-        request = AppendRequest(
-            term=order.term, previous=order.previous, spans=(), commit_index=order.commit_index
-        )
-        payload: list[Buffer] = []
-        if order.first <= order.last:
-            last, payload = self._applier.bytes_to_send(order.first, order.last, APPEND_BYTES_MAX)
-            if last < order.last:
-                self._step(AppendCut(order.to, last))
-        if not self._environment.send(self.group_id, order.to, request, payload):
-            self._step(PeerUnreachable(order.to))
-
-    def _apply(self, commit_index: Index) -> None:
-        for last, reply in self._applier.apply_up_to(commit_index):
-            self._waits.applied(last, reply)
+    def _apply(self) -> None:
+        """What is committed, but not what a full disk keeps out of the log: acknowledged means readable."""
+        commit_index = Index(min(self._core.commit_index, self.log.last_index))
+        for header, reply in self._applier.apply_up_to(commit_index):
+            self._waits.applied(header, reply)
         self._note_commit_index()
         if self.is_ready:
             self._waits.ready()
         self._listener.commit_advanced(commit_index)
-
-    def _name_successor(self) -> None:
-        """A leader that ends while its broker lives must say so: its followers may be asleep."""
-        successor = self.successor(self.membership.voters)
-        if successor is not None:
-            self._environment.send(self.group_id, successor, TimeoutNow(term=self._core.term))
 
     def _end(self, error: BaseException) -> None:
         self.stopped = error
@@ -357,8 +363,9 @@ class RaftGroup(Generic[Reply]):
 
     def _role_changed(self, change: RoleChange) -> None:
         if change.role is Role.LEADER:
-            self._ready_index = self._core.last.index
-            self._health.forget(self._environment.monotonic())
+            self._ready_at = (change.term, self._core.last.index)
+            self._health.forget()
+            self._waits.ready()
         else:
             self._waits.leadership_lost()
         self._listener.role_changed(change.role, change.term, change.leader)

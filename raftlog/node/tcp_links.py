@@ -73,6 +73,7 @@ class OutboundLink:
         self._redial_ms = context.limits.redial_ms_min
         self._dial_now = asyncio.Event()
         self._is_stopped = False
+        self._is_connected = False  # whether ``connection`` was handed over by the loop
         self.connection = self._new_connection()
         self._task = asyncio.get_running_loop().create_task(self._dial_for_ever())
 
@@ -101,7 +102,7 @@ class OutboundLink:
         with contextlib.suppress(asyncio.CancelledError):
             await self._task
         self.connection.abort()
-        if self.connection.is_made:
+        if self._is_connected:
             await self.connection.closed
 
     def connection_proven(self, connection: Connection) -> None:
@@ -135,8 +136,12 @@ class OutboundLink:
             connection = self.connection = self._new_connection()
             self._dial_now.clear()
             try:
+                # A call that is cancelled closes what it has made, and uvloop then tells the protocol
+                # nothing: only a connection that was handed over has an end that one can wait for.
+                self._is_connected = False
                 async with asyncio.timeout(limits.handshake_ms_max / 1000):
                     await loop.create_connection(partial(_same, connection), *self._address)
+                self._is_connected = True
                 await asyncio.shield(connection.closed)
             except (OSError, TimeoutError, UnicodeError):
                 pass  # Nobody there, or no such name. The layer above knows that it is not connected.
@@ -186,7 +191,8 @@ class InboundConnections:
         connections = list(self._all)
         for connection in connections:
             connection.abort()
-        await asyncio.gather(*(connection.closed for connection in connections))
+        # A connection that was accepted as the listener closed may never be made: nothing to wait for.
+        await asyncio.gather(*(connection.closed for connection in connections if connection.is_made))
 
     def connection_proven(self, connection: Connection) -> None:
         """From now on this is the connection of its peer, and any older one is none."""

@@ -93,6 +93,11 @@ class DurableState:
             file = filesystem.open(f"{directory}/{SLOT_NAMES[newest]}")
             file.sync()  # it may have been in the page cache only, and is relied upon from now on
             file.close()
+            other = f"{directory}/{SLOT_NAMES[1 - newest]}"
+            if not filesystem.exists(
+                other
+            ):  # the power went at its birth; later its name would not be synced
+                _make_blank(filesystem, other)
             return cls(filesystem, directory, values[1], newest, sequence)
         if is_new and found[1] != "damaged":  # the second slot is used only after the first was durable
             return cls._born(filesystem, directory)
@@ -106,10 +111,7 @@ class DurableState:
         # Both slots get their bytes now, so that no later change of term needs room on the disk.
         state = ReplicaState(HardState(Term(0), None), Index(0), Term(0), Index(-1), Index(-1))
         born = cls(filesystem, directory, state, durable=1, sequence=0)
-        blank = filesystem.open(f"{directory}/{SLOT_NAMES[1]}", create=True)
-        blank.write_at(0, bytes(SLOT_BYTES))
-        blank.sync()
-        blank.close()
+        _make_blank(filesystem, f"{directory}/{SLOT_NAMES[1]}")
         born.save()
         return born
 
@@ -197,6 +199,13 @@ def load_checkpoint(filesystem: Filesystem, directory: str) -> tuple[Index, byte
         raise LogCorrupt(f"{path}: the checksum is wrong; repair this replica from its peers")
     (index,) = _CHECKPOINT_INDEX.unpack_from(payload)
     return Index(index), bytes(payload[_CHECKPOINT_INDEX.size :])
+
+
+def _make_blank(filesystem: Filesystem, path: str) -> None:
+    file = filesystem.open(path, create=True)
+    file.write_at(0, bytes(SLOT_BYTES))
+    file.sync()
+    file.close()
 
 
 def _encode_slot(sequence: int, state: ReplicaState) -> bytes:

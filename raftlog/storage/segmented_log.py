@@ -13,6 +13,7 @@ removed in which order. Leaves bytes within a segment to ``segment``, what is fo
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -31,6 +32,8 @@ from raftlog.storage.retention import ClosedSegment
 from raftlog.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, Segment
 from raftlog.storage.segment_list import SegmentList
 from raftlog.types import EntryId, Index, Term
+
+_log = logging.getLogger("raftlog.storage")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +81,8 @@ class SegmentedLog:
         Raises ``LogCorrupt`` when something that was promised is damaged.
         """
         opened = open_log(filesystem, directory, settings.index_interval_bytes)
+        if opened.recovery.torn_tail is not None:
+            _log.warning("%s: what was never promised was cut off: %s", directory, opened.recovery.torn_tail)
         return cls(filesystem, directory, settings, clock, opened)
 
     @property

@@ -187,7 +187,9 @@ def test_acks_say_what_was_waited_for(api: Api) -> None:
     one = api.store(topic, "one", query="?acks=1").json["durability"]
     assert isinstance(one, dict)
     assert one["fsynced"] is True
-    assert len(read_all(api.urls[0], topic)) == 7
+    eventually(
+        lambda: len(read_all(api.urls[0], topic)) == 7, within_s=10, what="acks=1 is committed a little later"
+    )
     for acks in ("4", "some", ""):
         assert api("POST", records_path(topic) + f"?acks={acks}", {"records": [{"value": 1}]}).status == 422
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import statistics
 import time
 from dataclasses import replace
@@ -17,7 +18,7 @@ import pytest
 from chaos.checkers import check
 from chaos.cluster import Cluster
 from chaos.history import History, Outcome
-from chaos.workload import Shape, Workload
+from chaos.workload import Shape, Workload, WorkloadFailed
 from tests.helpers.real_cluster import create_topic, eventually, has_leaders, partitions_of
 
 PARTITIONS = 3
@@ -131,3 +132,27 @@ def test_every_partition_has_a_leader_after_the_whole_cluster_was_killed(cluster
     cluster.start(wait_s=60)
     for url in cluster.urls:
         eventually(lambda url=url: has_leaders(url, "orders", 12), within_s=20, what="leaders everywhere")
+
+
+def lose_records_under_load(cluster: Cluster) -> None:
+    """What every other test here must never see."""
+    shape = Shape(final_read_s=10, send_s=10)
+    with Workload(cluster.urls, "orders", partitions=PARTITIONS, seed=SEED, shape=shape) as load:
+        load.wait_for_acknowledged(300)
+        for broker in cluster.brokers:
+            cluster.kill(broker)
+        for broker in cluster.brokers:
+            for log in cluster.data_directory(broker).glob("orders-*"):
+                shutil.rmtree(log)
+        cluster.start(wait_s=60)
+        load.wait_for_acknowledged(1000, within_s=10)
+    assert check(load.history) == []
+
+
+@pytest.mark.e2e
+def test_the_harness_notices_when_acknowledged_records_are_taken_away(cluster: Cluster) -> None:
+    """The control: a cluster that loses data must be convicted, or the other tests mean nothing."""
+    create_topic(cluster.urls[0], "orders", PARTITIONS)
+    with pytest.raises((WorkloadFailed, AssertionError)) as found:
+        lose_records_under_load(cluster)
+    print(f"convicted: {str(found.value)[:300]}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ from partitions.manager import BOOTSTRAP_FILE, folder_name
 from partitions.replica import PartitionReplica
 from partitions.values import QUORUM, AppendReceipt
 from raftlog.errors import NoLeader, RecordTooLarge
+from raftlog.storage.filesystem import File
+from raftlog.storage.os_filesystem import OsFilesystem
 from raftlog.types import NodeId
 from tests.helpers.controlled_cluster import ControlledCluster
 from tests.helpers.partition_cluster import batch_of, eventually
@@ -149,6 +152,58 @@ def test_metadata_that_began_from_nothing_removes_no_folders_of_an_earlier_life(
             await cluster.create("orders")
             await eventually(lambda: "none is removed" in caplog.text)
             assert kept.exists()
+
+    asyncio.run(story())
+
+
+def test_a_disk_that_is_full_at_the_first_sweep_ends_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("partitions.manager.SWEEP_AGAIN_S", 0.01)
+    refused: list[str] = []
+
+    class FullAtFirst(OsFilesystem):
+        def replace_file(self, path: str, data: bytes) -> None:
+            if path.endswith(BOOTSTRAP_FILE) and len(refused) < 2:
+                refused.append(path)
+                raise OSError(errno.ENOSPC, "no room on purpose", path)
+            super().replace_file(path, data)
+
+    async def story() -> None:
+        async with ControlledCluster(str(tmp_path)) as cluster:
+            await cluster.stop(NodeId(1))
+            (tmp_path / "broker-1" / BOOTSTRAP_FILE).unlink(missing_ok=True)
+            broker = await cluster.start(NodeId(1), FullAtFirst())
+            await eventually((tmp_path / "broker-1" / BOOTSTRAP_FILE).exists)
+            assert len(refused) == 2
+            assert broker.fatal == []
+
+    asyncio.run(story())
+
+
+def test_a_replica_that_found_no_room_when_it_opened_is_opened_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("partitions.manager.OPEN_AGAIN_S", 0.01)
+
+    class Full(OsFilesystem):
+        is_full = True
+
+        def open(self, path: str, *, create: bool = False) -> File:
+            if create and self.is_full and "orders-" in path:
+                raise OSError(errno.ENOSPC, "no room on purpose", path)
+            return super().open(path, create=create)
+
+    async def story() -> None:
+        async with ControlledCluster(str(tmp_path)) as cluster:
+            await cluster.stop(NodeId(1))
+            disk = Full()
+            broker = await cluster.start(NodeId(1), disk)
+            await cluster.create("orders")
+            await eventually(lambda: "no room" in broker.manager.failures.get(("orders", 0), ""))
+            disk.is_full = False
+            await eventually(lambda: ("orders", 0) in broker.manager.replicas)
+            assert broker.manager.failures == {}
 
     asyncio.run(story())
 

@@ -320,3 +320,16 @@ def test_an_older_log_is_not_mistaken_for_ours_when_the_terms_of_entries_go_down
 
 def tail(log: SegmentedLog, first: int) -> list[bytes]:
     return [log.read(Index(at), Index(at), bytes_max=1).read() for at in range(first, log.last_index + 1)]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_second_slot_that_was_lost_at_birth_is_there_before_it_is_written(seed: int) -> None:
+    filesystem = FakeFilesystem()
+    open_log(filesystem)
+    filesystem.remove(f"{DIRECTORY}/hard_state.b")  # its name was not synced when the power went
+    filesystem.sync_directory(DIRECTORY)
+    log = open_log(filesystem)
+    log.save_hard_state(HardState(Term(1), NodeId(1)))
+    sync(log)
+    filesystem.lose_power(random.Random(seed))
+    assert open_log(filesystem).restored(NOBODY).hard_state == HardState(Term(1), NodeId(1))

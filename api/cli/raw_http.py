@@ -1,7 +1,7 @@
 """HTTP in raw bytes: prebuilt requests, and answers of which only the head is looked at.
 
-What a client has to do beyond that (building records, parsing answers) is measured apart, with the
-Python client; here the brokers are to be the limit.
+For measuring brokers: what a client has to do beyond that (building records, parsing answers) is
+left to the client. Decides nothing about load (``closed_loop``).
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ from raftlog.wire import headers, media_types, paths
 READ_BYTES = 1 << 20
 FETCH_BYTES = 8 << 20
 _SHOWN_BYTES = 500  # of an answer that is an error
+_MEMORY = memoryview(
+    bytearray(READ_BYTES)
+)  # of all connections: what is read is looked at before the next read
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +42,6 @@ class HttpConnection(asyncio.BufferedProtocol):
     def __init__(self, request: bytes = b"") -> None:
         self._request = request
         self._transport: asyncio.Transport | None = None
-        self._memory = memoryview(bytearray(READ_BYTES))
         self._head = b""
         self._answer: Answer | None = None
         self._missing = 0
@@ -52,12 +54,12 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     def get_buffer(self, size_hint: int) -> memoryview:
         """The same memory each time: bodies are counted, not kept."""
-        return self._memory
+        return _MEMORY
 
     def buffer_updated(self, count: int) -> None:
         """Wait for the end of the answer."""
         if self._answer is None:
-            self._head += self._memory[:count]
+            self._head += _MEMORY[:count]
             end = self._head.find(b"\r\n\r\n")
             if end < 0:
                 return
@@ -103,25 +105,28 @@ class HttpConnection(asyncio.BufferedProtocol):
 class HttpReader:
     """Reads one partition onwards in binary batches, with a long poll at its end."""
 
-    def __init__(self, connection: HttpConnection, url: str, topic: str, partition: int) -> None:
+    def __init__(
+        self, connection: HttpConnection, url: str, topic: str, partition: int, *, wait: str = "5s"
+    ) -> None:
         self._connection = connection
         self._host = urlsplit(url).netloc
         self._path = paths.partition_records(topic, partition)
+        self._wait = wait
         self._offset = 0
 
     async def seek_end(self) -> None:
         """Go on behind the newest record."""
-        answer = await self._connection.ask(self._request("latest", wait=False))
+        answer = await self._connection.ask(self._request("latest", "0"))
         self._offset = answer.header(headers.NEXT_OFFSET)
 
     async def seek_start(self) -> None:
         """Go on at the oldest record."""
-        answer = await self._connection.ask(self._request("latest", wait=False))
+        answer = await self._connection.ask(self._request("latest", "0"))
         self._offset = answer.header(headers.LOG_START_OFFSET)
 
     async def read(self) -> tuple[int, int]:
         """Wait for what comes next: how many records and bytes came."""
-        answer = await self._connection.ask(self._request(str(self._offset), wait=True))
+        answer = await self._connection.ask(self._request(str(self._offset), self._wait))
         following = answer.header(headers.NEXT_OFFSET)
         count, self._offset = following - self._offset, following
         return count, answer.body_bytes
@@ -130,10 +135,9 @@ class HttpReader:
         """Close the connection."""
         await self._connection.close()
 
-    def _request(self, offset: str, *, wait: bool) -> bytes:
-        waiting = "&wait=5s" if wait else ""
+    def _request(self, offset: str, wait: str) -> bytes:
         return (
-            f"GET {self._path}?offset={offset}&max_bytes={FETCH_BYTES}{waiting}&route=none HTTP/1.1\r\n"
+            f"GET {self._path}?offset={offset}&max_bytes={FETCH_BYTES}&wait={wait}&route=none HTTP/1.1\r\n"
             f"Host: {self._host}\r\nAccept: {media_types.BATCH}\r\n\r\n"
         ).encode()
 

@@ -1,0 +1,70 @@
+"""The closed loop that loads anything: so many connections, each with one request at a time.
+
+Decides: how throughput and latency are measured. Leaves to others: what a request is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+
+class Connection(Protocol):
+    """One client's connection to one stream (a partition, a NATS stream, ...)."""
+
+    async def send(self) -> None:
+        """Send one prebuilt batch; return once it is acknowledged."""
+
+    async def close(self) -> None:
+        """Idempotent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """What one round of load showed. Latencies are of one request, in milliseconds."""
+
+    records_per_s: float
+    p50_ms: float
+    p99_ms: float
+    requests: int
+
+
+async def run(
+    connections: Sequence[Connection], *, records: int, seconds: float, requests_max: int | None = None
+) -> Measured:
+    """Load for ``seconds`` or until ``requests_max`` are acknowledged; each request has ``records``."""
+    for connection in connections:
+        await connection.send()  # everybody has spoken once before the clock runs
+    latencies: list[float] = []
+    began = time.perf_counter()
+    left = iter(range(requests_max)) if requests_max is not None else None
+
+    async def loop(connection: Connection) -> None:
+        while (sent := time.perf_counter()) < began + seconds:
+            if left is not None and next(left, None) is None:
+                return
+            await connection.send()
+            latencies.append(time.perf_counter() - sent)
+
+    await asyncio.gather(*map(loop, connections))
+    took_s = time.perf_counter() - began
+    return measured(latencies, records=len(latencies) * records, took_s=took_s)
+
+
+def measured(latencies: list[float], *, records: int, took_s: float) -> Measured:
+    """The figures of one round; latencies in seconds."""
+    latencies.sort()
+    return Measured(
+        records_per_s=records / took_s,
+        p50_ms=percentile(latencies, 50) * 1000,
+        p99_ms=percentile(latencies, 99) * 1000,
+        requests=len(latencies),
+    )
+
+
+def percentile(rising: Sequence[float], percent: int) -> float:
+    """The value that so many percent do not exceed; 0 of nothing."""
+    return 0.0 if not rising else rising[min(len(rising) - 1, len(rising) * percent // 100)]

@@ -1,0 +1,26 @@
+"""What processes cost, as the kernel counts it: CPU seconds and resident memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+def cpu_s(pid: int) -> float:
+    """CPU seconds of a process and all its threads, in user and kernel mode."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
+
+
+def cpu_s_of(pids: Iterable[int]) -> float:
+    """The same for several."""
+    return sum(cpu_s(pid) for pid in pids)
+
+
+def resident_bytes(pid: int) -> int:
+    """Memory of a process that is in RAM."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE_BYTES

@@ -1,0 +1,123 @@
+"""A client that makes a topic, uses it, deletes it and makes it again: nothing old may come back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from api.broker import Broker
+from chaos.simulator.clients import TIMEOUT_MS, Client
+from partitions.values import QUORUM, FetchRequest
+from raftlog.errors import RaftlogError, TopicExists, UnknownTopic
+from raftlog.records.batch import Codec, split_batches
+from raftlog.records.builder import Record, build_batch
+from raftlog.records.reader import read_records
+from raftlog.types import Offset, TopicPartition
+
+if TYPE_CHECKING:
+    from chaos.simulator.simulation import Simulation
+
+Result = TypeVar("Result")
+NAME: Final = "passing"
+TRIES: Final = 60
+
+
+class GaveUp(Exception):
+    """It took too long: while things go wrong that is nobody's fault."""
+
+
+class Churner(Client):
+    """Alone on its topic, so that it knows what each life of it may hold."""
+
+    def __init__(self, simulation: Simulation, name: str) -> None:
+        super().__init__(simulation, name)
+        self._life = 0
+        self._written_before: set[str] = (
+            set()
+        )  # acknowledged in earlier lives; what is in doubt may come late
+
+    async def run(self) -> None:
+        """Life after life of one name."""
+        while self.simulation.is_producing:
+            self._life += 1
+            try:
+                await self._live()
+            except GaveUp:
+                await self.pause()
+
+    async def _live(self) -> None:
+        await self._until(self._delete, UnknownTopic)
+        await self._until(self._create, TopicExists)
+        written: set[str] = set()
+        for number in range(self.rng.randint(0, 3)):
+            value = f"{self._life}-{number}"
+            if await self._append(value):
+                written.add(value)
+        values = await self._read(len(written))
+        old = sorted(self._written_before.intersection(values))
+        lost = sorted(written.difference(values))
+        self._written_before |= written
+        if lost:
+            self.simulation.violated("H lost write", f"life {self._life} of {NAME}: {lost}")
+        if old:
+            self.simulation.violated("I15 deleted records stay deleted", f"life {self._life}: {old}")
+        await asyncio.sleep(self.rng.random() / 2)
+
+    async def _append(self, value: str) -> bool:
+        data = build_batch([Record(value=value.encode())], codec=Codec.NONE, timestamp_ms=0)
+        target = TopicPartition(NAME, 0)
+        try:
+            await self.ask(
+                self.machine(),
+                lambda broker: broker.gateway.append(target, data, acks=QUORUM, timeout_ms=TIMEOUT_MS),
+            )
+        except RaftlogError:
+            return False
+        return True
+
+    async def _read(self, wanted: int) -> list[str]:
+        """Everything from the beginning on, which is ``wanted`` records at least."""
+
+        async def read(broker: Broker) -> list[str]:
+            position, values = 0, []
+            while True:
+                request = FetchRequest(position=Offset(position))
+                result = await broker.gateway.fetch(TopicPartition(NAME, 0), request)
+                values += [
+                    (record.value or b"").decode()
+                    for batch in split_batches(result.data)
+                    if not batch.header.is_control
+                    for record in read_records(batch)
+                ]
+                if result.next_offset in (position, result.high_watermark) and len(values) >= wanted:
+                    return values
+                if result.next_offset == position:
+                    await asyncio.sleep(0.05)
+                position = result.next_offset
+
+        return await self._until(read, ())
+
+    async def _create(self, broker: Broker) -> list[str]:
+        await broker.controller.create_topic(
+            NAME, partitions=1, replication_factor=3, config={}, timeout_ms=TIMEOUT_MS
+        )
+        return []
+
+    async def _delete(self, broker: Broker) -> list[str]:
+        await broker.controller.delete_topic(NAME, expected_version=None, timeout_ms=TIMEOUT_MS)
+        return []
+
+    async def _until(
+        self,
+        work: Callable[[Broker], Awaitable[list[str]]],
+        done_when: type[RaftlogError] | tuple[()],
+    ) -> list[str]:
+        for _ in range(TRIES):
+            try:
+                return await self.ask(self.machine(), work)
+            except done_when:
+                return []
+            except RaftlogError:
+                await self.pause()
+        raise GaveUp

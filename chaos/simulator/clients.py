@@ -1,0 +1,262 @@
+"""Clients of a simulated cluster: they produce, read, ask and count, and write down what they saw.
+
+Decides: what a client does and which of its errors are definite. Leaves to others: the verdict
+(``chaos.checkers``). A client speaks to any broker's gateway as the HTTP layer does; the way there
+and back takes time, and an answer may be lost on it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from api.broker import Broker
+from chaos.history import Look, Outcome, Poll, Send
+from partitions.values import QUORUM, AppendReceipt, FetchRequest, FetchResult, Start
+from raftlog.errors import (
+    CommitUnknown,
+    ConnectionLost,
+    OffsetOutOfRange,
+    OutOfOrderSequence,
+    RaftlogError,
+    UnknownPartition,
+    UnknownTopic,
+)
+from raftlog.records.batch import Codec, split_batches
+from raftlog.records.builder import Record, build_batch
+from raftlog.records.reader import read_records
+from raftlog.types import Offset, TopicPartition
+
+if TYPE_CHECKING:
+    from chaos.simulator.machine import Machine
+    from chaos.simulator.simulation import Simulation
+
+Result = TypeVar("Result")
+TOPIC: Final = "orders"
+TIMEOUT_MS: Final = 1500
+PATIENCE_S: Final = 6.0
+PAUSE_S: Final = 0.05
+LOST_ANSWER_ODDS: Final = 0.01
+
+
+class Client:
+    """What all clients have in common."""
+
+    def __init__(self, simulation: Simulation, name: str) -> None:
+        self.simulation = simulation
+        self.name = name
+        self.rng = simulation.rng(f"client {name}")
+        self.process = simulation.next_process()
+        self._watermarks: dict[tuple[int, int], int] = {}
+
+    async def ask(self, machine: Machine, ask: Callable[[Broker], Awaitable[Result]]) -> Result:
+        """One request to one broker. Raises ``ConnectionLost`` when no answer comes."""
+        network = self.simulation.network
+        await asyncio.sleep(network.latency())
+        async with asyncio.timeout(TIMEOUT_MS / 1000 + 4.0):
+            try:
+                result = await machine.call(ask)
+            except TimeoutError:
+                raise ConnectionLost("no answer came", sent=True) from None
+        await asyncio.sleep(network.latency())
+        if not network.is_calm and self.rng.random() < LOST_ANSWER_ODDS:
+            raise ConnectionLost("the answer was lost", sent=True)
+        return result
+
+    def machine(self) -> Machine:
+        """Any broker's."""
+        return self.rng.choice(self.simulation.machines)
+
+    async def pause(self) -> None:
+        """Before trying again."""
+        await asyncio.sleep(PAUSE_S * (0.5 + self.rng.random()))
+
+    async def fetch(self, partition: int, position: int, *, wait_ms: int) -> FetchResult:
+        """Read once from any broker. Raises what it raises."""
+        request = FetchRequest(position=Offset(position), bytes_max=4096, wait_ms=wait_ms)
+        target = TopicPartition(TOPIC, partition)
+        result = await self.ask(self.machine(), lambda broker: broker.gateway.fetch(target, request))
+        key = (partition, result.leader_epoch)
+        if result.high_watermark < self._watermarks.get(key, 0):
+            detail = f"{result.high_watermark} after {self._watermarks[key]} in epoch {result.leader_epoch}"
+            self.simulation.violated("I13 the high watermark rises", f"partition {partition}: {detail}")
+        self._watermarks[key] = result.high_watermark
+        return result
+
+    async def poll(self, partition: int, position: int, *, wait_ms: int) -> tuple[Poll, int]:
+        """One fetch as the history keeps it, and where to go on."""
+        invoked = self.simulation.loop.now
+        result = await self.fetch(partition, position, wait_ms=wait_ms)
+        records = tuple(
+            (record.offset, (record.value or b"").decode())
+            for batch in split_batches(result.data)
+            if not batch.header.is_control
+            for record in read_records(batch)
+            if record.offset >= position
+        )
+        poll = Poll(
+            process=self.process,
+            partition=partition,
+            invoked_s=invoked,
+            completed_s=self.simulation.loop.now,
+            records=records,
+        )
+        return poll, result.next_offset
+
+
+class Producer(Client):
+    """An idempotent producer of one partition; sends the same bytes again until it knows or gives up."""
+
+    def __init__(self, simulation: Simulation, name: str, partition: int, *, has_id: bool) -> None:
+        super().__init__(simulation, name)
+        self._target = TopicPartition(TOPIC, partition)
+        self._has_id = has_id
+        self._sequence = 0
+        self._producer_id = -1
+        self._is_known = False  # a first batch was acknowledged: from now on several may be under way
+        self._values = 0
+
+    async def run(self) -> None:
+        """Produce while things go wrong."""
+        simulation = self.simulation
+        under_way: list[asyncio.Task[None]] = []
+        while simulation.is_producing:
+            if self._has_id and self._producer_id < 0:
+                await self._get_id()
+                continue
+            limit = simulation.odds.pipeline if self._has_id and self._is_known else 1
+            batch = self._next_batch()
+            task = asyncio.get_running_loop().create_task(self._send(*batch))
+            under_way.append(task)
+            while len(under_way) >= limit:
+                await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
+                under_way = [task for task in under_way if not task.done()]
+            await asyncio.sleep(self.rng.expovariate(1.0) * simulation.odds.think_s)
+        for task in under_way:
+            await task
+
+    async def _get_id(self) -> None:
+        try:
+            ids = await self.ask(
+                self.machine(), lambda broker: broker.controller.allocate_producer_ids(1, TIMEOUT_MS)
+            )
+        except RaftlogError:
+            await self.pause()
+            return
+        self._producer_id = ids.start
+        self._sequence = 0
+        self._is_known = False
+        self.simulation.given_producer_id(ids.start)
+
+    def _next_batch(self) -> tuple[int, int, bytes, list[str]]:
+        values = []
+        for _ in range(self.rng.choice((1, 1, 2, 5))):
+            self._values += 1
+            values.append(f"{self.name}-{self._values}")
+        data = build_batch(
+            [Record(value=value.encode()) for value in values],
+            codec=Codec.NONE,
+            timestamp_ms=1_700_000_000_000,
+            producer_id=self._producer_id,
+            producer_epoch=0 if self._has_id else -1,
+            base_sequence=self._sequence if self._has_id else -1,
+        )
+        self._sequence += len(values)
+        return self.process, self._producer_id, data, values
+
+    async def _send(self, process: int, producer_id: int, data: bytes, values: list[str]) -> None:
+        invoked = self.simulation.loop.now
+        outcome, receipt = await self._until_known(data, producer_id, invoked)
+        completed = self.simulation.loop.now
+        for number, value in enumerate(values):
+            send = Send(
+                process=process,
+                partition=self._target.partition,
+                value=value,
+                invoked_s=invoked,
+                completed_s=completed,
+                outcome=outcome,
+                offset=None if receipt is None else receipt.base_offset + number,
+            )
+            self.simulation.history.sends.append(send)
+        self.simulation.trace.note(None, f"{values} {outcome.value} {receipt and receipt.base_offset}")
+        if outcome is Outcome.ACKNOWLEDGED:
+            self._is_known = True
+        elif producer_id == self._producer_id:  # the sequence has a hole now, or may have one
+            self._producer_id = -1
+            self.process = self.simulation.next_process()
+
+    async def _until_known(
+        self, data: bytes, producer_id: int, invoked: float
+    ) -> tuple[Outcome, AppendReceipt | None]:
+        in_doubt = False
+        while True:
+            try:
+                receipt = await self.ask(
+                    self.machine(),
+                    lambda broker: broker.gateway.append(
+                        self._target, data, acks=QUORUM, timeout_ms=TIMEOUT_MS
+                    ),
+                )
+            except (UnknownTopic, UnknownPartition, OutOfOrderSequence):
+                pass  # that broker's metadata lags; a batch before this one is under way
+            except (CommitUnknown, ConnectionLost) as error:
+                in_doubt |= error.details.get("sent") is not False
+                if in_doubt and not self._has_id:
+                    break
+            except RaftlogError as error:
+                in_doubt |= not error.is_definite
+                if not error.retryable:
+                    self.simulation.violated("I12 errors", f"{self.name}: {error!r}")
+                    break
+            else:
+                return Outcome.ACKNOWLEDGED, receipt
+            late = self.simulation.loop.now - invoked > PATIENCE_S
+            if late or (self._has_id and producer_id != self._producer_id):
+                break
+            await self.pause()
+        return (Outcome.UNKNOWN if in_doubt else Outcome.FAILED), None
+
+
+class Consumer(Client):
+    """Reads one partition from its start on, and asks for its end now and then."""
+
+    def __init__(self, simulation: Simulation, name: str, partition: int) -> None:
+        super().__init__(simulation, name)
+        self._partition = partition
+        self._position = 0
+
+    async def run(self) -> None:
+        """Read while things go wrong."""
+        while self.simulation.is_producing:
+            try:
+                await (self._look() if self.rng.random() < 0.3 else self._read())
+            except OffsetOutOfRange as error:
+                self.simulation.violated("I13 a position stays valid", f"{self.name}: {error}")
+            except RaftlogError:
+                await self.pause()
+
+    async def _read(self) -> None:
+        poll, self._position = await self.poll(
+            self._partition, self._position, wait_ms=self.rng.choice((0, 100, 400))
+        )
+        self.simulation.history.polls.append(poll)
+        if not poll.records:
+            await self.pause()
+
+    async def _look(self) -> None:
+        invoked = self.simulation.loop.now
+        target = TopicPartition(TOPIC, self._partition)
+        offset, _ = await self.ask(
+            self.machine(), lambda broker: broker.gateway.offset_at(target, Start.LATEST)
+        )
+        self.simulation.history.looks.append(
+            Look(
+                partition=self._partition,
+                invoked_s=invoked,
+                completed_s=self.simulation.loop.now,
+                high_watermark=offset,
+            )
+        )
+        await self.pause()

@@ -1,0 +1,217 @@
+"""The end of a run: once everything is healed the cluster must work again, agree, and have lost nothing.
+
+Decides: how long that may take, and what is compared. Replicas are compared as bytes on their disks,
+their producer tables with what their logs say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+import msgpack
+
+from chaos.history import Outcome, Send
+from chaos.simulator.clients import TIMEOUT_MS, TOPIC, Client
+from chaos.simulator.oracles import GroupRecord
+from partitions.controller.machine import encode_image
+from partitions.producers import WINDOW
+from partitions.values import QUORUM
+from raftlog.errors import RaftlogError
+from raftlog.records.batch import BatchHeader, Codec
+from raftlog.records.builder import Record, build_batch
+from raftlog.types import GroupId, TopicPartition
+
+if TYPE_CHECKING:
+    from chaos.simulator.machine import Machine
+    from chaos.simulator.simulation import Simulation
+
+RECOVERY_S: Final = 20.0  # until every partition takes records again
+LATE_S: Final = 2.5  # whatever a client has given up is over by then
+SETTLING_S: Final = 20.0  # until all replicas are equal
+
+
+class Convergence:
+    """The last phases."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self._simulation = simulation
+        self._client = Client(simulation, "finisher")
+        self._values = 0
+        self._refused: RaftlogError | None = None
+
+    async def reached(self) -> None:
+        """Every partition takes a record at every broker (L2)."""
+        simulation = self._simulation
+        deadline = simulation.loop.now + RECOVERY_S
+        for machine in simulation.machines:
+            for partition in range(simulation.odds.partitions):
+                while not await self._append(machine, partition):
+                    if simulation.loop.now > deadline:
+                        detail = f"{machine.name} takes nothing for partition {partition} in {RECOVERY_S} s"
+                        simulation.violated("L2 a healed cluster works", f"{detail}: {self._refused!r}")
+                        return
+                    await asyncio.sleep(0.1)
+
+    async def _append(self, machine: Machine, partition: int) -> bool:
+        simulation = self._simulation
+        self._values += 1
+        value = f"finisher-{self._values}"
+        data = build_batch([Record(value=value.encode())], codec=Codec.NONE, timestamp_ms=0)
+        target = TopicPartition(TOPIC, partition)
+        invoked = simulation.loop.now
+        offset: int | None = None
+        outcome = Outcome.ACKNOWLEDGED
+        try:
+            receipt = await self._client.ask(
+                machine,
+                lambda broker: broker.gateway.append(target, data, acks=QUORUM, timeout_ms=TIMEOUT_MS),
+            )
+            offset = receipt.base_offset
+        except RaftlogError as error:
+            self._refused = error
+            outcome = Outcome.FAILED if error.is_definite else Outcome.UNKNOWN
+        send = Send(
+            process=simulation.next_process(),
+            partition=partition,
+            value=value,
+            invoked_s=invoked,
+            completed_s=simulation.loop.now,
+            outcome=outcome,
+            offset=offset,
+        )
+        simulation.history.sends.append(send)
+        return offset is not None
+
+    async def settled(self) -> None:
+        """All replicas become equal, and all brokers show the same metadata (L3)."""
+        simulation = self._simulation
+        await asyncio.sleep(LATE_S)
+        deadline = simulation.loop.now + SETTLING_S
+        trouble = self._trouble()
+        while trouble and simulation.loop.now < deadline:
+            await asyncio.sleep(0.25)
+            trouble = self._trouble()
+        for what in trouble:
+            simulation.violated("L3 replicas agree in the end", what)
+
+    async def read_everything(self) -> None:
+        """The final reads, and what stands on the disks."""
+        for partition in range(self._simulation.odds.partitions):
+            await self._read(partition)
+        records = self._simulation.oracles.groups
+        for machine in self._simulation.machines:
+            for topic in () if machine.broker is None else machine.broker.controller.image.topics.values():
+                gone = [part.group_id for part in topic.partitions if records[part.group_id].is_retired]
+                if gone:
+                    detail = f"{machine.name}: groups {gone} of topic {topic.name} were closed or removed"
+                    self._simulation.violated("I15 what was not deleted stays", detail)
+        for record in records.values():
+            if not record.is_retired:
+                self._check_disks(record)
+        self._check_tables()
+
+    async def _read(self, partition: int) -> None:
+        simulation = self._simulation
+        position, failures = 0, 0
+        while True:
+            try:
+                poll, following = await self._client.poll(partition, position, wait_ms=0)
+            except RaftlogError as error:
+                failures += 1
+                if failures > 20:
+                    simulation.violated(
+                        "L2 a healed cluster works", f"partition {partition} is not read: {error}"
+                    )
+                    return
+                await self._client.pause()
+                continue
+            if following == position:
+                return
+            position = following
+            simulation.history.final.append(poll)
+
+    # What must be equal.
+
+    def _trouble(self) -> list[str]:
+        found = []
+        simulation = self._simulation
+        images = {}
+        for machine in simulation.machines:
+            if machine.broker is None:
+                found.append(f"{machine.name} does not run")
+                continue
+            images[machine.name] = encode_image(machine.broker.controller.image)
+            failures = machine.broker.manager.failures
+            if failures:
+                found.append(f"{machine.name}: {failures}")
+        if len(set(images.values())) > 1:
+            found.append(f"metadata differs: {images}")
+        for record in simulation.oracles.groups.values():
+            if not record.is_retired:
+                found += self._differences(record)
+        return found
+
+    def _differences(self, record: GroupRecord) -> list[str]:
+        found = {}
+        for node, replica in record.replicas.items():
+            broker = replica.machine.broker
+            group = None if broker is None else broker.host.groups.get(record.group_id)
+            if group is None:
+                found[node] = "is not open"
+                continue
+            # A follower may keep a tail that its leader lacks until the leader's next append cuts it.
+            numbers = (group.commit_index, group.applied_index)
+            found[node] = f"{numbers} {None if group.stopped is None else repr(group.stopped)}"
+            ends = (group.last_index, group.durable_index) if group.is_leader else ()
+            if len({*numbers, *ends}) != 1:
+                found[node] += f" is not done, {ends}"
+        return [f"group {record.group_id}: {found}"] if len(set(found.values())) > 1 else []
+
+    def _check_disks(self, record: GroupRecord) -> None:
+        """Every replica's bytes are those that were committed, no more and no less (I6)."""
+        for replica in record.replicas.values():
+            for durable in (False, True):
+                held = replica.look(record, durable=durable)
+                view = replica.durable if durable else replica.seen
+                if held < len(record.committed):
+                    detail = f"group {record.group_id} on {replica.machine.name}, durable={durable}"
+                    counts = f"{held} of {len(record.committed)} entries, {view.last} is its last"
+                    self._simulation.violated("I6 all replicas hold all", f"{detail}: {counts}")
+
+    def _check_tables(self) -> None:
+        """Each producer table is what the log says, by another way of reading it (I10)."""
+        for machine in self._simulation.machines:
+            if machine.broker is None:
+                continue
+            for key, replica in machine.broker.manager.replicas.items():
+                record = machine.replicas.get(GroupId(replica.group.group_id))
+                if record is None:
+                    continue  # said already: its group counts as deleted
+                expected = _table_of(
+                    [
+                        header
+                        for header in record.seen.headers()
+                        if header.last_offset <= replica.group.applied_index
+                    ]
+                )
+                _, _, rows = msgpack.unpackb(replica.machine.snapshot())
+                found = {row[0]: (row[1], [tuple(batch[:4]) for batch in row[3]]) for row in rows}
+                if found != expected:
+                    detail = f"{machine.name} {key}: {found}, and the log says {expected}"
+                    self._simulation.violated("I10 producer table", detail)
+
+
+def _table_of(headers: list[BatchHeader]) -> dict[int, tuple[int, list[tuple[int, int, int, int]]]]:
+    """Producer id to epoch and its last batches: sequences and offsets."""
+    table: dict[int, tuple[int, list[tuple[int, int, int, int]]]] = {}
+    for header in headers:
+        if header.producer_id < 0:
+            continue
+        last = header.base_sequence + header.last_offset_delta
+        row = (header.base_sequence, last, header.base_offset, header.last_offset)
+        epoch, rows = table.get(header.producer_id, (header.producer_epoch, []))
+        if epoch != header.producer_epoch:
+            rows = []
+        table[header.producer_id] = (header.producer_epoch, [*rows, row][-WINDOW:])
+    return table

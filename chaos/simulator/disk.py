@@ -1,0 +1,70 @@
+"""One broker's disk: bytes that a power loss may take, and syncs that take time.
+
+Decides: how long a sync takes and when it happens within that time. Leaves to others: what a power
+loss leaves (``FakeFilesystem``), and when one comes (``faults``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+
+from raftlog.storage.fake_filesystem import FakeFilesystem, PowerLost
+from raftlog.storage.log_storage import Sync
+
+
+class SimulatedDisk(FakeFilesystem):
+    """A fake filesystem that tells when the power went in the midst of a change, and what is deleted."""
+
+    def __init__(self, power_lost: Callable[[], None], removed: Callable[[str], None]) -> None:
+        super().__init__()
+        self._power_lost = power_lost
+        self._removed = removed
+
+    def remove_tree(self, path: str) -> None:
+        """Remove a directory, and say so."""
+        self._removed(path)
+        super().remove_tree(path)
+
+    def count_change(self) -> None:
+        """One more change; when the power goes at it, nothing else of the machine happens any more."""
+        try:
+            super().count_change()
+        except PowerLost:
+            self._power_lost()
+            raise
+
+
+class SyncQueue:
+    """The syncs of one broker: ``Broker``'s ``run_syncs`` and its other work on threads."""
+
+    def __init__(self, rng: random.Random, typical_s: float) -> None:
+        self._rng = rng
+        self._typical_s = typical_s
+        self.slowness = 1.0
+        self.stalled_until = 0.0
+        self.on_synced: Callable[[], None] = lambda: None
+
+    def latency(self) -> float:
+        """How long the next one takes: mostly little, now and then much."""
+        return self._typical_s * self.slowness * self._rng.expovariate(1.0)
+
+    async def run(self, syncs: Sequence[Sync]) -> list[OSError | None]:
+        """One round; each sync happens at one moment, and the round's end is learned later."""
+        loop = asyncio.get_running_loop()
+        errors = []
+        for sync in syncs:
+            await asyncio.sleep(max(0.0, self.stalled_until - loop.time()) + self.latency())
+            errors.append(_run_one(sync))
+            self.on_synced()
+        await asyncio.sleep(self.latency() / 4)
+        return errors
+
+
+def _run_one(sync: Sync) -> OSError | None:
+    try:
+        sync.run()
+    except OSError as error:
+        return error
+    return None

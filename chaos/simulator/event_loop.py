@@ -1,0 +1,307 @@
+"""An event loop whose clock jumps, and processes that can be killed, paused and skewed on it.
+
+Decides: which callback runs next. All callbacks of one moment run in the order they were asked
+for; when none is left, the clock jumps to the next timer. Nothing here waits, and no thread runs.
+
+Every callback belongs to the ``Process`` in whose context it was asked for. The callbacks of a dead
+process never run; those of a paused one wait for its return; a skewed one sees time pass faster.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import heapq
+from asyncio import events
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator
+from concurrent.futures import Executor
+from typing import TYPE_CHECKING, Protocol, TypeVar, TypeVarTuple, Unpack, cast
+
+if TYPE_CHECKING:
+    from asyncio import Future
+
+Arguments = TypeVarTuple("Arguments")
+Result = TypeVar("Result")
+
+SHORTEST_S = 1e-6  # a clock that is looked at again has moved on
+TURNS_WITHOUT_TIME_MAX = 50_000  # more callbacks in one moment never end
+
+
+class Process:
+    """One life of one program. ``rate`` is how fast its clocks run."""
+
+    __slots__ = ("context", "deferred", "is_alive", "is_paused", "name", "rate", "tasks")
+
+    def __init__(self, name: str, rate: float = 1.0) -> None:
+        self.name = name
+        self.rate = rate
+        self.is_alive = True
+        self.is_paused = False
+        self.deferred: list[_Callback] = []
+        self.tasks: list[
+            asyncio.Task[object]
+        ] = []  # kept, so that no dead task is torn down at a chance moment
+        self.context = contextvars.copy_context()
+        self.context.run(_process.set, self)
+
+
+_process: contextvars.ContextVar[Process | None] = contextvars.ContextVar("process", default=None)
+
+
+class _Callback:
+    """What ``asyncio`` calls a handle: of a timer when it is in the heap, else of the next turn."""
+
+    __slots__ = ("_is_cancelled", "_when", "arguments", "context", "function", "process")
+
+    def __init__(
+        self,
+        function: Callable[..., object],
+        arguments: tuple[object, ...],
+        context: contextvars.Context | None,
+        when: float,
+    ) -> None:
+        self.function = function
+        self.arguments = arguments
+        self.context = contextvars.copy_context() if context is None else context
+        self.process = self.context.get(_process)
+        self._when = when
+        self._is_cancelled = False
+
+    def cancel(self) -> None:
+        """Never run it."""
+        self._is_cancelled = True
+
+    def cancelled(self) -> bool:
+        """Whether it will never run."""
+        return self._is_cancelled
+
+    def when(self) -> float:
+        """The time it was asked for."""
+        return self._when
+
+
+class Watcher(Protocol):
+    """Who looks on."""
+
+    def stepped(self, process: Process, function: Callable[..., object]) -> None:
+        """A callback of this process has run."""
+
+    def failed(self, process: Process | None, message: str, error: BaseException | None) -> None:
+        """A callback has raised, or an error was never looked at."""
+
+
+class SimulatedLoop(asyncio.BaseEventLoop):
+    """See the module. ``thread_latency`` says how long work on another thread takes, in seconds."""
+
+    def __init__(self, watcher: Watcher, thread_latency: Callable[[Process | None], float]) -> None:
+        self.now = 0.0
+        self.callbacks = 0
+        self._watcher = watcher
+        self._thread_latency = thread_latency
+        self._ready: deque[_Callback] = deque()
+        self._timers: list[tuple[float, int, _Callback]] = []
+        self._sequence = 0
+        self._current: Process | None = None
+        self._is_closed = False
+        self._graveyard: list[Process] = []
+
+    # Time and callbacks.
+
+    def time(self) -> float:
+        """Seconds, as the running process sees them."""
+        return self.now if self._current is None else self.now * self._current.rate
+
+    def call_soon(
+        self,
+        callback: Callable[[Unpack[Arguments]], object],
+        *args: *Arguments,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.Handle:
+        """Run in this moment, behind what was asked for before."""
+        handle = _Callback(callback, args, context, self.now)
+        self._ready.append(handle)
+        return cast("asyncio.Handle", handle)
+
+    def call_later(
+        self,
+        delay: float,
+        callback: Callable[[Unpack[Arguments]], object],
+        *args: *Arguments,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
+        """Run after so many seconds of the running process."""
+        return self.call_at(self.time() + delay, callback, *args, context=context)
+
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[[Unpack[Arguments]], object],
+        *args: *Arguments,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
+        """Run at a time of the running process."""
+        rate = 1.0 if self._current is None else self._current.rate
+        handle = _Callback(callback, args, context, when)
+        self._push(max(when / rate, self.now + SHORTEST_S), handle)
+        return cast("asyncio.TimerHandle", handle)
+
+    def later_in(
+        self,
+        process: Process,
+        delay: float,
+        callback: Callable[[Unpack[Arguments]], object],
+        *args: *Arguments,
+    ) -> None:
+        """Run in a process after so many true seconds."""
+        self._push(self.now + delay, _Callback(callback, args, process.context, self.now + delay))
+
+    def later(self, delay: float, callback: Callable[[Unpack[Arguments]], object], *args: *Arguments) -> None:
+        """Run in no process after so many true seconds."""
+        self._push(self.now + delay, _Callback(callback, args, _NOBODY, self.now + delay))
+
+    def _push(self, when: float, handle: _Callback) -> None:
+        self._sequence += 1
+        heapq.heappush(self._timers, (max(when, self.now), self._sequence, handle))
+
+    # The run.
+
+    def run(self, main: Coroutine[object, object, Result], until_s: float) -> Result:
+        """Run until ``main`` is done. Raises what it raises, ``TimeoutError`` when the time is up first."""
+        before = events._get_running_loop()
+        events._set_running_loop(self)
+        try:
+            task = asyncio.Task(main, loop=self, context=_NOBODY.copy())
+            self._run(task, until_s)
+        finally:
+            events._set_running_loop(before)
+        return task.result()
+
+    def _run(self, task: asyncio.Task[Result], until_s: float) -> None:
+        ready, timers = self._ready, self._timers
+        turns = 0
+        while not task.done():
+            if not ready:
+                if not timers or timers[0][0] > until_s:
+                    raise TimeoutError(f"nothing happens that would end the run before {until_s} s")
+                self.now, _, handle = heapq.heappop(timers)
+                turns = 0
+            else:
+                handle = ready.popleft()
+                turns += 1
+                if turns > TURNS_WITHOUT_TIME_MAX:
+                    raise RuntimeError(f"{turns} callbacks in one moment, the next is {handle.function}")
+            if not handle._is_cancelled:
+                self._call(handle)
+
+    def _call(self, handle: _Callback) -> None:
+        process = handle.process
+        if process is not None:
+            if not process.is_alive:
+                return
+            if process.is_paused:
+                process.deferred.append(handle)
+                return
+        self._current = process
+        self.callbacks += 1
+        try:
+            handle.context.run(handle.function, *handle.arguments)
+        except BaseException as error:
+            self._watcher.failed(process, f"in {handle.function}", error)
+        self._current = None
+        if process is not None and process.is_alive:
+            self._watcher.stepped(process, handle.function)
+
+    # Processes.
+
+    def start_in(self, process: Process, work: Coroutine[object, object, Result]) -> asyncio.Task[Result]:
+        """Begin a task in a process."""
+        context = process.context.copy()
+        task = asyncio.Task(work, loop=self, context=context)
+        process.tasks.append(task)
+        return task
+
+    def pause(self, process: Process) -> None:
+        """Run nothing of it until ``resume``."""
+        process.is_paused = True
+
+    def resume(self, process: Process) -> None:
+        """What should have run meanwhile runs now, in its order."""
+        process.is_paused = False
+        self._ready.extend(process.deferred)
+        process.deferred.clear()
+
+    def kill(self, process: Process) -> None:
+        """Run nothing of it any more."""
+        process.is_alive = False
+        process.deferred.clear()
+        self._graveyard.append(process)
+
+    # What asyncio asks of a loop.
+
+    def create_future(self) -> Future[object]:
+        """A future of this loop."""
+        return asyncio.Future(loop=self)
+
+    def create_task(
+        self,
+        coro: Generator[object, None, Result] | Coroutine[object, object, Result],
+        *,
+        name: object = None,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.Task[Result]:
+        """A task of the running process."""
+        awaitable = cast("Coroutine[object, object, Result]", coro)
+        task = asyncio.Task(awaitable, loop=self, context=context)
+        if self._current is not None:
+            self._current.tasks.append(task)
+        return task
+
+    def run_in_executor(
+        self, executor: Executor | None, func: Callable[[Unpack[Arguments]], Result], *args: *Arguments
+    ) -> Future[Result]:
+        """Work of another thread: it happens at one moment, a little later."""
+        future: Future[Result] = asyncio.Future(loop=self)
+
+        def work() -> None:
+            if future.cancelled():
+                return
+            try:
+                future.set_result(func(*args))
+            except Exception as error:
+                future.set_exception(error)
+
+        self.call_later(self._thread_latency(self._current), work)
+        return future
+
+    def get_debug(self) -> bool:
+        """Never."""
+        return False
+
+    def is_running(self) -> bool:
+        """Until it is closed."""
+        return not self._is_closed
+
+    def is_closed(self) -> bool:
+        """Whether ``close`` was called."""
+        return self._is_closed
+
+    def call_exception_handler(self, context: dict[str, object]) -> None:
+        """Somebody forgot an error."""
+        if not self._is_closed:
+            error = context.get("exception")
+            task = context.get("task") or context.get("future")
+            message = f"{context['message']}: {task}"
+            self._watcher.failed(self._current, message, error if isinstance(error, BaseException) else None)
+
+    def close(self) -> None:
+        """Forget everything; tasks that still wait are closed without a word."""
+        self._is_closed = True
+        self._ready.clear()
+        self._timers.clear()
+        for task in asyncio.all_tasks(self):
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+            task.get_coro().close()
+
+
+_NOBODY = contextvars.Context()

@@ -1,0 +1,180 @@
+"""A replica's log and hard state as bytes on a fake disk: read without any code of the storage.
+
+Decides: which entries stand in the files of a directory, in what a program sees or in what would
+survive a power loss. Only what has changed since the last look is parsed again. The layout is that
+of ``docs/storage-format.md``; a batch counts when its checksum holds.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from raftlog.records.batch import BATCH_OVERHEAD, CHECKSUM_START, HEADER_BYTES, BatchHeader, parse_header
+from raftlog.storage.fake_filesystem import UNCHANGED, FakeFilesystem, StoredFile
+
+_HEADER = struct.Struct(">qiibIhi")  # up to the last offset's delta
+_SLOT = struct.Struct(">Qqqqqqq")
+_SLOT_NAMES = ("hard_state.a", "hard_state.b")
+_SLOT_MAGIC = b"RLH1"
+
+
+class Entry(NamedTuple):
+    """One batch in a log. Two entries with the same values are the same bytes, but for the term's."""
+
+    base: int
+    last: int
+    term: int
+    checksum: int
+
+
+class Vote(NamedTuple):
+    """Term and vote, and the log start that stands beside them."""
+
+    term: int
+    voted_for: int
+    log_start: int
+
+
+@dataclass(slots=True)
+class _Segment:
+    base: int
+    file: StoredFile
+    first: int  # place of its first entry in the list
+    end: int = 0  # how far it is parsed
+
+
+class LogView:
+    """The entries of one log, as seen by programs or, if ``durable``, as the disk holds them."""
+
+    def __init__(self, disk: FakeFilesystem, directory: str, *, durable: bool) -> None:
+        self.entries: list[Entry] = []
+        self._disk = disk
+        self._directory = directory
+        self._durable = durable
+        self._names_version = -1
+        self._segments: list[_Segment] = []
+
+    @property
+    def last(self) -> int:
+        """The last offset; one before the start where there is none."""
+        return self.entries[-1].last if self.entries else self.start - 1
+
+    @property
+    def start(self) -> int:
+        """Where the first file begins."""
+        return self._segments[0].base if self._segments else 0
+
+    def refresh(self) -> int:
+        """Look again; how many entries, from the first, are still what they were."""
+        kept = len(self.entries)
+        if self._names_version != self._disk.names_version:
+            self._names_version = self._disk.names_version
+            kept = self._list_segments()
+        for at, segment in enumerate(self._segments):
+            file = segment.file
+            mark = file.disk_mark if self._durable else file.seen_mark
+            content = file.disk if self._durable else file.seen
+            if mark == UNCHANGED and len(content) == segment.end:
+                continue
+            if self._durable:
+                file.disk_mark = UNCHANGED
+            else:
+                file.seen_mark = UNCHANGED
+            kept = min(kept, self._cut(at, mark))
+            if segment.end or at == 0 or segment.base == self.last + 1:
+                self._parse(segment, content)
+        return kept
+
+    def headers(self) -> list[BatchHeader]:
+        """The headers of all entries, from the bytes; for tables that are derived from them."""
+        found = []
+        for segment in self._segments:
+            content = segment.file.disk if self._durable else segment.file.seen
+            position = 0
+            while position < segment.end:
+                header = parse_header(content, position)
+                position += header.size_bytes
+                found.append(header)
+        return found
+
+    def _list_segments(self) -> int:
+        files = self._disk.stored_in(self._directory, durable=self._durable)
+        listed = [(int(name[:-4]), file) for name, file in files.items() if name.endswith(".log")]
+        known = [(segment.base, segment.file) for segment in self._segments]
+        same = 0
+        while same < min(len(listed), len(known)) and listed[same][1] is known[same][1]:
+            same += 1
+        kept = len(self.entries)
+        if same < len(known):
+            kept = min((segment.first for segment in self._segments[same:] if segment.end), default=kept)
+            del self.entries[kept:]
+            del self._segments[same:]
+        for base, file in listed[same:]:
+            self._segments.append(_Segment(base, file, len(self.entries)))
+            if self._durable:
+                file.disk_mark = 0
+            else:
+                file.seen_mark = 0
+        return kept
+
+    def _cut(self, at: int, position: int) -> int:
+        """Forget the entries of a segment that reach beyond a position, and all behind them."""
+        segment = self._segments[at]
+        content = segment.file.disk if self._durable else segment.file.seen
+        position = min(position, len(content))
+        if segment.end > position:
+            end, number = 0, segment.first
+            while end < position:
+                if end + HEADER_BYTES > position:
+                    break
+                size = int.from_bytes(content[end + 8 : end + 12]) + BATCH_OVERHEAD
+                if end + size > position:
+                    break
+                end += size
+                number += 1
+            segment.end = end
+            del self.entries[number:]
+            for later in self._segments[at + 1 :]:
+                later.end, later.first = 0, len(self.entries)
+                if self._durable:
+                    later.file.disk_mark = 0
+                else:
+                    later.file.seen_mark = 0
+        return len(self.entries)
+
+    def _parse(self, segment: _Segment, content: bytearray) -> None:
+        position, size = segment.end, len(content)
+        if position == 0:
+            segment.first = len(self.entries)
+        following = self.last + 1 if position else segment.base
+        while size - position >= HEADER_BYTES:
+            base, length, term, magic, checksum, _, delta = _HEADER.unpack_from(content, position)
+            end = position + length + BATCH_OVERHEAD
+            if base != following or magic != 2 or end > size or length < HEADER_BYTES - BATCH_OVERHEAD:
+                break
+            if delta < 0 or crc32c(content[position + CHECKSUM_START : end]) != checksum:
+                break
+            self.entries.append(Entry(base, base + delta, term, checksum))
+            following = base + delta + 1
+            position = end
+        segment.end = position
+
+
+def durable_vote(disk: FakeFilesystem, directory: str) -> Vote:
+    """The newest whole slot that would survive a power loss whatever the disk keeps of the rest."""
+    best = (-1, Vote(0, -1, 0))
+    for name, file in disk.stored_in(directory, durable=True).items():
+        if name not in _SLOT_NAMES:
+            continue
+        data = bytes(file.disk)
+        if len(data) < _SLOT.size + 8 or data[:4] != _SLOT_MAGIC:
+            continue
+        body, checksum = data[: _SLOT.size + 4], data[_SLOT.size + 4 : _SLOT.size + 8]
+        if crc32c(body) == int.from_bytes(checksum):
+            sequence, term, vote, log_start, *_ = _SLOT.unpack(body[4:])
+            best = max(best, (sequence, Vote(term, vote, log_start)))
+    return best[1]

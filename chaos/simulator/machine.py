@@ -1,0 +1,241 @@
+"""One broker's machine: a disk that stays, and one process after the other on it.
+
+Decides: what a death leaves behind. The broker itself is ``api.broker.Broker`` as it ships; its
+world is simulated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import random
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from api.broker import Broker, World
+from api.settings import BrokerSettings, Limits, Peer, Timing
+from chaos.simulator.disk import SimulatedDisk, SyncQueue
+from chaos.simulator.event_loop import Process, SimulatedLoop
+from raftlog.errors import ConnectionLost
+from raftlog.storage.fake_filesystem import PowerLost
+from raftlog.types import GroupId, NodeId
+
+if TYPE_CHECKING:
+    from chaos.simulator.network import SimulatedTransport
+    from chaos.simulator.oracles import ReplicaRecord
+    from chaos.simulator.simulation import Simulation
+
+Result = TypeVar("Result")
+
+DATA_DIRECTORY = "/data"
+WALL_MS_AT_START = 1_700_000_000_000
+CLUSTER_ID = "c" * 32
+
+
+class SimulatedClock:
+    """One machine's clocks: as fast as its process, and its wall clock off by some time."""
+
+    def __init__(self, loop: SimulatedLoop, process: Process, machine: Machine) -> None:
+        self._loop = loop
+        self._process = process
+        self._machine = machine
+
+    def monotonic(self) -> float:
+        """Seconds since some moment."""
+        return self._loop.now * self._process.rate
+
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970, as this machine believes."""
+        return WALL_MS_AT_START + int(self.monotonic() * 1000) + self._machine.wall_skew_ms
+
+
+class Machine:
+    """One broker's machine, on or off."""
+
+    def __init__(self, simulation: Simulation, node: NodeId) -> None:
+        self.simulation = simulation
+        self.node = node
+        self.name = f"broker {node}"
+        self.disk = SimulatedDisk(self._power_lost, lambda path: simulation.oracles.files_removed(self, path))
+        self.rate = 1.0
+        self.wall_skew_ms = 0
+        self.lives = 0
+        self.is_stopping = False
+        self.is_reboot_needed = False  # a failed sync: what the page cache holds is not what the disk holds
+        self.process: Process | None = None
+        self.broker: Broker | None = None
+        self.replicas: dict[GroupId, ReplicaRecord] = {}
+        self._disk_rng = simulation.rng(f"disk {node}")
+        self.syncs = SyncQueue(self._disk_rng, simulation.odds.sync_s)
+        self._transport: SimulatedTransport | None = None
+        self._calls: dict[Callable[[BaseException], None], None] = {}  # who hears that the process is gone
+
+    @property
+    def is_up(self) -> bool:
+        """Whether a process runs, paused or not."""
+        return self.process is not None
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether a broker has started and may be asked."""
+        return self.broker is not None and self.process is not None and not self.process.is_paused
+
+    def start(self) -> None:
+        """Begin a new life."""
+        simulation = self.simulation
+        if self.is_reboot_needed:
+            self.is_reboot_needed = False
+            self.disk.lose_power(self._disk_rng)
+        self.lives += 1
+        self.is_stopping = False
+        self.process = process = Process(f"{self.name} life {self.lives}", self.rate)
+        self._transport = simulation.network.transport(self.node, process)
+        simulation.trace.note(self.node, f"starts, life {self.lives}")
+        simulation.begins(self, process)
+        simulation.loop.start_in(process, self._live(process, self._transport))
+
+    async def _live(self, process: Process, transport: SimulatedTransport) -> None:
+        simulation = self.simulation
+        world = World(
+            filesystem=self.disk,
+            clock=SimulatedClock(simulation.loop, process, self),
+            transport=transport,
+            rng=random.Random(f"{simulation.seed} broker {self.node} life {self.lives}"),
+            run_syncs=self.syncs.run,
+            on_fatal=self._fatal,
+        )
+        try:
+            broker = Broker(_settings(self.node, simulation), world, DATA_DIRECTORY, f"http://b{self.node}")
+            await broker.start()
+        except PowerLost:
+            return
+        except OSError as error:
+            if error.errno != errno.ENOSPC and not self.is_reboot_needed:
+                simulation.violated("I11 a broker starts", f"{self.name}: {error}")
+            self.kill()
+            simulation.faults.start_again()
+            return
+        except Exception as error:
+            simulation.violated("I11 a broker starts", f"{self.name}: {type(error).__name__}: {error}")
+            self.kill()
+            return
+        if self.process is process:
+            self.broker = broker
+
+    def kill(self) -> None:
+        """The process dies; the machine keeps what is in its page cache."""
+        if self._end("is killed", silently=False):
+            self.disk.restart()
+
+    def lose_power(self, why: str = "") -> None:
+        """The machine goes off; its disk keeps what was synced, and any part of the rest."""
+        if self._end(f"loses power {why}".rstrip(), silently=True):
+            self.is_reboot_needed = False
+            self.disk.lose_power(self._disk_rng)
+            self.simulation.oracles.lost_power(self)
+
+    def pause(self) -> None:
+        """The process stands still."""
+        if self.process is not None:
+            self.simulation.loop.pause(self.process)
+            self.simulation.trace.note(self.node, "is paused")
+
+    def resume(self) -> None:
+        """It goes on."""
+        if self.process is not None and self.process.is_paused:
+            self.simulation.trace.note(self.node, "is resumed")
+            self.simulation.loop.resume(self.process)
+
+    def stop(self) -> None:
+        """End in good order."""
+        if self.process is not None and self.broker is not None and not self.is_stopping:
+            self.is_stopping = True
+            self.simulation.trace.note(self.node, "stops in good order")
+            self.simulation.loop.start_in(self.process, self._stop(self.process, self.broker))
+
+    async def _stop(self, process: Process, broker: Broker) -> None:
+        await broker.drain()
+        await broker.stop()
+        if self.process is process:
+            self._end("has stopped", silently=False)
+            self.disk.restart()
+            self.simulation.faults.start_again()
+
+    async def call(self, ask: Callable[[Broker], Awaitable[Result]]) -> Result:
+        """Ask this machine's broker from outside. Raises ``ConnectionLost`` when it is not there or ends."""
+        loop = self.simulation.loop
+        if self.broker is None or self.process is None:
+            raise ConnectionLost(f"{self.name} is not there", sent=False)
+        future: asyncio.Future[Result] = asyncio.Future(loop=loop)
+        fail = future.set_exception
+        self._calls[fail] = None
+
+        async def answer(broker: Broker) -> None:
+            try:
+                result = await ask(broker)
+            except Exception as error:
+                if not future.done():
+                    future.set_exception(error)
+            else:
+                if not future.done():
+                    future.set_result(result)
+
+        loop.start_in(self.process, answer(self.broker))
+        try:
+            return await future
+        finally:
+            self._calls.pop(fail, None)
+
+    def _end(self, what: str, *, silently: bool) -> bool:
+        process, self.process, self.broker = self.process, None, None
+        if process is None:
+            return False
+        self.disk.fails_sync = lambda path: False
+        self.simulation.trace.note(self.node, what)
+        self.simulation.loop.kill(process)
+        assert self._transport is not None
+        self.simulation.network.process_ended(self._transport, silently=silently)
+        calls, self._calls = self._calls, {}
+        for fail in calls:
+            with contextlib.suppress(asyncio.InvalidStateError):
+                fail(ConnectionLost(f"{self.name} is gone", sent=True))
+        return True
+
+    def _power_lost(self) -> None:
+        """The disk says that the power went at its last change."""
+        if self.process is not None and self.process.is_alive:
+            self.process.is_alive = False  # nothing that still runs on this stack may speak
+            self.simulation.loop.later(0.0, self.lose_power, "in the midst of a change")
+
+    def _fatal(self, error: BaseException) -> None:
+        if self.process is not None and self.process.is_alive:
+            self.simulation.violated("I9 no broken invariant inside", f"{self.name}: {error!r}")
+            self.simulation.loop.later(0.0, self.kill)
+
+
+_settings_made: dict[tuple[object, ...], BrokerSettings] = {}
+
+
+def _settings(node: NodeId, simulation: Simulation) -> BrokerSettings:
+    odds = simulation.odds
+    key = (node, odds.brokers, odds.tick_ms, odds.election_ticks, odds.quiet_ticks)
+    if key not in _settings_made:
+        _settings_made[key] = BrokerSettings(
+            broker_id=node,
+            cluster_id=CLUSTER_ID,
+            secret_file=Path("secret"),
+            data_directory=Path(DATA_DIRECTORY),
+            peers={number: Peer(port=9000 + number) for number in range(1, odds.brokers + 1)},
+            limits=Limits(disk_reserve_bytes=0),
+            timing=Timing(
+                tick_ms=odds.tick_ms,
+                heartbeat_ticks=1,
+                election_ticks=odds.election_ticks,
+                quiet_ticks=odds.quiet_ticks,
+                dead_timeout_ms=3000,
+                retention_check_ms=60_000,
+            ),
+        )
+    return _settings_made[key]

@@ -1,0 +1,101 @@
+"""What may go wrong in a run, and how often: drawn anew for every seed.
+
+A run in which everything happens at once explores little: most runs have a few kinds of faults
+only, some rare and some frequent (swarm testing).
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Final
+
+from chaos.simulator.network import NetworkOdds
+
+TIMED_FAULTS: Final = (
+    "kill",
+    "lose power",
+    "lose power in a change",
+    "lose all power",
+    "kill all",
+    "pause",
+    "stop",
+    "isolate leader",
+    "isolate",
+    "halves",
+    "one way",
+    "ring",
+    "break connections",
+    "slow disk",
+    "stall disk",
+    "full disk",
+    "failing sync",
+    "wall clock",
+    "transfer",
+)
+"""Those that come at any time."""
+
+AIMED_FAULTS: Final = (
+    "after a vote",
+    "after winning",
+    "after a commit",
+    "after an acknowledgement",
+    "after a sync",
+)
+"""Those that wait for the worst moment."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Odds:
+    """One run's settings."""
+
+    brokers: int
+    partitions: int
+    tick_ms: int
+    election_ticks: int
+    quiet_ticks: int
+    sync_s: float
+    network: NetworkOdds
+    rates: tuple[float, ...]  # of the brokers' clocks
+    faults_s: float  # how long things go wrong
+    pause_s: float  # between two timed faults
+    timed: tuple[str, ...]
+    aimed: dict[str, float]  # how likely each is, when its moment comes
+    producers: int
+    consumers: int
+    pipeline: int  # batches of one producer that may be under way
+    think_s: float
+    segment_bytes: int
+    churns_topics: bool
+    lies_about_syncs: bool = False
+
+    @classmethod
+    def drawn(cls, rng: random.Random) -> Odds:
+        """Each fault is often absent, sometimes rare and sometimes frequent."""
+        brokers = rng.choice((3, 3, 3, 3, 5))
+        timed = rng.sample(TIMED_FAULTS, rng.choice((1, 2, 3, 5, 8)))
+        return cls(
+            brokers=brokers,
+            partitions=rng.choice((1, 1, 2)),
+            tick_ms=rng.choice((50, 100)),
+            election_ticks=rng.choice((5, 8)),
+            quiet_ticks=rng.choice((15, 60)),
+            sync_s=rng.choice((0.0005, 0.003, 0.02)),
+            network=NetworkOdds(
+                latency_s=rng.choice((0.0005, 0.005)),
+                jitter_s=rng.choice((0.0, 0.02, 0.2)),
+                refusal_odds=rng.choice((0.0, 0.0, 0.005, 0.03)),
+                replay_odds=rng.choice((0.0, 0.0, 0.2, 0.5)),
+            ),
+            rates=tuple(rng.choice((1.0, 1.0, 0.9, 1.1)) for _ in range(brokers)),
+            faults_s=rng.choice((4.0, 6.0, 10.0)),
+            pause_s=rng.choice((0.1, 0.3, 0.8)),
+            timed=tuple(timed),
+            aimed={name: rng.choice((0.0, 0.0, 0.02, 0.1)) for name in AIMED_FAULTS},
+            producers=rng.choice((1, 2, 3)),
+            consumers=rng.choice((0, 1, 2)),
+            pipeline=rng.choice((1, 1, 3)),
+            think_s=rng.choice((0.01, 0.05, 0.2)),
+            segment_bytes=rng.choice((1024, 4096, 1 << 20)),
+            churns_topics=rng.random() < 0.25,
+        )

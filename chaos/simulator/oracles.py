@@ -1,0 +1,294 @@
+"""What must hold after every step, looked at from outside: files, frames and a group's few numbers.
+
+Decides: what counts as a violation while a run goes on. The numbers are those of
+``docs/invariants.md``. Leaves to others: what clients saw (``chaos.checkers``), and the end of the
+run (``convergence``).
+
+Everything is incremental: a group is looked at when one of its numbers has changed, and of its
+files only what has changed is read.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, cast
+
+import msgpack
+
+from chaos.simulator.log_view import Entry, LogView, durable_vote
+from raftlog.core.ready import Role
+from raftlog.node.codec import FrameKind
+from raftlog.storage.segmented_log import SegmentedLog
+from raftlog.types import GroupId, NodeId
+
+if TYPE_CHECKING:
+    from chaos.simulator.machine import Machine
+    from raftlog.node.raft_group import RaftGroup
+
+_VOTE_REQUEST, _VOTE, _APPEND, _APPEND_REPLY = 1, 2, 3, 4  # tags of the codec
+_HEAD = 5  # bytes before the head: kind and length
+
+Report = Callable[[str, str], None]
+"""Takes the invariant's name and what broke it."""
+
+
+@dataclass(slots=True)
+class GroupRecord:
+    """What is known of one group, whoever said it."""
+
+    group_id: GroupId
+    quorum: int
+    replicas: dict[NodeId, ReplicaRecord] = field(default_factory=dict)
+    leaders: dict[int, NodeId] = field(default_factory=dict)  # by term
+    entries: dict[tuple[int, int], tuple[int, int, int]] = field(default_factory=dict)
+    committed: list[Entry] = field(default_factory=list)
+    commit_terms: list[int] = field(default_factory=list)
+    places: dict[int, int] = field(default_factory=dict)  # in ``committed``, by base offset
+    is_retired: bool = False  # its topic was deleted, and so are its files
+
+
+@dataclass(slots=True)
+class Numbers:
+    """A member's numbers, as its driver tells them."""
+
+    term: int
+    role: Role
+    commit_index: int
+    applied_index: int
+    last_index: int
+    durable_index: int
+
+
+class ReplicaRecord:
+    """One member's files, and what it said last."""
+
+    def __init__(self, machine: Machine, directory: str) -> None:
+        self.machine = machine
+        self.directory = directory
+        self.seen = LogView(machine.disk, directory, durable=False)
+        self.durable = LogView(machine.disk, directory, durable=True)
+        self.numbers: tuple[object, ...] = ()
+        self.process: object = None
+        self._agreed = {False: 0, True: 0}
+
+    def look(self, group: GroupRecord, *, durable: bool) -> int:
+        """How many committed entries, from the first, stand in this log."""
+        view = self.durable if durable else self.seen
+        kept = view.refresh()
+        if not durable and kept < len(view.entries):
+            _note_entries(group, view, kept, self.machine)
+        agreed = min(self._agreed[durable], kept)
+        start = 0 if view.start == 0 else group.places.get(view.start, len(group.committed))
+        entries, committed = view.entries, group.committed
+        limit = min(len(entries), len(committed) - start)
+        while agreed < limit and entries[agreed] == committed[start + agreed]:
+            agreed += 1
+        self._agreed[durable] = agreed
+        return start + agreed
+
+
+def _note_entries(group: GroupRecord, view: LogView, first: int, machine: Machine) -> None:
+    """Log matching, by induction: an entry id names one entry and one predecessor (I3)."""
+    entries = view.entries
+    before = entries[first - 1].term if first else 0
+    for entry in entries[first:]:
+        found = (entry.last, entry.checksum, before if entry.base else 0)
+        known = group.entries.setdefault((entry.base, entry.term), found)
+        if known != found:
+            machine.simulation.violated("I3 log matching", f"{entry} on {machine.name}: {found} and {known}")
+        before = entry.term
+
+
+class Oracles:
+    """The judge of a run. ``on_leader`` and ``on_commit`` tell the faults where it hurts most."""
+
+    def __init__(self, violated: Report) -> None:
+        self.groups: dict[GroupId, GroupRecord] = {}
+        self.on_leader: Callable[[Machine, GroupId, int], None] = lambda machine, group, term: None
+        self.on_commit: Callable[[Machine, GroupId, int], None] = lambda machine, group, commit: None
+        self._violated = violated
+
+    def stepped(self, machine: Machine) -> None:
+        """A callback of this broker has run."""
+        broker = machine.broker
+        if broker is None or machine.process is None:
+            return
+        groups = machine.replicas
+        for group_id, group in broker.host.groups.items():
+            core = group._core
+            numbers = (core.term, core.role, core.commit_index, core.last, core.durable_index)
+            replica = groups.get(group_id)
+            if replica is None or replica.numbers != numbers or replica.process is not machine.process:
+                self._changed(machine, group_id, group, numbers)
+        if len(groups) > len(broker.host.groups) and not machine.is_stopping:
+            for group_id, replica in list(groups.items()):
+                if group_id not in broker.host.groups and replica.process is machine.process:
+                    self._closed(machine, group_id)
+
+    def frame(self, machine: Machine, to: NodeId, frame: bytes) -> None:
+        """A frame leaves: no promise may stand on less than the disk holds (I7)."""
+        if frame[0] != FrameKind.RAFT:
+            return
+        length = int.from_bytes(frame[1:_HEAD])
+        group_id, tag, term, *fields = msgpack.unpackb(frame[_HEAD : _HEAD + length])
+        record = self.groups.get(group_id)
+        replica = None if record is None else record.replicas.get(machine.node)
+        if record is None or replica is None or record.is_retired:
+            return
+        if tag == _APPEND:
+            self._claims(record, machine, term)
+        elif tag == _APPEND_REPLY and fields[0]:
+            self._check_durable(replica, term, None, f"append reply of term {term}")
+            replica.durable.refresh()
+            if (
+                replica.durable.last < fields[1]
+                and durable_vote(machine.disk, replica.directory).term == term
+            ):
+                detail = f"{machine.name} acknowledges {fields[1]} of group {group_id}"
+                self._violated("I7 write-ahead", f"{detail}, {replica.durable.last} is durable")
+        elif tag == _VOTE and fields[0] and not fields[1]:
+            self._check_durable(replica, term, to, f"vote of term {term}")
+        elif tag == _VOTE_REQUEST and not fields[2]:
+            self._check_durable(replica, term, machine.node, f"candidacy of term {term}")
+
+    def files_removed(self, machine: Machine, directory: str) -> None:
+        """A topic's folder goes, and what its groups had promised with it."""
+        for group_id, replica in list(machine.replicas.items()):
+            if replica.directory.startswith(directory + "/"):
+                self._closed(machine, group_id)
+
+    def lost_power(self, machine: Machine) -> None:
+        """What is committed must still be on a quorum of disks (I6)."""
+        for group_id in machine.replicas:
+            record = self.groups[group_id]
+            if not record.is_retired:
+                self.check_durable_quorum(record, f"after {machine.name} lost power")
+
+    def check_durable_quorum(self, record: GroupRecord, when: str) -> None:
+        """Everything committed stands, durably, on a majority (I6)."""
+        wanted = len(record.committed)
+        if not wanted:
+            return
+        holding = [
+            node for node, replica in record.replicas.items() if replica.look(record, durable=True) >= wanted
+        ]
+        if len(holding) < record.quorum and not record.is_retired:
+            held = {node: replica.look(record, durable=True) for node, replica in record.replicas.items()}
+            detail = f"group {record.group_id} {when}: {wanted} entries are committed, durable are {held}"
+            self._violated("I6 durable quorum", detail)
+
+    # Inside.
+
+    def _changed(
+        self, machine: Machine, group_id: GroupId, group: RaftGroup[object], numbers: tuple[object, ...]
+    ) -> None:
+        record = self.groups.get(group_id)
+        if record is None:
+            quorum = len(group.membership.voters) // 2 + 1
+            record = self.groups[group_id] = GroupRecord(group_id, quorum)
+        if record.is_retired:
+            return  # a broker that starts again may not know yet, and open an empty replica for a moment
+        replica = machine.replicas.get(group_id)
+        if replica is None:
+            replica = ReplicaRecord(machine, cast("SegmentedLog", group.log).directory)
+            machine.replicas[group_id] = record.replicas[machine.node] = replica
+        before = replica.numbers if replica.process is machine.process else ()
+        replica.numbers, replica.process = numbers, machine.process
+        now = _numbers_of(group)
+        if before:
+            self._check_monotonic(machine, group_id, before, now)
+        if not (
+            now.applied_index <= now.commit_index <= now.last_index and now.durable_index <= now.last_index
+        ):
+            self._violated("I5 order of pointers", f"{machine.name} group {group_id}: {now}")
+        if now.role is Role.LEADER and (not before or before[1] is not Role.LEADER or before[0] != now.term):
+            self._claims(record, machine, now.term)
+            self._check_complete(record, replica, now, group)
+            self.on_leader(machine, group_id, now.term)
+        if not before or before[2] != now.commit_index:
+            self._check_commit(record, replica, now)
+        else:
+            replica.look(record, durable=False)
+
+    def _check_monotonic(
+        self, machine: Machine, group_id: GroupId, before: tuple[object, ...], now: Numbers
+    ) -> None:
+        term, _, commit_index, *_ = cast("tuple[int, Role, int]", before)
+        if now.term < term or now.commit_index < commit_index:
+            detail = f"{machine.name} group {group_id}: {before} became {now}"
+            self._violated("I5 monotonic term and commit", detail)
+
+    def _claims(self, record: GroupRecord, machine: Machine, term: int) -> None:
+        known = record.leaders.setdefault(term, machine.node)
+        if known != machine.node:
+            detail = f"group {record.group_id} term {term}: brokers {known} and {machine.node}"
+            self._violated("I2 one leader a term", detail)
+
+    def _check_complete(
+        self, record: GroupRecord, replica: ReplicaRecord, now: Numbers, group: RaftGroup[object]
+    ) -> None:
+        """A new leader holds whatever was committed in earlier terms (I4)."""
+        held = replica.look(record, durable=False)
+        if group.log.last_index < now.last_index:
+            return  # its disk is full, and the rest is in memory
+        lacking = [
+            place for place in range(held, len(record.committed)) if record.commit_terms[place] < now.term
+        ]
+        if lacking:
+            entry = record.committed[lacking[0]]
+            detail = (
+                f"{replica.machine.name} leads group {record.group_id} in term {now.term} without {entry}"
+            )
+            self._violated("I4 leader completeness", detail)
+
+    def _check_commit(self, record: GroupRecord, replica: ReplicaRecord, now: Numbers) -> None:
+        """What one member holds for committed is the same everywhere, and for ever (I1)."""
+        held = replica.look(record, durable=False)
+        view, committed = replica.seen, record.committed
+        start = 0 if view.start == 0 else record.places.get(view.start, len(committed))
+        commit_index = min(now.commit_index, view.last)  # the rest waits for room on the disk
+        count = bisect_left(view.entries, commit_index, key=_last_of) + 1 if commit_index >= view.start else 0
+        where = f"{replica.machine.name} group {record.group_id} commit index {commit_index}"
+        if count and view.entries[count - 1].last != commit_index:
+            self._violated("I1 committed prefix", f"{where} splits {view.entries[count - 1]}")
+            return
+        known = len(committed)
+        if held < min(start + count, known):
+            mine = view.entries[held - start]
+            self._violated("I1 committed prefix", f"{where}: {mine} where {committed[held]} was committed")
+        elif start + count > known:
+            for entry in view.entries[known - start : count]:
+                record.places[entry.base] = len(committed)
+                committed.append(entry)
+                record.commit_terms.append(now.term)
+            own_term = committed[-1].term == now.term or commit_index < now.commit_index
+            if now.role is Role.LEADER and not own_term:
+                self._violated(
+                    "I8 commits by counting its own term only", f"{where}: {committed[-1]} in {now}"
+                )
+            self.check_durable_quorum(record, f"as {where} became known")
+            self.on_commit(replica.machine, record.group_id, commit_index)
+
+    def _check_durable(self, replica: ReplicaRecord, term: int, voted_for: int | None, what: str) -> None:
+        machine = replica.machine
+        vote = durable_vote(machine.disk, replica.directory)
+        if vote.term < term or (voted_for is not None and vote.term == term and vote.voted_for != voted_for):
+            detail = f"{machine.name} sends {what} for {replica.directory}; durable is {vote}"
+            self._violated("I7 write-ahead", detail)
+
+    def _closed(self, machine: Machine, group_id: GroupId) -> None:
+        record = self.groups[group_id]
+        record.is_retired = True
+        del machine.replicas[group_id]
+
+
+def _last_of(entry: Entry) -> int:
+    return entry.last
+
+
+def _numbers_of(group: RaftGroup[object]) -> Numbers:
+    return Numbers(
+        group.term, group.role, group.commit_index, group.applied_index, group.last_index, group.durable_index
+    )

@@ -1,0 +1,236 @@
+"""One run: a cluster, its clients and its faults, from the first boot to the verdict.
+
+Decides: the phases of a run and what becomes of a violation. Read ``event_loop`` for time,
+``machine`` for what a death leaves, ``oracles`` for what is looked at after every step,
+``convergence`` for what must hold in the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from chaos.checkers import check
+from chaos.history import History, Outcome
+from chaos.simulator.churn import Churner
+from chaos.simulator.clients import TIMEOUT_MS, TOPIC, Client, Consumer, Producer
+from chaos.simulator.convergence import Convergence
+from chaos.simulator.event_loop import Process, SimulatedLoop
+from chaos.simulator.faults import Faults
+from chaos.simulator.machine import Machine
+from chaos.simulator.network import SimulatedNetwork
+from chaos.simulator.odds import Odds
+from chaos.simulator.oracles import Oracles
+from chaos.simulator.trace import Trace
+from raftlog.errors import RaftlogError, TopicExists
+from raftlog.node.group_host import GroupHost
+from raftlog.storage.fake_filesystem import PowerLost
+from raftlog.types import NodeId
+
+LONGEST_RUN_S = 300.0
+VIOLATIONS_MAX = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """Something that must not be, when it was seen."""
+
+    at_s: float
+    invariant: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What a run came to."""
+
+    seed: int
+    faults: Counter[str]
+    acknowledged: int
+    unknown: int
+    violations: tuple[Violation, ...]
+    simulated_s: float
+    callbacks: int
+    trace: int
+    timeline: str
+
+
+class Simulation:
+    """One seed's run. Everything that is drawn comes from ``rng``, by the name of who draws."""
+
+    def __init__(self, seed: int, odds: Odds | None = None, *, keeps_lines: bool = False) -> None:
+        self.seed = seed
+        self.odds = odds or Odds.drawn(self.rng("odds"))
+        self.violations: list[Violation] = []
+        self.history = History()
+        self.is_producing = True
+        thread_rng = self.rng("threads")
+        self.loop = SimulatedLoop(self, lambda process: thread_rng.random() * 0.002)
+        self.trace = Trace(lambda: self.loop.now, keeps_lines=keeps_lines)
+        self.network = SimulatedNetwork(self.loop, self.rng("network"), self.odds.network)
+        self.oracles = Oracles(self.violated)
+        self.machines = [Machine(self, NodeId(number)) for number in range(1, self.odds.brokers + 1)]
+        self.faults = Faults(self)
+        self._by_process: dict[Process, Machine] = {}
+        self._processes = 0
+        self._producer_ids: set[int] = set()
+        self._wire()
+
+    def _wire(self) -> None:
+        by_node = {machine.node: machine for machine in self.machines}
+
+        def frame_left(sender: NodeId, to: NodeId, frame: bytes) -> None:
+            self.oracles.frame(by_node[sender], to, frame)
+            self.faults.frame_left(by_node[sender], to, frame)
+
+        self.network.on_frame = frame_left
+        self.network.on_arrival = lambda sender, to, frame: self.trace.frame(frame)
+        self.oracles.on_leader = self._leader_is_new
+        self.oracles.on_commit = self.faults.committed
+        for machine in self.machines:
+            machine.disk.lies_about_syncs = self.odds.lies_about_syncs
+            machine.rate = self.odds.rates[machine.node - 1]
+            machine.syncs.on_synced = partial(self.faults.synced, machine)
+
+    def rng(self, name: str) -> random.Random:
+        """The stream of one subsystem: what others draw does not move it."""
+        return random.Random(f"{self.seed} {name}")
+
+    def next_process(self) -> int:
+        """A number for a client that nobody had before."""
+        self._processes += 1
+        return self._processes
+
+    def given_producer_id(self, producer_id: int) -> None:
+        """No id is given twice (I14)."""
+        if producer_id in self._producer_ids:
+            self.violated("I14 producer ids are unique", f"{producer_id} was given twice")
+        self._producer_ids.add(producer_id)
+
+    def violated(self, invariant: str, detail: str) -> None:
+        """Take note of what must not be."""
+        self.trace.note(None, f"VIOLATION {invariant}: {detail}")
+        if len(self.violations) < VIOLATIONS_MAX:
+            self.violations.append(Violation(self.loop.now, invariant, detail))
+
+    # What the loop tells.
+
+    def stepped(self, process: Process, function: Callable[..., object]) -> None:
+        """A callback of a process has run. Whatever a core is told, its host drains it in the same moment."""
+        if getattr(function, "__func__", None) is GroupHost._drain:
+            machine = self._by_process.get(process)
+            if machine is not None:
+                self.oracles.stepped(machine)
+
+    def begins(self, machine: Machine, process: Process) -> None:
+        """A machine has a new process."""
+        self._by_process[process] = machine
+
+    def failed(self, process: Process | None, message: str, error: BaseException | None) -> None:
+        """Something was raised where nobody catches."""
+        if isinstance(error, PowerLost) or (process is not None and not process.is_alive):
+            return
+        name = "a client" if process is None else process.name
+        self.violated("I9 no error without a catcher", f"{name}: {message}: {error!r}")
+
+    def _leader_is_new(self, machine: Machine, group: int, term: int) -> None:
+        self.trace.note(machine.node, f"leads group {group} in term {term}")
+        self.faults.won(machine, group, term)  # type: ignore[arg-type]
+
+    # The phases.
+
+    def run(self) -> Result:
+        """All of it."""
+        try:
+            self.loop.run(self._live(), LONGEST_RUN_S)
+        except (TimeoutError, RuntimeError) as error:
+            self.violated("L1 the run ends", repr(error))
+        finally:
+            self.loop.close()
+        for anomaly in check(self.history):
+            self.violated(f"H {anomaly.kind}", f"partition {anomaly.partition}: {anomaly.detail}")
+        return Result(
+            seed=self.seed,
+            faults=self.faults.counts,
+            acknowledged=self.history.count(Outcome.ACKNOWLEDGED),
+            unknown=self.history.count(Outcome.UNKNOWN),
+            violations=tuple(self.violations),
+            simulated_s=self.loop.now,
+            callbacks=self.loop.callbacks,
+            trace=self.trace.hash,
+            timeline=self.trace.timeline(),
+        )
+
+    async def _live(self) -> None:
+        for machine in self.machines:
+            machine.start()
+        await self._create_topic()
+        loop = asyncio.get_running_loop()
+        clients = [loop.create_task(client.run()) for client in self._clients()]
+        breaking = loop.create_task(self.faults.run())
+        await asyncio.sleep(self.odds.faults_s)
+        self.faults.heal()
+        breaking.cancel()
+        convergence = Convergence(self)
+        await convergence.reached()
+        self.is_producing = False
+        await asyncio.gather(*clients)
+        await convergence.settled()
+        await convergence.read_everything()
+
+    def _clients(self) -> list[Producer | Consumer | Churner]:
+        odds = self.odds
+        clients: list[Producer | Consumer | Churner] = [
+            Producer(self, f"p{number}", number % odds.partitions, has_id=number < 2)
+            for number in range(odds.producers)
+        ]
+        clients += [
+            Consumer(self, f"c{number}", number % odds.partitions) for number in range(odds.consumers)
+        ]
+        if odds.churns_topics:
+            clients.append(Churner(self, "churner"))
+        return clients
+
+    async def _create_topic(self) -> None:
+        client = Client(self, "admin")
+        while True:
+            with contextlib.suppress(RaftlogError):
+                try:
+                    await client.ask(
+                        client.machine(),
+                        lambda broker: broker.controller.create_topic(
+                            TOPIC,
+                            partitions=self.odds.partitions,
+                            replication_factor=3,
+                            config={"segment.bytes": self.odds.segment_bytes},
+                            timeout_ms=TIMEOUT_MS,
+                        ),
+                    )
+                except TopicExists:
+                    return
+                return
+            await client.pause()
+
+
+def run(seed: int, odds: Odds | None = None, *, keeps_lines: bool = False) -> Result:
+    """One seed, from beginning to end. Garbage is collected behind it: in its midst that costs as much again.
+
+    Nobody reads what the brokers log.
+    """
+    logging.disable(logging.CRITICAL)
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        return Simulation(seed, odds, keeps_lines=keeps_lines).run()
+    finally:
+        logging.disable(logging.NOTSET)
+        if was_enabled:
+            gc.enable()
+        gc.collect()

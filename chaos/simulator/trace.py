@@ -1,0 +1,37 @@
+"""What happened in a run: as one number that two equal runs share, and as lines for people."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from zlib import crc32
+
+from raftlog.types import NodeId
+
+
+class Trace:
+    """Folds everything that is noted into ``hash``; keeps the lines if it is told to."""
+
+    def __init__(self, now: Callable[[], float], *, keeps_lines: bool) -> None:
+        self.hash = 0
+        self.lines: list[tuple[float, NodeId | None, str]] = []
+        self._now = now
+        self._keeps_lines = keeps_lines
+
+    def note(self, node: NodeId | None, what: str) -> None:
+        """Something happened on a broker, or with None to the cluster or a client."""
+        now = self._now()
+        self.hash = crc32(f"{now!r} {node} {what}".encode(), self.hash)
+        if self._keeps_lines:
+            self.lines.append((now, node, what))
+
+    def frame(self, frame: bytes) -> None:
+        """A frame was received."""
+        self.hash = crc32(frame, crc32(repr(self._now()).encode(), self.hash))
+
+    def timeline(self) -> str:
+        """All lines, one column a broker."""
+        drawn = ["    time   where     what"]
+        for now, node, what in self.lines:
+            where = "-" if node is None else f"{'  ' * (node - 1)}b{node}"
+            drawn.append(f"{now:8.3f} s {where:<10} {what}")
+        return "\n".join(drawn)

@@ -1,0 +1,84 @@
+"""What a leader says to its followers that the core cannot: bytes of entries, and last words.
+
+Decides: how much one append carries, and whom a leader that ends calls to stand in its place. Leaves
+to others: what is due to whom (``core``), where the bytes come from (``applier``).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from typing import Final, Protocol
+
+from raftlog.core.inputs import AppendCut, PeerUnreachable
+from raftlog.core.messages import AppendRequest, Heartbeat, TimeoutNow
+from raftlog.core.ready import Replicate
+from raftlog.node.group_ports import GroupEnvironment
+from raftlog.storage.filesystem import Buffer
+from raftlog.storage.log_storage import LogStorage
+from raftlog.types import GroupId, Index, NodeId, Term
+
+APPEND_BYTES_MAX: Final = 1 << 20  # of one AppendRequest
+_log = logging.getLogger("raftlog.node")
+
+
+class EntryBytes(Protocol):
+    """Who has the entries' bytes."""
+
+    def bytes_to_send(self, first: Index, last: Index, bytes_max: int) -> tuple[Index, list[Buffer]]:
+        """Whole batches from ``first`` on, at least one, about ``bytes_max``; the last index of them."""
+
+
+class Replication:
+    """The way from one group's log to its followers."""
+
+    def __init__(
+        self, group_id: GroupId, log: LogStorage, entries: EntryBytes, environment: GroupEnvironment
+    ) -> None:
+        self._group_id = group_id
+        self._log = log
+        self._entries = entries
+        self._environment = environment
+        self._unserved: set[NodeId] = set()  # they lack what is no longer in this log
+
+    def carry_out(self, order: Replicate) -> Iterator[AppendCut | PeerUnreachable]:
+        """Send one append; what was not sent as ordered is for the core to know."""
+        request = AppendRequest(
+            term=order.term, previous=order.previous, spans=(), commit_index=order.commit_index
+        )
+        payload: list[Buffer] = []
+        if order.first <= order.last:
+            if order.first < self._log.first_index:
+                self._note_unserved(order)
+                yield PeerUnreachable(order.to)  # it is asked again when it is heard, and no sooner
+                return
+            last, payload = self._entries.bytes_to_send(order.first, order.last, APPEND_BYTES_MAX)
+            if last < order.last:
+                yield AppendCut(order.to, last)
+        if not self._environment.send(self._group_id, order.to, request, payload):
+            yield PeerUnreachable(order.to)
+
+    def call_election(self, term: Term, match_index: Mapping[NodeId, Index]) -> None:
+        """Say that this leader of ``term`` ends while its broker lives: its followers may be asleep.
+
+        The one that is furthest stands at once. The others wake, and stand in time should that fail.
+        """
+        peers = sorted(match_index, key=match_index.__getitem__, reverse=True)
+        peers.remove(self._environment.node_id)
+        for peer in peers:
+            wake = Heartbeat(term=term, commit_index=Index(-1), round=0)
+            self._environment.send(self._group_id, peer, wake)
+        for peer in peers:
+            if self._environment.send(self._group_id, peer, TimeoutNow(term=term)):
+                return
+
+    def _note_unserved(self, order: Replicate) -> None:
+        if order.to not in self._unserved:
+            self._unserved.add(order.to)
+            _log.error(
+                "group %d: broker %d needs index %d and the log begins at %d; rebuild that replica",
+                self._group_id,
+                order.to,
+                order.first,
+                self._log.first_index,
+            )

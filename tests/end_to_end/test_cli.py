@@ -1,0 +1,233 @@
+"""The command line as people and scripts use it: real commands, real pipes, real brokers."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from chaos.cluster import Cluster, free_ports
+
+pytestmark = pytest.mark.e2e
+RAFTLOG = [sys.executable, "-m", "api.cli"]
+
+
+def command(cluster: Cluster, *arguments: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [*RAFTLOG, *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        bufsize=0,  # what is read line by line and what is read at the end then are one stream
+        env={**os.environ, "RAFTLOG_SERVER": cluster.bootstrap},
+    )
+
+
+def run(cluster: Cluster, *arguments: str, stdin: bytes = b"", code: int = 0) -> tuple[bytes, str]:
+    process = command(cluster, *arguments)
+    output, errors = process.communicate(stdin, timeout=90)
+    assert process.returncode == code, errors.decode()
+    assert b"Traceback" not in errors
+    return output, errors.decode()
+
+
+def lines(count: int) -> bytes:
+    return b"".join(b"%07d %s\n" % (number, b"x" * 90) for number in range(count))
+
+
+def test_a_topic_is_made_shown_changed_and_deleted(unbroken: Cluster) -> None:
+    run(unbroken, "topic", "create", "life", "--partitions", "2", "--config", "retention.ms=60000")
+    assert "topic_exists" in run(unbroken, "topic", "create", "life", code=1)[1]
+    found = json.loads(run(unbroken, "topic", "describe", "life", "-o", "json")[0])
+    assert found["topic"]["config"]["retention.ms"] == 60_000
+    assert [partition["partition"] for partition in found["partitions"]] == [0, 1]
+    changed = run(
+        unbroken,
+        "topic",
+        "alter",
+        "life",
+        "--reset",
+        "retention.ms",
+        "--config",
+        "segment.ms=5",
+        "-o",
+        "json",
+    )
+    config = json.loads(changed[0])["config"]
+    assert (config["retention.ms"], config["segment.ms"]) == (14 * 24 * 3600 * 1000, 5)
+    assert "the settings are" in run(unbroken, "topic", "alter", "life", "--config", "retention=5", code=1)[1]
+    assert b"life" in run(unbroken, "topic", "list")[0]
+    run(unbroken, "topic", "delete", "life", "--yes")
+    assert "topic_not_found" in run(unbroken, "topic", "describe", "life", code=1)[1]
+
+
+def test_deleting_on_a_terminal_asks_for_the_name(unbroken: Cluster) -> None:
+    run(unbroken, "topic", "create", "dear")
+    for typed, code in (("deer", 1), ("dear", 0)):
+        ours, theirs = pty.openpty()
+        process = subprocess.Popen(
+            [*RAFTLOG, "topic", "delete", "dear", "-s", unbroken.bootstrap],
+            stdin=theirs,
+            stderr=subprocess.PIPE,
+        )
+        os.close(theirs)
+        os.write(ours, typed.encode() + b"\n")
+        assert b"Type its name" in process.communicate(timeout=30)[1]
+        os.close(ours)
+        assert process.returncode == code
+
+
+def test_the_cluster_and_its_brokers_are_shown(unbroken: Cluster) -> None:
+    assert json.loads(run(unbroken, "cluster", "info", "-o", "json")[0])["brokers"] == 3
+    brokers = json.loads(run(unbroken, "cluster", "brokers", "-o", "json")[0])
+    assert [broker["http"] for broker in brokers] == unbroken.urls
+
+
+def test_what_goes_in_comes_out_byte_by_byte(unbroken: Cluster, directory: Path) -> None:
+    run(unbroken, "topic", "create", "bytes")
+    data = b"\x00\xff\xfe binary\r\n\n" + lines(2_000)
+    (directory / "in").write_bytes(data)
+    _, told = run(unbroken, "produce", "bytes", str(directory / "in"), "--compression", "zstd")
+    assert told.startswith("2002 records, ")
+    assert "p99" in told
+    assert run(unbroken, "consume", "bytes")[0] == data
+    assert run(unbroken, "consume", "bytes", "--from", "-2", "--max", "1")[0] == data.split(b"\n")[-3] + b"\n"
+
+
+def test_records_pass_through_json_unchanged(unbroken: Cluster) -> None:
+    for topic in ("source", "copy"):
+        run(unbroken, "topic", "create", topic, "--partitions", "2")
+    rich = (
+        b'{"key": "u1", "value": {"id": 1}, "headers": {"a": "b"}, "tags": ["new"]}\n'
+        b'{"value": "/w==", "encoding": "base64"}\n'
+    )
+    run(unbroken, "produce", "source", "--json", "-H", "from=test", stdin=rich)
+    run(unbroken, "produce", "source", "--key-separator", r"\t", stdin=b"k\tv\n")
+    shown, _ = run(unbroken, "consume", "source", "--format", "json")
+    run(unbroken, "produce", "copy", "--json", stdin=shown)
+    form = ("--format", r"%p %o %k %v %h\n")
+    assert run(unbroken, "consume", "copy", *form)[0] == run(unbroken, "consume", "source", *form)[0]
+    assert b'u1 {"id":1} from=test,a=b,raftlog.tag=new' in run(unbroken, "consume", "copy", *form)[0]
+
+
+def test_garbage_among_json_names_its_line_and_keeps_what_came_before(unbroken: Cluster) -> None:
+    run(unbroken, "topic", "create", "garbage")
+    _, told = run(
+        unbroken, "produce", "garbage", "--json", stdin=b'{"value": "a"}\n\n{oops\n{"value": 2}\n', code=1
+    )
+    assert told.startswith("1 records, ")
+    assert "line 3: " in told
+    assert run(unbroken, "consume", "garbage")[0] == b"a\n"
+
+
+def test_a_reader_that_has_enough_ends_a_consume_quietly(unbroken: Cluster) -> None:
+    run(unbroken, "topic", "create", "enough")
+    run(unbroken, "produce", "enough", stdin=lines(50_000))
+    process = command(unbroken, "consume", "enough")
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.stderr is not None
+    assert process.stderr.read() == b""
+    assert process.wait(20) == 0
+    process.stderr.close()
+    assert process.stdin is not None
+    process.stdin.close()
+
+
+def test_following_shows_what_comes_until_ctrl_c(unbroken: Cluster) -> None:
+    run(unbroken, "topic", "create", "live", "--partitions", "3")
+    process = command(unbroken, "consume", "live", "--follow")
+    assert process.stdout is not None
+    for word in (b"one\n", b"two\n"):
+        run(unbroken, "produce", "live", stdin=word)
+        assert process.stdout.readline() == word
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=10) == (b"", b"")
+    assert process.returncode == 0
+
+
+def test_ctrl_c_ends_a_produce_with_an_honest_count(unbroken: Cluster, directory: Path) -> None:
+    (directory / "in").write_bytes(lines(400_000))
+    run(unbroken, "topic", "create", "stopped")
+    process = command(unbroken, "produce", "stopped", str(directory / "in"), "--batch-bytes", "20000")
+    while not run(unbroken, "consume", "stopped", "--max", "1")[0]:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, told = process.communicate(timeout=30)
+    assert process.returncode == 130, told.decode()
+    stored = run(unbroken, "consume", "stopped")[0].count(b"\n")
+    # The signal may fall between a record's way into the client and our taking note of it.
+    assert 0 <= stored - int(told.split()[0]) <= 1
+
+
+def test_nothing_is_lost_or_doubled_when_leaders_die_under_produce_and_consume(
+    cluster: Cluster, directory: Path
+) -> None:
+    data = lines(200_000)
+    (directory / "in").write_bytes(data)
+    run(cluster, "topic", "create", "storm")
+    process = command(cluster, "produce", "storm", str(directory / "in"), "--batch-bytes", "20000")
+    while not run(cluster, "consume", "storm", "--max", "1")[0]:
+        time.sleep(0.01)
+    died = cluster.leader("storm", 0)
+    assert process.poll() is None, "everything was sent before anybody died"
+    cluster.kill(died)
+    _, told = process.communicate(timeout=90)
+    assert process.returncode == 0, told.decode()
+    assert told.startswith(b"200000 records, ")
+    cluster.start(died)
+    reader = command(cluster, "consume", "storm")
+    assert reader.stdout is not None
+    first = reader.stdout.read(100_000)
+    cluster.kill(cluster.leader("storm", 0))
+    rest, told = reader.communicate(timeout=90)
+    assert reader.returncode == 0, told.decode()
+    assert first + rest == data
+
+
+def test_dev_prints_its_lines_and_stops_all_brokers(directory: Path) -> None:
+    data = directory / "dev"
+    port = free_ports(3)
+    for number in (signal.SIGTERM, signal.SIGINT):  # the second time on its own data
+        with subprocess.Popen(
+            [*RAFTLOG, "dev", "--data", str(data), "--http-port", str(port)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        ) as process:
+            try:
+                pids = _pids_told(process, data, port)
+                process.send_signal(number)
+                assert process.communicate(timeout=10)[0] == ""
+            finally:
+                process.terminate()
+        assert process.returncode == 0
+        for pid in pids:
+            with pytest.raises(ProcessLookupError):
+                os.kill(pid, 0)
+
+
+def _pids_told(process: subprocess.Popen[str], data: Path, port: int) -> list[int]:
+    """The process ids of the brokers, from lines that must be as they are promised."""
+    assert process.stdout is not None
+    told = [process.stdout.readline() for _ in range(4)]
+    pids = []
+    for broker, line in enumerate(told[:3], 1):
+        words = dict(word.split("=", 1) for word in line.split())
+        pids.append(int(words.pop("pid")))
+        config = str((data / f"broker-{broker}" / "raftlog.toml").resolve())
+        assert words == {
+            "broker": str(broker),
+            "http": f"http://127.0.0.1:{port + broker - 1}",
+            "config": config,
+        }
+    assert told[3] == "ready\n"
+    return pids

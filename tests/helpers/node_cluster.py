@@ -1,0 +1,366 @@
+"""Brokers with Raft groups on logs that can lose power, links that can be spoiled, in virtual time.
+
+Real ``GroupHost``, ``SegmentedLog`` and ``PartitionReplica``; only disk, network and time are played.
+What every member applies, in all its lives, is compared with what any other has applied at the same
+place the moment it happens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from partitions.machine import PartitionMachine
+from partitions.replica import PartitionReplica
+from partitions.topic_config import complete
+from raftlog.core.membership import Membership
+from raftlog.core.ready import Role
+from raftlog.node.flusher import RunSyncs
+from raftlog.node.group_host import GroupHost, HostSettings
+from raftlog.node.raft_group import RaftGroup
+from raftlog.records.batch import Batch, check_batch, split_batches
+from raftlog.storage.fake_filesystem import FakeFilesystem
+from raftlog.storage.log_storage import Sync
+from raftlog.storage.segmented_log import LogSettings, SegmentedLog
+from raftlog.types import GroupId, Index, NodeId, Term, TopicPartition
+from tests.helpers.fake_transport import FakeNetwork, FakeTransport
+from tests.helpers.virtual_time import VirtualClock
+
+FIRST_GROUP = GroupId(1)
+LOG_SETTINGS = LogSettings(segment_bytes=16384, index_interval_bytes=512)
+
+
+class LoopNetwork(FakeNetwork):
+    """A ``FakeNetwork`` whose clock is the running loop's: nobody has to advance it."""
+
+    def __init__(self, rng: random.Random, latency_s: float = 0.001) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._latency_s = latency_s
+        super().__init__(rng)
+
+    @property
+    def now(self) -> float:
+        """Seconds."""
+        return self._loop.time()
+
+    @now.setter
+    def now(self, seconds: float) -> None:
+        """The loop sees to it."""
+
+    def schedule(self, seconds: float, action: Callable[[], None]) -> None:
+        """Run it in due time."""
+        self._loop.call_later(seconds, action)
+
+    def heal_all(self, nodes: Sequence[NodeId]) -> None:
+        """End whatever was done to any link."""
+        for one in nodes:
+            for other in nodes:
+                if one != other:
+                    self.heal(one, other)
+
+    def cut_both(self, one: NodeId, other: NodeId) -> None:
+        """Break both directions of a pair."""
+        self.cut(one, other)
+        self.cut(other, one)
+
+
+@dataclass
+class Applied:
+    """What was committed at each place of one group: one batch, whoever applies it."""
+
+    batches: dict[int, tuple[int, int, int]]  # base offset -> last offset, term, checksum
+
+    def check(self, node: NodeId, batch: Batch, before: int) -> None:
+        """A member applies this after everything up to ``before``."""
+        header = batch.header
+        assert header.base_offset == before + 1, f"{node} applied {header.base_offset} after {before}"
+        here = (header.last_offset, header.leader_epoch, header.crc)
+        known = self.batches.setdefault(header.base_offset, here)
+        assert known == here, f"{node} applied {here} at {header.base_offset}, another member {known}"
+
+
+class CheckedMachine:
+    """A partition's machine that compares what it applies with what all others have."""
+
+    def __init__(self, node: NodeId, machine: PartitionMachine, applied: Applied, before: Index) -> None:
+        self._node = node
+        self._machine = machine
+        self._applied = applied
+        self._before = before
+
+    def apply(self, entry: Batch) -> None:
+        """Passed on."""
+        self._applied.check(self._node, entry, self._before)
+        self._before = Index(entry.last_offset)
+        self._machine.apply(entry)
+
+    def snapshot(self) -> bytes:
+        """Passed on."""
+        return self._machine.snapshot()
+
+    def restore(self, snapshot: bytes) -> None:
+        """Passed on."""
+        self._machine.restore(snapshot)
+
+
+class ClusterNode:
+    """One broker; ``life`` counts its processes."""
+
+    def __init__(self, cluster: NodeCluster, node_id: NodeId) -> None:
+        self.node_id = node_id
+        self.filesystem = FakeFilesystem()
+        self.life = 0
+        self.is_up = False
+        self.sync_s = 0.002
+        self.disk = asyncio.Event()  # cleared while the disk does nothing
+        self.disk.set()
+        self.has_room = True
+        self.is_rotten = (
+            False  # a sync has failed: only without power does the cache forget what is not on disk
+        )
+        self.fatal: list[BaseException] = []
+        self.stopped: dict[GroupId, BaseException] = {}
+        self.replicas: dict[GroupId, PartitionReplica] = {}
+        self.groups: dict[GroupId, RaftGroup[None]] = {}
+        self.transport: FakeTransport
+        self.host: GroupHost
+        self._cluster = cluster
+
+    async def start(self) -> None:
+        """A new life on the same disk."""
+        cluster = self._cluster
+        self.life += 1
+        self.is_up = True
+        self.transport = cluster.network.transport(self.node_id)
+        for other in cluster.nodes:
+            if other != self.node_id:
+                self.transport.set_peer(other, "", 0)
+        self.host = GroupHost(
+            self.node_id,
+            self.transport,
+            VirtualClock(),
+            random.Random(f"{cluster.seed} {self.node_id} {self.life}"),
+            self._syncs(self.life),
+            on_fatal=self.fatal.append,
+            has_room=lambda: self.has_room,
+            settings=cluster.settings,
+        )
+        await self.host.start()
+        self.replicas.clear()
+        self.groups.clear()
+        self.stopped.clear()
+        for group_id in cluster.group_ids:
+            self._open(group_id)
+
+    def _open(self, group_id: GroupId) -> None:
+        cluster = self._cluster
+        log = SegmentedLog.open(self.filesystem, f"/group-{group_id}", cluster.log_settings, self.host.clock)
+        replica = PartitionReplica(
+            TopicPartition("t", group_id), cluster.nodes, complete({}, len(cluster.nodes)), self.host.clock
+        )
+        checkpoint = log.load_checkpoint()
+        before = Index(-1) if checkpoint is None else checkpoint[0]
+        machine = CheckedMachine(self.node_id, replica.machine, cluster.applied[group_id], before)
+        group = self.host.open_group(
+            group_id,
+            log,
+            machine,
+            Membership(frozenset(cluster.nodes)),
+            Listener(self, group_id, replica),
+            campaign_first=cluster.nodes[group_id % len(cluster.nodes)] == self.node_id,
+        )
+        replica.attach(group)
+        self.replicas[group_id] = replica
+        self.groups[group_id] = group
+
+    def crash(self, power_lost_by: random.Random | None = None) -> None:
+        """The process dies; with a generator the machine loses its power, too."""
+        self.is_up = False
+        self.life += 1
+        self.host.fail(ProcessDied())
+        if self.host._tick_handle is not None:
+            self.host._tick_handle.cancel()
+        self.disk.set()
+        self.transport._is_running = False
+        self._cluster.network.leave(self.transport)
+        for replica in self.replicas.values():
+            replica.group._waits.leadership_lost()
+        if power_lost_by is None:
+            self.filesystem.restart()
+        else:
+            self.filesystem.lose_power(power_lost_by)
+            self.is_rotten = False
+        self.fatal = [error for error in self.fatal if not isinstance(error, ProcessDied)]
+
+    async def stop(self) -> None:
+        """Leave in good order."""
+        await self.host.hand_over()
+        await self.host.stop()
+        self.is_up = False
+
+    def _syncs(self, life: int) -> RunSyncs:
+        async def run(syncs: Sequence[Sync]) -> list[OSError | None]:
+            errors: list[OSError | None] = []
+            for sync in syncs:
+                await asyncio.sleep(self.sync_s)
+                await self.disk.wait()
+                try:
+                    if life != self.life:
+                        await self._cluster.never  # nobody is there any more
+                    sync.run()
+                    errors.append(None)
+                except OSError as error:
+                    errors.append(error)
+            return errors
+
+        return run
+
+
+class ProcessDied(BaseException):
+    """The end of a life that was ended on purpose."""
+
+
+class Listener:
+    """A replica's ears, and a note of what ended it."""
+
+    def __init__(self, node: ClusterNode, group_id: GroupId, replica: PartitionReplica) -> None:
+        self._node = node
+        self._group_id = group_id
+        self._replica = replica
+
+    def role_changed(self, role: Role, term: Term, leader: NodeId | None) -> None:
+        """Passed on."""
+        self._replica.role_changed(role, term, leader)
+
+    def commit_advanced(self, commit_index: Index) -> None:
+        """Passed on."""
+        self._replica.commit_advanced(commit_index)
+
+    def replica_stopped(self, error: BaseException) -> None:
+        """Passed on."""
+        self._node.stopped[self._group_id] = error
+        self._replica.replica_stopped(error)
+
+
+class NodeCluster:
+    """All brokers of one story. Make it inside ``run_virtual``."""
+
+    def __init__(
+        self,
+        seed: int = 0,
+        *,
+        nodes: int = 3,
+        groups: int = 1,
+        settings: HostSettings | None = None,
+        log_settings: LogSettings = LOG_SETTINGS,
+    ) -> None:
+        self.seed = seed
+        self.rng = random.Random(f"cluster {seed}")
+        self.settings = settings or HostSettings()
+        self.log_settings = log_settings
+        self.network = LoopNetwork(random.Random(f"network {seed}"))
+        self.nodes = [NodeId(number) for number in range(1, nodes + 1)]
+        self.group_ids = [GroupId(number) for number in range(1, groups + 1)]
+        self.applied = {group_id: Applied({}) for group_id in self.group_ids}
+        self.never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.brokers = {node: ClusterNode(self, node) for node in self.nodes}
+
+    async def start(self) -> None:
+        """All brokers begin; every group has a leader."""
+        for broker in self.brokers.values():
+            await broker.start()
+        await self.settled()
+
+    async def stop(self) -> None:
+        """The end of the story: nothing may have failed on the way."""
+        for broker in self.brokers.values():
+            assert broker.fatal == []
+            if broker.is_up:
+                broker.disk.set()
+                await broker.host.stop()
+                broker.is_up = False
+        self.never.cancel()
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:  # those of lives that were cut off
+            task.cancel()
+        await asyncio.sleep(0)
+
+    @property
+    def up(self) -> list[ClusterNode]:
+        """Brokers whose process runs."""
+        return [broker for broker in self.brokers.values() if broker.is_up]
+
+    def leader(self, group_id: GroupId = FIRST_GROUP) -> ClusterNode | None:
+        """The broker that leads in the newest term and is ready."""
+        leading = [broker for broker in self.up if broker.groups[group_id].is_ready]
+        return max(leading, key=lambda broker: broker.groups[group_id].term, default=None)
+
+    def leading(self, group_id: GroupId = FIRST_GROUP) -> ClusterNode:
+        """The leader, which must be there."""
+        found = self.leader(group_id)
+        assert found is not None
+        return found
+
+    def followers(self, group_id: GroupId = FIRST_GROUP) -> list[ClusterNode]:
+        """All running brokers but the leader."""
+        leader = self.leading(group_id)
+        return [broker for broker in self.up if broker is not leader]
+
+    async def settled(self, within_s: float = 30.0) -> None:
+        """Return once every group has a leader whom all running members follow, with equal logs."""
+        await self.until(lambda: all(map(self.is_settled, self.group_ids)), within_s)
+
+    def is_settled(self, group_id: GroupId) -> bool:
+        """Whether all running members agree and have applied everything."""
+        leader = self.leader(group_id)
+        if leader is None:
+            return False
+        last = leader.groups[group_id].last_index
+        return all(
+            group.leader == leader.node_id
+            and group.last_index == last
+            and group.durable_index == last
+            and group.applied_index == last
+            for group in (broker.groups[group_id] for broker in self.up)
+        )
+
+    async def asleep(self, within_s: float = 30.0) -> None:
+        """Return once all groups of all running brokers sleep."""
+        await self.until(
+            lambda: all(group.is_asleep for broker in self.up for group in broker.groups.values()), within_s
+        )
+
+    async def until(self, holds: Callable[[], bool], within_s: float = 30.0) -> float:
+        """Wait for something; give the seconds it took."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        while not holds():
+            assert loop.time() - began < within_s, f"not within {within_s} s\n{self.describe()}"
+            await asyncio.sleep(0.005)
+        return loop.time() - began
+
+    def describe(self) -> str:
+        """Every member, for messages of failed tests."""
+        return "\n".join(
+            f"broker {broker.node_id} life {broker.life} group {group.group_id}: {group.status()} "
+            f"applied {group.applied_index} stopped {group.stopped!r}"
+            for broker in self.up
+            for group in broker.groups.values()
+        )
+
+    def logs(self, group_id: GroupId) -> list[list[Batch]]:
+        """The whole log of each running member, checked."""
+        return [_batches(broker.groups[group_id]) for broker in self.up]
+
+
+def _batches(group: RaftGroup[None]) -> list[Batch]:
+    log, found = group.log, []
+    at = log.first_index
+    while at <= log.last_index:
+        part = log.read(at, log.last_index, bytes_max=1 << 20)
+        found += split_batches(part.read())
+        at = Index(part.last + 1)
+    for batch in found:
+        check_batch(batch)
+    return found

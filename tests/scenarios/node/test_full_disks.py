@@ -1,0 +1,129 @@
+"""A disk without room: nothing that was acknowledged depends on it, and it recovers when room returns."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from partitions.values import QUORUM, FetchRequest
+from raftlog.errors import CommitUnknown, StorageFull
+from raftlog.types import GroupId, Offset
+from tests.helpers.node_cluster import NodeCluster
+from tests.helpers.partition_cluster import batch_of, values_of
+from tests.helpers.virtual_time import run_virtual
+
+GROUP = GroupId(1)
+
+
+def test_what_the_leader_cannot_write_it_neither_applies_nor_acknowledges_until_it_can() -> None:
+    async def story() -> None:
+        cluster = NodeCluster(1)
+        await cluster.start()
+        leader = cluster.leading()
+        replica, group = leader.replicas[GROUP], leader.groups[GROUP]
+        await replica.append(batch_of(b"0"), acks=QUORUM, timeout_ms=1000)
+        leader.filesystem.capacity_bytes = leader.filesystem.used_bytes
+        with pytest.raises(CommitUnknown):
+            await replica.append(batch_of(b"1"), acks=QUORUM, timeout_ms=500)
+        assert group.is_leader
+        assert (group.commit_index, group.applied_index, group.last_index) == (1, 0, 1)
+        with pytest.raises(StorageFull):
+            await replica.append(batch_of(b"2"), acks=QUORUM, timeout_ms=500)
+        found = await replica.fetch(FetchRequest(position=Offset(0)))
+        assert (values_of(found.data), found.high_watermark) == ([b"0"], 1)
+        leader.filesystem.capacity_bytes = None
+        await cluster.settled()
+        receipt = await replica.append(batch_of(b"2"), acks=QUORUM, timeout_ms=500)
+        assert receipt.base_offset == 2
+        found = await replica.fetch(FetchRequest(position=Offset(0)))
+        assert values_of(found.data) == [b"0", b"1", b"2"]
+        await cluster.stop()
+
+    run_virtual(story())
+
+
+def test_a_leader_with_a_full_disk_still_serves_a_follower_that_lacks_entries() -> None:
+    async def story() -> None:
+        cluster = NodeCluster(2)
+        await cluster.start()
+        leader, slow = cluster.leading(), cluster.followers()[0]
+        slow.crash()
+        leader.filesystem.capacity_bytes = leader.filesystem.used_bytes + 200
+        rules = leader.replicas[GROUP]._rules
+        leader.groups[GROUP].propose(rules.validated(batch_of(b"0")))
+        await asyncio.sleep(0.2)
+        proposal = leader.groups[GROUP].propose(rules.validated(batch_of(b"1" * 300)))
+        await asyncio.sleep(0.2)
+        assert leader.groups[GROUP].log.last_index < proposal.last == leader.groups[GROUP].last_index
+        await slow.start()
+        await cluster.until(lambda: slow.groups[GROUP].log.last_index == proposal.last)
+        leader.filesystem.capacity_bytes = None
+        await cluster.settled()
+        assert proposal.outcome.done()
+        await cluster.stop()
+
+    run_virtual(story())
+
+
+def test_a_follower_whose_disk_is_full_waits_and_catches_up_and_its_group_goes_on() -> None:
+    async def story() -> None:
+        cluster = NodeCluster(3)
+        await cluster.start()
+        leader, full = cluster.leading(), cluster.followers()[0]
+        full.filesystem.capacity_bytes = full.filesystem.used_bytes
+        for number in range(20):
+            await leader.replicas[GROUP].append(batch_of(b"%d" % number), acks=QUORUM, timeout_ms=1000)
+        assert full.groups[GROUP].durable_index == -1
+        full.filesystem.capacity_bytes = None
+        await cluster.settled()
+        assert full.groups[GROUP].durable_index == 19
+        await cluster.stop()
+
+    run_virtual(story())
+
+
+def test_a_replica_with_a_full_disk_follows_the_next_leader_where_that_cuts_its_tail() -> None:
+    async def story() -> None:
+        cluster = NodeCluster(4)
+        await cluster.start()
+        old = cluster.leading()
+        others = cluster.followers()
+        await old.replicas[GROUP].append(batch_of(b"0"), acks=QUORUM, timeout_ms=1000)
+        for other in others:
+            cluster.network.cut_both(old.node_id, other.node_id)
+        old.filesystem.capacity_bytes = old.filesystem.used_bytes
+        old.groups[GROUP].propose(old.replicas[GROUP]._rules.validated(batch_of(b"lost")))
+        await cluster.until(lambda: any(other.groups[GROUP].is_ready for other in others))
+        leader = next(other for other in others if other.groups[GROUP].is_ready)
+        await leader.replicas[GROUP].append(batch_of(b"kept"), acks=QUORUM, timeout_ms=1000)
+        cluster.network.heal_all(cluster.nodes)
+        await asyncio.sleep(2)
+        assert old.groups[GROUP].leader == leader.node_id
+        old.filesystem.capacity_bytes = None
+        await cluster.settled()
+        for log in cluster.logs(GROUP):
+            records = [bytes(batch.data) for batch in log if not batch.header.is_control]
+            assert [value for data in records for value in values_of(data)] == [b"0", b"kept"]
+        await cluster.stop()
+
+    run_virtual(story())
+
+
+def test_a_full_disk_spares_a_replica_whose_checkpoint_finds_no_room() -> None:
+    async def story() -> None:
+        cluster = NodeCluster(5)
+        await cluster.start()
+        leader = cluster.leading()
+        await leader.replicas[GROUP].append(batch_of(b"0"), acks=QUORUM, timeout_ms=1000)
+        leader.filesystem.capacity_bytes = leader.filesystem.used_bytes
+        group = leader.groups[GROUP]
+        assert group.truncate_prefix(group.log.last_index) == 0  # a checkpoint comes first
+        assert group.stopped is None
+        await leader.stop()  # and closing wants one, too
+        leader.filesystem.capacity_bytes = None
+        await leader.start()
+        await cluster.settled()
+        await cluster.stop()
+
+    run_virtual(story())

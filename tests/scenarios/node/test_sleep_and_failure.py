@@ -1,0 +1,151 @@
+"""Groups that sleep, and what wakes them: a dead broker, a silent one, a broken link, a failed disk."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from partitions.values import QUORUM
+from raftlog.errors import CommitUnknown
+from raftlog.node.group_host import HostSettings
+from raftlog.types import GroupId
+from tests.helpers.node_cluster import NodeCluster
+from tests.helpers.partition_cluster import batch_of
+from tests.helpers.virtual_time import VirtualLoop, run_virtual
+
+GROUP = GroupId(1)
+ELECTED_WITHIN_S = 2.5  # silence, then the longest draw of an election time-out, then the election
+
+
+def asleep(story: Callable[[NodeCluster], Awaitable[None]], *, groups: int = 1) -> None:
+    """Tell a story of three brokers whose groups sleep, and see that they sleep again at its end."""
+
+    async def tell() -> None:
+        cluster = NodeCluster(7, groups=groups, settings=HostSettings(quiet_ticks=20))
+        await cluster.start()
+        await cluster.leading().replicas[GROUP].append(batch_of(b"first"), acks=QUORUM, timeout_ms=1000)
+        await cluster.asleep()
+        await story(cluster)
+        await cluster.settled()
+        await cluster.asleep()
+        await cluster.stop()
+
+    run_virtual(tell())
+
+
+def test_a_sleeping_group_whose_leader_dies_has_another_within_an_election_timeout() -> None:
+    async def story(cluster: NodeCluster) -> None:
+        leader = cluster.leading()
+        leader.crash()
+        assert await cluster.until(lambda: cluster.leader() is not None) < ELECTED_WITHIN_S
+        assert cluster.leading() is not leader
+        await leader.start()
+
+    asleep(story)
+
+
+def test_a_leader_that_restarts_at_once_does_not_leave_its_group_asleep_without_one() -> None:
+    async def story(cluster: NodeCluster) -> None:
+        leader = cluster.leading()
+        leader.crash()
+        await leader.start()
+        assert await cluster.until(lambda: cluster.leader() is not None) < ELECTED_WITHIN_S
+
+    asleep(story)
+
+
+def test_a_sleeping_leader_that_says_nothing_any_more_is_replaced() -> None:
+    async def story(cluster: NodeCluster) -> None:
+        leader = cluster.leading()
+        others = [broker for broker in cluster.up if broker is not leader]
+        for other in others:  # half-open: nothing arrives and nothing breaks
+            cluster.network.stall(leader.node_id, other.node_id)
+            cluster.network.stall(other.node_id, leader.node_id)
+        took_s = await cluster.until(lambda: any(other.groups[GROUP].is_ready for other in others))
+        assert took_s < 0.75 + ELECTED_WITHIN_S
+        cluster.network.heal_all(cluster.nodes)
+
+    asleep(story)
+
+
+def test_one_broken_link_of_a_sleeping_group_changes_nothing_that_lasts() -> None:
+    async def story(cluster: NodeCluster) -> None:
+        leader, follower = cluster.leading(), cluster.followers()[0]
+        term = leader.groups[GROUP].term
+        cluster.network.cut_both(leader.node_id, follower.node_id)
+        await asyncio.sleep(5)
+        assert cluster.leading() is leader
+        cluster.network.heal_all(cluster.nodes)
+        await cluster.settled()
+        assert (cluster.leading(), leader.groups[GROUP].term) == (leader, term)
+
+    asleep(story)
+
+
+def test_a_process_that_was_held_up_takes_no_peer_for_silent() -> None:
+    async def story(cluster: NodeCluster) -> None:
+        terms = [broker.groups[group].term for broker in cluster.up for group in broker.groups]
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        for _ in range(3):
+            loop.skip(30.0)
+            for _ in range(100):
+                await asyncio.sleep(0.01)
+                assert all(group.is_asleep for broker in cluster.up for group in broker.groups.values())
+        assert terms == [broker.groups[group].term for broker in cluster.up for group in broker.groups]
+
+    asleep(story, groups=20)
+
+
+@pytest.mark.parametrize("unreachable", [0, 1])
+def test_a_sleeping_leader_whose_disk_fails_is_replaced_though_its_broker_lives(unreachable: int) -> None:
+    async def story(cluster: NodeCluster) -> None:
+        leader = cluster.leading()
+        for follower in cluster.followers()[:unreachable]:
+            cluster.network.cut(leader.node_id, follower.node_id)
+        await asyncio.sleep(0.01)
+        leader.groups[GROUP].stop(OSError("the disk is broken"))
+        took_s = await cluster.until(lambda: cluster.leader() is not None)
+        assert took_s < (0.2 if not unreachable else ELECTED_WITHIN_S)
+        assert leader.is_up
+        cluster.network.heal_all(cluster.nodes)
+        leader.crash()
+        await leader.start()
+
+    asleep(story)
+
+
+def test_a_failed_leader_whose_successor_lacks_entries_is_replaced_by_the_other() -> None:
+    async def tell() -> None:
+        cluster = NodeCluster(8)
+        await cluster.start()
+        leader, (behind, ahead) = cluster.leading(), cluster.followers()
+        cluster.network.stall(leader.node_id, behind.node_id)
+        await leader.replicas[GROUP].append(batch_of(b"second"), acks=QUORUM, timeout_ms=1000)
+        cluster.network.heal(leader.node_id, behind.node_id)
+        cluster.network.cut(leader.node_id, ahead.node_id)
+        leader.groups[GROUP].stop(OSError("the disk is broken"))
+        assert await cluster.until(lambda: cluster.leader() is not None) < ELECTED_WITHIN_S + 1
+        last = cluster.leading().groups[GROUP].log.last_index
+        assert last >= 0
+        await cluster.stop()
+
+    run_virtual(tell())
+
+
+def test_a_leader_whose_sync_fails_hands_its_group_on_and_keeps_its_process() -> None:
+    async def tell() -> None:
+        cluster = NodeCluster(9)
+        await cluster.start()
+        leader = cluster.leading()
+        leader.filesystem.fails_sync = lambda path: path.endswith(".log")
+        with pytest.raises(CommitUnknown):  # the followers may have it, and do: a quorum without this disk
+            await leader.replicas[GROUP].append(batch_of(b"v"), acks=QUORUM, timeout_ms=1000)
+        assert await cluster.until(lambda: cluster.leader() not in (None, leader)) < 0.2
+        assert isinstance(leader.groups[GROUP].stopped, OSError)
+        assert cluster.leading().groups[GROUP].log.last_index >= 0
+        await cluster.stop()
+
+    run_virtual(tell())

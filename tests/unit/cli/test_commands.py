@@ -1,0 +1,174 @@
+"""Commands without a cluster: usage, help, exit codes, and what starting costs."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from api.cli.commands import app
+from api.cli.output import Format, errors_reported, exit_code, show
+from api.cluster_files import create_cluster
+from raftlog.errors import CommitUnknown, ConnectionLost, NotSent, RaftlogError, UnknownTopic
+from raftlog.storage.os_filesystem import OsFilesystem
+from tests.helpers.storage_batches import storage_batch
+
+
+def run(*arguments: str, stdin: str | None = None) -> Result:
+    return CliRunner().invoke(app, list(arguments), input=stdin)
+
+
+COMMANDS = [
+    "dev",
+    "serve",
+    "cluster init",
+    "cluster info",
+    "cluster brokers",
+    "topic create",
+    "topic list",
+    "topic describe",
+    "topic alter",
+    "topic delete",
+    "produce",
+    "consume",
+    "inspect segment",
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_with_an_example(command: str) -> None:
+    result = run(*command.split(), "--help")
+    assert result.exit_code == 0
+    assert f"raftlog {command}" in result.output.split("Example", 1)[1]
+
+
+def test_help_needs_no_client_and_no_server() -> None:
+    script = "import sys; from api.cli.commands import app; sys.stdout.write(' '.join(sys.modules))"
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert found.stderr == ""
+    heavy = {"aiohttp", "aiokafka", "msgspec", "pydantic", "rich", "raftlog.client"}
+    assert not heavy & set(found.stdout.split())
+
+
+def test_the_version_is_shown() -> None:
+    assert run("--version").stdout.startswith("raftlog 0.")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (["topic", "create", "t", "--config", "retention.ms"], "KEY=VALUE"),
+        (["topic", "alter", "t"], "--reset"),
+        (["topic", "delete", "t"], "--yes"),
+        (["produce", "t", "--key", "k", "--json"], "exclude each other"),
+        (["produce", "t", "--key-separator", ""], "empty"),
+        (["produce", "t", "--header", "x"], "NAME=VALUE"),
+        (["consume", "t", "--from", "yesterday"], "earliest"),
+        (["consume", "t", "--from", "2026-01-31T12:00:00"], "time zone"),
+        (["consume", "t", "--format", "text"], "--format"),
+        (["cluster", "info", "--server", "ftp://here"], "scheme"),
+        (["topic", "list", "-o", "yaml"], "table"),
+        (["nothing"], "nothing"),
+    ],
+)
+def test_wrong_usage_says_what_is_right_and_ends_with_2(arguments: list[str], word: str) -> None:
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert word in result.stderr
+    assert result.stdout == ""
+
+
+def test_no_cluster_at_all_ends_with_4_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("api.cli.connection.PROBE_TIMEOUT", "200ms")
+    with socket.socket() as taken:  # bound and not listening: refused at once
+        taken.bind(("127.0.0.1", 0))
+        server = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        result = CliRunner().invoke(app, ["topic", "list"], env={"RAFTLOG_SERVER": server})
+    assert result.exit_code == 4
+    assert result.stderr.count("\n") == 1
+    assert server in result.stderr
+    assert "raftlog dev" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "reading", "changing"),
+    [
+        (UnknownTopic(), 1, 1),
+        (NotSent(), 4, 4),
+        (ConnectionLost(), 4, 3),
+        (CommitUnknown(), 1, 3),
+        (RaftlogError(), 1, 3),
+    ],
+)
+def test_exit_codes_keep_unknown_apart_from_refused(error: RaftlogError, reading: int, changing: int) -> None:
+    assert exit_code(error, changing=False) == reading
+    assert exit_code(error, changing=True) == changing
+
+
+def test_ctrl_c_and_files_that_are_not_there_end_without_a_traceback() -> None:
+    for error, code in ((KeyboardInterrupt(), 130), (FileNotFoundError(2, "No such file"), 1)):
+        with pytest.raises(typer.Exit) as ended, errors_reported():
+            raise error
+        assert ended.value.exit_code == code
+
+
+def test_tables_line_up_and_show_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
+    show(
+        [{"name": "a", "size": 10, "on": True}, {"name": "[bold]", "size": 7, "peers": [1, 2]}], Format.TABLE
+    )
+    assert capsys.readouterr().out == (
+        "name    size  on   peers\na         10  yes  -\n[bold]     7  -    1,2\n"
+    )
+
+
+def segment_file(directory: Path, *, broken: bool) -> str:
+    path = str(directory / "0.log")
+    file = OsFilesystem().open(path, create=True)
+    data = bytearray(bytes(storage_batch(1, 1, epoch=7, timestamp_ms=1).data))
+    data[-1] ^= broken
+    file.append([bytes(storage_batch(0, 1, epoch=7, timestamp_ms=0).data), bytes(data)])
+    file.close()
+    os.chmod(path, 0o400)
+    return path
+
+
+def test_a_sound_segment_is_a_table_of_batches(tmp_path: Path) -> None:
+    result = run("inspect", "segment", segment_file(tmp_path, broken=False))
+    assert result.exit_code == 0
+    assert [line.split()[1] for line in result.stdout.splitlines()] == ["offsets", "0..0", "1..1"]
+
+
+# requirement: M3
+def test_a_damaged_segment_is_told_clearly_and_ends_with_1(tmp_path: Path) -> None:
+    path = segment_file(tmp_path, broken=True)
+    result = run("inspect", "segment", path, "-o", "json")
+    assert result.exit_code == 1
+    assert [row["crc_ok"] for row in json.loads(result.stdout)] == [True, False]
+    assert "DAMAGED at byte 65: crc" in result.stderr
+    assert run("inspect", "segment", str(tmp_path / "none")).exit_code == 2
+
+
+def test_dev_refuses_a_port_in_use_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        result = run("dev", "--data", str(tmp_path / "c"), "--http-port", str(port), "--brokers", "1")
+    assert result.exit_code == 1
+    assert f"port {port} cannot be used" in result.stderr
+    assert not (tmp_path / "c").exists()
+
+
+@pytest.mark.parametrize(("option", "value"), [("--brokers", "5"), ("--http-port", "17999")])
+def test_dev_refuses_data_of_another_cluster(tmp_path: Path, option: str, value: str) -> None:
+    create_cluster(tmp_path, brokers=3, http_port=17_000)
+    result = run("dev", "--data", str(tmp_path), option, value)
+    assert result.exit_code == 1
+    assert "--data" in result.stderr

@@ -1,0 +1,72 @@
+"""Counting what became of records."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from api.cli.tally import Sent, Tally, percentile
+from raftlog.client.receipts import Batch, BlockingPendingReceipt, Durability, Stored
+from raftlog.errors import CommitUnknown, NotSent, RaftlogError, RecordTooLarge
+
+STORED = Stored(0, 0, Durability("quorum", True, True, 2, 1))
+
+
+def sent(first_line: int, count: int) -> tuple[Batch, list[Sent]]:
+    batch = Batch("t", 0, timestamp_ms=0, due=0, deadline=0, lock=threading.Lock())
+    return batch, [Sent(first_line + n, 10, BlockingPendingReceipt(batch, n)) for n in range(count)]
+
+
+def test_blocks_are_counted_once_they_are_done() -> None:
+    tally = Tally()
+    first, records = sent(1, 3)
+    tally.sent(records)
+    assert tally.stored == 0
+    first.finish(STORED)
+    second, more = sent(4, 2)
+    tally.sent(more)
+    assert tally.stored == 3
+    second.finish(STORED)
+    tally.finish()
+    assert (tally.stored, tally.stored_bytes, tally.exit_code) == (5, 50, 0)
+    assert tally.summary(acknowledged=True).startswith("5 records, 0.0 MB in ")
+
+
+@pytest.mark.parametrize(
+    ("errors", "code"),
+    [
+        ([RecordTooLarge("big")], 1),
+        ([NotSent("nobody"), RecordTooLarge("big")], 4),
+        ([RecordTooLarge("big"), CommitUnknown("late"), NotSent("nobody")], 3),
+    ],
+)
+def test_the_gravest_failure_decides_how_it_ends(errors: list[RaftlogError], code: int) -> None:
+    tally = Tally()
+    for number, error in enumerate(errors):
+        batch, records = sent(1 + 10 * number, 2)
+        batch.finish(error)
+        tally.sent(records)
+    assert tally.has_failed
+    assert tally.exit_code == code
+    assert len(tally.complaints()) == len(errors)
+
+
+def test_a_complaint_names_the_first_line() -> None:
+    tally = Tally()
+    tally.refuse(9, RecordTooLarge("later"))
+    tally.refuse(4, RecordTooLarge("first"))
+    assert tally.complaints() == [
+        "error (record_too_large): records refused: 2; the first of them, line 4: first"
+    ]
+
+
+def test_all_of_few_records_are_timed_and_some_of_many() -> None:
+    tally = Tally()
+    assert all(tally.timer(line) for line in range(1, 1_001))
+    assert sum(tally.timer(line) is not None for line in range(1_001, 2_601)) == 100
+
+
+def test_percentiles_count_every_number() -> None:
+    counts = {1: 50, 7: 49, 100: 1}
+    assert [percentile(counts, part) for part in (0.01, 0.5, 0.51, 0.99, 1.0)] == [1, 1, 7, 7, 100]

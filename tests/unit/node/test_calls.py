@@ -1,0 +1,217 @@
+"""Questions and answers between brokers when answers come late, wrongly, twice or never."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from raftlog.errors import ConnectionLost, InvalidRequest, Overloaded, UnknownTopic
+from raftlog.node import calls as calls_module
+from raftlog.node.calls import Calls
+from raftlog.node.codec import FrameKind, MalformedFrame, encode_frame, split_frame
+from raftlog.storage.filesystem import Buffer
+from raftlog.types import NodeId
+from tests.helpers.memory_network import MemoryNetwork
+
+ONE, TWO, THREE = NodeId(1), NodeId(2), NodeId(3)
+
+
+class End:
+    """A receiver that knows calls only."""
+
+    def __init__(self, network: MemoryNetwork, node: NodeId, first_id: int = 0) -> None:
+        self.transport = network.transport(node)
+        self.calls = Calls(self.transport, first_id=first_id)
+
+    def frame_received(self, sender: NodeId, frame: memoryview) -> None:
+        """As the host does."""
+        self.calls.frame_received(sender, *split_frame(frame))
+
+    def peer_connected(self, peer: NodeId) -> None:
+        """Nothing."""
+
+    def peer_lost(self, peer: NodeId) -> None:
+        """As the host does."""
+        self.calls.peer_lost(peer)
+
+
+async def ends(network: MemoryNetwork, *nodes: NodeId) -> list[End]:
+    found = [End(network, node, 100 * node) for node in nodes]
+    for end in found:
+        await end.transport.start(end)
+    return found
+
+
+async def echo(sender: NodeId, head: bytes, payload: memoryview) -> tuple[bytes, Sequence[Buffer]]:
+    return head, (payload,)
+
+
+def test_an_answer_finds_its_question_and_an_error_keeps_its_kind() -> None:
+    async def story() -> None:
+        one, two = await ends(MemoryNetwork(), ONE, TWO)
+
+        async def refuses(sender: NodeId, head: bytes, payload: memoryview) -> tuple[bytes, Sequence[Buffer]]:
+            raise UnknownTopic("there is none", topic="t")
+
+        two.calls.serve("echo", echo)
+        two.calls.serve("refuses", refuses)
+        answers = await asyncio.gather(
+            *(one.calls.call(TWO, "echo", b"%d" % n, [b"x" * n], timeout_ms=1000) for n in range(50))
+        )
+        assert [(head, len(payload)) for head, payload in answers] == [(b"%d" % n, n) for n in range(50)]
+        with pytest.raises(UnknownTopic, match="there is none"):
+            await one.calls.call(TWO, "refuses", b"", timeout_ms=1000)
+        with pytest.raises(InvalidRequest, match="no service"):
+            await one.calls.call(TWO, "nothing", b"", timeout_ms=1000)
+
+    asyncio.run(story())
+
+
+def test_a_handler_that_breaks_is_answered_with_unknown_and_not_with_silence() -> None:
+    async def story() -> None:
+        one, two = await ends(MemoryNetwork(), ONE, TWO)
+
+        async def breaks(sender: NodeId, head: bytes, payload: memoryview) -> tuple[bytes, Sequence[Buffer]]:
+            raise ZeroDivisionError
+
+        two.calls.serve("breaks", breaks)
+        with pytest.raises(ConnectionLost) as caught:
+            await one.calls.call(TWO, "breaks", b"", timeout_ms=60_000)
+        assert caught.value.details["sent"] is True
+
+    asyncio.run(story())
+
+
+def test_late_answers_and_answers_of_others_change_nothing() -> None:
+    async def story() -> None:
+        one, two, three = await ends(MemoryNetwork(), ONE, TWO, THREE)
+        gate = asyncio.Event()
+
+        async def waits(sender: NodeId, head: bytes, payload: memoryview) -> tuple[bytes, Sequence[Buffer]]:
+            await gate.wait()
+            return head, ()
+
+        two.calls.serve("waits", waits)
+        with pytest.raises(ConnectionLost) as caught:
+            await one.calls.call(TWO, "waits", b"early", timeout_ms=5)
+        assert caught.value.details["sent"] is True
+        asked = asyncio.create_task(one.calls.call(TWO, "waits", b"asked", timeout_ms=1000))
+        await asyncio.sleep(0.005)
+        three.transport.send(ONE, encode_frame(FrameKind.ANSWER, [102, b"forged"]))
+        await asyncio.sleep(0.005)
+        gate.set()
+        assert (await asked)[0] == b"asked"
+
+    asyncio.run(story())
+
+
+def test_a_lost_peer_owes_nothing_and_its_own_questions_are_dropped() -> None:
+    async def story() -> None:
+        network = MemoryNetwork()
+        one, two = await ends(network, ONE, TWO)
+        ended: list[str] = []
+
+        async def waits(sender: NodeId, head: bytes, payload: memoryview) -> tuple[bytes, Sequence[Buffer]]:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.append("cancelled")
+            return b"", ()
+
+        two.calls.serve("waits", waits)
+        asked = asyncio.create_task(one.calls.call(TWO, "waits", b"", timeout_ms=60_000))
+        await asyncio.sleep(0.005)
+        network.isolate(ONE)
+        with pytest.raises(ConnectionLost, match="lost broker 2"):
+            await asked
+        await asyncio.sleep(0)
+        assert ended == ["cancelled"]
+        with pytest.raises(ConnectionLost) as caught:
+            await one.calls.call(TWO, "waits", b"", timeout_ms=1000)
+        assert caught.value.details["sent"] is False
+
+    asyncio.run(story())
+
+
+def test_more_questions_than_can_be_worked_on_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls_module, "HANDLERS_MAX", 3)
+
+    async def story() -> None:
+        one, two = await ends(MemoryNetwork(), ONE, TWO)
+        gate = asyncio.Event()
+
+        async def waits(sender: NodeId, head: bytes, payload: memoryview) -> tuple[bytes, Sequence[Buffer]]:
+            await gate.wait()
+            return head, ()
+
+        two.calls.serve("waits", waits)
+        asked = [asyncio.create_task(one.calls.call(TWO, "waits", b"", timeout_ms=1000)) for _ in range(5)]
+        await asyncio.sleep(0.005)
+        gate.set()
+        outcomes = await asyncio.gather(*asked, return_exceptions=True)
+        assert [type(outcome) for outcome in outcomes] == [tuple] * 3 + [Overloaded] * 2
+
+    asyncio.run(story())
+
+
+def test_stopping_ends_the_handlers() -> None:
+    async def story() -> None:
+        one, two = await ends(MemoryNetwork(), ONE, TWO)
+
+        async def waits(sender: NodeId, head: bytes, payload: memoryview) -> tuple[bytes, Sequence[Buffer]]:
+            await asyncio.Event().wait()
+            return head, ()
+
+        two.calls.serve("waits", waits)
+        asked = asyncio.create_task(one.calls.call(TWO, "waits", b"", timeout_ms=50))
+        await asyncio.sleep(0.005)
+        await two.calls.stop()
+        with pytest.raises(ConnectionLost):
+            await asked
+
+    asyncio.run(story())
+
+
+def test_what_is_too_large_for_a_frame_is_refused_and_not_left_unanswered() -> None:
+    class Narrow:
+        """A transport that takes small frames only."""
+
+        def __init__(self, inner: object) -> None:
+            self.inner = inner
+
+        def send(self, peer: NodeId, buffers: Sequence[Buffer]) -> bool:
+            if sum(map(len, buffers)) > 1000:
+                raise ValueError("frame has too many bytes")
+            return bool(self.inner.send(peer, buffers))  # type: ignore[attr-defined]
+
+    async def story() -> None:
+        one, two = await ends(MemoryNetwork(), ONE, TWO)
+        for end in (one, two):
+            end.calls._transport = Narrow(end.transport)  # type: ignore[assignment]
+
+        async def large(sender: NodeId, head: bytes, payload: memoryview) -> tuple[bytes, Sequence[Buffer]]:
+            return b"x" * 2000, ()
+
+        two.calls.serve("large", large)
+        for payload in ([b"x" * 2000], []):
+            with pytest.raises(InvalidRequest, match="too large for one message"):
+                await one.calls.call(TWO, "large", b"", payload, timeout_ms=60_000)
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [(FrameKind.CALL, []), (FrameKind.CALL, [1, 2, 3]), (FrameKind.CALL, ["a", "b", b""])],
+)
+def test_a_question_that_makes_no_sense_is_malformed(kind: FrameKind, fields: list[object]) -> None:
+    async def story() -> None:
+        (one,) = await ends(MemoryNetwork(), ONE)
+        frame = memoryview(b"".join(encode_frame(kind, fields)))
+        with pytest.raises(MalformedFrame):
+            one.frame_received(TWO, frame)
+        one.frame_received(TWO, memoryview(b"".join(encode_frame(FrameKind.ANSWER, []))))  # nobody asked
+
+    asyncio.run(story())
