@@ -35,12 +35,11 @@ class Peers:
 
     def reached_by_quorum(self, own: int, reached: Callable[[Progress], int]) -> int:
         """The greatest number that a quorum has reached, ``own`` being this leader's."""
-        return min(
-            [
-                reached_by_quorum([own, *map(reached, peers)] if counts_own else list(map(reached, peers)))
-                for counts_own, peers in self._halves
-            ]
-        )
+        reached_by_half = []
+        for counts_own, peers in self._halves:
+            numbers = [own, *map(reached, peers)] if counts_own else [*map(reached, peers)]
+            reached_by_half.append(reached_by_quorum(numbers))
+        return min(reached_by_half)
 
     def match_index(self, nodes: frozenset[NodeId]) -> dict[NodeId, Index]:
         """How far the durable logs of these peers are known to equal the leader's."""
