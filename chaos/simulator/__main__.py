@@ -35,7 +35,8 @@ def main() -> int:
     for result in _all(range(options.first, options.first + options.seeds), options.jobs):
         results.append(result)
         for violation in result.violations[:3]:
-            print(f"seed {result.seed} at {violation.at_s:.3f} s: {violation.invariant}: {violation.detail}")
+            line = f"seed {result.seed} at {violation.at_s:.3f} s: {violation.invariant}: {violation.detail}"
+            print(line, flush=True)
     took_s = time.monotonic() - began
     kinds = sum((result.faults for result in results), Counter())
     print("faults: " + ", ".join(f"{kind} {count}" for kind, count in sorted(kinds.items())))
