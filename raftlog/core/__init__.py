@@ -6,5 +6,5 @@ after which write. Leaves to others: the clock (ticks come in), the disk (``Writ
 
 Read ``inputs`` and ``ready`` first (what goes in, what comes out), then ``raft`` (which input goes to
 which role), then one file per role: ``follower``, ``election``, ``leader``. What all roles share stands in
-``member``; when a promise may leave, in ``writes``.
+``member``; when a promise may leave, in ``writes``; who takes part, in ``membership`` and ``changes``.
 """

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from raftlog.core.member import Member
 from raftlog.core.messages import VoteReply, VoteRequest
-from raftlog.core.quorum import Election, count_votes
+from raftlog.core.quorum import Election, election_outcome
 from raftlog.core.ready import Role
 from raftlog.types import BEFORE_LOG, NodeId, Term
 
@@ -49,12 +49,12 @@ class Candidate:
         if self.is_pre_vote:
             asked = Term(member.term + 1)
             request = VoteRequest(term=asked, last=member.terms.last, is_pre_vote=True)
-            for peer in member.peers:
+            for peer in self._other_voters():
                 member.send(peer, request)
             return self._count(member.id, granted=True)
         member.enter_term(Term(member.term + 1), voted_for=member.id)
         request = VoteRequest(term=member.term, last=member.terms.last, is_transfer=self.is_transfer)
-        for peer in member.peers:
+        for peer in self._other_voters():
             member.promise(peer, request, BEFORE_LOG.index)
         return None
 
@@ -80,13 +80,16 @@ class Candidate:
 
     def receive_vote(self, sender: NodeId, reply: VoteReply) -> Role | None:
         """Count an answer to what we are asking now; others are too late."""
-        if reply.is_pre_vote != self.is_pre_vote or sender not in self._member.peers:
+        if reply.is_pre_vote != self.is_pre_vote or sender not in self._member.membership.all_voters:
             return None
         return self._count(sender, granted=reply.granted)
 
+    def _other_voters(self) -> list[NodeId]:
+        return sorted(self._member.membership.all_voters - {self._member.id})
+
     def _count(self, voter: NodeId, *, granted: bool) -> Role | None:
         self._votes.setdefault(voter, granted)
-        outcome = count_votes(len(self._member.voters), self._votes)
+        outcome = election_outcome(self._member.membership.halves, self._votes)
         if outcome is Election.OPEN:
             return None
         if outcome is Election.LOST:
@@ -96,14 +99,16 @@ class Candidate:
 
 def answer_pre_vote(member: Member, candidate: NodeId, request: VoteRequest, *, is_sticky: bool) -> None:
     """Say whether we would vote for the candidate. No promise: nothing is remembered."""
-    granted = request.term > member.term and not is_sticky and request.last >= member.terms.last
+    granted = (
+        request.term > member.term and not is_sticky and request.last >= member.terms.last and member.may_vote
+    )
     term = request.term if granted else member.term
     member.send(candidate, VoteReply(term=term, granted=granted, is_pre_vote=True))
 
 
 def answer_vote(member: Member, candidate: NodeId, request: VoteRequest) -> bool:
     """Give our vote in this term, or not (Raft 5.2, 5.4.1); true when it is given."""
-    may_vote = member.voted_for in (None, candidate)
+    may_vote = member.voted_for in (None, candidate) and member.may_vote
     if request.term != member.term or not may_vote or request.last < member.terms.last:
         member.send(candidate, VoteReply(term=member.term, granted=False))
         return False

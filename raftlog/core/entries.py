@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
+from raftlog.core.membership import Membership
 from raftlog.types import Index, Term
 
 
@@ -13,6 +14,7 @@ class EntryKind(enum.Enum):
 
     DATA = 1
     LEADER_CHANGE = 2  # commits what earlier leaders left; only when there is such a tail
+    MEMBERSHIP = 3  # one index; in force as soon as it stands in a log
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,3 +28,4 @@ class EntrySpan:
     first: Index
     last: Index
     kind: EntryKind = EntryKind.DATA
+    membership: Membership | None = None  # what an entry of kind MEMBERSHIP says; it is a span of its own

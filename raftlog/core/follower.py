@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from raftlog.core.entries import EntrySpan
 from raftlog.core.member import Member
-from raftlog.core.messages import AppendReply, AppendRequest, Heartbeat, HeartbeatReply
-from raftlog.core.ready import Role
+from raftlog.core.messages import AppendReply, AppendRequest, Heartbeat, HeartbeatReply, SnapshotOffer
+from raftlog.core.ready import FetchSnapshot, Role
 from raftlog.types import Index, NodeId
 
 
@@ -39,9 +39,12 @@ class Follower:
     def tick(self) -> Role | None:
         """Count the silence; after too much of it, stand for election."""
         self._silent_ticks = silent_ticks = self._silent_ticks + 1
-        if silent_ticks < self._timeout_ticks or not self._member.is_voter:
+        if silent_ticks < self._timeout_ticks:
             return None
-        return Role.PRE_CANDIDATE
+        if self._member.may_campaign:
+            return Role.PRE_CANDIDATE
+        self._wait_to_be_told()
+        return None
 
     def finish_write(self) -> Role | None:
         """Nothing more to do: what waited for the disk has been let go."""
@@ -65,7 +68,7 @@ class Follower:
         """
         member = self._member
         settings = member.settings
-        heirs = [voter for voter in member.voters if voter != self.leader]
+        heirs = sorted(member.membership.all_voters - {self.leader})
         turn = (heirs.index(member.id) + settings.succession) % len(heirs) if member.is_voter else 0
         self.leader = None
         self._silent_ticks = 0
@@ -105,7 +108,40 @@ class Follower:
             reply = AppendReply(term=member.term, accepted=False, match_index=previous.index, hint=hint)
             member.send(sender, reply)
             return
-        member.promise(sender, AppendReply(term=member.term, accepted=True, match_index=matched), matched)
+        self._agree(matched)
+
+    def receive_snapshot_offer(self, offer: SnapshotOffer) -> None:
+        """Take the snapshot only where our log does not lead up to it: say so otherwise (Raft 7)."""
+        member, snapshot = self._member, offer.snapshot
+        self._silent_ticks = 0
+        if snapshot.index <= member.commit_index:
+            self._agree(member.commit_index)
+        elif member.terms.holds(snapshot):
+            member.commit_to(snapshot.index)
+            self._agree(snapshot.index)
+        elif self.leader is not None:
+            member.fetch(FetchSnapshot(self.leader, snapshot, offer.membership))
+
+    def snapshot_installed(self) -> None:
+        """Let the leader go on behind the snapshot."""
+        self._agree(self._member.commit_index)
+
+    def _wait_to_be_told(self) -> None:
+        """Who must not stand for election can only remind a leader that may sleep, and then sleep too."""
+        member = self._member
+        if self.leader is not None:
+            member.send(self.leader, HeartbeatReply(term=member.term, round=self._newest_round))
+            self.leader = None
+            self.grant_time()
+        elif member.writes.all_finished:
+            member.is_asleep = True
+
+    def _agree(self, matched: Index) -> None:
+        """Say, once it is durable, that our log equals the leader's up to ``matched``."""
+        member = self._member
+        if self.leader is not None:
+            reply = AppendReply(term=member.term, accepted=True, match_index=matched)
+            member.promise(self.leader, reply, matched)
 
     def _may_sleep(self, commit_index: Index) -> bool:
         """Whether nothing is open here. A tail the leader lacks does not count: its next append cuts it."""
@@ -119,5 +155,5 @@ class Follower:
             first_new = Index(held + 1)
             if first_new <= member.terms.last_index:
                 member.truncate(first_new)
-            member.append(span.term, first_new, span.last, span.kind)
+            member.append(span.term, first_new, span.last, span.kind, span.membership)
         return span.last

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from raftlog.core.membership import Membership
 from raftlog.core.messages import Message
-from raftlog.types import Index, NodeId, Token, WriteId
+from raftlog.types import EntryId, Index, NodeId, Token, WriteId
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,18 @@ class ConfirmRead:
     """Ask for an index that a linearizable read must wait for (the paper's ReadIndex)."""
 
     token: Token
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeMembership:
+    """Make ``target`` the membership, one change at a time (thesis 4.3).
+
+    ``Appended`` says that its first entry stands in the log. The change is finished when ``target`` is in
+    force and committed; until then a new leader may undo it.
+    """
+
+    token: Token
+    target: Membership
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +83,35 @@ class PeerUnreachable:
     peer: NodeId
 
 
+@dataclass(frozen=True, slots=True)
+class LogTruncatedPrefix:
+    """The log begins after ``snapshot`` now; what lies before was committed and durable here."""
+
+    snapshot: EntryId
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotInstalled:
+    """The log is empty and begins after ``snapshot``, durably; the state machine stands there.
+
+    The driver asks ``Raft.may_install`` just before it replaces anything, and steps nothing in between.
+    """
+
+    snapshot: EntryId
+    membership: Membership  # the one in force there
+
+
 Input = (
     Tick
     | Receive
     | Propose
     | ConfirmRead
+    | ChangeMembership
     | TransferLeadership
     | Campaign
     | WriteFinished
     | AppendCut
     | PeerUnreachable
+    | LogTruncatedPrefix
+    | SnapshotInstalled
 )

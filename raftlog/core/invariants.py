@@ -8,7 +8,7 @@ delayed or reordered message.
 from __future__ import annotations
 
 from raftlog.errors import InvariantViolated
-from raftlog.types import Index, NodeId, Term, WriteId
+from raftlog.types import EntryId, Index, NodeId, Term, WriteId
 
 
 def require_term_rises(current: Term, new: Term) -> None:
@@ -59,3 +59,24 @@ def require_index_known(index: Index, snapshot: Index, last: Index) -> None:
     """Terms are known from the entry just before the log up to the last one."""
     if not snapshot <= index <= last:
         raise InvariantViolated(f"no term is known for index {index}: the log knows {snapshot}..{last}")
+
+
+def require_held(entry: EntryId, term: Term) -> None:
+    """A log is cut only behind an entry that it holds."""
+    if entry.term != term:
+        raise InvariantViolated(f"the log holds term {term} at index {entry.index}, and is cut at {entry}")
+
+
+def require_settled(snapshot: EntryId, commit_index: Index, durable_index: Index) -> None:
+    """Only what is committed, and durable here, leaves the log at its beginning."""
+    if snapshot.index > min(commit_index, durable_index):
+        raise InvariantViolated(
+            f"the log is cut at {snapshot.index}, with commit index {commit_index} "
+            f"and durable index {durable_index}"
+        )
+
+
+def require_may_install(snapshot: EntryId, *, may_install: bool) -> None:
+    """A snapshot never replaces a log that holds it, nor one with writes on their way (Raft 7)."""
+    if not may_install:
+        raise InvariantViolated(f"snapshot {snapshot} has replaced a log that must not be replaced")

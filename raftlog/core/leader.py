@@ -1,4 +1,4 @@
-"""The leader: appends proposals, brings followers up to date, and decides what is committed.
+"""The leader: appends proposals, brings followers up to date, decides what is committed and who takes part.
 
 Everything it sends goes out when the ready is taken, so that what was proposed together travels
 together. Time is its own count of ticks since it was elected.
@@ -8,15 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import attrgetter
+from typing import Final
 
+from raftlog.core.changes import Changes
 from raftlog.core.entries import EntryKind
 from raftlog.core.member import Member
-from raftlog.core.messages import AppendReply, Heartbeat, HeartbeatReply, TimeoutNow
+from raftlog.core.membership import Membership
+from raftlog.core.messages import AppendReply, Heartbeat, HeartbeatReply, SnapshotOffer, TimeoutNow
+from raftlog.core.peers import Peers
 from raftlog.core.progress import Progress
-from raftlog.core.quorum import reached_by_quorum
 from raftlog.core.read_index import ReadIndex
-from raftlog.core.ready import Appended, Replicate, Role
+from raftlog.core.ready import Appended, RefusalReason, Replicate, Role
 from raftlog.types import EntryId, Index, NodeId, Token
+
+_HEARD_TICK: Final = attrgetter("heard_tick")
+_MATCH_INDEX: Final = attrgetter("match_index")
+_ROUND: Final = attrgetter("round")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +40,7 @@ class Leader:
 
     __slots__ = (
         "_active_tick",
+        "_changes",
         "_first_own_index",
         "_heartbeat_tick",
         "_member",
@@ -52,7 +61,7 @@ class Leader:
         self._member = member
         self._now = 0
         self._first_own_index = Index(last + 1)
-        self._peers = {peer: Progress(Index(last + 1), 0) for peer in member.peers}
+        self._peers = Peers(member, Index(last + 1))
         self._reads = ReadIndex(member, Index(last + 1) if has_tail else last)
         self._transfer: _Transfer | None = None
         self._round = 0  # of heartbeats
@@ -64,6 +73,7 @@ class Leader:
         if has_tail:
             # Commits what earlier leaders left: only entries of our own term may be counted (5.4.2).
             member.append(member.term, self._first_own_index, self._first_own_index, EntryKind.LEADER_CHANGE)
+        self._changes = Changes(member, self._peers)
         member.has_news = True
 
     @property
@@ -84,13 +94,26 @@ class Leader:
     @property
     def match_index(self) -> Mapping[NodeId, Index]:
         """How far each voter's durable log is known to equal ours."""
-        known = {peer: progress.match_index for peer, progress in self._peers.items()}
-        return {self._member.id: self._member.writes.durable_index, **known}
+        own = {self._member.id: self._member.writes.durable_index}
+        return (own if self._member.is_voter else {}) | self._peers.match_index(
+            self._member.membership.all_voters
+        )
+
+    @property
+    def learner_match_index(self) -> Mapping[NodeId, Index]:
+        """How far each learner's is that does not vote yet, or no more."""
+        membership = self._member.membership
+        return self._peers.match_index(membership.learners - membership.all_voters)
+
+    @property
+    def awaiting_snapshot(self) -> frozenset[NodeId]:
+        """Who lacks entries from before our log."""
+        return self._peers.awaiting_snapshot
 
     @property
     def heard_ticks_ago(self) -> Mapping[NodeId, int]:
         """Ticks since each peer's last reply."""
-        return {peer: self._now - progress.heard_tick for peer, progress in self._peers.items()}
+        return {peer: self._now - progress.heard_tick for peer, progress in self._peers.progress.items()}
 
     def tick(self) -> Role | None:
         """Send heartbeats; step down without a quorum (thesis 6.2); give up a transfer that drags on."""
@@ -105,13 +128,13 @@ class Leader:
 
     def finish_write(self) -> Role | None:
         """Our own log is durable a little further: that may commit something."""
-        self._advance_commit()
+        change = self._advance_commit()
         self._hand_over()
-        return None
+        return change
 
     def wake(self) -> None:
         """Nobody owed us an answer while we slept: begin to count anew, and beat with the next tick."""
-        for progress in self._peers.values():
+        for progress in self._peers.progress.values():
             progress.heard_tick = self._now
         self._quorum_lost_tick = self._now + self._member.settings.election_ticks
         self._heartbeat_tick = self._now + 1
@@ -126,11 +149,25 @@ class Leader:
         """Append at once; replication follows when the ready is taken."""
         member = self._member
         if self._transfer is not None:
-            member.refuse(token, None)
+            member.refuse(token, None, RefusalReason.HANDING_OVER)
             return
         first = Index(member.terms.last_index + 1)
         member.append(member.term, first, Index(first + index_count - 1), EntryKind.DATA)
         member.settle(Appended(token, EntryId(member.term, first)))
+        self._work_is_due = True
+        self._stir()
+
+    def change_membership(self, token: Token, target: Membership) -> None:
+        """Take the first step to ``target``; a joint one is left once it is committed (thesis 4.3)."""
+        member = self._member
+        if self._transfer is not None:
+            member.refuse(token, None, RefusalReason.HANDING_OVER)
+            return
+        reason = self._changes.refusal(target)
+        if reason is not None:
+            member.refuse(token, member.id, reason)
+            return
+        member.settle(Appended(token, self._changes.begin(target, self._now)))
         self._work_is_due = True
         self._stir()
 
@@ -142,7 +179,7 @@ class Leader:
 
     def transfer(self, to: NodeId) -> None:
         """Hand over once ``to`` has the whole log, and it is committed; give up after an election timeout."""
-        if to not in self._peers:
+        if to not in self._peers.progress or to not in self._member.membership.voters:
             return
         self._transfer = _Transfer(to, self._now + self._member.settings.election_ticks)
         self._stir()
@@ -150,7 +187,7 @@ class Leader:
 
     def lose_peer(self, peer: NodeId) -> None:
         """Its connection broke: what was in flight may be lost."""
-        progress = self._peers.get(peer)
+        progress = self._peers.progress.get(peer)
         if progress is None:
             return
         progress.lose_contact(self._now, self._member.settings.heartbeat_ticks)
@@ -160,31 +197,38 @@ class Leader:
 
     def cut_append(self, to: NodeId, last: Index) -> None:
         """The newest append for ``to`` went out shorter: the rest follows while the window allows."""
-        progress = self._peers.get(to)
+        progress = self._peers.progress.get(to)
         if progress is not None and progress.cut(last):
             self._call_for_work()
 
-    def receive_append_reply(self, sender: NodeId, reply: AppendReply) -> None:
+    def receive_append_reply(self, sender: NodeId, reply: AppendReply) -> Role | None:
         """Learn how far a follower is, or where to ask next."""
-        progress = self._peers.get(sender)
+        progress = self._peers.progress.get(sender)
         if progress is None:
-            return
+            return None
         progress.heard_tick = self._now
+        change = None
         if reply.accepted:
             if reply.match_index > self._member.terms.last_index:
-                return
+                return None
             if progress.accepted(reply.match_index, self._now):
                 self._stir()
                 if reply.match_index > self._member.commit_index:
-                    self._advance_commit()
+                    change = self._advance_commit()
                 self._hand_over()
         elif reply.hint is not None and progress.rejects(reply.match_index):
-            progress.probe_at(self._member.terms.compare_next(reply.hint))
+            terms = self._member.terms
+            log_start = terms.snapshot.index
+            if reply.hint.index < log_start or reply.match_index <= log_start:
+                progress.need_snapshot()  # The logs do not even meet just before ours begins.
+            else:
+                progress.probe_at(terms.compare_next(reply.hint))
         self._call_for_work()
+        return change
 
     def receive_heartbeat_reply(self, sender: NodeId, reply: HeartbeatReply) -> None:
         """Learn that a follower lives, what it has heard, and whether its appends have got stuck."""
-        progress = self._peers.get(sender)
+        progress = self._peers.progress.get(sender)
         if progress is None:
             return
         now = self._now
@@ -194,7 +238,7 @@ class Leader:
             if self._reads:
                 self._confirm_reads()
         is_behind = progress.is_probing or progress.match_index < self._member.terms.last_index
-        if is_behind and now - progress.moved_tick >= self._member.settings.heartbeat_ticks:
+        if is_behind and now - progress.moved_tick >= self._patience(progress):
             progress.probe_is_due = True
             self._call_for_work()
 
@@ -208,20 +252,23 @@ class Leader:
             self._confirm_reads()
         last = self._member.terms.last_index
         in_flight_max = self._member.settings.appends_in_flight_max
-        for peer, progress in self._peers.items():
-            if progress.probe_is_due:
-                self._replicate(peer, progress, Index(progress.next_index - 1))
+        for peer, progress in self._peers.progress.items():
+            if progress.probe_is_due and self._replicate(peer, progress, Index(progress.next_index - 1)):
                 progress.probe_sent(self._now)
-            if progress.may_send(last, in_flight_max):
-                self._replicate(peer, progress, last)
+            if progress.may_send(last, in_flight_max) and self._replicate(peer, progress, last):
                 progress.sent(last, self._now)
 
-    def _replicate(self, to: NodeId, progress: Progress, last: Index) -> None:
+    def _replicate(self, to: NodeId, progress: Progress, last: Index) -> bool:
+        """Have entries sent; where they are no longer in this log, offer our snapshot and say False."""
         member = self._member
         first = progress.next_index
         previous = Index(first - 1)
-        if previous < member.terms.snapshot.index:
-            return  # What it lacks is no longer in this log.
+        snapshot = member.terms.snapshot
+        if progress.awaits_snapshot or previous < snapshot.index:
+            offer = SnapshotOffer(term=member.term, snapshot=snapshot, membership=member.memberships.base)
+            member.send(to, offer)
+            progress.snapshot_offered(snapshot.index, self._now)
+            return False
         member.replicate(
             Replicate(
                 to=to,
@@ -232,6 +279,7 @@ class Leader:
                 commit_index=member.commit_index,
             )
         )
+        return True
 
     def _call_for_work(self) -> None:
         self._work_is_due = True
@@ -243,8 +291,8 @@ class Leader:
         self._settled_round = 0
 
     def _hears_quorum(self) -> bool:
-        heard_ticks = [self._now, *[progress.heard_tick for progress in self._peers.values()]]
-        self._quorum_lost_tick = reached_by_quorum(heard_ticks) + self._member.settings.election_ticks
+        heard_tick = self._peers.reached_by_quorum(self._now, _HEARD_TICK)
+        self._quorum_lost_tick = heard_tick + self._member.settings.election_ticks
         return self._now < self._quorum_lost_tick
 
     def _beat(self) -> None:
@@ -253,6 +301,8 @@ class Leader:
         falls_silent = self._now - self._active_tick >= settings.quiet_ticks and self._may_sleep()
         self._broadcast(falls_silent=falls_silent)
         self._member.is_asleep = falls_silent
+        if self._peers.leaving:
+            self._peers.see_off(self._now)
 
     def _broadcast(self, *, falls_silent: bool) -> None:
         """Begin a heartbeat round. No follower is told of a commit index beyond what it holds."""
@@ -264,7 +314,7 @@ class Leader:
             term=member.term, commit_index=commit_index, round=self._round, falls_silent=falls_silent
         )
         is_settled = commit_index == member.terms.last_index
-        for peer, progress in self._peers.items():
+        for peer, progress in self._peers.progress.items():
             if progress.match_index >= commit_index:
                 member.send(peer, heartbeat)
             else:
@@ -281,22 +331,43 @@ class Leader:
             and not self._reads
             and self._transfer is None
             and self._member.writes.all_finished
-            and all(progress.round >= settled_round for progress in self._peers.values())
+            and all(progress.round >= settled_round for progress in self._peers.progress.values())
         )
 
-    def _advance_commit(self) -> None:
+    def _advance_commit(self) -> Role | None:
         """Commit what a quorum has durably, if it is of our own term (Raft 5.3, 5.4.2)."""
         member = self._member
-        durable = [member.writes.durable_index, *[progress.match_index for progress in self._peers.values()]]
-        index = Index(reached_by_quorum(durable))
-        if index > member.commit_index and index >= self._first_own_index:
-            member.commit_to(index)
-            self._reads.settle()
-            self._stir()
+        index = Index(self._peers.reached_by_quorum(member.writes.durable_index, _MATCH_INDEX))
+        if index <= member.commit_index or index < self._first_own_index:
+            return None
+        member.commit_to(index)
+        self._reads.settle()
+        self._stir()
+        open_index = self._changes.open_index
+        if open_index is not None and index >= open_index:
+            return self._go_on_changing()
+        return None
+
+    def _go_on_changing(self) -> Role | None:
+        """A membership is committed: a change goes on; we step down if we are no voter any more (4.2.2)."""
+        member = self._member
+        is_over = self._changes.go_on(self._now)
+        self._work_is_due = True
+        if member.is_voter or not is_over:
+            return None
+        matches = self._peers.match_index(member.membership.voters)
+        successor = max(sorted(matches), key=matches.__getitem__)
+        commit_index = min(member.commit_index, matches[successor])
+        member.send(successor, TimeoutNow(term=member.term, commit_index=commit_index))
+        return Role.FOLLOWER
+
+    def _patience(self, progress: Progress) -> int:
+        """Ticks after which a question without an answer is asked again; a snapshot takes its time."""
+        settings = self._member.settings
+        return settings.election_ticks if progress.awaits_snapshot else settings.heartbeat_ticks
 
     def _confirm_reads(self) -> None:
-        echoed = [self._round, *[progress.round for progress in self._peers.values()]]
-        self._reads.confirm(reached_by_quorum(echoed))
+        self._reads.confirm(self._peers.reached_by_quorum(self._round, _ROUND))
         if self._reads.needs_round:
             self._call_for_work()
 
@@ -305,6 +376,6 @@ class Leader:
         member, transfer = self._member, self._transfer
         if transfer is None:
             return
-        match_index = self._peers[transfer.to].match_index
+        match_index = self._peers.progress[transfer.to].match_index
         if match_index == member.commit_index == member.terms.last_index:
             member.send(transfer.to, TimeoutNow(term=member.term, commit_index=member.commit_index))

@@ -1,4 +1,4 @@
-"""What a member of a Raft group has in every role: term, vote, log shape, commit index, outbox.
+"""What a member of a Raft group has in every role: term, vote, log shape, membership, commit index, outbox.
 
 It keeps these consistent with one another and gathers the next ``Ready``. It decides nothing
 about elections or replication: the roles do, and call it.
@@ -6,17 +6,27 @@ about elections or replication: the roles do, and call it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from raftlog.core import invariants
 from raftlog.core.entries import EntryKind
+from raftlog.core.membership import Membership, Memberships
 from raftlog.core.messages import Envelope, Message
-from raftlog.core.ready import HardState, Ready, Refused, Replicate, Restored, RoleChange, Settled
+from raftlog.core.ready import (
+    FetchSnapshot,
+    HardState,
+    Ready,
+    RefusalReason,
+    Refused,
+    Replicate,
+    Restored,
+    RoleChange,
+    Settled,
+)
 from raftlog.core.settings import RaftSettings
 from raftlog.core.term_map import TermMap
 from raftlog.core.writes import Writes
-from raftlog.types import Index, NodeId, Term, Token, WriteId
+from raftlog.types import EntryId, Index, NodeId, Term, Token, WriteId
 
 if TYPE_CHECKING:
     from random import Random
@@ -27,6 +37,8 @@ class Member:
 
     __slots__ = (
         "_commit_told",
+        "_fetch_snapshot",
+        "_membership_told",
         "_outgoing",
         "_replicate",
         "_settled",
@@ -35,13 +47,14 @@ class Member:
         "id",
         "is_asleep",
         "is_voter",
+        "membership",
+        "memberships",
         "peers",
         "rng",
         "settings",
         "term",
         "terms",
         "voted_for",
-        "voters",
         "writes",
     )
 
@@ -50,9 +63,9 @@ class Member:
         self.settings = settings
         self.id = settings.node_id
         self.rng = rng
-        self.voters: Sequence[NodeId] = sorted(restored.membership.voters)
-        self.is_voter = self.id in self.voters
-        self.peers = tuple(voter for voter in self.voters if voter != self.id)
+        self.memberships = Memberships(restored.snapshot.index, restored.membership, restored.memberships)
+        self._adopt()
+        self._membership_told = self.membership
         self.term = restored.hard_state.term
         self.voted_for = restored.hard_state.voted_for
         self.terms = TermMap(restored.snapshot, restored.terms, restored.last)
@@ -67,6 +80,31 @@ class Member:
         self._outgoing: list[Envelope] = []
         self._replicate: list[Replicate] = []
         self._settled: list[Settled] = []
+        self._fetch_snapshot: FetchSnapshot | None = None
+
+    @property
+    def may_vote(self) -> bool:
+        """Whether this log, in this life of it, has ever named us a member.
+
+        Not whether we vote by the membership in force: who asks may know a newer one, and without our
+        vote nobody might win (thesis 4.1). But a replica that begins anew with an empty log has forgotten
+        what it acknowledged, and must help nobody who is as far behind.
+        """
+        return self.memberships.have_named(self.id)
+
+    @property
+    def may_campaign(self) -> bool:
+        """Whether we vote, or did until an entry that is not known to be committed.
+
+        Only we may hold the entry that removes us: then nobody else can be elected (thesis 4.2.2).
+        """
+        return self.memberships.votes_since(self.commit_index, self.id)
+
+    def may_install(self, snapshot: EntryId) -> bool:
+        """Whether a snapshot may replace the log now: it is news, it is not in the log, no write is open."""
+        return (
+            snapshot.index > self.commit_index and not self.terms.holds(snapshot) and self.writes.all_finished
+        )
 
     def election_timeout(self) -> int:
         """How long to wait for a leader this time: drawn anew so that two seldom stand up together."""
@@ -85,10 +123,15 @@ class Member:
         self.writes.save_hard_state(HardState(self.term, voted_for))
         self.has_news = True
 
-    def append(self, term: Term, first: Index, last: Index, kind: EntryKind) -> None:
-        """Add entries to the log and to the next write."""
+    def append(
+        self, term: Term, first: Index, last: Index, kind: EntryKind, membership: Membership | None = None
+    ) -> None:
+        """Add entries to the log and to the next write; a membership is in force at once (thesis 4.1)."""
         self.terms.append(term, first, last)
-        self.writes.append(term, first, last, kind)
+        self.writes.append(term, first, last, kind, membership)
+        if membership is not None:
+            self.memberships.append(last, membership)
+            self._adopt()
         self.has_news = True
 
     def truncate(self, first_removed: Index) -> None:
@@ -96,6 +139,25 @@ class Member:
         invariants.require_commit_spared(first_removed, self.commit_index)
         self.terms.truncate(first_removed)
         self.writes.truncate(first_removed)
+        if self.memberships.truncate(first_removed):
+            self._adopt()
+        self.has_news = True
+
+    def truncate_prefix(self, snapshot: EntryId) -> None:
+        """Forget everything up to ``snapshot``; nothing when that was forgotten before."""
+        if snapshot.index > self.terms.snapshot.index:
+            invariants.require_settled(snapshot, self.commit_index, self.writes.durable_index)
+            self.terms.truncate_prefix(snapshot)
+            self.memberships.truncate_prefix(snapshot.index)
+
+    def restart(self, snapshot: EntryId, membership: Membership) -> None:
+        """A snapshot has replaced the log: all of it is committed and durable, and applied."""
+        invariants.require_may_install(snapshot, may_install=self.may_install(snapshot))
+        self.terms = TermMap(snapshot, (), snapshot)
+        self.writes.restart(snapshot.index)
+        self.memberships = Memberships(snapshot.index, membership, ())
+        self._adopt()
+        self.commit_index = self._commit_told = snapshot.index
         self.has_news = True
 
     def commit_to(self, index: Index) -> None:
@@ -121,6 +183,11 @@ class Member:
         """Have the driver send entries."""
         self._replicate.append(request)
 
+    def fetch(self, request: FetchSnapshot) -> None:
+        """Have the driver get a snapshot."""
+        self._fetch_snapshot = request
+        self.has_news = True
+
     def settle(self, settled: Settled) -> None:
         """Answer a request."""
         self._settled.append(settled)
@@ -141,7 +208,22 @@ class Member:
         if self.commit_index > self._commit_told:
             commit_index = self._commit_told = self.commit_index
         send, replicate, settled = self._outgoing, self._replicate, self._settled
-        if not (write or send or replicate or settled or role_change or commit_index is not None):
+        membership = None
+        if self.membership is not self._membership_told and self.membership != self._membership_told:
+            membership = self._membership_told = self.membership
+        fetch_snapshot = self._fetch_snapshot
+        if fetch_snapshot is not None:
+            self._fetch_snapshot = None
+        if not (
+            write
+            or send
+            or replicate
+            or settled
+            or role_change
+            or commit_index is not None
+            or membership
+            or fetch_snapshot
+        ):
             return None
         if send:
             self._outgoing = []
@@ -156,8 +238,18 @@ class Member:
             settled=tuple(settled),
             commit_index=commit_index,
             role_change=role_change,
+            membership=membership,
+            fetch_snapshot=fetch_snapshot,
         )
 
-    def refuse(self, token: Token, leader: NodeId | None) -> None:
-        """Answer a request with whom to ask instead."""
-        self.settle(Refused(token, leader))
+    def refuse(
+        self, token: Token, leader: NodeId | None, reason: RefusalReason = RefusalReason.NOT_LEADER
+    ) -> None:
+        """Answer a request with whom to ask instead, and why."""
+        self.settle(Refused(token, leader, reason))
+
+    def _adopt(self) -> None:
+        """Go by the newest membership in the log from now on."""
+        self.membership = membership = self.memberships.newest.membership
+        self.is_voter = self.id in membership.all_voters
+        self.peers = tuple(sorted(membership.members - {self.id}))

@@ -1,14 +1,124 @@
-"""Who takes part in a Raft group."""
+"""Who takes part in a Raft group, and from which index of the log on.
+
+Decides how a change is cut into safe steps (joint consensus, Raft 6, thesis 4.3). Leaves to others:
+when a step may be taken (``leader``) and how majorities are counted (``quorum``).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from raftlog.types import NodeId
+from raftlog.types import Index, NodeId
 
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """The members that vote. (Learners and joint changes will stand here too.)"""
+    """Who votes and who only listens.
+
+    While ``outgoing`` is not empty the membership is *joint*: all that is decided needs a majority of
+    ``voters`` and one of ``outgoing``. A voter that becomes a learner stands in ``outgoing`` and in
+    ``learners`` meanwhile, and still votes.
+    """
 
     voters: frozenset[NodeId]
+    learners: frozenset[NodeId] = frozenset()  # get all entries; never counted, never candidates
+    outgoing: frozenset[NodeId] = frozenset()  # the voters before a change that is under way
+
+    @property
+    def is_joint(self) -> bool:
+        """Whether a change of voters is under way."""
+        return bool(self.outgoing)
+
+    @property
+    def halves(self) -> tuple[frozenset[NodeId], ...]:
+        """The sets of voters each of which must agree by majority: one, or two while joint."""
+        return (self.voters, self.outgoing) if self.outgoing else (self.voters,)
+
+    @property
+    def all_voters(self) -> frozenset[NodeId]:
+        """Whoever counts in one of the halves."""
+        return self.voters | self.outgoing
+
+    @property
+    def members(self) -> frozenset[NodeId]:
+        """Everybody who gets the log."""
+        return self.voters | self.outgoing | self.learners
+
+    def toward(self, target: Membership) -> Membership:
+        """The next step to ``target``: a joint membership where voters change, else the target itself."""
+        if target.voters == self.voters:
+            return target
+        return Membership(target.voters, target.learners, outgoing=self.voters)
+
+    def left(self) -> Membership:
+        """What follows a joint membership once that is committed."""
+        return Membership(self.voters, self.learners)
+
+
+NOBODY = Membership(frozenset())
+"""What a replica begins with that is added to a group: the log will tell it who takes part."""
+
+
+@dataclass(frozen=True, slots=True)
+class MembershipEntry:
+    """A membership and where in the log it stands."""
+
+    index: Index
+    membership: Membership
+
+
+class Memberships:
+    """The memberships of one log, oldest first: the one just before the log, then those in it.
+
+    The newest is in force, committed or not (thesis 4.1); a truncation brings the one before back.
+    """
+
+    __slots__ = ("_entries",)
+
+    def __init__(self, snapshot: Index, membership: Membership, entries: Sequence[MembershipEntry]) -> None:
+        """``membership`` was in force just before the log, at ``snapshot``; ``entries`` stand in the log."""
+        self._entries = [MembershipEntry(snapshot, membership), *entries]
+
+    @property
+    def base(self) -> Membership:
+        """The one that was in force just before the log."""
+        return self._entries[0].membership
+
+    @property
+    def newest(self) -> MembershipEntry:
+        """The one in force."""
+        return self._entries[-1]
+
+    def at(self, index: Index) -> Membership:
+        """The one in force once everything up to ``index`` is in the log."""
+        return next(
+            (entry.membership for entry in reversed(self._entries) if entry.index <= index), self.base
+        )
+
+    def have_named(self, node: NodeId) -> bool:
+        """Whether the node is a member by any of them."""
+        return any(node in entry.membership.members for entry in self._entries)
+
+    def votes_since(self, index: Index, node: NodeId) -> bool:
+        """Whether the node votes by the one in force at ``index`` or by any after it."""
+        return node in self.at(index).all_voters or any(
+            node in entry.membership.all_voters for entry in self._entries if entry.index > index
+        )
+
+    def append(self, index: Index, membership: Membership) -> None:
+        """Another one stands in the log."""
+        self._entries.append(MembershipEntry(index, membership))
+
+    def truncate(self, first_removed: Index) -> bool:
+        """Forget those at this index and after; whether there were any."""
+        known = len(self._entries)
+        while len(self._entries) > 1 and self._entries[-1].index >= first_removed:
+            self._entries.pop()
+        return len(self._entries) < known
+
+    def truncate_prefix(self, snapshot: Index) -> None:
+        """The log begins after ``snapshot`` now."""
+        base = self.at(snapshot)
+        kept = [entry for entry in self._entries if entry.index > snapshot]
+        self._entries = [MembershipEntry(snapshot, base), *kept]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from raftlog.core.entries import EntrySpan
+from raftlog.core.membership import Membership
 from raftlog.types import BEFORE_LOG, EntryId, Index, NodeId, Term
 
 
@@ -91,7 +92,28 @@ class TimeoutNow:
     commit_index: Index = BEFORE_LOG.index
 
 
-Message = VoteRequest | VoteReply | AppendRequest | AppendReply | Heartbeat | HeartbeatReply | TimeoutNow
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotOffer:
+    """What the follower lacks is no longer in the leader's log: it must begin with this snapshot (Raft 7).
+
+    Sent in place of entries. The answer is an ``AppendReply`` that accepts, once the follower has it.
+    """
+
+    term: Term
+    snapshot: EntryId  # the entry just before the leader's log
+    membership: Membership  # the one in force there
+
+
+Message = (
+    VoteRequest
+    | VoteReply
+    | AppendRequest
+    | AppendReply
+    | Heartbeat
+    | HeartbeatReply
+    | TimeoutNow
+    | SnapshotOffer
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,10 @@
 """How far one follower has got, as its leader knows it.
 
-Two states. *Probing*: it is not known where the logs meet; one empty request at a time asks
+Three states. *Probing*: it is not known where the logs meet; one empty request at a time asks
 whether they meet just before ``next_index``. *Replicating*: entries flow, sent before earlier
 ones are acknowledged, up to a number of appends in flight. A rejection, or a broken connection,
-leads back to probing; nothing is ever sent twice without one.
+leads back to probing; nothing is ever sent twice without one. *Awaiting a snapshot*: a probe whose
+question is an offer, since the logs meet nowhere in the leader's log; only its acceptance ends it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ class Progress:
     __slots__ = (
         "_in_flight",
         "_sent_from",
+        "awaits_snapshot",
         "heard_tick",
         "is_probing",
         "match_index",
@@ -34,6 +36,7 @@ class Progress:
         self.next_index = next_index  # the first index not sent yet; where a probe asks, plus one
         self.is_probing = True
         self.probe_is_due = True
+        self.awaits_snapshot = False  # it is probing then, at the entry just before the leader's log
         self.heard_tick = now  # when its last reply came; what check-quorum goes by
         self.moved_tick = now  # when anything was last acknowledged, or asked for anew
         self.round = 0  # the newest heartbeat round it has echoed
@@ -75,6 +78,7 @@ class Progress:
         if self.is_probing and match_index >= self.next_index - 1:
             self.is_probing = False
             self.probe_is_due = False
+            self.awaits_snapshot = False
             self.next_index = Index(match_index + 1)
         if match_index <= self.match_index:
             return False
@@ -86,6 +90,8 @@ class Progress:
 
     def rejects(self, previous_index: Index) -> bool:
         """Whether a rejection of ``previous_index`` answers what is asked now; others come too late."""
+        if self.awaits_snapshot:
+            return False
         if self.is_probing:
             return previous_index == self.next_index - 1
         return previous_index > self.match_index and previous_index in self._in_flight
@@ -97,6 +103,17 @@ class Progress:
         self.is_probing = True
         self.next_index = next_index
         self._in_flight.clear()
+
+    def need_snapshot(self) -> None:
+        """What it lacks is no longer in the log: offer the snapshot next."""
+        self.is_probing = self.awaits_snapshot = self.probe_is_due = True
+        self._in_flight.clear()
+
+    def snapshot_offered(self, snapshot: Index, now: int) -> None:
+        """The snapshot was offered: entries follow once it is accepted."""
+        self.need_snapshot()
+        self.next_index = Index(snapshot + 1)
+        self.probe_sent(now)
 
     def lose_contact(self, now: int, heartbeat_ticks: int) -> None:
         """What was in flight is lost, as far as we know: ask again as soon as it is heard."""

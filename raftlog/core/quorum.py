@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 from raftlog.types import NodeId
 
@@ -35,3 +36,14 @@ def count_votes(voter_count: int, votes: Mapping[NodeId, bool]) -> Election:
     if voter_count - (len(votes) - granted) < needed:
         return Election.LOST
     return Election.OPEN
+
+
+def election_outcome(halves: Sequence[AbstractSet[NodeId]], votes: Mapping[NodeId, bool]) -> Election:
+    """The outcome where every half of a membership must be won; votes of others do not count."""
+    outcomes = [
+        count_votes(len(half), {voter: granted for voter, granted in votes.items() if voter in half})
+        for half in halves
+    ]
+    if Election.LOST in outcomes:
+        return Election.LOST
+    return Election.OPEN if Election.OPEN in outcomes else Election.WON

@@ -12,7 +12,8 @@ network, and repeats one loop::
 
 Two promises make the loop safe, and they are the caller's to keep: writes become durable in the
 order they were handed out, and ``write.send_after`` leaves only once that write is durable. A
-third keeps the commit hint honest: what is noted on disk never passes ``durable_index``.
+third keeps the commit hint honest: what is noted on disk never passes ``durable_index``. A log is
+replaced by a snapshot only where ``may_install`` allows it, with no step in between.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from raftlog.core.inputs import Input
 from raftlog.core.invariants import require_one_leader
 from raftlog.core.leader import Leader
 from raftlog.core.member import Member
+from raftlog.core.membership import Membership
 from raftlog.core.messages import Message
 from raftlog.core.ready import RaftStatus, Ready, Restored, Role, RoleChange
 from raftlog.core.settings import RaftSettings
@@ -54,11 +56,14 @@ class Raft:
             inputs.Receive: self._receive,
             inputs.Propose: self._propose,
             inputs.ConfirmRead: self._confirm_read,
+            inputs.ChangeMembership: self._change_membership,
             inputs.TransferLeadership: self._transfer,
             inputs.Campaign: self._campaign,
             inputs.WriteFinished: self._finish_write,
             inputs.AppendCut: self._cut_append,
             inputs.PeerUnreachable: self._lose_peer,
+            inputs.LogTruncatedPrefix: self._truncate_prefix,
+            inputs.SnapshotInstalled: self._install_snapshot,
         }
         self._receivers: dict[type[Message], Callable[[NodeId, Any], None]] = {
             messages.Heartbeat: self._receive_heartbeat,
@@ -68,6 +73,7 @@ class Raft:
             messages.VoteRequest: self._receive_vote_request,
             messages.VoteReply: self._receive_vote,
             messages.TimeoutNow: self._receive_timeout_now,
+            messages.SnapshotOffer: self._receive_snapshot_offer,
         }
 
     def step(self, event: Input) -> None:
@@ -107,7 +113,22 @@ class Raft:
             match_index=role.match_index if isinstance(role, Leader) else {},
             heard_ticks_ago=role.heard_ticks_ago if isinstance(role, Leader) else {},
             is_asleep=member.is_asleep,
+            membership=member.membership,
+            membership_index=member.memberships.newest.index,
+            learner_match_index=role.learner_match_index if isinstance(role, Leader) else {},
+            awaiting_snapshot=role.awaiting_snapshot if isinstance(role, Leader) else frozenset(),
         )
+
+    def membership_at(self, index: Index) -> Membership:
+        """The membership in force once the log up to ``index`` counts: what a snapshot there must keep."""
+        return self._member.memberships.at(index)
+
+    def may_install(self, snapshot: EntryId) -> bool:
+        """Whether the log may be replaced by this snapshot now; then say ``SnapshotInstalled`` at once.
+
+        False for good when ``commit_index`` has reached it; otherwise ask again when a write has finished.
+        """
+        return self._member.may_install(snapshot)
 
     @property
     def role(self) -> Role:
@@ -123,6 +144,11 @@ class Raft:
     def leader(self) -> NodeId | None:
         """The leader of that term, as far as it knows."""
         return self._role.leader
+
+    @property
+    def membership(self) -> Membership:
+        """The newest membership in its log, committed or not: the one in force."""
+        return self._member.membership
 
     @property
     def last(self) -> EntryId:
@@ -171,12 +197,19 @@ class Raft:
         else:
             self._member.refuse(event.token, role.leader)
 
+    def _change_membership(self, event: inputs.ChangeMembership) -> None:
+        role = self._role
+        if isinstance(role, Leader):
+            role.change_membership(event.token, event.target)
+        else:
+            self._member.refuse(event.token, role.leader)
+
     def _transfer(self, event: inputs.TransferLeadership) -> None:
         if isinstance(self._role, Leader):
             self._role.transfer(event.to)
 
     def _campaign(self, _: inputs.Campaign) -> None:
-        if self._member.is_voter and not isinstance(self._role, Leader):
+        if self._member.may_campaign and not isinstance(self._role, Leader):
             self._become(Role.PRE_CANDIDATE)
 
     def _finish_write(self, event: inputs.WriteFinished) -> None:
@@ -197,6 +230,18 @@ class Raft:
             role.lose_leader()
             self._member.has_news = True
 
+    def _truncate_prefix(self, event: inputs.LogTruncatedPrefix) -> None:
+        self._member.truncate_prefix(event.snapshot)
+
+    def _install_snapshot(self, event: inputs.SnapshotInstalled) -> None:
+        if event.snapshot.index <= self._member.commit_index:
+            return
+        self._member.restart(event.snapshot, event.membership)
+        if isinstance(self._role, Follower):
+            self._role.snapshot_installed()
+        else:
+            self._become(Role.FOLLOWER)
+
     # Messages of this member's own term, or such as stand above terms
 
     def _receive_heartbeat(self, sender: NodeId, heartbeat: messages.Heartbeat) -> None:
@@ -205,18 +250,21 @@ class Raft:
     def _receive_append(self, sender: NodeId, request: messages.AppendRequest) -> None:
         self._follow(sender).receive_append(sender, request)
 
+    def _receive_snapshot_offer(self, sender: NodeId, offer: messages.SnapshotOffer) -> None:
+        self._follow(sender).receive_snapshot_offer(offer)
+
     def _receive_heartbeat_reply(self, sender: NodeId, reply: messages.HeartbeatReply) -> None:
         if isinstance(self._role, Leader):
             self._role.receive_heartbeat_reply(sender, reply)
 
     def _receive_append_reply(self, sender: NodeId, reply: messages.AppendReply) -> None:
         if isinstance(self._role, Leader):
-            self._role.receive_append_reply(sender, reply)
+            change = self._role.receive_append_reply(sender, reply)
+            if change is not None:
+                self._become(change)
 
     def _receive_vote_request(self, sender: NodeId, request: messages.VoteRequest) -> None:
         role = self._role
-        if sender not in self._member.peers:
-            return
         if request.is_pre_vote:
             answer_pre_vote(self._member, sender, request, is_sticky=role.is_sticky)
         elif answer_vote(self._member, sender, request):
@@ -249,7 +297,7 @@ class Raft:
         if isinstance(message, messages.VoteRequest):
             if message.is_pre_vote or message.term < member.term:
                 return True
-            if sender not in member.peers or (self._role.is_sticky and not message.is_transfer):
+            if self._role.is_sticky and not message.is_transfer:
                 return False
         elif isinstance(message, messages.VoteReply) and message.is_pre_vote and message.granted:
             return message.term == member.term + 1
@@ -261,10 +309,13 @@ class Raft:
         elif isinstance(message, messages.AppendRequest):
             index = message.previous.index
             member.send(sender, messages.AppendReply(term=member.term, accepted=False, match_index=index))
+        elif isinstance(message, messages.SnapshotOffer):
+            index = message.snapshot.index
+            member.send(sender, messages.AppendReply(term=member.term, accepted=False, match_index=index))
         return False
 
     def _enter_term(self, sender: NodeId, message: Message) -> None:
-        leads = isinstance(message, messages.Heartbeat | messages.AppendRequest)
+        leads = isinstance(message, messages.Heartbeat | messages.AppendRequest | messages.SnapshotOffer)
         leader = sender if leads else None
         self._leave_role(leader)
         self._member.enter_term(message.term, voted_for=None)
@@ -313,6 +364,8 @@ class Raft:
         """Begin to count time anew, unless the input changes nothing, as the loss of a fellow follower."""
         if isinstance(event, inputs.Tick):
             return False
+        if isinstance(event, inputs.LogTruncatedPrefix):
+            return True
         if (
             isinstance(event, inputs.PeerUnreachable)
             and event.peer != self.leader

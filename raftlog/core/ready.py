@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from raftlog.core.entries import EntrySpan
-from raftlog.core.membership import Membership
+from raftlog.core.membership import NOBODY, Membership, MembershipEntry
 from raftlog.core.messages import Envelope
-from raftlog.types import EntryId, Index, NodeId, Term, Token, WriteId
+from raftlog.types import BEFORE_LOG, EntryId, Index, NodeId, Term, Token, WriteId
 
 
 class Role(enum.Enum):
@@ -34,11 +34,12 @@ class Restored:
     """What storage remembers when a replica opens: enough to rebuild the core."""
 
     hard_state: HardState
-    membership: Membership
+    membership: Membership  # in force just before the log, at ``snapshot``
     terms: tuple[EntryId, ...]  # the first entry of each term in the log, oldest first
     snapshot: EntryId  # the entry just before the log; BEFORE_LOG at birth
     last: EntryId  # the newest entry; equal to ``snapshot`` when the log is empty
     commit_hint: Index  # known to be committed when last noted; -1 when nothing was
+    memberships: tuple[MembershipEntry, ...] = ()  # those in the log, oldest first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +73,19 @@ class Replicate:
 
 
 @dataclass(frozen=True, slots=True)
+class FetchSnapshot:
+    """Get ``snapshot`` from ``leader``, whose log begins after it, and say ``SnapshotInstalled``.
+
+    Comes again while we lack it: a transfer that runs goes on, one that has failed begins anew. Where
+    ``leader`` or ``snapshot`` differ, the older transfer is of no use any more.
+    """
+
+    leader: NodeId
+    snapshot: EntryId
+    membership: Membership  # the one in force there
+
+
+@dataclass(frozen=True, slots=True)
 class Appended:
     """The proposal stands in the log from ``id`` on (``id.index`` is its first index)."""
 
@@ -87,12 +101,26 @@ class ReadConfirmed:
     index: Index
 
 
+class RefusalReason(enum.Enum):
+    """Why a request did not happen; the values are for people."""
+
+    NOT_LEADER = "this member does not lead"
+    HANDING_OVER = "leadership is being handed over; ask the next leader"
+    CHANGE_PENDING = "an earlier membership change is not finished; wait for it"
+    NO_CHANGE = "target is the membership in force"
+    NO_VOTERS = "target.voters is empty; name at least one"
+    STRANGERS = "target.voters names members that do not know it yet; make them learners first"
+    VOTING_LEARNER = "target.learners names a voter; name each member once"
+    JOINT_TARGET = "target.outgoing is not empty; name only what shall be in the end"
+
+
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The request did not happen here and never will: ask ``leader`` instead."""
+    """The request did not happen here and never will: ask ``leader`` instead, if it is not us."""
 
     token: Token
     leader: NodeId | None
+    reason: RefusalReason = RefusalReason.NOT_LEADER
 
 
 Settled = Appended | ReadConfirmed | Refused
@@ -117,6 +145,8 @@ class Ready:
     settled: tuple[Settled, ...] = ()
     commit_index: Index | None = None  # set when it has risen
     role_change: RoleChange | None = None
+    membership: Membership | None = None  # set when another one is in force
+    fetch_snapshot: FetchSnapshot | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +159,12 @@ class RaftStatus:
     last: EntryId
     durable_index: Index
     commit_index: Index
-    match_index: Mapping[NodeId, Index]  # the peers' and our own durable one; empty unless leader
+    match_index: Mapping[NodeId, Index]  # each voter's, our own durable one too; empty unless leader
     heard_ticks_ago: Mapping[NodeId, int]  # ticks since each peer's last reply; empty unless leader
     is_asleep: bool  # nothing outstanding: needs no ticks until the next input
+    membership: Membership = (
+        NOBODY  # in force; a change to it is finished once ``membership_index`` is committed
+    )
+    membership_index: Index = BEFORE_LOG.index  # where it stands in the log
+    learner_match_index: Mapping[NodeId, Index] = field(default_factory=dict)  # empty unless leader
+    awaiting_snapshot: frozenset[NodeId] = frozenset()  # peers that lack entries from before our log

@@ -13,7 +13,12 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 
-from raftlog.core.invariants import require_follows, require_index_known, require_terms_in_order
+from raftlog.core.invariants import (
+    require_follows,
+    require_held,
+    require_index_known,
+    require_terms_in_order,
+)
 from raftlog.types import EntryId, Index, Term
 
 
@@ -75,6 +80,19 @@ class TermMap:
         del self._terms[kept:]
         self.last_index = Index(first_removed - 1)
         self.last_term = self._terms[-1] if kept else self.snapshot.term
+
+    def truncate_prefix(self, snapshot: EntryId) -> None:
+        """Forget everything up to ``snapshot``, which this log holds."""
+        require_held(snapshot, self.term_at(snapshot.index))
+        first_kept = Index(snapshot.index + 1)
+        run = bisect_right(self._firsts, first_kept) - 1  # the one that ``first_kept`` lies in, or the last
+        if snapshot.index == self.last_index:
+            run += 1
+        del self._firsts[:run]
+        del self._terms[:run]
+        if self._firsts:
+            self._firsts[0] = first_kept
+        self.snapshot = snapshot
 
     def newest_at_most(self, limit: EntryId) -> EntryId:
         """The newest entry whose index and term both do not pass ``limit``'s.

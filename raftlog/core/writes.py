@@ -11,9 +11,11 @@ and must not be taken for a confirmation of what has replaced them.
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 
 from raftlog.core.entries import EntryKind, EntrySpan
 from raftlog.core.invariants import require_handed_out
+from raftlog.core.membership import Membership
 from raftlog.core.messages import Envelope
 from raftlog.core.ready import HardState, Write
 from raftlog.types import Index, Term, WriteId
@@ -65,27 +67,29 @@ class Writes:
         self._hard_state = hard_state
         self._waiting.clear()
 
-    def append(self, term: Term, first: Index, last: Index, kind: EntryKind) -> None:
+    def append(
+        self, term: Term, first: Index, last: Index, kind: EntryKind, membership: Membership | None = None
+    ) -> None:
         """Make the entries part of the next write, in one span with those before where they agree."""
         spans = self._spans
-        if spans and spans[-1].term == term and spans[-1].kind is kind:
+        if spans and spans[-1].term == term and spans[-1].kind is kind and membership is None:
             first = spans.pop().first
-        spans.append(EntrySpan(term, first, last, kind))
+        spans.append(EntrySpan(term, first, last, kind, membership))
 
     def truncate(self, first_removed: Index) -> None:
         """Make the truncation part of the next write; those in flight confirm no more than is left."""
         kept = Index(first_removed - 1)
-        self._spans = [
-            EntrySpan(span.term, span.first, min(span.last, kept), span.kind)
-            for span in self._spans
-            if span.first <= kept
-        ]
+        self._spans = [replace(span, last=min(span.last, kept)) for span in self._spans if span.first <= kept]
         if first_removed > self._handed_out:
             return
         self._truncate_from = first_removed
         self._handed_out = kept
         self.durable_index = min(self.durable_index, kept)
         self._in_flight = deque((write_id, min(covered, kept)) for write_id, covered in self._in_flight)
+
+    def restart(self, last: Index) -> None:
+        """A snapshot has replaced the whole log, durably; no write is in flight."""
+        self.durable_index = self._handed_out = last
 
     def hold_back(self, promise: Envelope, index: Index) -> bool:
         """Keep a promise until term, vote and the log up to ``index`` are durable.

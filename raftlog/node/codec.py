@@ -19,12 +19,14 @@ from typing import Final
 import msgpack
 
 from raftlog.core.entries import EntrySpan
+from raftlog.core.membership import Membership
 from raftlog.core.messages import (
     AppendReply,
     AppendRequest,
     Heartbeat,
     HeartbeatReply,
     Message,
+    SnapshotOffer,
     TimeoutNow,
     VoteReply,
     VoteRequest,
@@ -207,6 +209,26 @@ def _timeout_now(fields: list[object]) -> TimeoutNow:
     return TimeoutNow(term=Term(_int(term)), commit_index=Index(_int(commit_index)))
 
 
+def _nodes(numbers: object) -> frozenset[NodeId]:
+    if not isinstance(numbers, list):
+        raise TypeError(f"{numbers!r} is not a list of nodes")
+    return frozenset(NodeId(_int(number)) for number in numbers)
+
+
+def _snapshot_offer(fields: list[object]) -> SnapshotOffer:
+    term, snapshot_term, snapshot_index, voters, learners, outgoing = fields
+    return SnapshotOffer(
+        term=Term(_int(term)),
+        snapshot=_id(snapshot_term, snapshot_index),
+        membership=Membership(_nodes(voters), _nodes(learners), _nodes(outgoing)),
+    )
+
+
+def _pack_snapshot_offer(m: SnapshotOffer) -> list[object]:
+    parts = (m.membership.voters, m.membership.learners, m.membership.outgoing)
+    return [m.term, m.snapshot.term, m.snapshot.index, *[sorted(nodes) for nodes in parts]]
+
+
 def _pack_vote_request(m: VoteRequest) -> list[object]:
     return [m.term, m.last.term, m.last.index, m.is_pre_vote, m.is_transfer]
 
@@ -222,12 +244,14 @@ _PACK: Final[dict[type, tuple[int, Callable[..., list[object]]]]] = {
     AppendRequest: (_APPEND, lambda m: [m.term, m.previous.term, m.previous.index, m.commit_index]),
     AppendReply: (4, _pack_append_reply),
     TimeoutNow: (5, lambda m: [m.term, m.commit_index]),
+    SnapshotOffer: (6, _pack_snapshot_offer),
 }
 _UNPACK: Final[dict[int, Callable[[list[object]], Message]]] = {
     1: _vote_request,
     2: _vote_reply,
     4: _append_reply,
     5: _timeout_now,
+    6: _snapshot_offer,
 }
 
 

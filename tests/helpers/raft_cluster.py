@@ -1,63 +1,83 @@
 """A whole Raft group in memory: real cores, a bad network, slow disks, and a judge.
 
 The network drops, repeats and reorders; a disk finishes its writes later and in order, and a
-crash keeps only what had finished, plus some prefix of the write it was at. The judge looks from
-outside, after every step, at what Raft promises.
+crash keeps only what had finished, plus some prefix of the write it was at. Members come and go, logs
+are cut in front, and snapshots get lost on their way. ``raft_judge`` says what must hold all the while.
 """
 
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
-from raftlog.core.entries import EntrySpan
 from raftlog.core.inputs import (
     AppendCut,
     Campaign,
+    ChangeMembership,
     ConfirmRead,
     Input,
+    LogTruncatedPrefix,
     PeerUnreachable,
     Propose,
     Receive,
+    SnapshotInstalled,
     Tick,
     TransferLeadership,
     WriteFinished,
 )
-from raftlog.core.messages import AppendReply, AppendRequest, Envelope, Message, VoteReply, VoteRequest
+from raftlog.core.membership import Membership
+from raftlog.core.messages import AppendRequest, Envelope, Message
 from raftlog.core.raft import Raft, RaftSettings
 from raftlog.core.ready import (
     Appended,
+    FetchSnapshot,
     ReadConfirmed,
     Ready,
     Refused,
     Replicate,
     Role,
-    RoleChange,
 )
-from raftlog.types import Index, NodeId, Term, Token
-from tests.helpers.raft_disk import Disk, Entry, Node, append_span
+from raftlog.types import EntryId, Index, NodeId, Token
+from tests.helpers.raft_disk import Disk, Entry, Fetch, Node, append_span, membership_of, spans_of
+from tests.helpers.raft_judge import Judge
 from tests.helpers.raft_odds import CALM, Odds
 
 
 class Cluster:
-    """A group of ``size`` members; ``step`` lets one unit of time pass."""
+    """A group of ``size`` voters, with spare nodes; ``step`` lets one unit of time pass."""
 
     def __init__(
-        self, size: int, seed: int, odds: Odds | None = None, settings: dict[str, int] | None = None
+        self,
+        size: int,
+        seed: int,
+        odds: Odds | None = None,
+        settings: dict[str, int] | None = None,
+        spares: int = 0,
     ) -> None:
         self.rng = random.Random(seed)
         self.odds = Odds.drawn(self.rng) if odds is None else odds
         self.settings = self._drawn_settings() if settings is None else settings
-        self.voters = frozenset(NodeId(number) for number in range(1, size + 1))
+        self.birth = Membership(frozenset(NodeId(number) for number in range(1, size + 1)))
         self.now = 0
-        self.nodes = {node: self._opened(node, Disk()) for node in sorted(self.voters)}
+        self.nodes: dict[NodeId, Node] = {}
+        for node in sorted(self.birth.voters):
+            self.nodes[node] = self._opened(node, Disk(birth=self.birth))
+        for spare in range(size + 1, size + 1 + spares):
+            self.nodes[NodeId(spare)] = self._opened(NodeId(spare), Disk())
+        self.judge = Judge(self.nodes, self.birth)
         self.wire: list[tuple[int, int, NodeId, NodeId, Message]] = []  # due, order, from, to, message
         self.sent = 0
         self.broken: set[tuple[NodeId, NodeId]] = set()  # one-way links that lose everything
-        self.leaders: dict[Term, NodeId] = {}
-        self.committed: list[Entry] = []
         self.tokens = 0
         self.reads: dict[Token, Index] = {}
         self.reads_confirmed = 0
+        self.installed = 0
+        self.wiped = 0
+
+    @property
+    def committed(self) -> list[Entry]:
+        """All that was ever committed."""
+        return self.judge.committed
 
     # Time
 
@@ -75,6 +95,9 @@ class Cluster:
         for _ in range(3):
             self._deliver()
             self._move_disks()
+        for node in list(self.nodes.values()):
+            if node.is_up and node.fetch is not None and node.fetch.due <= self.now:
+                self._install(node, node.fetch.request)
 
     def run(self, steps: int) -> None:
         """Let time pass."""
@@ -90,6 +113,12 @@ class Cluster:
             if not node.is_up:
                 self.restart(node)
 
+    def retire(self) -> None:
+        """Nodes that take no part any more, and may not know it, go for good."""
+        for node in list(self.nodes.values()):
+            if node.id not in self.judge.membership.members:
+                node.is_up, node.is_retired = False, True
+
     # Events
 
     def feed(self, node: Node, event: Input) -> None:
@@ -97,7 +126,7 @@ class Cluster:
         node.core.step(event)
         while (ready := node.core.take_ready()) is not None:
             self._carry_out(node, ready, event)
-        self._judge(node)
+        self.judge.judge(node)
 
     def propose(self, node: Node, index_count: int) -> None:
         """Offer a batch."""
@@ -112,6 +141,7 @@ class Cluster:
     def crash(self, node: Node) -> None:
         """Lose all that was not durable; the write at hand may have got half-way."""
         node.is_up = False
+        node.fetch = None
         if node.writes:
             torn = node.writes[0]
             part = self.rng.randrange(4)
@@ -121,7 +151,7 @@ class Cluster:
                 for span in torn.spans:
                     kept = self.rng.randint(span.first - 1, span.last)
                     if kept >= span.first:
-                        append_span(node.disk.log, EntrySpan(span.term, span.first, Index(kept), span.kind))
+                        append_span(node.disk.log, replace(span, last=Index(kept)))
                     if kept < span.last:
                         break
         node.writes.clear()
@@ -134,7 +164,7 @@ class Cluster:
         """The oldest write in flight becomes durable, and its promises leave."""
         write = node.writes.popleft()
         node.disk.keep(write)
-        self._judge_commits_held(node)
+        self.judge.judge_commits_held(node)
         for envelope in write.send_after:
             self._send(node, envelope)
         self.feed(node, WriteFinished(write.write_id))
@@ -145,7 +175,7 @@ class Cluster:
     def _opened(self, node_id: NodeId, disk: Disk) -> Node:
         settings = RaftSettings(node_id, **self.settings)
         seed = random.Random(self.rng.random())
-        return Node(node_id, disk, Raft(settings, disk.restored(self.voters), seed), list(disk.log))
+        return Node(node_id, disk, Raft(settings, disk.restored(), seed), list(disk.log))
 
     def _maybe_faults(self) -> None:
         odds, rng = self.odds, self.rng
@@ -156,8 +186,10 @@ class Cluster:
                 node.stalled_until = self.now + rng.randint(5, 80)
             if rng.random() < odds.crash and node.is_up:
                 self.crash(node)
-            elif not node.is_up and rng.random() < 0.05:
+            elif not node.is_up and not node.is_retired and rng.random() < 0.05:
                 self.restart(node)
+            if rng.random() < odds.wipe:
+                self._maybe_wipe(node)
 
     def _break_links(self) -> None:
         """Everything is whole again, a side is cut off, the leader is, or single directions are."""
@@ -204,6 +236,83 @@ class Cluster:
             self.feed(node, TransferLeadership(rng.choice(others)))
         if rng.random() < odds.campaign:
             self.feed(node, Campaign())
+        if rng.random() < odds.change:
+            self.tokens += 1
+            self.feed(node, ChangeMembership(Token(self.tokens), self._drawn_target(node)))
+        if rng.random() < odds.cut_prefix:
+            self._cut_prefix(node)
+
+    def _drawn_target(self, node: Node) -> Membership:
+        """One or two steps away from what is in force: in, up, down and out; or a wild one."""
+        rng, now = self.rng, node.core.membership
+        voters, learners = set(now.voters), set(now.learners)
+        for _ in range(rng.choice([1, 1, 2, 3])):
+            other = rng.choice(sorted(self.nodes))
+            if other in learners and rng.random() < 0.8:
+                learners.discard(other)
+                voters.add(other)
+            elif other in voters or other in learners:
+                voters.discard(other)
+                learners.discard(other)
+                if rng.random() < 0.3:
+                    learners.add(other)
+            else:
+                (learners if rng.random() < 0.9 else voters).add(other)
+        return Membership(frozenset(voters), frozenset(learners))
+
+    def _cut_prefix(self, node: Node) -> None:
+        """The log loses some of its beginning, as retention does it."""
+        settled = min(node.core.commit_index, node.core.durable_index)
+        if settled > node.disk.snapshot.index:
+            index = Index(self.rng.randint(node.disk.snapshot.index + 1, settled))
+            node.disk.snapshot = EntryId(node.log[index].term, index)
+            in_force = membership_of(node.disk.birth, node.log[: index + 1])
+            assert node.core.membership_at(index) == in_force
+            self.feed(node, LogTruncatedPrefix(node.disk.snapshot))
+
+    def _maybe_wipe(self, node: Node) -> None:
+        """A replica that was removed for good is deleted; only term and vote are kept for a next life."""
+        if node.id in self.judge.membership.members or not node.log:
+            return
+        known = len(self.committed)
+        for other in self.nodes.values():
+            if other.id != node.id and any(
+                entry.membership is not None and node.id in entry.membership.members
+                for entry in other.log[known:]
+            ):
+                return
+        if not any(node.id in (entry.membership or self.birth).members for entry in self.committed):
+            return
+        disk = Disk(hard_state=node.disk.hard_state)
+        self.nodes[node.id] = self._opened(node.id, disk)
+        self.wire = [item for item in self.wire if node.id not in item[2:4]]
+        self.wiped += 1
+
+    def _install(self, node: Node, request: FetchSnapshot) -> None:
+        """The transfer has ended, or has failed; the log is replaced where the core allows it."""
+        leader, snapshot = self.nodes[request.leader], request.snapshot
+        if node.core.commit_index >= snapshot.index or (
+            not leader.is_up
+            or leader.disk.snapshot != snapshot
+            or self.rng.random() < self.odds.drop
+            or {(node.id, leader.id), (leader.id, node.id)} & self.broken
+        ):
+            node.fetch = None
+        elif node.core.may_install(snapshot):
+            node.fetch = None
+            assert not node.writes
+            prefix = self.committed[: snapshot.index + 1]
+            assert prefix[-1].term == snapshot.term, "a snapshot of what was never committed"
+            if not any(entry.membership for entry in prefix):
+                node.disk.birth = request.membership
+            assert request.membership == membership_of(node.disk.birth, prefix)
+            node.disk.log, node.log, node.disk.snapshot = list(prefix), list(prefix), snapshot
+            node.commit_told = snapshot.index
+            for _ in range(self.rng.choice([1, 1, 2])):
+                self.feed(node, SnapshotInstalled(snapshot, request.membership))
+            assert node.core.membership == request.membership
+            self.judge.judge_commits_held(node)
+            self.installed += 1
 
     def _carry_out(self, node: Node, ready: Ready, event: Input) -> None:
         if ready.write is not None:
@@ -212,6 +321,11 @@ class Cluster:
             for span in ready.write.spans:
                 append_span(node.log, span)
             node.writes.append(ready.write)
+            self.judge.judge_write(node, ready.write)
+        if ready.fetch_snapshot is not None:
+            fetch = node.fetch
+            if fetch is None or fetch.request != ready.fetch_snapshot:
+                node.fetch = Fetch(ready.fetch_snapshot, self.now + self.rng.randint(1, 20))
         for envelope in ready.send:
             self._send(node, envelope)
         for request in ready.replicate:
@@ -224,28 +338,23 @@ class Cluster:
                 case Refused(token, _):
                     self.reads.pop(token, None)
                 case Appended(_, entry):
-                    assert node.log[entry.index][0] == entry.term
+                    assert node.log[entry.index].term == entry.term
         if ready.commit_index is not None:
             assert ready.commit_index > node.commit_told
             node.commit_told = ready.commit_index
-            self._judge_commit(node, ready.commit_index)
+            self.judge.judge_commit(node, ready.commit_index)
         if ready.role_change is not None:
-            self._judge_role(node, ready.role_change)
+            self.judge.judge_role(node, ready.role_change)
 
     def _send_entries(self, node: Node, request: Replicate) -> None:
         last = request.last
         cut = last > request.first and self.rng.random() < self.odds.cut
         if cut:
             last = Index(self.rng.randint(request.first, last - 1))
-        spans: list[EntrySpan] = []
-        for index in range(request.first, last + 1):
-            term, kind = node.log[index]
-            if spans and spans[-1].term == term and spans[-1].kind is kind:
-                spans[-1] = EntrySpan(term, spans[-1].first, Index(index), kind)
-            else:
-                spans.append(EntrySpan(term, Index(index), Index(index), kind))
+        spans = spans_of(node.log, request.first, last)
+        assert request.previous.index >= node.disk.snapshot.index, "what was cut away cannot be read"
         if request.previous.index >= 0:
-            assert node.log[request.previous.index][0] == request.previous.term
+            assert node.log[request.previous.index].term == request.previous.term
         message = AppendRequest(
             term=request.term,
             previous=request.previous,
@@ -257,7 +366,7 @@ class Cluster:
             node.core.step(AppendCut(request.to, last))
 
     def _send(self, node: Node, envelope: Envelope) -> None:
-        self._judge_promise(node, envelope.message)
+        self.judge.judge_promise(node, envelope.message)
         rng, odds = self.rng, self.odds
         copies = 2 if rng.random() < odds.repeat else 1
         for _ in range(copies):
@@ -280,61 +389,3 @@ class Cluster:
             if node.is_up and self.now >= node.stalled_until:
                 while node.writes and self.rng.random() >= self.odds.write_delay:
                     self.finish_write(node)
-
-    # The judge
-
-    def _judge_role(self, node: Node, change: RoleChange) -> None:
-        if change.role is not Role.LEADER:
-            return
-        assert self.leaders.setdefault(change.term, node.id) == node.id, f"two leaders in term {change.term}"
-        assert node.disk.hard_state.term >= change.term, "a leader whose term is not durable"
-        assert node.log[: len(self.committed)] == self.committed, "a leader lacks committed entries"
-
-    def _judge_commit(self, node: Node, commit_index: Index) -> None:
-        prefix = node.log[: commit_index + 1]
-        assert len(prefix) == commit_index + 1, "committed more than the log holds"
-        known = len(self.committed)
-        assert prefix[:known] == self.committed[: len(prefix)], "committed prefixes differ"
-        if len(prefix) > known:
-            self.committed = prefix
-            holders = sum(other.disk.log[: len(prefix)] == prefix for other in self.nodes.values())
-            assert holders > len(self.nodes) // 2, "committed without a durable quorum"
-
-    def _judge_commits_held(self, node: Node) -> None:
-        """What is committed never leaves a quorum's disks: looked at whenever a disk has changed."""
-        committed = self.committed
-        holders = sum(other.disk.log[: len(committed)] == committed for other in self.nodes.values())
-        assert holders > len(self.nodes) // 2, f"an acknowledged record was lost by node {node.id}"
-
-    def _judge_promise(self, node: Node, message: Message) -> None:
-        disk = node.disk
-        if isinstance(message, AppendReply) and message.accepted:
-            assert disk.hard_state.term >= message.term, "accepted in a term that is not durable"
-            if node.core.term == message.term:
-                held = disk.log[: message.match_index + 1]
-                assert held == node.log[: message.match_index + 1], "accepted what is not durable"
-                assert len(held) == message.match_index + 1, "accepted what is not durable"
-        elif (isinstance(message, VoteReply) and message.granted and not message.is_pre_vote) or (
-            isinstance(message, VoteRequest) and not message.is_pre_vote
-        ):
-            assert disk.hard_state.term >= message.term, "a vote that may be forgotten"
-
-    def _judge(self, node: Node) -> None:
-        core = node.core
-        assert core.last.index == len(node.log) - 1
-        assert core.commit_index <= core.last.index
-        assert core.durable_index <= core.last.index
-        assert node.disk.log[: core.durable_index + 1] == node.log[: core.durable_index + 1], "not durable"
-        if core.is_asleep:
-            assert not node.writes
-
-    def judge_logs(self) -> None:
-        """Two logs that hold the same entry hold the same entries before it (log matching)."""
-        nodes = list(self.nodes.values())
-        for first in nodes:
-            for second in nodes:
-                shared = min(len(first.log), len(second.log))
-                same = [first.log[index] == second.log[index] for index in range(shared)]
-                if any(same):
-                    newest = max(index for index in range(shared) if same[index])
-                    assert all(same[: newest + 1]), f"logs of {first.id} and {second.id} do not match"

@@ -6,12 +6,12 @@ import random
 from collections.abc import Sequence
 from typing import TypeVar
 
-from raftlog.core.entries import EntrySpan
+from raftlog.core.entries import EntryKind, EntrySpan
 from raftlog.core.inputs import Campaign, Input, Receive, Tick, WriteFinished
-from raftlog.core.membership import Membership
+from raftlog.core.membership import Membership, MembershipEntry
 from raftlog.core.messages import AppendReply, AppendRequest, Heartbeat, Message, VoteReply
 from raftlog.core.raft import Raft, RaftSettings
-from raftlog.core.ready import HardState, Ready, Replicate, Restored, Role, Settled, Write
+from raftlog.core.ready import FetchSnapshot, HardState, Ready, Replicate, Restored, Role, Settled, Write
 from raftlog.types import BEFORE_LOG, EntryId, Index, NodeId, Term
 
 T = TypeVar("T", bound=Message)
@@ -29,6 +29,9 @@ class MemberUnderTest:
         self,
         *,
         voters: int = 3,
+        membership: Membership | None = None,
+        snapshot: EntryId = BEFORE_LOG,
+        memberships: Sequence[MembershipEntry] = (),
         term: int = 0,
         voted_for: int | None = None,
         runs: Sequence[tuple[int, int]] = (),
@@ -36,19 +39,23 @@ class MemberUnderTest:
         slow_disk: bool = False,
         seed: int = 1,
     ) -> None:
-        """``runs``: (term, number of entries), oldest first. A ``slow_disk`` waits for ``finish``."""
+        """``runs``: (term, number of entries) after ``snapshot``. A ``slow_disk`` waits for ``finish``.
+
+        ``membership`` is in force before the log, by default that of so many ``voters``.
+        """
         terms: list[EntryId] = []
-        last = BEFORE_LOG
+        last = snapshot
         for run_term, count in runs:
             terms.append(EntryId(Term(run_term), Index(last.index + 1)))
             last = EntryId(Term(run_term), Index(last.index + count))
         restored = Restored(
             hard_state=HardState(Term(term), None if voted_for is None else NodeId(voted_for)),
-            membership=Membership(frozenset(NodeId(number) for number in range(1, voters + 1))),
+            membership=membership or members(*range(1, voters + 1)),
             terms=tuple(terms),
-            snapshot=BEFORE_LOG,
+            snapshot=snapshot,
             last=last,
             commit_hint=Index(commit),
+            memberships=tuple(memberships),
         )
         self.core = Raft(RaftSettings(ME), restored, random.Random(seed))
         self.slow_disk = slow_disk
@@ -56,6 +63,8 @@ class MemberUnderTest:
         self.replicated: list[Replicate] = []
         self.settled: list[Settled] = []
         self.writes: list[Write] = []
+        self.fetches: list[FetchSnapshot] = []
+        self.told: list[Membership] = []  # each membership that came into force
         self.unfinished: list[Write] = []
         self.most_sent_at_once = 0
         self._take()
@@ -128,12 +137,26 @@ class MemberUnderTest:
         self.sent += [(envelope.to, envelope.message) for envelope in ready.send]
         self.replicated += ready.replicate
         self.settled += ready.settled
+        self.fetches += [ready.fetch_snapshot] if ready.fetch_snapshot is not None else []
+        self.told += [ready.membership] if ready.membership is not None else []
         self.most_sent_at_once = max(self.most_sent_at_once, len(ready.send) + len(ready.replicate))
         if ready.write is not None:
             self.writes.append(ready.write)
             self.unfinished.append(ready.write)
             if not self.slow_disk:
                 self.finish()
+
+
+def members(*voters: int, learners: Sequence[int] = (), outgoing: Sequence[int] = ()) -> Membership:
+    """A membership."""
+    return Membership(
+        *(frozenset(NodeId(number) for number in numbers) for numbers in (voters, learners, outgoing))
+    )
+
+
+def changed(term: int, index: int, membership: Membership) -> EntrySpan:
+    """A membership entry."""
+    return EntrySpan(Term(term), Index(index), Index(index), EntryKind.MEMBERSHIP, membership)
 
 
 def entry(term: int, index: int) -> EntryId:

@@ -23,6 +23,9 @@ class Odds:
     read: float
     partition: float
     stall: float  # the chance that a disk begins to do nothing at all for a while
+    change: float = 0.0
+    cut_prefix: float = 0.0
+    wipe: float = 0.0
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Odds:
@@ -45,6 +48,9 @@ class Odds:
             read=odds(0.2),
             partition=rng.choice([0.0, 0.01, 0.02, 0.04]),
             stall=odds(0.03),
+            change=rng.choice([0.0, 0.02, 0.1]),
+            cut_prefix=odds(0.05),
+            wipe=odds(0.1),
         )
 
 

@@ -12,18 +12,26 @@ with ``do_``; their docstrings say how they are used.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from dataclasses import fields
 from pathlib import Path
 
 from raftlog.core import inputs, ready
-from raftlog.core.entries import EntryKind, EntrySpan
+from raftlog.core.entries import EntryKind
+from raftlog.core.membership import Membership
 from raftlog.core.messages import AppendRequest, Envelope, Message
 from raftlog.core.raft import Raft, RaftSettings
 from raftlog.types import EntryId, Index, NodeId, Term, Token
-from tests.helpers.raft_disk import Disk, Entry, Node, append_span
+from tests.helpers.raft_disk import Disk, Entry, Node, append_span, spans_of
+from tests.helpers.raft_words import (
+    describe_membership,
+    describe_message,
+    describe_settled,
+    describe_span,
+    describe_value,
+    numbers,
+)
 
 Arguments = dict[str, str]
+MARKS = {EntryKind.LEADER_CHANGE: "*", EntryKind.MEMBERSHIP: "m"}
 
 
 class Story:
@@ -36,6 +44,7 @@ class Story:
         self.wire: list[tuple[NodeId, NodeId, Message]] = []
         self.lines: list[str] = []
         self.tokens = 0
+        self.fetches: dict[NodeId, ready.FetchSnapshot] = {}
 
     def tell(self, command: str) -> str:
         """Carry out one line."""
@@ -54,15 +63,20 @@ class Story:
         self.settings = {name: int(value) for name, value in named.items()}
         self.voters = frozenset(NodeId(number) for number in range(1, int(plain[0]) + 1))
         for node in sorted(self.voters):
-            self.nodes[node] = self._opened(node, Disk())
+            self.nodes[node] = self._opened(node, Disk(birth=Membership(self.voters)))
+
+    def do_spare(self, plain: list[str], named: Arguments) -> None:
+        """``spare 4``: a node with an empty log that nobody has made a member."""
+        node = NodeId(int(plain[0]))
+        self.nodes[node] = self._opened(node, Disk())
 
     def do_log(self, plain: list[str], named: Arguments) -> None:
         """``log 1 runs=1x3,4x2 term=4 commit=2``: what node 1 finds on its disk; three of term 1 ..."""
-        disk = Disk()
+        disk = Disk(birth=Membership(self.voters))
         for run in filter(None, named.get("runs", "").split(",")):
             term, count = run.split("x")
-            disk.log.extend([(Term(int(term)), EntryKind.DATA)] * int(count))
-        newest = disk.log[-1][0] if disk.log else 0
+            disk.log.extend([Entry(Term(int(term)), EntryKind.DATA)] * int(count))
+        newest = disk.log[-1].term if disk.log else 0
         disk.hard_state = ready.HardState(Term(int(named.get("term", newest))), None)
         disk.commit_hint = Index(int(named.get("commit", -1)))
         node = NodeId(int(plain[0]))
@@ -117,6 +131,42 @@ class Story:
         """``transfer 1 to=2``: hand leadership over."""
         self._feed(self._node(plain), inputs.TransferLeadership(NodeId(int(named["to"]))))
 
+    def do_change(self, plain: list[str], named: Arguments) -> None:
+        """``change 1 voters=1,2,3 learners=4``: leader 1 is asked for a membership."""
+        self.tokens += 1
+        target = Membership(numbers(named.get("voters")), numbers(named.get("learners")))
+        self._feed(self._node(plain), inputs.ChangeMembership(Token(self.tokens), target))
+
+    def do_cut(self, plain: list[str], named: Arguments) -> None:
+        """``cut 1 at=4``: the log of node 1 begins after index 4 now."""
+        node, index = self._node(plain), Index(int(named["at"]))
+        node.disk.snapshot = EntryId(node.log[index].term, index)
+        self._feed(node, inputs.LogTruncatedPrefix(node.disk.snapshot))
+
+    def do_install(self, plain: list[str], named: Arguments) -> None:
+        """``install 3``: the snapshot that node 3 was to fetch last has come; ``install 3 twice``."""
+        node = self._node(plain)
+        request = self.fetches[node.id]
+        snapshot = request.snapshot
+        if not node.core.may_install(snapshot):
+            self.lines.append(f"{node.id} must not install {describe_value(snapshot)}")
+            if node.core.commit_index < snapshot.index:
+                return
+        else:
+            node.log = self.nodes[request.leader].log[: snapshot.index + 1]
+            node.disk.log, node.disk.snapshot = list(node.log), snapshot
+            node.disk.birth = request.membership
+        for _ in range(2 if "twice" in plain else 1):
+            self._feed(node, inputs.SnapshotInstalled(snapshot, request.membership))
+
+    def do_members(self, plain: list[str], named: Arguments) -> None:
+        """``members``: the membership that each node goes by, and where it stands in its log."""
+        for node in self.nodes.values():
+            status = node.core.status()
+            stands = f"since {status.membership_index}" if status.membership_index >= 0 else "from birth"
+            down = ", down" if not node.is_up else ""
+            self.lines.append(f"{node.id}: {describe_membership(status.membership)} {stands}{down}")
+
     def do_unreachable(self, plain: list[str], named: Arguments) -> None:
         """``unreachable 1 peer=2``: node 1 has lost its connection to 2."""
         self._feed(self._node(plain), inputs.PeerUnreachable(NodeId(int(named["peer"]))))
@@ -147,11 +197,11 @@ class Story:
 
     def do_settle(self, plain: list[str], named: Arguments) -> None:
         """``settle``: deliver and finish until nothing moves; ``settle quiet`` tells nothing of it;
-        ``settle without=3`` loses whatever goes to or comes from node 3."""
-        without = NodeId(int(named.get("without", 0)))
+        ``settle without=3,4`` loses whatever goes to or comes from nodes 3 and 4."""
+        without = numbers(named.get("without"))
         before = list(self.lines)
         for _ in range(1000):
-            self.wire = [item for item in self.wire if without not in item[:2]]
+            self.wire = [item for item in self.wire if without.isdisjoint(item[:2])]
             busy = [node for node in self._running() if node.writes]
             if not self.wire and not busy:
                 break
@@ -179,11 +229,12 @@ class Story:
         """``logs``: the term of every entry, the commit index and the durable index of each node."""
         for node in self.nodes.values():
             terms = " ".join(
-                str(term) + ("*" if kind is EntryKind.LEADER_CHANGE else "") for term, kind in node.log
+                str(term) + MARKS.get(kind, "") for term, kind, _ in node.log[node.disk.snapshot.index + 1 :]
             )
+            cut = f"... {node.disk.snapshot.index} | " if node.disk.snapshot.index >= 0 else ""
             core = node.core
             self.lines.append(
-                f"{node.id}: [{terms}] commit={core.commit_index} durable={core.durable_index}"
+                f"{node.id}: [{cut}{terms}] commit={core.commit_index} durable={core.durable_index}"
                 + ("" if node.is_up else " down")
             )
 
@@ -203,7 +254,7 @@ class Story:
 
     def _opened(self, node: NodeId, disk: Disk) -> Node:
         settings = RaftSettings(node, **self.settings)
-        core = Raft(settings, disk.restored(self.voters), random.Random(int(node)))
+        core = Raft(settings, disk.restored(), random.Random(int(node)))
         return Node(node, disk, core, list(disk.log))
 
     def _node(self, plain: list[str]) -> Node:
@@ -260,6 +311,13 @@ class Story:
                 self._send(node, envelope)
             for request in work.replicate:
                 self._send_entries(node, request)
+            if work.membership is not None:
+                self.lines.append(f"{node.id} goes by {describe_membership(work.membership)}")
+            if work.fetch_snapshot is not None:
+                fetch = self.fetches[node.id] = work.fetch_snapshot
+                self.lines.append(
+                    f"{node.id} fetches snapshot {describe_value(fetch.snapshot)} of {fetch.leader}"
+                )
 
     def _write(self, node: Node, write: ready.Write) -> None:
         parts: list[str] = []
@@ -288,52 +346,6 @@ class Story:
         self._send(node, Envelope(request.to, message))
         if last < request.last:
             node.core.step(inputs.AppendCut(request.to, last))
-
-
-def spans_of(log: list[Entry], first: Index, last: Index) -> Iterator[EntrySpan]:
-    """The entries ``first..last`` as spans."""
-    start = first
-    for index in range(first, last + 1):
-        if index == last or log[index + 1] != log[index]:
-            yield EntrySpan(log[index][0], start, Index(index), log[index][1])
-            start = Index(index + 1)
-
-
-def describe_span(span: EntrySpan) -> str:
-    """For example ``4..6 of term 2``."""
-    kind = " (leader change)" if span.kind is EntryKind.LEADER_CHANGE else ""
-    return f"{span.first}..{span.last} of term {span.term}{kind}"
-
-
-def describe_settled(settled: ready.Settled) -> str:
-    """For example ``2: appended at 1/4``."""
-    match settled:
-        case ready.Appended(token, entry):
-            return f"{token}: appended at {describe_value(entry)}"
-        case ready.ReadConfirmed(token, index):
-            return f"{token}: read at {index}"
-        case ready.Refused(token, leader):
-            return f"{token}: refused, ask {leader}"
-
-
-def describe_message(sender: NodeId, to: NodeId, message: Message) -> str:
-    """The type and every field that says something."""
-    shown = [
-        f"{field.name}={describe_value(value)}"
-        for field in fields(message)
-        if (value := getattr(message, field.name)) not in (False, None, ())
-        or (field.name in ("accepted", "granted") or (value == 0 and value is not False))
-    ]
-    return f"{sender} -> {to} {type(message).__name__} {' '.join(shown)}"
-
-
-def describe_value(value: object) -> str:
-    """Entry ids as term/index, spans in words."""
-    if isinstance(value, EntryId):
-        return f"{value.term}/{value.index}"
-    if isinstance(value, tuple):
-        return "[" + ", ".join(describe_span(span) for span in value) + "]"
-    return "yes" if value is True else "no" if value is False else str(value)
 
 
 def retell(path: Path) -> str:

@@ -17,7 +17,7 @@ from raftlog.core.messages import (
     VoteReply,
     VoteRequest,
 )
-from raftlog.core.ready import Refused, Role
+from raftlog.core.ready import RefusalReason, Refused, Role
 from raftlog.types import BEFORE_LOG, Index, NodeId, Term, Token
 from tests.helpers.raft_member import (
     ELECTION_TICKS,
@@ -211,10 +211,10 @@ def test_votes_of_strangers_and_of_other_elections_do_not_count_5_2() -> None:
     assert (member.core.role, member.core.term) == (Role.CANDIDATE, 1)
 
 
-def test_a_stranger_gets_no_vote_and_changes_no_term() -> None:
+def test_a_vote_goes_also_to_a_candidate_that_our_membership_does_not_name_thesis_4_1() -> None:
     member = MemberUnderTest()
-    member.hear(NodeId(9), request(7, 9, 9), request(7, 9, 9, is_pre_vote=True))
-    assert (member.sent, member.core.term) == ([], 0)
+    member.hear(NodeId(9), request(7, 9, 9, is_pre_vote=True), request(7, 9, 9))
+    assert [vote.granted for vote in member.said(VoteReply, NodeId(9))] == [True, True]
 
 
 # 5.4.1 Election restriction
@@ -337,7 +337,7 @@ def test_no_proposals_while_leadership_is_handed_over_thesis_3_10() -> None:
     member.feed(TransferLeadership(TWO))
     assert member.said(TimeoutNow, TWO) == [TimeoutNow(term=Term(1))]
     member.feed(Propose(Token(7), 1))
-    assert member.settled == [Refused(Token(7), None)]
+    assert member.settled == [Refused(Token(7), None, RefusalReason.HANDING_OVER)]
     for _ in range(ELECTION_TICKS):
         member.tick()
         member.hear(TWO, HeartbeatReply(term=Term(1), round=0))

@@ -5,7 +5,8 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raftlog.core.quorum import Election, count_votes, quorum_size, reached_by_quorum
+from raftlog.core.membership import Membership, MembershipEntry, Memberships
+from raftlog.core.quorum import Election, count_votes, election_outcome, quorum_size, reached_by_quorum
 from raftlog.core.term_map import TermMap
 from raftlog.types import BEFORE_LOG, EntryId, Index, NodeId, Term
 
@@ -60,6 +61,68 @@ def test_an_election_is_open_while_both_outcomes_are_possible(
     has_won = granted > voter_count / 2
     expected = Election.WON if has_won else Election.OPEN if may_win else Election.LOST
     assert count_votes(voter_count, votes) is expected
+
+
+NODES = st.frozensets(st.integers(1, 7).map(NodeId), min_size=1)
+
+
+@given(NODES, NODES, st.dictionaries(st.integers(1, 9).map(NodeId), st.booleans()))
+def test_a_joint_election_is_won_and_lost_as_a_vote_of_both_halves(
+    voters: frozenset[NodeId], outgoing: frozenset[NodeId], votes: dict[NodeId, bool]
+) -> None:
+    def majority(half: frozenset[NodeId], *, of_the_missing: bool) -> bool:
+        return sum(votes.get(voter, of_the_missing) for voter in half) > len(half) / 2
+
+    has_won = majority(voters, of_the_missing=False) and majority(outgoing, of_the_missing=False)
+    may_win = majority(voters, of_the_missing=True) and majority(outgoing, of_the_missing=True)
+    expected = Election.WON if has_won else Election.OPEN if may_win else Election.LOST
+    assert election_outcome(Membership(voters, outgoing=outgoing).halves, votes) is expected
+
+
+@given(st.lists(st.booleans(), max_size=20), st.integers(-1, 20), st.integers(0, 21))
+def test_memberships_that_were_cut_equal_those_that_are_read_again(
+    changes: list[bool], cut: int, kept: int
+) -> None:
+    entries = [
+        MembershipEntry(Index(index), Membership(frozenset({NodeId(index + 2)})))
+        for index, changed in enumerate(changes)
+        if changed
+    ]
+    birth = Membership(frozenset({NodeId(1)}))
+    found = Memberships(Index(-1), birth, entries)
+
+    def twin(index: int) -> Membership:
+        return next((entry.membership for entry in reversed(entries) if entry.index <= index), birth)
+
+    cut = min(cut, kept - 1)
+    found.truncate(Index(kept))
+    found.truncate_prefix(Index(cut))
+    assert found.base == twin(cut)
+    assert [found.at(Index(index)) for index in range(cut, kept)] == [
+        twin(index) for index in range(cut, kept)
+    ]
+    assert found.newest.membership == twin(kept - 1)
+    assert found.newest.index == max([cut, *[entry.index for entry in entries if entry.index < kept]])
+
+
+@given(LOGS, st.integers(0, 29), st.integers(1, 7), st.integers(-1, 35))
+def test_a_term_map_that_is_cut_in_front_knows_the_rest_as_before(
+    log: list[int], cut: int, term: int, index: int
+) -> None:
+    whole, found = built(log), built(log)
+    cut = min(cut, len(log) - 1)
+    found.truncate_prefix(EntryId(Term(term_in(log, cut)), Index(cut)))
+    assert found.last == whole.last
+    assert [found.term_at(Index(i)) for i in range(cut, len(log))] == [
+        term_in(log, i) for i in range(cut, len(log))
+    ]
+    limit = EntryId(Term(max(term, term_in(log, cut))), Index(max(index, cut)))
+    assert found.newest_at_most(limit) == whole.newest_at_most(limit)
+    assert found.compare_next(limit) == whole.compare_next(limit)
+    for longer in (whole, found):
+        longer.append(Term(9), Index(len(log)), Index(len(log)))
+    assert found.held_from(Term(9), Index(len(log))) == len(log)
+    assert found.newest_at_most(EntryId(Term(8), Index(99))).index == len(log) - 1
 
 
 @given(LOGS)

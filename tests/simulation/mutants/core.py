@@ -72,8 +72,8 @@ CORE = (
     Mutant(
         "commits entries of earlier terms by counting (figure 8)",
         "raftlog.core.leader:Leader._advance_commit",
-        "and index >= self._first_own_index",
-        "",
+        "index <= member.commit_index or index < self._first_own_index",
+        "index <= member.commit_index",
     ),
     Mutant(
         "does not look at the entry before an append",
@@ -127,7 +127,7 @@ CORE = (
     Mutant(
         "a rejected append is tried at the same place again",
         "raftlog.core.leader:Leader.receive_append_reply",
-        "progress.probe_at(self._member.terms.compare_next(reply.hint))",
+        "progress.probe_at(terms.compare_next(reply.hint))",
         "progress.probe_is_due = True",
     ),
     Mutant(

@@ -10,7 +10,7 @@ from raftlog.core.messages import HeartbeatReply
 from raftlog.core.raft import Raft, RaftSettings
 from raftlog.core.ready import HardState, Restored, Role
 from raftlog.types import EntryId, Index, NodeId, Term, Token
-from tests.helpers.raft_member import ME, THREE, TWO, MemberUnderTest, entry
+from tests.helpers.raft_member import ELECTION_TICKS, ME, THREE, TWO, MemberUnderTest, entry, members
 
 
 def restored(
@@ -108,3 +108,33 @@ def test_nothing_happened_means_no_ready() -> None:
     assert member.core.take_ready() is None
     member.hear(TWO, HeartbeatReply(term=Term(1), round=0))
     assert member.core.take_ready() is None
+
+
+def test_a_member_that_does_not_vote_reminds_a_silent_leader_once_and_then_sleeps() -> None:
+    member = MemberUnderTest(membership=members(2, 3, learners=[1]))
+    member.follow(TWO, round=7)
+    member.forget()
+    member.tick(2 * ELECTION_TICKS)
+    assert (member.sent, member.core.leader) == ([(TWO, HeartbeatReply(term=Term(1), round=7))], None)
+    assert not member.core.is_asleep
+    member.tick(2 * ELECTION_TICKS)
+    assert member.core.is_asleep
+    member.follow(TWO, round=8)
+    assert (member.core.is_asleep, member.core.leader) == (False, TWO)
+
+
+def test_the_status_tells_voters_from_learners() -> None:
+    member = MemberUnderTest(membership=members(1, 2, 3, learners=[4]))
+    member.become_leader()
+    member.acknowledge(NodeId(4), -1)
+    status = member.core.status()
+    assert (set(status.match_index), set(status.learner_match_index)) == ({1, 2, 3}, {4})
+    assert set(status.heard_ticks_ago) == {2, 3, 4}
+    assert (status.membership, status.membership_index) == (members(1, 2, 3, learners=[4]), -1)
+
+
+def test_a_demoted_voter_counts_until_the_joint_membership_is_left() -> None:
+    membership = members(1, 2, learners=[3], outgoing=[1, 2, 3])
+    assert membership.all_voters == {1, 2, 3}
+    assert membership.left() == members(1, 2, learners=[3])
+    assert members(1, 2, 3).toward(members(1, 2, learners=[3])) == membership

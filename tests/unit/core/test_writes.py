@@ -8,7 +8,7 @@ from raftlog.core.ready import HardState, Write
 from raftlog.core.writes import Writes
 from raftlog.errors import InvariantViolated
 from raftlog.types import Index, NodeId, Term, WriteId
-from tests.helpers.raft_member import span
+from tests.helpers.raft_member import changed, members, span
 
 
 def appended(writes: Writes, term: int, first: int, last: int) -> Write:
@@ -127,3 +127,24 @@ def test_promises_of_an_earlier_term_are_dropped() -> None:
 def test_a_write_that_was_never_handed_out_cannot_finish() -> None:
     with pytest.raises(InvariantViolated, match="write 1 finished"):
         Writes(Index(-1)).finish(WriteId(1))
+
+
+def test_each_membership_is_a_span_of_its_own() -> None:
+    writes = Writes(Index(-1))
+    writes.append(Term(1), Index(0), Index(0), EntryKind.MEMBERSHIP, members(1, 2))
+    writes.append(Term(1), Index(1), Index(1), EntryKind.MEMBERSHIP, members(1))
+    writes.append(Term(1), Index(2), Index(2), EntryKind.DATA)
+    writes.truncate(Index(2))
+    write = writes.take()
+    assert write is not None
+    assert write.spans == (changed(1, 0, members(1, 2)), changed(1, 1, members(1)))
+
+
+def test_a_log_that_a_snapshot_has_replaced_is_durable_up_to_it() -> None:
+    writes = Writes(Index(4))
+    writes.restart(Index(99))
+    assert writes.durable_index == 99
+    write = appended(writes, 1, 100, 101)
+    assert writes.durable_index == 99
+    writes.finish(write.write_id)
+    assert writes.durable_index == 101

@@ -7,12 +7,14 @@ import random
 import msgpack
 import pytest
 
+from raftlog.core.membership import Membership
 from raftlog.core.messages import (
     AppendReply,
     AppendRequest,
     Heartbeat,
     HeartbeatReply,
     Message,
+    SnapshotOffer,
     TimeoutNow,
     VoteReply,
     VoteRequest,
@@ -32,11 +34,14 @@ from raftlog.node.codec import (
     unpack_head,
 )
 from raftlog.records.batch import Batch
-from raftlog.types import EntryId, GroupId, Index, Term
+from raftlog.types import EntryId, GroupId, Index, NodeId, Term
 from tests.helpers.storage_batches import storage_batch
 
 GROUP = GroupId(3)
 ID = EntryId(Term(2), Index(9))
+MEMBERSHIP = Membership(
+    frozenset({NodeId(1), NodeId(4)}), frozenset({NodeId(5)}), frozenset({NodeId(1), NodeId(2)})
+)
 
 
 @pytest.mark.parametrize(
@@ -49,6 +54,7 @@ ID = EntryId(Term(2), Index(9))
         AppendReply(term=Term(4), accepted=False, match_index=Index(7), hint=ID),
         TimeoutNow(term=Term(4)),
         TimeoutNow(term=Term(4), commit_index=Index(8)),
+        SnapshotOffer(term=Term(4), snapshot=ID, membership=MEMBERSHIP),
     ],
 )
 def test_messages_survive_the_way_there_and_back(message: Message) -> None:

@@ -1,0 +1,77 @@
+"""Membership changes, as the leader makes them: one at a time, each in steps that are safe.
+
+Decides when a change may begin, what its next entry says and whether it is over. While voters
+change, the membership is joint, and as soon as that is committed the next entry leaves it (Raft 6,
+thesis 4.3). Leaves to others: which change is wise, such as promoting a learner that has caught up.
+"""
+
+from __future__ import annotations
+
+from raftlog.core.entries import EntryKind
+from raftlog.core.member import Member
+from raftlog.core.membership import Membership
+from raftlog.core.peers import Peers
+from raftlog.core.ready import RefusalReason
+from raftlog.types import BEFORE_LOG, EntryId, Index, NodeId
+
+
+class Changes:
+    """The change that is under way in one leader's term of office, if one is."""
+
+    __slots__ = ("_member", "_peers", "open_index")
+
+    def __init__(self, member: Member, peers: Peers) -> None:
+        """Take over what an earlier leader began."""
+        self._member = member
+        self._peers = peers
+        newest = member.memberships.newest
+        # Where a membership stands that is joint or not known to be committed.
+        self.open_index: Index | None = None
+        if newest.index > member.commit_index:
+            self.open_index = newest.index
+        elif newest.membership.is_joint:
+            self._append(newest.membership.left(), 0)
+
+    def refusal(self, target: Membership) -> RefusalReason | None:
+        """Why the membership cannot become ``target`` now, if it cannot."""
+        if self.open_index is not None:
+            return RefusalReason.CHANGE_PENDING
+        if target.outgoing:
+            return RefusalReason.JOINT_TARGET
+        if not target.voters:
+            return RefusalReason.NO_VOTERS
+        if target.voters & target.learners:
+            return RefusalReason.VOTING_LEARNER
+        if target == self._member.membership:
+            return RefusalReason.NO_CHANGE
+        return None if self._all_know(target.voters) else RefusalReason.STRANGERS
+
+    def begin(self, target: Membership, now: int) -> EntryId:
+        """Append the first step to ``target``, which was not refused."""
+        return self._append(self._member.membership.toward(target), now)
+
+    def go_on(self, now: int) -> bool:
+        """The newest membership is committed: leave it if it is joint; whether the change is over."""
+        self.open_index = None
+        membership = self._member.membership
+        if membership.is_joint:
+            self._append(membership.left(), now)
+        return not membership.is_joint
+
+    def _all_know(self, voters: frozenset[NodeId]) -> bool:
+        """Whether those new among them hold the membership that makes them learners.
+
+        A log that does not name its owner gives no vote: with such voters nobody might win.
+        """
+        newest = self._member.memberships.newest
+        added = voters - newest.membership.voters
+        matches = self._peers.match_index(added & newest.membership.learners)
+        return all(matches.get(node, BEFORE_LOG.index - 1) >= newest.index for node in added)
+
+    def _append(self, membership: Membership, now: int) -> EntryId:
+        """In force at once, for us as for whoever appends it (thesis 4.1)."""
+        member = self._member
+        self.open_index = index = Index(member.terms.last_index + 1)
+        member.append(member.term, index, index, EntryKind.MEMBERSHIP, membership)
+        self._peers.reorganize(now)
+        return EntryId(member.term, index)

@@ -1,0 +1,77 @@
+"""Whom a leader replicates to, and whose answers count.
+
+Decides what a quorum of the membership in force has reached (a majority of each half while it is
+joint; learners never count, and neither does a leader that is on its way out), and how long a
+member that was removed still hears from us: until it was told that the entry is committed that
+removes it, so that it does not stand for election in vain, but for an election timeout at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from raftlog.core.member import Member
+from raftlog.core.progress import Progress
+from raftlog.core.quorum import reached_by_quorum
+from raftlog.types import Index, NodeId
+
+
+class Peers:
+    """The other members, as their leader sees them."""
+
+    __slots__ = ("_halves", "_leaving", "_member", "progress")
+
+    def __init__(self, member: Member, next_index: Index) -> None:
+        """Begin a term of office: nothing is known of anybody."""
+        self._member = member
+        self.progress = {peer: Progress(next_index, 0) for peer in member.peers}
+        self._leaving: dict[NodeId, int] = {}  # removed members, and the tick at which they are given up
+        self._halves = self._counted()
+
+    @property
+    def leaving(self) -> Mapping[NodeId, int]:
+        """Members that were removed and do not know yet."""
+        return self._leaving
+
+    def reached_by_quorum(self, own: int, reached: Callable[[Progress], int]) -> int:
+        """The greatest number that a quorum has reached, ``own`` being this leader's."""
+        reached_by_half = []
+        for counts_own, peers in self._halves:
+            numbers = [own, *map(reached, peers)] if counts_own else [*map(reached, peers)]
+            reached_by_half.append(reached_by_quorum(numbers))
+        return min(reached_by_half)
+
+    def match_index(self, nodes: frozenset[NodeId]) -> dict[NodeId, Index]:
+        """How far the durable logs of these peers are known to equal the leader's."""
+        return {peer: progress.match_index for peer, progress in self.progress.items() if peer in nodes}
+
+    @property
+    def awaiting_snapshot(self) -> frozenset[NodeId]:
+        """Who lacks entries from before the leader's log."""
+        return frozenset(peer for peer, progress in self.progress.items() if progress.awaits_snapshot)
+
+    def reorganize(self, now: int) -> None:
+        """Another membership is in force since the newest entry: meet the new, see off the old."""
+        member, known = self._member, self.progress
+        for peer in known.keys() - set(member.peers):
+            self._leaving.setdefault(peer, now + member.settings.election_ticks)
+        for peer in member.peers:
+            if peer not in known or self._leaving.pop(peer, None) is not None:
+                known[peer] = Progress(member.terms.last_index, now)
+        self._halves = self._counted()
+
+    def see_off(self, now: int) -> None:
+        """Forget those who were removed and were told so, or have had time enough to learn of it."""
+        removed_at = self._member.memberships.newest.index
+        is_committed = self._member.commit_index >= removed_at
+        for peer, until_tick in list(self._leaving.items()):
+            if now >= until_tick or (is_committed and self.progress[peer].match_index >= removed_at):
+                del self._leaving[peer], self.progress[peer]
+
+    def _counted(self) -> tuple[tuple[bool, tuple[Progress, ...]], ...]:
+        """For each half: whether this leader counts, and the others that do."""
+        own = self._member.id
+        return tuple(
+            (own in half, tuple(self.progress[voter] for voter in sorted(half) if voter != own))
+            for half in self._member.membership.halves
+        )
