@@ -102,6 +102,7 @@ class KafkaCluster:
         """Make a topic; stream n is partition n, and broker n % 3 leads it."""
         settings = {
             "retention.bytes": str(RETAINED_BYTES),
+            "retention.ms": "-1",  # the batches' timestamps are 0
             "segment.bytes": str(SEGMENT_BYTES),
             "min.insync.replicas": "2",
             "file.delete.delay.ms": "100",
