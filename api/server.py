@@ -38,6 +38,7 @@ _log = logging.getLogger("raftlog.server")
 
 EXIT_BROKEN = 70
 HTTP_STOP_S = 2.0
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def run(settings: BrokerSettings) -> int:
@@ -71,7 +72,7 @@ def _run_loop(main: Coroutine[None, None, int]) -> int:
 async def _serve(settings: BrokerSettings, secret: bytes) -> int:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in STOP_SIGNALS:
         loop.add_signal_handler(number, stop.set)
     http_url = settings.advertised_http or f"http://{settings.http.host}:{settings.http.port}"
     broker = Broker(settings, _world(settings, secret), str(settings.data_directory), http_url)
@@ -88,6 +89,11 @@ async def _serve(settings: BrokerSettings, secret: bytes) -> int:
     finally:
         await runner.cleanup()
         await broker.stop()
+        for (
+            number
+        ) in STOP_SIGNALS:  # the loop's end would bring back handlers that kill: it is stopped already
+            loop.remove_signal_handler(number)
+            signal.signal(number, signal.SIG_IGN)
     return 0
 
 

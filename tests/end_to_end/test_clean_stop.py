@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 
 import pytest
@@ -62,3 +64,11 @@ def test_a_leadership_that_is_handed_over_costs_no_offset(cluster: Cluster) -> N
     others = [cluster.url(broker) for broker in cluster.running]
     assert produce_surely(others, "orders", ["b"]) == 1
     assert cluster.leader("orders", 0) != leader
+
+
+def test_whoever_insists_still_gets_a_clean_stop(cluster: Cluster) -> None:
+    deadline = time.monotonic() + STOP_S
+    while 2 in cluster.running and time.monotonic() < deadline:
+        os.kill(cluster.pid(2), signal.SIGTERM)
+        time.sleep(0.002)
+    assert cluster.stop(2) == 0
