@@ -17,9 +17,9 @@ from raftlog.records.batch import BATCH_OVERHEAD, CHECKSUM_START, HEADER_BYTES, 
 from raftlog.storage.fake_filesystem import UNCHANGED, FakeFilesystem, StoredFile
 
 _HEADER = struct.Struct(">qiibIhi")  # up to the last offset's delta
-_SLOT = struct.Struct(">Qqqqqqq")
+_SLOT = struct.Struct(">QqqqqqqqQ")
 _SLOT_NAMES = ("hard_state.a", "hard_state.b")
-_SLOT_MAGIC = b"RLH1"
+_SLOT_MAGIC = b"RLH2"
 
 
 class Entry(NamedTuple):
@@ -175,6 +175,6 @@ def durable_vote(disk: FakeFilesystem, directory: str) -> Vote:
             continue
         body, checksum = data[: _SLOT.size + 4], data[_SLOT.size + 4 : _SLOT.size + 8]
         if crc32c(body) == int.from_bytes(checksum):
-            sequence, term, vote, *_, commit_hint = _SLOT.unpack(body[4:])
+            sequence, term, vote, *_, commit_hint, _ = _SLOT.unpack(body[4:])
             best = max(best, (sequence, Vote(term, vote, commit_hint)))
     return best[1]

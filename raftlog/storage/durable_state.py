@@ -5,11 +5,14 @@ sequence number counts. A slot that is known to be on the disk is never overwrit
 the other one until a sync has put that on the disk too. So a torn write costs the newest value,
 which had promised nothing yet, and never the one before.
 
-The slot also carries ``promised``: everything up to it was durable when it was written. It tells
+The slot also carries a ``Promise``: everything up to it was durable when it was written. It tells
 recovery which damage is a torn tail and which is corruption. It may be older than the truth and
 is never newer: it is lowered, durably, before a truncation, and raised after a sync.
 
-Decides when a slot is written. Leaves the meaning of what is found to ``recovery``.
+A slot that is *lost*, as opposed to torn, may have held a newer vote than the one that can be read: then
+the replica must not vote, and ``LogCorrupt`` is raised until its peers have said which terms there were.
+
+Decides when a slot is written. Leaves its bytes to ``slots`` and the log to ``recovery``.
 """
 
 from __future__ import annotations
@@ -17,35 +20,31 @@ from __future__ import annotations
 import contextlib
 import struct
 import threading
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 
 from raftlog.core.ready import HardState
 from raftlog.errors import LogCorrupt
 from raftlog.storage.filesystem import Filesystem
-from raftlog.storage.sealed import OVERHEAD_BYTES, seal, unseal
-from raftlog.types import Index, NodeId, Term
-
-SLOT_NAMES = ("hard_state.a", "hard_state.b")
-_SLOT_MAGIC = b"RLH1"
-_SLOT = struct.Struct(">Qqqqqqq")
-SLOT_BYTES = _SLOT.size + OVERHEAD_BYTES
-_NO_VOTE = -1
+from raftlog.storage.sealed import seal, unseal
+from raftlog.storage.slots import (
+    SLOT_NAMES,
+    Promise,
+    ReplicaState,
+    Slot,
+    Trouble,
+    encode_slot,
+    newborn,
+    read_slot,
+)
+from raftlog.types import Index, Term
 
 CHECKPOINT_NAME = "snapshot"
 _CHECKPOINT_MAGIC = b"RLC1"
 _CHECKPOINT_INDEX = struct.Struct(">q")
 
 
-@dataclass(slots=True)
-class ReplicaState:
-    """The values of a slot. ``before`` is the term of the entry just before ``log_start``."""
-
-    hard_state: HardState
-    log_start: Index
-    before: Term
-    promised: Index
-    commit_index: Index
+class SlotsInDoubt(LogCorrupt):
+    """A slot is lost that may have held a vote: this replica must not vote before its peers were asked."""
 
 
 class DurableState:
@@ -84,36 +83,40 @@ class DurableState:
         The caller syncs the directory. Raises ``LogCorrupt`` when no slot can be read and the replica
         may have voted.
         """
-        found = [_read_slot(filesystem, f"{directory}/{name}") for name in SLOT_NAMES]
-        whole = [(values[0], slot) for slot, values in enumerate(found) if isinstance(values, tuple)]
-        if whole:
-            sequence, newest = max(whole)
-            values = found[newest]
-            assert isinstance(values, tuple)
-            # It may be in the page cache only, in a page that a failed sync has left clean, and is relied
-            # upon from now on. Should the power go meanwhile, the other slot counts, as it would have before.
-            _make_durable(filesystem, f"{directory}/{SLOT_NAMES[newest]}", _encode_slot(*values))
-            other = f"{directory}/{SLOT_NAMES[1 - newest]}"
-            if not filesystem.exists(
-                other
-            ):  # the power went at its birth; later its name would not be synced
-                _make_durable(filesystem, other, bytes(SLOT_BYTES))
-            return cls(filesystem, directory, values[1], newest, sequence)
-        if is_new and found[1] != "damaged":  # the second slot is used only after the first was durable
-            return cls._born(filesystem, directory)
-        raise LogCorrupt(
-            f"{directory}: neither of {' and '.join(SLOT_NAMES)} can be read, so term and vote are "
-            "forgotten; remove this replica's directory and let it be rebuilt from its peers"
-        )
+        found = found_slots(filesystem, directory)
+        newest = newest_slot(found)
+        if newest is None or doubt(found) is not None:
+            if is_new and _is_being_born(found):
+                return cls._born(filesystem, directory)
+            raise SlotsInDoubt(
+                f"{directory}: {doubt(found)}, so a vote may be forgotten; this replica takes no part until "
+                "all its peers have said which terms they know"
+            )
+        at = found.index(newest)
+        # It may be in the page cache only, in a page that a failed sync has left clean, and is relied
+        # upon from now on. Should the power go meanwhile, the other slot counts, as it would have before.
+        _make_durable(filesystem, f"{directory}/{SLOT_NAMES[at]}", encode_slot(newest.sequence, newest.state))
+        if found[1 - at] is Trouble.ABSENT:  # the power went at its birth; later its name would not be synced
+            _make_durable(filesystem, f"{directory}/{SLOT_NAMES[1 - at]}", encode_slot(0, newborn()))
+        return cls(filesystem, directory, newest.state, at, newest.sequence)
 
     @classmethod
     def _born(cls, filesystem: Filesystem, directory: str) -> DurableState:
         # Both slots get their bytes now, so that no later change of term needs room on the disk.
-        state = ReplicaState(HardState(Term(0), None), Index(0), Term(0), Index(-1), Index(-1))
-        born = cls(filesystem, directory, state, durable=1, sequence=0)
-        _make_durable(filesystem, f"{directory}/{SLOT_NAMES[1]}", bytes(SLOT_BYTES))
+        born = cls(filesystem, directory, newborn(), durable=1, sequence=0)
+        _make_durable(filesystem, f"{directory}/{SLOT_NAMES[1]}", encode_slot(0, newborn()))
         born.save()
         return born
+
+    @classmethod
+    def replace(cls, filesystem: Filesystem, directory: str, state: ReplicaState) -> None:
+        """Put new values into both slots, durably; what stood there was lost or has been mended."""
+        found = found_slots(filesystem, directory)
+        newest = newest_slot(found)
+        sequence = 1 if newest is None else newest.sequence
+        order = (0, 1) if newest is found[1] else (1, 0)
+        for number, at in enumerate(order, 1):  # the one that counts is overwritten last
+            filesystem.replace_file(f"{directory}/{SLOT_NAMES[at]}", encode_slot(sequence + number, state))
 
     @property
     def is_dirty(self) -> bool:
@@ -125,18 +128,26 @@ class DurableState:
         self.state.hard_state = hard_state
         self._dirty = True
 
-    def set_log_start(self, log_start: Index, before: Term) -> None:
+    def set_log_start(
+        self, log_start: Index, before: Term, promise_up_to: Callable[[Index], Promise]
+    ) -> None:
         """Move the log start, durably, before the files below it go."""
         with self._lock:
             self.state.log_start = log_start
             self.state.before = before
+            self.state.promise = promise_up_to(self.state.promised)
             self._dirty = False
             self._write(sync=True)
 
-    def flush(self) -> None:
-        """Make the newest hard state durable if it is not. Before the log is synced, always."""
-        if self._dirty:
+    def flush(self) -> bool:
+        """Make the newest hard state durable if it is not. Before the log is synced, always.
+
+        Whether it was not: the other slot should then get it too, so that a lost one takes no vote along.
+        """
+        was_dirty = self._dirty
+        if was_dirty:
             self.save()
+        return was_dirty
 
     def save(self) -> None:
         """Make all values durable. Returns when they are."""
@@ -144,21 +155,25 @@ class DurableState:
             self._dirty = False
             self._write(sync=True)
 
-    def withdraw(self, promised: Index) -> None:
-        """Promise nothing above ``promised`` any more, durably, because the log is about to be cut."""
+    def withdraw(self, promise: Promise) -> None:
+        """Promise nothing above that any more, durably, because the log is about to be cut."""
         with self._lock:
             self.generation += 1
-            if self.state.promised > promised:
-                self.state.promised = promised
-                self.state.commit_index = min(self.state.commit_index, promised)
+            if self.state.promised > promise.index:
+                self.state.promise = promise
+                self.state.commit_index = min(self.state.commit_index, promise.index)
                 self._dirty = False
                 self._write(sync=True)
 
-    def raise_promise(self, generation: int, promised: Index, commit_index: Index) -> None:
-        """Note what a sync has made durable. Not synced: losing it makes recovery less sure, not wrong."""
+    def raise_promise(self, generation: int, log_start: Index, promise: Promise, commit_index: Index) -> None:
+        """Note what a sync has made durable. Not synced: losing it makes recovery less sure, not wrong.
+
+        ``log_start`` is where the log began when ``promise`` was made: the terms are those from there on.
+        """
         with self._lock:
-            if generation == self.generation:
-                self.state.promised = max(self.state.promised, promised)
+            if generation == self.generation and log_start == self.state.log_start:
+                if promise.index >= self.state.promised:
+                    self.state.promise = promise
                 self.state.commit_index = min(commit_index, self.state.promised)
                 self._write(sync=False)
 
@@ -173,7 +188,7 @@ class DurableState:
         self._sequence += 1
         file = self._filesystem.open(f"{self._directory}/{SLOT_NAMES[target]}", create=True)
         try:
-            file.write_at(0, _encode_slot(self._sequence, self.state))
+            file.write_at(0, encode_slot(self._sequence, self.state))
             if sync:
                 file.sync()
                 self._durable = target
@@ -213,38 +228,31 @@ def _make_durable(filesystem: Filesystem, path: str, slot: bytes) -> None:
         file.close()
 
 
-def _encode_slot(sequence: int, state: ReplicaState) -> bytes:
-    vote = state.hard_state.voted_for
-    return seal(
-        _SLOT_MAGIC,
-        _SLOT.pack(
-            sequence,
-            state.hard_state.term,
-            _NO_VOTE if vote is None else vote,
-            state.log_start,
-            state.before,
-            state.promised,
-            state.commit_index,
-        ),
-    )
+def found_slots(filesystem: Filesystem, directory: str) -> list[Slot | Trouble]:
+    """What the two files hold."""
+    return [read_slot(filesystem, f"{directory}/{name}") for name in SLOT_NAMES]
 
 
-def _read_slot(filesystem: Filesystem, path: str) -> tuple[int, ReplicaState] | str:
-    """Sequence and values, or "blank" when nothing was ever written, or "damaged"."""
-    try:
-        data = filesystem.read_file(path)
-    except FileNotFoundError:
-        return "blank"
-    if not any(data):
-        return "blank"
-    payload = unseal(_SLOT_MAGIC, data)
-    if payload is None or len(payload) != _SLOT.size:
-        return "damaged"
-    sequence, term, vote, log_start, before, promised, commit_index = _SLOT.unpack(payload)
-    return sequence, ReplicaState(
-        HardState(Term(term), None if vote == _NO_VOTE else NodeId(vote)),
-        Index(log_start),
-        Term(before),
-        Index(promised),
-        Index(commit_index),
-    )
+def newest_slot(found: Sequence[Slot | Trouble]) -> Slot | None:
+    """The one that counts."""
+    whole = [slot for slot in found if isinstance(slot, Slot)]
+    return max(whole, key=lambda slot: slot.sequence, default=None)
+
+
+def doubt(found: Sequence[Slot | Trouble]) -> str | None:
+    """Why what can be read may be older than what was promised; None where it cannot.
+
+    A slot that was torn had promised nothing, and one that is absent beside the first was never made.
+    """
+    newest = newest_slot(found)
+    for name, slot in zip(SLOT_NAMES, found, strict=True):
+        is_unborn = slot is Trouble.ABSENT and newest is not None and newest.sequence <= 1
+        if slot is Trouble.LOST or (slot is Trouble.ABSENT and not is_unborn):
+            return f"{name} {slot.value}"
+    return None if newest is not None else "neither slot can be read"
+
+
+def _is_being_born(found: Sequence[Slot | Trouble]) -> bool:
+    """The second slot is used only after the first was durable, and then has a higher number."""
+    first, second = found
+    return not isinstance(first, Slot) and (not isinstance(second, Slot) or second.sequence == 0)

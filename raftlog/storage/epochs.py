@@ -11,8 +11,11 @@ from __future__ import annotations
 import struct
 from bisect import bisect_right
 
+from crc32c import crc32c
+
 from raftlog.storage.filesystem import Filesystem
 from raftlog.storage.sealed import seal, unseal
+from raftlog.storage.slots import Promise
 from raftlog.types import EntryId, Index, Term
 
 EPOCHS_NAME = "epochs"
@@ -66,6 +69,16 @@ class Epochs:
             EntryId(Term(term), Index(max(start, first_index)))
             for term, start in zip(self._terms[oldest:], self._starts[oldest:], strict=True)
         )
+
+    def promise(self, first_index: int, before: int, last: int) -> Promise:
+        """What a slot says when everything up to ``last`` is durable in a log that begins at ``first_index``.
+
+        ``before`` is the term of the entry just before the log.
+        """
+        entries = [entry for entry in self.entries(first_index) if entry.index <= last]
+        terms = b"".join([_ENTRY.pack(entry.term, entry.index) for entry in entries])
+        term = entries[-1].term if entries else Term(before)
+        return Promise(EntryId(term, Index(last)), crc32c(terms))
 
     def encode(self, covers: int) -> bytes:
         """The file, saying what is known below ``covers``."""

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from raftlog.storage.durable_state import DurableState
 from raftlog.storage.epochs import EPOCHS_NAME
 from raftlog.storage.filesystem import File, Filesystem
+from raftlog.storage.slots import Promise
 from raftlog.types import Index
 
 
@@ -53,6 +54,8 @@ class LogSync:
         "_failure",
         "_filesystem",
         "_generation",
+        "_log_start",
+        "_promise",
         "_state",
         "commit_index",
         "covers",
@@ -69,13 +72,14 @@ class LogSync:
         state: DurableState,
         failure: SyncFailure,
         files: list[File],
-        covers: Index,
+        promise: Promise,
+        log_start: Index,
         commit_index: Index,
         *,
         names_changed: bool,
         epochs: bytes | None,
     ) -> None:
-        self.covers = covers  # a truncation lowers it
+        self.covers = promise.index  # a truncation lowers it
         self.commit_index = commit_index
         self.files = files
         self.names_changed = names_changed
@@ -87,22 +91,24 @@ class LogSync:
         self._failure = failure
         self._generation = state.generation
         self._epochs = epochs
+        self._promise = promise
+        self._log_start = log_start
 
     def run(self) -> None:
         """Block until the disk has what was there when this was taken. An ``OSError`` is final."""
         with self._failure.is_final():
-            self._state.flush()
+            has_voted = self._state.flush()
             if self.names_changed:
                 self._filesystem.sync_directory(self._directory)
             for file in self.files:
                 file.sync()
-            self._note_success()
+            self._note_success(has_voted=has_voted)
 
-    def _note_success(self) -> None:
+    def _note_success(self, *, has_voted: bool) -> None:
         # Both only make the next opening faster and surer, so that a full disk is no reason to stop.
-        if self.files:
+        if self.files or has_voted:  # the vote stands in both slots then
             with contextlib.suppress(OSError):
-                self._state.raise_promise(self._generation, self.covers, self.commit_index)
+                self._state.raise_promise(self._generation, self._log_start, self._promise, self.commit_index)
         if self._epochs is not None:
             with self._state.unless_truncated(self._generation) as valid:
                 if valid:

@@ -29,8 +29,8 @@ from raftlog.storage.durable_state import CHECKPOINT_NAME, DurableState
 from raftlog.storage.epochs import EPOCHS_NAME, Epochs, load_epochs
 from raftlog.storage.filesystem import File, Filesystem
 from raftlog.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, Segment, segment_path
+from raftlog.storage.slots import UNKNOWN_TERMS
 from raftlog.storage.sparse_index import SegmentSummary, build_index, load_summary, write_index
-from raftlog.types import Index
 
 _REPAIR = "remove this replica's directory and let it be rebuilt from its peers"
 
@@ -91,6 +91,7 @@ class _Opening:
         self.promised = max(self.state.state.promised, covers - 1)
         bases = self._finish_deletion(bases)
         files = self._check(bases, covers)
+        self._check_terms()
         self._make_durable(files)
         self.epochs.truncate_prefix(self.state.state.log_start)
         return OpenedLog(self.state, self.epochs, covers, self.segments, self.recovery)
@@ -157,6 +158,16 @@ class _Opening:
         if not self.segments or self.segments[-1].file is None:
             self._begin(expected, files)
         return files
+
+    def _check_terms(self) -> None:
+        """A leader epoch is outside its batch's checksum: all of them are compared with what was promised."""
+        state = self.state.state
+        found = self.epochs.promise(state.log_start, state.before, state.promised)
+        if state.promise.terms != UNKNOWN_TERMS and found != state.promise:
+            raise LogCorrupt(
+                f"{self.directory}: the leader epochs up to offset {state.promised} are not those that were "
+                f"promised ({found} in place of {state.promise}): one of them is damaged; {_REPAIR}"
+            )
 
     def _damaged(self, path: str, position: int, reason: str, offset: int) -> None:
         if offset <= self.promised:
@@ -257,7 +268,8 @@ class _Opening:
         self.filesystem.sync_directory(self.directory)
         last, state = self.segments[-1].last, self.state.state
         if last > state.promised:  # so that the next opening need not write it once more
-            self.state.raise_promise(self.state.generation, Index(last), state.commit_index)
+            promise = self.epochs.promise(state.log_start, state.before, last)
+            self.state.raise_promise(self.state.generation, state.log_start, promise, state.commit_index)
         for segment in self.segments[:-1]:
             if segment.file is not None:
                 segment.close()

@@ -16,6 +16,7 @@ import contextlib
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from raftlog.clock import Clock
 from raftlog.core.membership import Membership
@@ -31,6 +32,7 @@ from raftlog.storage.recovery import OpenedLog, open_log
 from raftlog.storage.retention import ClosedSegment
 from raftlog.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, Segment
 from raftlog.storage.segment_list import SegmentList
+from raftlog.storage.slots import Promise
 from raftlog.types import EntryId, Index, Term
 
 _log = logging.getLogger("raftlog.storage")
@@ -204,9 +206,8 @@ class SegmentedLog:
         return due
 
     def _roll(self) -> None:
-        segment = Segment(
-            self._filesystem, self._directory, self._last + 1, self._settings.index_interval_bytes
-        )
+        interval = self._settings.index_interval_bytes
+        segment = Segment(self._filesystem, self._directory, self._last + 1, interval)
         segment.file = self._filesystem.open(segment.path + LOG_SUFFIX, create=True)
         self._active.close()
         self._segments.push(segment)
@@ -239,7 +240,7 @@ class SegmentedLog:
             raise InvariantViolated(f"{self._directory}: cut at {first_removed}, inside batch {place}")
         with self._failure.is_final():
             self._forget_syncs(first_removed - 1)
-            self._state.withdraw(Index(first_removed - 1))
+            self._state.withdraw(self._promise(first_removed - 1))
             if segment is not self._active:
                 self._reopen(at)
             segment.truncate(file, place)
@@ -280,7 +281,8 @@ class SegmentedLog:
         if count:
             start = Index(self._segments[count].base)
             with self._failure.is_final():
-                self._state.set_log_start(start, self.term_at(Index(start - 1)))
+                before = self.term_at(Index(start - 1))
+                self._state.set_log_start(start, before, partial(self._epochs.promise, start, before))
             self._remove_files(self._segments.drop_before(count))
             self._epochs.truncate_prefix(start)
             self._names_changed = True
@@ -308,7 +310,8 @@ class SegmentedLog:
             self._state,
             self._failure,
             [*(files | dict.fromkeys(self._unsynced))],
-            Index(self._last),
+            self._promise(self._last),
+            self.first_index,
             Index(self._commit),
             names_changed=self._names_changed or any(sync.names_changed for sync in self._syncs),
             epochs=self._epochs.encode(self._active.base) if self._epochs_due else None,
@@ -317,6 +320,9 @@ class SegmentedLog:
         self._names_changed = self._epochs_due = False
         self._syncs.append(sync)
         return sync
+
+    def _promise(self, last: int) -> Promise:
+        return self._epochs.promise(self._first, self._state.state.before, last)
 
     def sync_finished(self, sync: Sync) -> None:
         """Move ``durable_index`` forward: up to where this and all earlier syncs have finished."""
@@ -386,5 +392,6 @@ class SegmentedLog:
                 self._names_changed |= self._epochs_due
                 self._sync_now()
                 with self._failure.is_final():
-                    self._state.raise_promise(self._state.generation, self.durable_index, Index(self._commit))
+                    promise, state = self._promise(self._durable), self._state
+                    state.raise_promise(state.generation, self.first_index, promise, Index(self._commit))
                     self._state.save()

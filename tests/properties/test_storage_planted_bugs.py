@@ -14,6 +14,7 @@ from raftlog.storage.filesystem import Buffer, File, Filesystem
 from raftlog.storage.log_sync import LogSync
 from raftlog.storage.recovery import _Opening
 from raftlog.storage.segment import Place, Segment
+from raftlog.storage.slots import Promise
 from raftlog.types import Index, Term
 from tests.properties.test_storage_crashes import run
 
@@ -36,12 +37,12 @@ def truncation_not_synced(self: Segment, file: FakeFile, place: Place) -> None:
     file.sync = real_sync  # type: ignore[method-assign]
 
 
-def promise_not_lowered(self: DurableState, promised: Index) -> None:
+def promise_not_lowered(self: DurableState, promise: Promise) -> None:
     self.generation += 1
 
 
-def truncation_unknown_to_syncs(self: DurableState, promised: Index) -> None:
-    self.state.promised = min(self.state.promised, promised)
+def truncation_unknown_to_syncs(self: DurableState, promise: Promise) -> None:
+    self.state.promise = min(self.state.promise, promise, key=lambda each: each.index)
     self.save()
 
 
@@ -61,7 +62,9 @@ def hard_state_not_synced(self: DurableState) -> None:
         self._write(sync=False)
 
 
-def log_start_not_durable(self: DurableState, log_start: Index, before: Term) -> None:
+def log_start_not_durable(
+    self: DurableState, log_start: Index, before: Term, promise_up_to: Callable[[Index], Promise]
+) -> None:
     self.state.log_start, self.state.before = log_start, before
 
 
@@ -70,7 +73,7 @@ def found_log_not_synced(self: _Opening, files: list[File]) -> None:
 
 
 def found_slot_not_written_again(filesystem: Filesystem, path: str, slot: bytes) -> None:
-    if not any(slot):  # a birth
+    if not filesystem.exists(path):  # a birth
         return original_make_slot(filesystem, path, slot)
     file = filesystem.open(path)
     file.sync()

@@ -1,0 +1,149 @@
+"""One slot of the hard state as bytes: what was written, and what became of it.
+
+Decides: whether a slot that cannot be read was being written when the power went (it had promised
+nothing) or was damaged later (it may have held a vote that counts). The sequence number stands once more
+behind the sealed values: a write that was cut short leaves two different ones, damage leaves equal ones.
+A single flipped bit is found by trying all of them, and turned back.
+
+Leaves to others: which of two slots counts, and what follows from one that is lost (``durable_state``).
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from dataclasses import dataclass
+
+from raftlog.core.ready import HardState
+from raftlog.storage.filesystem import Filesystem
+from raftlog.storage.sealed import OVERHEAD_BYTES, seal, unseal
+from raftlog.types import BEFORE_LOG, EntryId, Index, NodeId, Term
+
+SLOT_NAMES = ("hard_state.a", "hard_state.b")
+_MAGIC = b"RLH2"
+_SLOT = struct.Struct(">QqqqqqqqQ")
+_SEQUENCE = struct.Struct(">Q")
+_SEALED_BYTES = _SLOT.size + OVERHEAD_BYTES
+SLOT_BYTES = _SEALED_BYTES + _SEQUENCE.size
+_OLD_MAGIC = b"RLH1"  # without the terms of what is promised, and with one sequence number
+_OLD_SLOT = struct.Struct(">Qqqqqqq")
+_NO_VOTE = -1
+UNKNOWN_TERMS = 1 << 32  # beside a promise of an older release; no checksum has so many bits
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """Everything up to ``last`` was durable; ``terms`` is a checksum of where which term began in it."""
+
+    last: EntryId
+    terms: int
+
+    @property
+    def index(self) -> Index:
+        """The newest index that it covers."""
+        return self.last.index
+
+
+NO_PROMISE = Promise(BEFORE_LOG, UNKNOWN_TERMS)
+
+
+@dataclass(slots=True)
+class ReplicaState:
+    """The values of a slot. ``before`` is the term of the entry just before ``log_start``."""
+
+    hard_state: HardState
+    log_start: Index
+    before: Term
+    promise: Promise
+    commit_index: Index
+
+    @property
+    def promised(self) -> Index:
+        """Everything up to here was durable when this was written."""
+        return self.promise.last.index
+
+
+class Trouble(enum.Enum):
+    """Why a slot holds no values."""
+
+    ABSENT = "the file is missing"
+    TORN = "was being written when the power went"
+    LOST = "is damaged"
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """What one of the files holds."""
+
+    sequence: int
+    state: ReplicaState
+    was_mended: bool = False  # a flipped bit was turned back
+
+
+def newborn() -> ReplicaState:
+    """The values before anything has happened."""
+    return ReplicaState(HardState(Term(0), None), Index(0), Term(0), NO_PROMISE, Index(-1))
+
+
+def encode_slot(sequence: int, state: ReplicaState) -> bytes:
+    """The bytes of a slot."""
+    vote = state.hard_state.voted_for
+    return seal(
+        _MAGIC,
+        _SLOT.pack(
+            sequence,
+            state.hard_state.term,
+            _NO_VOTE if vote is None else vote,
+            state.log_start,
+            state.before,
+            state.promise.last.index,
+            state.promise.last.term,
+            state.commit_index,
+            state.promise.terms,
+        ),
+    ) + _SEQUENCE.pack(sequence)
+
+
+def read_slot(filesystem: Filesystem, path: str) -> Slot | Trouble:
+    """What a slot's file holds, or why nothing of it counts."""
+    try:
+        data = filesystem.read_file(path)
+    except FileNotFoundError:
+        return Trouble.ABSENT
+    slot = _decode(data)
+    if slot is not None:
+        return slot
+    if len(data) != SLOT_BYTES:
+        return Trouble.LOST
+    mended = _with_a_bit_turned_back(data)
+    if mended is not None:
+        return mended
+    if data[:4] not in (_MAGIC, _OLD_MAGIC):
+        return Trouble.LOST
+    (head,), (tail,) = _SEQUENCE.unpack_from(data, 4), _SEQUENCE.unpack_from(data, _SEALED_BYTES)
+    return Trouble.TORN if head != tail else Trouble.LOST
+
+
+def _with_a_bit_turned_back(data: bytes) -> Slot | None:
+    for bit in range(8 * _SEALED_BYTES):
+        changed = bytearray(data)
+        changed[bit >> 3] ^= 1 << (bit & 7)
+        slot = _decode(bytes(changed))
+        if slot is not None:
+            return Slot(slot.sequence, slot.state, was_mended=True)
+    return None
+
+
+def _decode(data: bytes) -> Slot | None:
+    payload = unseal(_MAGIC, data[:_SEALED_BYTES])
+    if payload is not None and len(payload) == _SLOT.size:
+        sequence, term, vote, start, before, promised, promised_term, commit, terms = _SLOT.unpack(payload)
+        promise = Promise(EntryId(Term(promised_term), Index(promised)), terms)
+    else:
+        payload = unseal(_OLD_MAGIC, data[: _OLD_SLOT.size + OVERHEAD_BYTES])
+        if payload is None:
+            return None
+        sequence, term, vote, start, before, promised, commit = _OLD_SLOT.unpack(payload)
+        promise = Promise(EntryId(Term(0), Index(promised)), UNKNOWN_TERMS)
+    hard_state = HardState(Term(term), None if vote == _NO_VOTE else NodeId(vote))
+    return Slot(sequence, ReplicaState(hard_state, Index(start), Term(before), promise, Index(commit)))

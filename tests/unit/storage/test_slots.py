@@ -1,0 +1,122 @@
+"""Hard state slots: a torn one costs nothing, a lost one stops the replica, a flipped bit is turned back."""
+
+from __future__ import annotations
+
+import pytest
+
+from raftlog.core.membership import Membership
+from raftlog.core.ready import HardState
+from raftlog.errors import LogCorrupt
+from raftlog.storage.durable_state import DurableState, SlotsInDoubt, found_slots, newest_slot
+from raftlog.storage.fake_filesystem import FakeFilesystem
+from raftlog.storage.segmented_log import SegmentedLog
+from raftlog.storage.slots import SLOT_BYTES, SLOT_NAMES, Slot, Trouble, encode_slot, newborn, read_slot
+from raftlog.types import Index, NodeId, Term
+from tests.unit.storage.test_recovery import (
+    BATCH,
+    DIRECTORY,
+    append,
+    log_with,
+    open_log,
+    segment,
+    sync,
+    write_raw,
+)
+
+PATHS = [f"{DIRECTORY}/{name}" for name in SLOT_NAMES]
+NOBODY = Membership(frozenset())
+VOTE = HardState(Term(7), NodeId(2))
+
+
+def voted() -> FakeFilesystem:
+    """A replica whose last deed was a vote."""
+    filesystem = FakeFilesystem()
+    log = log_with(filesystem, 3)
+    log.save_hard_state(VOTE)
+    sync(log)
+    filesystem.restart()
+    return filesystem
+
+
+def hard_state(log: SegmentedLog) -> HardState:
+    return log.restored(NOBODY).hard_state
+
+
+# requirement: M3
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("bit", range(0, 8 * SLOT_BYTES, 5))
+def test_a_flipped_bit_in_a_slot_is_turned_back(path: str, bit: int) -> None:
+    filesystem = voted()
+    filesystem.flip_bit(path, bit >> 3, bit & 7)
+    assert hard_state(open_log(filesystem)) == VOTE
+
+
+# requirement: M3
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("damage", ["missing", "zeroed", "short", "garbage"])
+def test_a_lost_slot_may_have_held_a_vote_so_the_replica_does_not_open(path: str, damage: str) -> None:
+    filesystem = voted()
+    if damage == "missing":
+        filesystem.remove(path)
+    elif damage == "short":
+        filesystem.open(path).truncate(40)
+    else:
+        write_raw(filesystem, path, 0, bytes(SLOT_BYTES) if damage == "zeroed" else b"x" * SLOT_BYTES)
+    for _ in range(2):
+        with pytest.raises(SlotsInDoubt, match="a vote may be forgotten"):
+            open_log(filesystem)
+    newest = newest_slot(found_slots(filesystem, DIRECTORY))
+    assert newest is not None
+    assert newest.state.hard_state == VOTE, "a vote stands in both slots soon after it was given"
+
+
+@pytest.mark.parametrize("kept", range(SLOT_BYTES))
+def test_a_slot_that_was_cut_short_while_it_was_written_counts_for_nothing(kept: int) -> None:
+    filesystem = FakeFilesystem()
+    filesystem.make_directories(DIRECTORY)
+    old, new = newborn(), newborn()
+    new.hard_state = VOTE
+    file = filesystem.open(PATHS[0], create=True)
+    file.append([encode_slot(4, new)[:kept] + encode_slot(2, old)[kept:]])
+    found = read_slot(filesystem, PATHS[0])
+    assert found is Trouble.TORN or (isinstance(found, Slot) and found.state in (old, new))
+
+
+def test_replaced_slots_hold_the_new_values_whichever_one_is_read() -> None:
+    filesystem = voted()
+    write_raw(filesystem, PATHS[1], 0, bytes(SLOT_BYTES))
+    state = newborn()
+    state.hard_state = HardState(Term(9), NodeId(1))
+    DurableState.replace(filesystem, DIRECTORY, state)
+    assert [slot.state for slot in found_slots(filesystem, DIRECTORY) if isinstance(slot, Slot)] == [
+        state
+    ] * 2
+
+
+# requirement: M3
+@pytest.mark.parametrize("number", range(6))
+def test_a_flipped_bit_in_a_leader_epoch_is_found_on_opening(number: int) -> None:
+    """The checksum of a batch leaves it out; 3 becomes 2 here, which neither falls nor passes the term."""
+    filesystem = FakeFilesystem()
+    log = log_with(filesystem, 2, epoch=2)
+    log.save_hard_state(HardState(Term(3), None))
+    append(log, 4, epoch=3)
+    sync(log)
+    filesystem.restart()
+    filesystem.flip_bit(segment(0), number * BATCH + 15)
+    with pytest.raises(LogCorrupt):
+        open_log(filesystem)
+
+
+def test_what_was_promised_is_compared_after_the_log_start_has_moved() -> None:
+    filesystem = FakeFilesystem()
+    log = log_with(filesystem, 12, epoch=1)
+    log.save_hard_state(HardState(Term(2), None))
+    append(log, 12, epoch=2)
+    sync(log)
+    log.truncate_prefix(Index(16))
+    append(log, 3, epoch=2)
+    sync(log)
+    filesystem.restart()
+    log = open_log(filesystem)
+    assert (log.first_index, log.last_index) == (16, 26)
