@@ -16,6 +16,7 @@ from aiohttp import hdrs, web
 from api import cluster, documentation, errors, fetch, health, metrics, offsets, produce, topics
 from api.admission import Admission
 from api.errors import NotAcceptable, problem_response
+from api.gathering import Gatherer
 from api.hang_ups import HangUps, has_client
 from api.metrics import HttpMetrics
 from api.parameters import accepted, query_of
@@ -83,6 +84,7 @@ class Boundary:
         self.services = services
         self.admission = Admission(services.limits)
         self.hang_ups = HangUps()
+        self._gatherer = Gatherer(services.gateway, services.rng, services.limits.produce_timeout_ms_default)
         self.metrics = HttpMetrics(services, self.admission, self.hang_ups)
         self._life = uuid.uuid4().hex[:12]
         self._numbers = itertools.count(1)
@@ -115,7 +117,12 @@ class Boundary:
         """Give the request its ``Call``, its answer the common headers, and its errors their form."""
         began = self._monotonic()
         call = Call(
-            request, self.services, self.admission, self.hang_ups, f"{self._life}-{next(self._numbers):x}"
+            request,
+            self.services,
+            self.admission,
+            self.hang_ups,
+            self._gatherer,
+            f"{self._life}-{next(self._numbers):x}",
         )
         request[_CALL] = call
         try:

@@ -120,6 +120,14 @@ def build_batches(
     return batches
 
 
+def size_of(record: Record) -> int:
+    """At least as many bytes as it takes in a batch that is not compressed."""
+    size_bytes = RECORD_OVERHEAD_BYTES + len(record.value or b"") + len(record.key or b"")
+    for name, content in record.headers:
+        size_bytes += HEADER_OVERHEAD_BYTES + 4 * len(name) + len(content or b"")
+    return size_bytes
+
+
 def record_of(record: bodies.NewRecord) -> Record:
     """A JSON record as bytes. Raises ``InvalidRequest`` naming the field that is wrong."""
     timestamp = record.timestamp
@@ -223,9 +231,7 @@ def _parts(records: Sequence[Record], bytes_max: int | None) -> list[Sequence[Re
     parts: list[Sequence[Record]] = []
     start, size_bytes = 0, HEADER_BYTES
     for number, record in enumerate(records):
-        record_bytes = RECORD_OVERHEAD_BYTES + len(record.value or b"") + len(record.key or b"")
-        for name, content in record.headers:
-            record_bytes += HEADER_OVERHEAD_BYTES + 4 * len(name) + len(content or b"")
+        record_bytes = size_of(record)
         if size_bytes + record_bytes > bytes_max and number > start:
             parts.append(records[start:number])
             start, size_bytes = number, HEADER_BYTES

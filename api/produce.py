@@ -16,6 +16,7 @@ from api import json_records, parameters
 from api.admission import Hold
 from api.bodies import check_announced, read_body, unsupported
 from api.errors import problem
+from api.gathering import Part
 from api.json_records import Placed
 from api.partition_leader import elsewhere
 from api.routes import (
@@ -36,6 +37,7 @@ from partitions.controller.image import TopicInfo
 from partitions.values import QUORUM, Acks, AcksKind, AppendReceipt, Durability
 from raftlog import errors
 from raftlog.errors import InvalidRecord, InvalidRequest, RaftlogError
+from raftlog.records.batch import HEADER_BYTES
 from raftlog.records.builder import Record
 from raftlog.types import TopicPartition
 from raftlog.wire import bodies, headers, media_types, paths
@@ -108,8 +110,13 @@ async def _produce_records(call: Call, topic: TopicInfo, only: int | None) -> we
     acks, timeout_ms = _acks_and_timeout(call)
     with call.admission.bodies.hold(request.remote or "", 0) as held:
         placed = await _read_records(call, topic, only, held)
-        groups = json_records.spread(placed, len(topic.partitions), services.rng)
         now_ms = services.clock.wall_ms()
+        part = None
+        if producer is None and acks == QUORUM and timeout_ms == services.limits.produce_timeout_ms_default:
+            part = _shared_part(placed, services.batch_bytes_max(topic), now_ms)
+        if part is not None:
+            return await _append_with_others(call, topic, placed, part)
+        groups = json_records.spread(placed, len(topic.partitions), services.rng)
         batches = {
             partition: json_records.build_batches(
                 [placed[number].record for number in numbers],
@@ -139,6 +146,32 @@ async def _read_records(call: Call, topic: TopicInfo, only: int | None, held: Ho
         return [json_records.placed_raw(record, partition_count=count, only=only)]
     records = json_records.decode_records(body, media_type, limits.records_per_request_max)
     return json_records.place_records(records, partition_count=count, only=only, trace=trace)
+
+
+def _shared_part(placed: Sequence[Placed], bytes_max: int, now_ms: int) -> Part | None:
+    """The records as a part of a batch, if they go to one place and are few."""
+    first = placed[0].partition
+    records = [item.record for item in placed if item.partition == first]
+    if len(records) < len(placed):
+        return None
+    size_bytes = HEADER_BYTES + sum(map(json_records.size_of, records))
+    part = Part(records, size_bytes=size_bytes, bytes_max=bytes_max, now_ms=now_ms)
+    return part if part.may_share else None
+
+
+async def _append_with_others(
+    call: Call, topic: TopicInfo, placed: Sequence[Placed], part: Part
+) -> web.Response:
+    """One request that shares its batch with those that come at the same time."""
+    partition = placed[0].partition
+    partitions = range(len(topic.partitions)) if partition is None else (partition,)
+    try:
+        receipt = await call.gatherer.append(topic.name, partitions, part)
+    finally:
+        call.target = part.target
+    assert part.target is not None
+    number = part.target.partition
+    return _answer(call, placed, {number: range(len(placed))}, {number: receipt}, part.now_ms)
 
 
 async def _append_all(

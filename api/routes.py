@@ -16,6 +16,7 @@ from aiohttp import web
 
 from api.admission import Admission
 from api.errors import NotAcceptable, RequestTimeout
+from api.gathering import Gatherer
 from api.hang_ups import HangUps
 from api.services import Services
 from partitions.controller.image import TopicInfo
@@ -70,6 +71,7 @@ class Call:
     services: Services
     admission: Admission
     hang_ups: HangUps
+    gatherer: Gatherer
     request_id: str
     route: str = "(none)"
     media_type: str = media_types.JSON

@@ -100,21 +100,20 @@ class BatchBuilder:
         self.extend((record,))
         return self._size
 
-    def extend(self, records: Iterable[Record]) -> None:
-        """Add records in order."""
-        varint, parts, default_ms = _VARINT, self._parts, self._default_ms
+    def extend(self, records: Iterable[Record], *, timestamp_ms: int | None = None) -> None:
+        """Add records in order; ``timestamp_ms`` is for those among them that bring none."""
+        varint, parts = _VARINT, self._parts
+        default_ms = self._default_ms if timestamp_ms is None else timestamp_ms
         base_ms, max_ms, count, size = self._base, self._max_ms, self._count, self._size
         for value, key, headers, own_ms in records:
-            timestamp_ms = default_ms if own_ms is None else own_ms
-            if not NO_TIMESTAMP <= timestamp_ms <= _TIMESTAMP_MAX:
-                raise InvalidRecord(
-                    f"timestamp_ms: {timestamp_ms} is outside -1 to 2^63-1", errors=["/timestamp"]
-                )
+            time_ms = default_ms if own_ms is None else own_ms
+            if not NO_TIMESTAMP <= time_ms <= _TIMESTAMP_MAX:
+                raise InvalidRecord(f"timestamp_ms: {time_ms} is outside -1 to 2^63-1", errors=["/timestamp"])
             if base_ms is None:
-                base_ms = timestamp_ms
-            if timestamp_ms > max_ms:
-                max_ms = timestamp_ms
-            delta = varint[timestamp_ms - base_ms] + varint[count]
+                base_ms = time_ms
+            if time_ms > max_ms:
+                max_ms = time_ms
+            delta = varint[time_ms - base_ms] + varint[count]
             if key is not None:
                 delta += varint[len(key)] + key
             else:
