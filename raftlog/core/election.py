@@ -99,9 +99,8 @@ class Candidate:
 
 def answer_pre_vote(member: Member, candidate: NodeId, request: VoteRequest, *, is_sticky: bool) -> None:
     """Say whether we would vote for the candidate. No promise: nothing is remembered."""
-    granted = (
-        request.term > member.term and not is_sticky and request.last >= member.terms.last and member.may_vote
-    )
+    is_new_enough = request.last >= member.newest_ever
+    granted = request.term > member.term and not is_sticky and is_new_enough and member.may_vote
     term = request.term if granted else member.term
     member.send(candidate, VoteReply(term=term, granted=granted, is_pre_vote=True))
 
@@ -109,7 +108,7 @@ def answer_pre_vote(member: Member, candidate: NodeId, request: VoteRequest, *, 
 def answer_vote(member: Member, candidate: NodeId, request: VoteRequest) -> bool:
     """Give our vote in this term, or not (Raft 5.2, 5.4.1); true when it is given."""
     may_vote = member.voted_for in (None, candidate) and member.may_vote
-    if request.term != member.term or not may_vote or request.last < member.terms.last:
+    if request.term != member.term or not may_vote or request.last < member.newest_ever:
         member.send(candidate, VoteReply(term=member.term, granted=False))
         return False
     if member.voted_for is None:

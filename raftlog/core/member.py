@@ -43,6 +43,7 @@ class Member:
         "_replicate",
         "_settled",
         "commit_index",
+        "forgotten",
         "has_news",
         "id",
         "is_asleep",
@@ -69,6 +70,7 @@ class Member:
         self.term = restored.hard_state.term
         self.voted_for = restored.hard_state.voted_for
         self.terms = TermMap(restored.snapshot, restored.terms, restored.last)
+        self.forgotten = restored.forgotten
         self.writes = Writes(restored.last.index)
         # A hint beyond the log belongs to entries that were never durable here: others hold them.
         self.commit_index = Index(
@@ -93,12 +95,21 @@ class Member:
         return self.memberships.have_named(self.id)
 
     @property
+    def newest_ever(self) -> EntryId:
+        """The newest entry of any life of this replica: a vote is given to logs as new as this (5.4.1).
+
+        A replica that was removed, deleted and added again gets the old memberships in which it voted back,
+        entry by entry. Its vote counts in them, so it must be worth as much as if nothing had been deleted.
+        """
+        return max(self.terms.last, self.forgotten)
+
+    @property
     def may_campaign(self) -> bool:
-        """Whether we vote, or did until an entry that is not known to be committed.
+        """Whether we vote, or did until an entry that is not known to be committed, and lack nothing we had.
 
         Only we may hold the entry that removes us: then nobody else can be elected (thesis 4.2.2).
         """
-        return self.memberships.votes_since(self.commit_index, self.id)
+        return self.memberships.votes_since(self.commit_index, self.id) and self.terms.last >= self.forgotten
 
     def may_install(self, snapshot: EntryId) -> bool:
         """Whether a snapshot may replace the log now: it is news, it is not in the log, no write is open."""

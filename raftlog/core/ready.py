@@ -40,6 +40,7 @@ class Restored:
     last: EntryId  # the newest entry; equal to ``snapshot`` when the log is empty
     commit_hint: Index  # known to be committed when last noted; -1 when nothing was
     memberships: tuple[MembershipEntry, ...] = ()  # those in the log, oldest first
+    forgotten: EntryId = BEFORE_LOG  # the newest entry of a former life of this replica, which was deleted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

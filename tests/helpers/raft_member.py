@@ -36,6 +36,7 @@ class MemberUnderTest:
         voted_for: int | None = None,
         runs: Sequence[tuple[int, int]] = (),
         commit: int = -1,
+        forgotten: EntryId = BEFORE_LOG,
         slow_disk: bool = False,
         seed: int = 1,
     ) -> None:
@@ -56,6 +57,7 @@ class MemberUnderTest:
             last=last,
             commit_hint=Index(commit),
             memberships=tuple(memberships),
+            forgotten=forgotten,
         )
         self.core = Raft(RaftSettings(ME), restored, random.Random(seed))
         self.slow_disk = slow_disk

@@ -20,25 +20,25 @@ CORE = (
     Mutant(
         "votes without looking at the candidate's log",
         "raftlog.core.election:answer_vote",
-        " or request.last < member.terms.last",
+        " or request.last < member.newest_ever",
         "",
         more=(
             Edit(
                 "raftlog.core.election:answer_pre_vote",
-                " and request.last >= member.terms.last",
-                "",
+                "request.last >= member.newest_ever",
+                "True",
             ),
         ),
     ),
     Mutant(
         "votes by the log's length, not by its last term",
         "raftlog.core.election:answer_vote",
-        "request.last < member.terms.last",
+        "request.last < member.newest_ever",
         "request.last.index < member.terms.last.index",
         more=(
             Edit(
                 "raftlog.core.election:answer_pre_vote",
-                "request.last >= member.terms.last",
+                "request.last >= member.newest_ever",
                 "request.last.index >= member.terms.last.index",
             ),
         ),
