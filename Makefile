@@ -29,9 +29,9 @@ slow: .venv/dev.stamp
 bench: .venv/bench.stamp
 	$(PY) -m chaos.benchmarks
 
-# SEED=7 replays one run and draws its timeline; SEEDS=5000 runs so many.
+# SEED=7 or SEED=core:7 replays one run, SHRINK=1 cuts it down to what matters; SEEDS=5000 runs so many.
 sim: .venv/server.stamp
-	$(PY) -m chaos.simulator $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS))
+	$(PY) -m chaos.simulator $(if $(SEED),--seed $(SEED)) $(if $(SHRINK),--shrink) $(if $(SEEDS),--seeds $(SEEDS))
 
 clean:
 	rm -rf .venv .cache .raftlog

@@ -161,6 +161,10 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         """Run in no process after so many true seconds."""
         self._push(self.now + delay, _Callback(callback, args, _NOBODY, self.now + delay))
 
+    def at(self, when: float, callback: Callable[[Unpack[Arguments]], object], *args: *Arguments) -> None:
+        """Run in no process at a true time."""
+        self._push(when, _Callback(callback, args, _NOBODY, when))
+
     def _push(self, when: float, handle: _Callback) -> None:
         self._sequence += 1
         heapq.heappush(self._timers, (max(when, self.now), self._sequence, handle))

@@ -1,16 +1,19 @@
 """What goes wrong: at any time, and at the worst moments.
 
-Decides: which fault comes when, and when its effect ends. Everything is drawn from a stream of its
-own, so that other draws do not depend on it. Counts what has really happened.
+Decides: which fault comes when, and when its effect ends. Each draws its details from a stream of its
+own, so that nothing else depends on them. Counts and remembers what has really happened; with a schedule
+just those faults come, at their times.
 """
 
 from __future__ import annotations
 
 import asyncio
+import random
 from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from chaos.simulator.schedule import Fault
 from raftlog.node.codec import FrameKind
 from raftlog.types import GroupId, NodeId
 
@@ -20,28 +23,33 @@ if TYPE_CHECKING:
 
 _VOTE, _APPEND_REPLY = 2, 4
 
+Timed = Callable[[random.Random], None]
+Aimed = Callable[[random.Random, "Machine"], None]
+
 
 class Faults:
     """The one who breaks things, until ``heal``."""
 
     def __init__(self, simulation: Simulation) -> None:
         self.counts: Counter[str] = Counter()
+        self.happened: list[Fault] = []
         self._simulation = simulation
         self._rng = simulation.rng("faults")
         self._aim_rng = simulation.rng("aimed faults")
+        self._restart_rng = simulation.rng("restarts")
         self._odds = simulation.odds
         self._is_healed = False
-        self._timed: dict[str, Callable[[], None]] = {
-            "kill": lambda: self._down(self._any().kill),
-            "lose power": lambda: self._down(self._any().lose_power),
+        self._timed: dict[str, Timed] = {
+            "kill": lambda rng: self._down(self._any(rng).kill),
+            "lose power": lambda rng: self._down(self._any(rng).lose_power),
             "lose power in a change": self._lose_power_in_a_change,
             "lose all power": self._lose_all_power,
             "kill all": self._kill_all,
             "pause": self._pause,
-            "stop": lambda: self._any().stop(),
-            "isolate leader": lambda: self._isolate(self._leader()),
+            "stop": lambda rng: self._any(rng).stop(),
+            "isolate leader": lambda rng: self._isolate(rng, self._leader(rng)),
             "depose": self._depose,
-            "isolate": lambda: self._isolate(self._any()),
+            "isolate": lambda rng: self._isolate(rng, self._any(rng)),
             "halves": self._halves,
             "one way": self._one_way,
             "ring": self._ring,
@@ -53,15 +61,42 @@ class Faults:
             "wall clock": self._wall_clock,
             "transfer": self._transfer,
         }
+        self._aimed: dict[str, Aimed] = {
+            "after a vote": self._dies,
+            "after winning": self._isolate,
+            "after a commit": self._dies,
+            "after an acknowledgement": self._dies,
+            "after a sync": self._dies,
+        }
 
     async def run(self) -> None:
         """Break things until it is time to heal."""
+        schedule = self._simulation.schedule
+        if schedule is not None:
+            for fault in schedule:
+                self._simulation.loop.at(fault.at, self._strike, fault)
+            return
         while not self._is_healed:
             await asyncio.sleep(self._rng.expovariate(1 / self._odds.pause_s))
-            if not self._is_healed:
-                kind = self._rng.choice(self._odds.timed)
-                self._count(kind)
-                self._timed[kind]()
+            self._strike(self._next(self._rng.choice(self._odds.timed)))
+
+    def _next(self, kind: str, machine: Machine | None = None) -> Fault:
+        at = self._simulation.loop.now
+        return Fault(len(self.happened), at, kind, 0 if machine is None else machine.node)
+
+    def _strike(self, fault: Fault) -> None:
+        """Let it happen."""
+        machine = self._simulation.machines[fault.node - 1] if fault.node else None
+        if self._is_healed or (machine is not None and not machine.is_up):
+            return
+        self.happened.append(fault)
+        self.counts[fault.kind] += 1
+        self._simulation.trace.note(None, f"fault {fault.number}: {fault.kind}")
+        rng = fault.rng(self._simulation.seed)
+        if machine is None:
+            self._timed[fault.kind](rng)
+        else:
+            self._aimed[fault.kind](rng, machine)
 
     def heal(self) -> None:
         """From now on nothing goes wrong; what is broken is mended at once."""
@@ -87,58 +122,53 @@ class Faults:
             return
         tag = frame[7] if frame[6] < 0x80 else 0  # small group ids: the tag is the third byte of the head
         if tag == _VOTE:
-            self._aimed("after a vote", sender, self._dies)
+            self._aim("after a vote", sender)
         elif tag == _APPEND_REPLY:
-            self._aimed("after an acknowledgement", sender, self._dies, 0.1)
+            self._aim("after an acknowledgement", sender, 0.1)
 
     def won(self, machine: Machine, group: GroupId, term: int) -> None:
         """A leader is new: cut it off."""
-        self._aimed("after winning", machine, self._isolate)
+        self._aim("after winning", machine)
 
     def committed(self, machine: Machine, group: GroupId, commit: int) -> None:
         """The commit index has just moved."""
-        self._aimed("after a commit", machine, self._dies, 0.3)
+        self._aim("after a commit", machine, 0.3)
 
     def synced(self, machine: Machine) -> None:
         """A disk has just got something that others may lack."""
-        self._aimed("after a sync", machine, self._dies, 0.1)
+        self._aim("after a sync", machine, 0.1)
 
-    def _aimed(
-        self, kind: str, machine: Machine, strike: Callable[[Machine], None], thinned: float = 1.0
-    ) -> None:
+    def _aim(self, kind: str, machine: Machine, thinned: float = 1.0) -> None:
         odds = self._odds.aimed[kind] * thinned
-        if odds and not self._is_healed and self._aim_rng.random() < odds:
+        if (
+            odds
+            and not self._is_healed
+            and self._simulation.schedule is None
+            and self._aim_rng.random() < odds
+        ):
             delay = self._aim_rng.choice((0.0, 0.0005, 0.003))
-            self._simulation.loop.later(delay, self._strike, kind, machine, strike)
+            self._simulation.loop.later(delay, lambda: self._strike(self._next(kind, machine)))
 
-    def _strike(self, kind: str, machine: Machine, strike: Callable[[Machine], None]) -> None:
-        if not self._is_healed and machine.is_up:
-            self._count(kind)
-            strike(machine)
-
-    def _dies(self, machine: Machine) -> None:
-        self._down(self._rng.choice((machine.kill, machine.lose_power, machine.lose_power)))
+    def _dies(self, rng: random.Random, machine: Machine) -> None:
+        self._down(rng.choice((machine.kill, machine.lose_power, machine.lose_power)))
 
     # What can go wrong.
 
-    def _any(self) -> Machine:
-        return self._rng.choice(self._simulation.machines)
+    def _any(self, rng: random.Random) -> Machine:
+        machines = self._simulation.machines
+        return rng.choice([machine for machine in machines if machine.is_up] or machines)
 
-    def _leader(self) -> Machine:
+    def _leader(self, rng: random.Random) -> Machine:
         leading = [machine for machine in self._simulation.machines if self._leads(machine)]
-        return self._rng.choice(leading) if leading else self._any()
+        return rng.choice(leading) if leading else self._any(rng)
 
     @staticmethod
     def _leads(machine: Machine) -> bool:
         broker = machine.broker
         return broker is not None and any(group.is_leader for group in broker.host.groups.values())
 
-    def _count(self, kind: str) -> None:
-        self.counts[kind] += 1
-        self._simulation.trace.note(None, f"fault: {kind}")
-
-    def _later(self, low: float, high: float, work: Callable[[], None]) -> None:
-        self._simulation.loop.later(self._rng.uniform(low, high), self._unless_healed, work)
+    def _later(self, rng: random.Random, low: float, high: float, work: Callable[[], None]) -> None:
+        self._simulation.loop.later(rng.uniform(low, high), self._unless_healed, work)
 
     def _unless_healed(self, work: Callable[[], None]) -> None:
         if not self._is_healed:
@@ -152,101 +182,106 @@ class Faults:
         """Every machine that is off is switched on soon."""
         for machine in self._simulation.machines:
             if not machine.is_up:
-                delay = self._rng.uniform(0.05, 2.0)
+                delay = self._restart_rng.uniform(0.05, 2.0)
                 self._simulation.loop.later(delay, _start_if_off, machine)
 
-    def _lose_power_in_a_change(self) -> None:
-        machine = self._any()
+    def _lose_power_in_a_change(self, rng: random.Random) -> None:
+        machine = self._any(rng)
         if machine.is_up:
-            machine.disk.crash_after_changes = self._rng.choice((0, 1, 2, 3, 5, 10, 30))
-            self._later(0.5, 3.0, self.start_again)
+            machine.disk.crash_after_changes = rng.choice((0, 1, 2, 3, 5, 10, 30))
+            self._later(rng, 0.5, 3.0, self.start_again)
 
-    def _lose_all_power(self) -> None:
+    def _lose_all_power(self, rng: random.Random) -> None:
         for machine in self._simulation.machines:
             machine.lose_power()
         self.start_again()
 
-    def _kill_all(self) -> None:
+    def _kill_all(self, rng: random.Random) -> None:
         for machine in self._simulation.machines:
             machine.kill()
         self.start_again()
 
-    def _pause(self) -> None:
-        machine = self._any()
+    def _pause(self, rng: random.Random) -> None:
+        machine = self._any(rng)
         machine.pause()
-        self._later(0.05, 3.0, machine.resume)
+        self._later(rng, 0.05, 3.0, machine.resume)
 
-    def _isolate(self, machine: Machine) -> None:
+    def _isolate(self, rng: random.Random, machine: Machine) -> None:
         others = [other.node for other in self._simulation.machines if other is not machine]
-        self._block([(machine.node, other) for other in others] + [(other, machine.node) for other in others])
+        self._block(
+            rng, [(machine.node, other) for other in others] + [(other, machine.node) for other in others]
+        )
 
-    def _depose(self) -> None:
+    def _depose(self, rng: random.Random) -> None:
         """A leader goes on alone for a while; as it comes back, the one that replaced it is gone."""
-        deposed = self._leader()
-        self._isolate(deposed)
-        self._later(0.5, 3.0, lambda: self._return_of(deposed))
+        deposed = self._leader(rng)
+        self._isolate(rng, deposed)
+        self._later(rng, 0.5, 3.0, lambda: self._return_of(rng, deposed))
 
-    def _return_of(self, deposed: Machine) -> None:
+    def _return_of(self, rng: random.Random, deposed: Machine) -> None:
         replaced = [machine for machine in self._simulation.machines if machine is not deposed]
         leading = [machine for machine in replaced if self._leads(machine)] or replaced
         self._simulation.network.heal()
-        self._dies(self._rng.choice(leading))
+        self._dies(rng, rng.choice(leading))
 
-    def _halves(self) -> None:
+    def _halves(self, rng: random.Random) -> None:
         nodes = [machine.node for machine in self._simulation.machines]
-        side = set(self._rng.sample(nodes, len(nodes) // 2))
-        self._block([(one, other) for one in nodes for other in nodes if (one in side) != (other in side)])
+        side = set(rng.sample(nodes, len(nodes) // 2))
+        self._block(
+            rng, [(one, other) for one in nodes for other in nodes if (one in side) != (other in side)]
+        )
 
-    def _one_way(self) -> None:
+    def _one_way(self, rng: random.Random) -> None:
         nodes = [machine.node for machine in self._simulation.machines]
         pairs = [(one, other) for one in nodes for other in nodes if one != other]
-        self._block(self._rng.sample(pairs, self._rng.randint(1, len(pairs) // 2)))
+        self._block(rng, rng.sample(pairs, rng.randint(1, len(pairs) // 2)))
 
-    def _ring(self) -> None:
+    def _ring(self, rng: random.Random) -> None:
         """Everybody sees a majority, and no two see the same one."""
         nodes = [machine.node for machine in self._simulation.machines]
-        self._rng.shuffle(nodes)
+        rng.shuffle(nodes)
         count = len(nodes)
         near = {0, 1, count - 1}
         self._block(
+            rng,
             [
                 (nodes[one], nodes[other])
                 for one in range(count)
                 for other in range(count)
                 if (one - other) % count not in near or (count == 3 and {one, other} == {0, 1})
-            ]
+            ],
         )
 
-    def _block(self, directions: list[tuple[NodeId, NodeId]]) -> None:
+    def _block(self, rng: random.Random, directions: list[tuple[NodeId, NodeId]]) -> None:
         network = self._simulation.network
         self._simulation.trace.note(None, f"nothing passes {directions}")
-        network.block(directions, holds=self._rng.random() < 0.5)
-        self._later(0.1, 4.0, network.heal)
+        network.block(directions, holds=rng.random() < 0.5)
+        self._later(rng, 0.1, 4.0, network.heal)
 
-    def _break_connections(self) -> None:
+    def _break_connections(self, rng: random.Random) -> None:
         nodes = [machine.node for machine in self._simulation.machines]
         for one in nodes:
             for other in nodes:
-                if one != other and self._rng.random() < 0.4:
+                if one != other and rng.random() < 0.4:
                     self._simulation.network.break_connection((one, other))
 
-    def _slow_disk(self) -> None:
-        machine = self._any()
-        machine.syncs.slowness = self._rng.choice((5.0, 30.0))
-        self._later(0.5, 4.0, lambda: self._mend_disk(machine))
+    def _slow_disk(self, rng: random.Random) -> None:
+        machine = self._any(rng)
+        machine.syncs.slowness = rng.choice((5.0, 30.0))
+        self._later(rng, 0.5, 4.0, lambda: self._mend_disk(machine))
 
-    def _stall_disk(self) -> None:
-        machine = self._any()
-        machine.syncs.stalled_until = self._simulation.loop.now + self._rng.uniform(0.2, 3.0)
+    def _stall_disk(self, rng: random.Random) -> None:
+        machine = self._any(rng)
+        machine.syncs.stalled_until = self._simulation.loop.now + rng.uniform(0.2, 3.0)
 
-    def _full_disk(self) -> None:
-        machine = self._any()
-        machine.disk.capacity_bytes = machine.disk.used_bytes + self._rng.choice((0, 100, 2000))
-        self._later(0.3, 3.0, lambda: self._mend_disk(machine))
+    def _full_disk(self, rng: random.Random) -> None:
+        machine = self._any(rng)
+        machine.disk.capacity_bytes = machine.disk.used_bytes + rng.choice((0, 100, 2000))
+        self._later(rng, 0.3, 3.0, lambda: self._mend_disk(machine))
 
-    def _failing_sync(self) -> None:
+    def _failing_sync(self, rng: random.Random) -> None:
         """One file's sync fails; only a machine that starts anew knows again what its disk holds."""
-        machine = self._any()
+        machine = self._any(rng)
         struck: list[str] = []
 
         def fails(path: str) -> bool:
@@ -258,7 +293,7 @@ class Faults:
             return path == struck[0]
 
         machine.disk.fails_sync = fails
-        self._later(0.3, 2.0, lambda: self._reboot(machine))
+        self._later(rng, 0.3, 2.0, lambda: self._reboot(machine))
 
     def _reboot(self, machine: Machine) -> None:
         self._mend_disk(machine)
@@ -271,17 +306,17 @@ class Faults:
         machine.disk.capacity_bytes = None
         machine.disk.fails_sync = lambda path: False
 
-    def _wall_clock(self) -> None:
-        self._any().wall_skew_ms = self._rng.choice((-3_600_000, -200, 0, 200, 3_600_000))
+    def _wall_clock(self, rng: random.Random) -> None:
+        self._any(rng).wall_skew_ms = rng.choice((-3_600_000, -200, 0, 200, 3_600_000))
 
-    def _transfer(self) -> None:
-        machine = self._leader()
+    def _transfer(self, rng: random.Random) -> None:
+        machine = self._leader(rng)
         broker = machine.broker
         if broker is not None and machine.process is not None:
             led = [group for group in broker.host.groups.values() if group.is_leader]
             others = [other.node for other in self._simulation.machines if other is not machine]
             if led:
-                group, to = self._rng.choice(led), self._rng.choice(others)
+                group, to = rng.choice(led), rng.choice(others)
                 self._simulation.loop.later_in(machine.process, 0.0, group.transfer_leadership, to)
 
 

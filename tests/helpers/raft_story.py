@@ -14,13 +14,13 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+from chaos.simulator.core_ring.log import Disk, Entry, Node
 from raftlog.core import inputs, ready
 from raftlog.core.entries import EntryKind
 from raftlog.core.membership import Membership
 from raftlog.core.messages import AppendRequest, Envelope, Message
 from raftlog.core.raft import Raft, RaftSettings
 from raftlog.types import EntryId, Index, NodeId, Term, Token
-from tests.helpers.raft_disk import Disk, Entry, Node, append_span, spans_of
 from tests.helpers.raft_words import (
     describe_membership,
     describe_message,
@@ -76,7 +76,7 @@ class Story:
         for run in filter(None, named.get("runs", "").split(",")):
             term, count = run.split("x")
             disk.log.extend([Entry(Term(int(term)), EntryKind.DATA)] * int(count))
-        newest = disk.log[-1].term if disk.log else 0
+        newest = disk.log.entries[-1].term if disk.log else 0
         disk.hard_state = ready.HardState(Term(int(named.get("term", newest))), None)
         disk.commit_hint = Index(int(named.get("commit", -1)))
         node = NodeId(int(plain[0]))
@@ -140,7 +140,7 @@ class Story:
     def do_cut(self, plain: list[str], named: Arguments) -> None:
         """``cut 1 at=4``: the log of node 1 begins after index 4 now."""
         node, index = self._node(plain), Index(int(named["at"]))
-        node.disk.snapshot = EntryId(node.log[index].term, index)
+        node.disk.snapshot = EntryId(node.log.entries[index].term, index)
         self._feed(node, inputs.LogTruncatedPrefix(node.disk.snapshot))
 
     def do_install(self, plain: list[str], named: Arguments) -> None:
@@ -153,8 +153,8 @@ class Story:
             if node.core.commit_index < snapshot.index:
                 return
         else:
-            node.log = self.nodes[request.leader].log[: snapshot.index + 1]
-            node.disk.log, node.disk.snapshot = list(node.log), snapshot
+            node.log = self.nodes[request.leader].log.copy(snapshot.index + 1)
+            node.disk.log, node.disk.snapshot = node.log.copy(), snapshot
             node.disk.birth = request.membership
         for _ in range(2 if "twice" in plain else 1):
             self._feed(node, inputs.SnapshotInstalled(snapshot, request.membership))
@@ -229,7 +229,8 @@ class Story:
         """``logs``: the term of every entry, the commit index and the durable index of each node."""
         for node in self.nodes.values():
             terms = " ".join(
-                str(term) + MARKS.get(kind, "") for term, kind, _ in node.log[node.disk.snapshot.index + 1 :]
+                str(term) + MARKS.get(kind, "")
+                for term, kind, _ in node.log.entries[node.disk.snapshot.index + 1 :]
             )
             cut = f"... {node.disk.snapshot.index} | " if node.disk.snapshot.index >= 0 else ""
             core = node.core
@@ -255,7 +256,7 @@ class Story:
     def _opened(self, node: NodeId, disk: Disk) -> Node:
         settings = RaftSettings(node, **self.settings)
         core = Raft(settings, disk.restored(), random.Random(int(node)))
-        return Node(node, disk, core, list(disk.log))
+        return Node(node, disk, core, disk.log.copy())
 
     def _node(self, plain: list[str]) -> Node:
         return self.nodes[NodeId(int(plain[0]))]
@@ -325,10 +326,10 @@ class Story:
             parts.append(f"term={write.hard_state.term} vote={write.hard_state.voted_for}")
         if write.truncate_from is not None:
             parts.append(f"truncate from {write.truncate_from}")
-            del node.log[write.truncate_from :]
+            node.log.cut(write.truncate_from)
         for span in write.spans:
             parts.append(describe_span(span))
-            append_span(node.log, span)
+            node.log.append(span)
         promises = f", then {len(write.send_after)} promises" if write.send_after else ""
         self.lines.append(f"{node.id} writes {write.write_id}: {', '.join(parts)}{promises}")
         node.writes.append(write)
@@ -339,7 +340,7 @@ class Story:
 
     def _send_entries(self, node: Node, request: ready.Replicate) -> None:
         last = Index(min(request.last, request.first + self.settings_limit - 1))
-        spans = tuple(spans_of(node.log, request.first, last))
+        spans = tuple(node.log.spans(request.first, last))
         message = AppendRequest(
             term=request.term, previous=request.previous, spans=spans, commit_index=request.commit_index
         )

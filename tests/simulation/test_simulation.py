@@ -12,6 +12,7 @@ from dataclasses import replace
 import pytest
 
 from chaos.simulator.odds import TIMED_FAULTS, Odds
+from chaos.simulator.rings import BROKERS, CORE, Seed, seeds
 from chaos.simulator.simulation import run
 
 LAST_LINE = re.compile(
@@ -38,11 +39,28 @@ def test_no_schedule_of_faults_breaks_a_promise(first: int) -> None:
 
 
 def test_equal_seeds_give_equal_traces_whatever_the_order_of_sets() -> None:
-    ends = [simulated(hash_seed, "--first", "40", "--seeds", "3") for hash_seed in ("1", "2")]
+    ends = [simulated(hash_seed, "--first", "40", "--seeds", "11") for hash_seed in ("1", "2")]
     lines = [end.stdout.splitlines()[-1] for end in ends]
     assert lines[0] == lines[1]
     assert LAST_LINE.fullmatch(lines[0])
     assert [end.returncode for end in ends] == [0, 0]
+
+
+def test_one_of_five_seeds_runs_whole_brokers_and_none_is_run_twice() -> None:
+    some = [str(seed) for seed in seeds(0, 11)]
+    assert some[:7] == ["brokers:0", "core:0", "core:1", "core:2", "core:3", "brokers:1", "core:4"]
+    assert [str(seed) for seed in (*seeds(0, 6), *seeds(6, 5))] == some
+    assert Seed.named("7") == Seed(BROKERS, 7)
+    assert Seed.named("core:7") == Seed(CORE, 7)
+    with pytest.raises(ValueError, match="say a number, core:number or brokers:number"):
+        Seed.named("cores:7")
+
+
+@pytest.mark.parametrize("seed", [Seed(CORE, 7), Seed(BROKERS, 8)], ids=str)
+def test_the_faults_of_a_run_are_a_schedule_that_brings_them_all_back(seed: Seed) -> None:
+    happened = seed.run().happened
+    assert happened
+    assert seed.run(schedule=happened).happened == happened
 
 
 def test_one_seed_is_replayed_with_its_timeline() -> None:

@@ -10,12 +10,14 @@ import gc
 import json
 import sys
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import count
 from pathlib import Path
 
 import pytest
 
-from chaos.simulator.simulation import run
+from chaos.simulator.rings import BROKERS, CORE, Seed
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.mutants.plant import Mutant, planted
 
@@ -26,25 +28,37 @@ DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "planted-bugs.md"
 
 @dataclass(frozen=True, slots=True)
 class Catch:
-    """Who saw a bug. ``seed`` is -1 where a script did."""
+    """Who saw a bug: the first seed, with its ring, and the invariant."""
 
-    seed: int
+    seed: str
     invariant: str
     took_s: float
 
 
-def hunt(mutant: Mutant, first: int = 0) -> Catch | None:
-    """Seed after seed from ``first`` on, until one sees it or the time is up."""
+def hunt(mutant: Mutant, first: str = "") -> Catch | None:
+    """The seed that saw it before; then seed after seed, until one sees it or the time is up.
+
+    Bugs of the core are looked for by bare cores and by whole brokers in turn, others by whole brokers.
+    """
+    rings = (CORE, BROKERS) if mutant.area.startswith("raftlog.core") else (BROKERS,)
     began = time.process_time()
-    seed = first
     with planted(mutant):
-        while time.process_time() - began < LIMIT_S:
-            result = run(seed, stops_at_violation=True)
+        for seed in _seeds(first, rings):
+            result = seed.run(stops_at_violation=True)
+            took_s = time.process_time() - began
             if result.violations:
-                took_s = round(time.process_time() - began, 1)
-                return Catch(seed, result.violations[0].invariant, took_s)
-            seed += 1
+                return Catch(str(seed), result.violations[0].invariant, round(took_s, 1))
+            if took_s > LIMIT_S:
+                return None
     return None
+
+
+def _seeds(first: str, rings: Sequence[str]) -> Iterator[Seed]:
+    if first:
+        yield Seed.named(first)
+    for number in count():
+        for ring in rings:
+            yield Seed(ring, number)
 
 
 def run_script(name: str) -> int:

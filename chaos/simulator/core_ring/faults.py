@@ -1,0 +1,237 @@
+"""What goes wrong in a group of bare cores, at any time and at the worst moments.
+
+Decides: which fault comes when and what it does. A moment is a quarter of a step: faults strike between
+two rounds of deliveries. With a schedule just those faults come, at their moments.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from chaos.simulator.core_ring.log import Disk, Node
+from chaos.simulator.core_ring.odds import CALM
+from chaos.simulator.schedule import Fault, Schedule
+from raftlog.core.inputs import (
+    Campaign,
+    ChangeMembership,
+    LogTruncatedPrefix,
+    PeerUnreachable,
+    Receive,
+    TransferLeadership,
+)
+from raftlog.core.membership import Membership
+from raftlog.core.ready import Role
+from raftlog.types import EntryId, Index, NodeId, Token
+
+if TYPE_CHECKING:
+    from chaos.simulator.core_ring.group import Group
+
+NO_FAULTS: Final = frozenset({"change membership", "cut prefix"})
+"""Requests that come in the same way and are not counted."""
+
+Strike = Callable[[random.Random, Node], bool]
+"""Whether anything came of it: only that counts."""
+
+
+class CoreFaults:
+    """The one who breaks things, until ``heal``."""
+
+    def __init__(self, group: Group, seed: int, schedule: Schedule | None) -> None:
+        self.counts: Counter[str] = Counter()
+        self.happened: list[Fault] = []
+        self._group = group
+        self._seed = seed
+        self._rng = random.Random(f"{seed} faults")
+        self._odds = group.odds
+        self._planned: dict[int, list[Fault]] | None = None
+        self._aims: list[tuple[str, NodeId]] = []
+        self._strikes: dict[str, Strike] = {
+            "crash": self._crash,
+            "cut links": self._cut_links,
+            "stall": self._stall,
+            "replay": self._replay,
+            "unreachable": self._unreachable,
+            "transfer": self._transfer,
+            "campaign": self._campaign,
+            "change membership": self._change,
+            "cut prefix": self._cut_prefix,
+            "wipe": self._wipe,
+            "after a vote": self._crash,
+            "after winning": self._isolate,
+            "after a commit": self._crash,
+            "after a sync": self._crash,
+            "change after winning": self._change,
+        }
+        if schedule is not None:
+            self._odds = replace(CALM)
+            self._planned = {}
+            for fault in schedule:
+                self._planned.setdefault(int(fault.at), []).append(fault)
+
+    def heal(self) -> None:
+        """From now on nothing goes wrong."""
+        self._odds = CALM
+        self._planned = None
+        self._aims.clear()
+
+    def aim(self, kind: str, node: Node) -> None:
+        """A bad moment for this node has come."""
+        chance = self._odds.aimed.get(kind)
+        if chance and self._rng.random() < chance:
+            self._aims.append((kind, node.id))
+
+    def pass_moment(self, moment: int, *, is_first: bool) -> None:
+        """Let happen what comes at this moment; timed faults come at the first one of a step."""
+        if self._planned is not None:
+            for fault in self._planned.get(moment, ()):
+                self._strike(fault)
+            return
+        if self._aims:
+            aims, self._aims = self._aims, []
+            for kind, node in aims:
+                self._strike(Fault(len(self.happened), moment, kind, node))
+        if is_first:
+            for kind, chance in self._odds.timed.items():
+                if self._rng.random() < chance:
+                    self._strike(Fault(len(self.happened), moment, kind))
+
+    def _strike(self, fault: Fault) -> None:
+        group, rng = self._group, fault.rng(self._seed)
+        node = group.nodes[NodeId(fault.node)] if fault.node else rng.choice(list(group.nodes.values()))
+        if not node.is_up:
+            return
+        group.trace.note(node.id, f"fault {fault.number}: {fault.kind}")
+        self.happened.append(fault)
+        if self._strikes[fault.kind](rng, node) and fault.kind not in NO_FAULTS:
+            self.counts[fault.kind] += 1
+
+    # What can go wrong.
+
+    def _crash(self, rng: random.Random, node: Node) -> bool:
+        self._group.crash(node, rng)
+        disk = node.disk
+        self._group.later(1 + int(rng.expovariate(0.05)), lambda: self._group.restart_from(node.id, disk))
+        return True
+
+    def _stall(self, rng: random.Random, node: Node) -> bool:
+        node.stalled_until = self._group.now + rng.randint(5, 80)
+        return True
+
+    def _campaign(self, rng: random.Random, node: Node) -> bool:
+        self._group.feed(node, Campaign())
+        return True
+
+    def _unreachable(self, rng: random.Random, node: Node) -> bool:
+        peer = self._other(rng, node)
+        if peer is not None:
+            self._group.feed(node, PeerUnreachable(peer))
+        return peer is not None and node.core.role is Role.LEADER
+
+    def _transfer(self, rng: random.Random, node: Node) -> bool:
+        leader = self._group.leader() or node
+        peer = self._other(rng, leader)
+        if peer is not None:
+            self._group.feed(leader, TransferLeadership(peer))
+        return peer is not None and leader.core.role is Role.LEADER
+
+    def _other(self, rng: random.Random, node: Node) -> NodeId | None:
+        others = [other for other in self._group.nodes if other != node.id]
+        return rng.choice(others) if others else None
+
+    def _replay(self, rng: random.Random, node: Node) -> bool:
+        """Old messages arrive once more, as late copies do."""
+        known = list(self._group.remembered)
+        for sender, to, message in rng.sample(known, min(len(known), rng.choice((1, 3, 10)))):
+            receiver = self._group.nodes[to]
+            if receiver.is_up:
+                self._group.feed(receiver, Receive(sender, message))
+        return bool(known)
+
+    def _isolate(self, rng: random.Random, node: Node) -> bool:
+        self._cut_off({node.id})
+        self._group.later(rng.randint(3, 60), self._group.broken.clear)
+        return True
+
+    def _cut_links(self, rng: random.Random, node: Node) -> bool:
+        """A side is cut off, the leader is with a few others, or single directions are."""
+        group, ids = self._group, sorted(self._group.nodes)
+        leader = group.leader()
+        match rng.randrange(5):
+            case 0:
+                self._cut_off(set(rng.sample(ids, len(ids) // 2)))
+            case 1 | 2 if leader is not None:
+                # A leader that goes on taking proposals, with too few behind it, and disks that lag.
+                others = [other for other in ids if other != leader.id]
+                side = {leader.id, *rng.sample(others, rng.randint(0, max(0, (len(ids) - 1) // 2 - 1)))}
+                for member in sorted(side):
+                    group.nodes[member].stalled_until = group.now + rng.choice((0, 100, 200, 300))
+                self._cut_off(side)
+            case 3:
+                group.broken = {(one, other) for one in ids for other in ids if rng.random() < 0.3}
+            case _:
+                group.broken = set()
+        return bool(group.broken)
+
+    def _cut_off(self, side: set[NodeId]) -> None:
+        ids = list(self._group.nodes)
+        self._group.broken = {
+            (one, other) for one in ids for other in ids if (one in side) != (other in side)
+        }
+
+    def _change(self, rng: random.Random, node: Node) -> bool:
+        """One or two steps away from what is in force: in, up, down and out; or a wild one."""
+        node = self._group.leader() or node
+        now = node.core.membership
+        voters, learners = set(now.voters), set(now.learners)
+        for _ in range(rng.choice((1, 1, 2, 3))):
+            other = rng.choice(sorted(self._group.nodes))
+            if other in learners and rng.random() < 0.8:
+                learners.discard(other)
+                voters.add(other)
+            elif other in voters or other in learners:
+                voters.discard(other)
+                learners.discard(other)
+                if rng.random() < 0.3:
+                    learners.add(other)
+            else:
+                (learners if rng.random() < 0.9 else voters).add(other)
+        self._group.tokens += 1
+        target = Membership(frozenset(voters), frozenset(learners))
+        self._group.feed(node, ChangeMembership(Token(self._group.tokens), target))
+        return True
+
+    def _cut_prefix(self, rng: random.Random, node: Node) -> bool:
+        """The log loses some of its beginning, as retention does it."""
+        settled = min(node.core.commit_index, node.core.durable_index)
+        is_possible = settled > node.disk.snapshot.index
+        if is_possible:
+            index = Index(rng.randint(node.disk.snapshot.index + 1, settled))
+            node.disk.snapshot = EntryId(node.log.entries[index].term, index)
+            self._group.check_membership(node, index)
+            self._group.feed(node, LogTruncatedPrefix(node.disk.snapshot))
+        return is_possible
+
+    def _wipe(self, rng: random.Random, node: Node) -> bool:
+        """A replica that was removed for good is deleted; its next life knows term, vote and newest entry."""
+        group, committed = self._group, self._group.judge.committed
+        if node.id in group.judge.membership.members or not len(node.log):
+            return False
+        known = len(committed)
+        for other in group.nodes.values():
+            coming = (other.log.entries[index].membership for index in other.log.changes if index >= known)
+            if other.id != node.id and any(member and node.id in member.members for member in coming):
+                return False
+        earlier = [committed.entries[index].membership for index in committed.changes]
+        was_member = node.id in group.birth.members or any(
+            member and node.id in member.members for member in earlier
+        )
+        if was_member:
+            forgotten = max(node.core.last, node.disk.forgotten)
+            group.forget_messages(node.id)
+            disk = Disk(node.disk.hard_state, group.empty_log(), forgotten=forgotten)
+            group.restart_from(node.id, disk, is_new=True)
+        return was_member

@@ -1,0 +1,396 @@
+"""A whole Raft group in memory: real cores, a bad network, slow disks, and a judge.
+
+The network drops, repeats and reorders; a disk finishes its writes later and in order, and a
+crash keeps only what had finished, plus some prefix of the write it was at. Snapshots get lost on their
+way. ``faults`` says what else goes wrong, ``judge`` what must hold all the while.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import cycle, islice
+from zlib import crc32
+
+from chaos.simulator.core_ring.faults import CoreFaults
+from chaos.simulator.core_ring.judge import Judge
+from chaos.simulator.core_ring.log import Broken, Disk, Fetch, Lineage, Log, Node
+from chaos.simulator.core_ring.odds import CALM, CoreOdds
+from chaos.simulator.schedule import Schedule
+from chaos.simulator.trace import Trace
+from raftlog.core.inputs import (
+    AppendCut,
+    ConfirmRead,
+    Input,
+    Propose,
+    Receive,
+    SnapshotInstalled,
+    Tick,
+    WriteFinished,
+)
+from raftlog.core.membership import Membership
+from raftlog.core.messages import AppendRequest, Envelope, Message, VoteReply
+from raftlog.core.raft import Raft, RaftSettings
+from raftlog.core.ready import Appended, FetchSnapshot, ReadConfirmed, Ready, Refused, Replicate, Role
+from raftlog.types import Index, NodeId, Term, Token
+
+TICK = Tick()
+STEP_S = 0.05
+ROUNDS = 3  # of deliveries in a step
+MOMENTS = ROUNDS + 1
+REMEMBERED_MESSAGES = 200
+MESSAGES_MAX = 40  # that one node may send for each input it gets, over a step; more is a storm
+
+
+class Group:
+    """A group of ``size`` voters, with spare nodes; ``step`` lets one unit of time pass."""
+
+    def __init__(
+        self,
+        size: int,
+        seed: int,
+        odds: CoreOdds | None = None,
+        settings: dict[str, int] | None = None,
+        spares: int = 0,
+        schedule: Schedule | None = None,
+        *,
+        keeps_lines: bool = False,
+    ) -> None:
+        self._seed = seed
+        self.odds = CoreOdds.drawn(random.Random(f"{seed} odds")) if odds is None else odds
+        self.settings = self._drawn_settings() if settings is None else settings
+        self._order_rng, self._network_rng, self._disk_rng, self._request_rng = (
+            random.Random(f"{seed} {name}") for name in ("order", "network", "disks", "requests")
+        )
+        self.now = 0
+        self.trace = Trace(lambda: self.now * STEP_S, keeps_lines=keeps_lines)
+        self.birth = Membership(frozenset(NodeId(number) for number in range(1, size + 1)))
+        self.nodes: dict[NodeId, Node] = {}
+        self._lineage = Lineage()
+        self._lives = 0
+        for node in sorted(self.birth.voters):
+            self._open(node, Disk(log=self.empty_log(), birth=self.birth))
+        for spare in range(size + 1, size + 1 + spares):
+            self._open(NodeId(spare), Disk(log=self.empty_log()))
+        self.judge = Judge(self.nodes, self.birth, self._lineage)
+        self.faults = CoreFaults(self, seed, schedule)
+        self.broken: set[tuple[NodeId, NodeId]] = set()  # one-way links that lose everything
+        self.remembered: deque[tuple[NodeId, NodeId, Message]] = deque(maxlen=REMEMBERED_MESSAGES)
+        self.sent = 0
+        self.tokens = 0
+        self.acknowledged = 0
+        self.reads_confirmed = 0
+        self.installed = 0
+        self._wire: dict[int, list[tuple[NodeId, NodeId, Message]]] = {}  # by the step in which it is due
+        self._reads: dict[Token, Index] = {}
+        self._timers: dict[int, list[Callable[[], None]]] = {}
+
+    @property
+    def on_the_wire(self) -> int:
+        """How many messages are under way to nodes that are up."""
+        return sum(self.nodes[to].is_up for due in self._wire.values() for _, to, _ in due)
+
+    def empty_log(self) -> Log:
+        """A log whose appends are held to those of all others."""
+        return Log((), self._lineage)
+
+    # Time
+
+    def step(self) -> None:
+        """One unit of time: faults, ticks, requests, messages and disks, in a drawn order."""
+        self.now += 1
+        for work in self._timers.pop(self.now, ()):
+            work()
+        self.faults.pass_moment(self.now * MOMENTS, is_first=True)
+        sent = self.sent
+        nodes = list(self.nodes.values())
+        start = int(self._order_rng.random() * len(nodes))
+        if self.odds.propose or self.odds.read:
+            self._maybe_requests()
+        for node in islice(cycle(nodes), start, start + len(nodes)):
+            if node.is_up and not node.core.is_asleep:
+                self.feed(node, TICK)
+        for number in range(1, MOMENTS):
+            self._deliver()
+            self._move_disks()
+            self.faults.pass_moment(self.now * MOMENTS + number, is_first=False)
+        for node in list(self.nodes.values()):
+            if node.is_up and node.fetch is not None and node.fetch.due <= self.now:
+                self._install(node, node.fetch.request)
+        if self.sent - sent > MESSAGES_MAX * len(nodes) ** 2:
+            raise Broken("I17 messages are bounded", f"{self.sent - sent} in one step of {len(nodes)} nodes")
+
+    def run(self, steps: int) -> None:
+        """Let time pass."""
+        for _ in range(steps):
+            self.step()
+
+    def later(self, steps: int, work: Callable[[], None]) -> None:
+        """Do something at the beginning of a later step."""
+        self._timers.setdefault(self.now + steps, []).append(work)
+
+    def heal(self) -> None:
+        """From now on nothing goes wrong any more."""
+        self.trace.note(None, "everything is healed")
+        self.odds = CALM
+        self.faults.heal()
+        self._timers.clear()
+        self.broken = set()
+        for node in list(self.nodes.values()):
+            node.stalled_until = 0
+            self.restart_from(node.id, node.disk)
+
+    def retire(self) -> None:
+        """Nodes that take no part any more, and may not know it, go for good."""
+        for node in list(self.nodes.values()):
+            if node.id not in self.judge.membership.members:
+                node.is_up, node.is_retired = False, True
+
+    # Events
+
+    def feed(self, node: Node, event: Input) -> None:
+        """Step one core and do the work it hands out."""
+        core = node.core
+        core.step(event)
+        is_quiet = event is TICK
+        while (ready := core.take_ready()) is not None:
+            self._carry_out(node, ready)
+            is_quiet = False
+        if not is_quiet:
+            self.judge.step(node)
+
+    def propose(self, node: Node, index_count: int) -> None:
+        """Offer a batch."""
+        self.tokens += 1
+        self.feed(node, Propose(Token(self.tokens), index_count))
+
+    def leader(self) -> Node | None:
+        """The leader of the newest term, if one is up."""
+        leading = [node for node in self.nodes.values() if node.is_up and node.core.role is Role.LEADER]
+        return max(leading, key=lambda node: node.core.term, default=None)
+
+    def crash(self, node: Node, rng: random.Random) -> None:
+        """Lose all that was not durable; the write at hand may have got half-way."""
+        node.is_up = False
+        node.fetch = None
+        if node.writes:
+            torn = node.writes[0]
+            part = rng.randrange(4)
+            if part:
+                node.disk.keep(torn, truncation=part >= 2, spans=False)
+            if part == 3:
+                for span in torn.spans:
+                    kept = rng.randint(span.first - 1, span.last)
+                    if kept >= span.first:
+                        node.disk.log.append(replace(span, last=Index(kept)))
+                    if kept < span.last:
+                        break
+        node.writes.clear()
+
+    def restart_from(self, node_id: NodeId, disk: Disk, *, is_new: bool = False) -> None:
+        """Open a replica on what a disk holds, unless it is open or gone for good."""
+        node = self.nodes[node_id]
+        if is_new or not (node.is_up or node.is_retired):
+            self._open(node_id, disk)
+            self.trace.note(node_id, "begins anew" if is_new else "starts")
+
+    def forget_messages(self, node: NodeId) -> None:
+        """A replica's old life is over, and its connections with it."""
+        kept = [item for item in self.remembered if node not in item[:2]]
+        self.remembered.clear()
+        self.remembered.extend(kept)
+        for due, items in self._wire.items():
+            self._wire[due] = [item for item in items if node not in item[:2]]
+
+    def check_membership(self, node: Node, index: Index) -> None:
+        """A core knows the membership that counts at an index."""
+        expected = node.log.membership_at(index, node.disk.birth)
+        if node.core.membership_at(index) != expected:
+            found = node.core.membership_at(index)
+            raise Broken(
+                "I16 the newest membership counts", f"node {node.id} at {index}: {found}, not {expected}"
+            )
+
+    # Inside
+
+    def _open(self, node_id: NodeId, disk: Disk) -> None:
+        self._lives += 1
+        settings = RaftSettings(node_id, **self.settings)
+        rng = random.Random((self._seed << 16) + self._lives)
+        core = Raft(settings, disk.restored(), rng)
+        self.nodes[node_id] = Node(node_id, disk, core, disk.log.copy())
+
+    def _drawn_settings(self) -> dict[str, int]:
+        rng = random.Random(f"{self._seed} settings")
+        return {
+            "election_ticks": rng.choice((4, 6, 15)) + 3 * (self.odds.delay_steps_max - 1),
+            "heartbeat_ticks": 1,
+            "appends_in_flight_max": rng.choice((1, 2, 16)),
+            "quiet_ticks": rng.choice((30, 60)),
+        }
+
+    def _maybe_requests(self) -> None:
+        """Mostly of whoever leads or believes it, now and then of anybody."""
+        odds, rng = self.odds, self._request_rng
+        running = [node for node in self.nodes.values() if node.is_up]
+        leading = [node for node in running if node.core.role is Role.LEADER]
+        for node in leading if rng.random() < 0.9 else running:
+            if rng.random() < odds.propose:
+                for _ in range(rng.choice((1, 1, 3))):
+                    self.propose(node, rng.choice((1, 1, 5)))
+            if rng.random() < odds.read:
+                self._read(node)
+
+    def _read(self, node: Node) -> None:
+        if node.is_up:
+            self.tokens += 1
+            self._reads[Token(self.tokens)] = Index(len(self.judge.committed) - 1)
+            self.feed(node, ConfirmRead(Token(self.tokens)))
+
+    def _install(self, node: Node, request: FetchSnapshot) -> None:
+        """The transfer has ended, or has failed; the log is replaced where the core allows it."""
+        leader, snapshot = self.nodes[request.leader], request.snapshot
+        if node.core.commit_index >= snapshot.index or (
+            not leader.is_up
+            or leader.disk.snapshot != snapshot
+            or self._network_rng.random() < self.odds.drop
+            or {(node.id, leader.id), (leader.id, node.id)} & self.broken
+        ):
+            node.fetch = None
+        elif node.core.may_install(snapshot):
+            node.fetch = None
+            prefix = self.judge.committed.copy(snapshot.index + 1)
+            if node.writes or len(prefix) <= snapshot.index or prefix.entries[-1].term != snapshot.term:
+                raise Broken("I1 committed prefix", f"node {node.id} is offered {snapshot}, never committed")
+            if not prefix.changes:
+                node.disk.birth = request.membership
+            if request.membership != prefix.membership_at(snapshot.index, node.disk.birth):
+                raise Broken("I16 the newest membership counts", f"node {node.id} is offered {request}")
+            node.disk.log, node.log, node.disk.snapshot = prefix, prefix.copy(), snapshot
+            node.commit_told = snapshot.index
+            for _ in range(self._network_rng.choice((1, 1, 2))):
+                self.feed(node, SnapshotInstalled(snapshot, request.membership))
+            self.check_membership(node, snapshot.index)
+            self.judge.held(f"after node {node.id} installed {snapshot}")
+            self.trace.note(node.id, f"installs {snapshot}")
+            self.installed += 1
+
+    def _carry_out(self, node: Node, ready: Ready) -> None:
+        write = ready.write
+        if write is not None:
+            if write.truncate_from is not None:
+                node.log.cut(write.truncate_from)
+            for span in write.spans:
+                node.log.append(span)
+            node.writes.append(write)
+            self.judge.write(node, write)
+        if ready.fetch_snapshot is not None:
+            fetch = node.fetch
+            if fetch is None or fetch.request != ready.fetch_snapshot:
+                node.fetch = Fetch(ready.fetch_snapshot, self.now + self._network_rng.randint(1, 20))
+        for envelope in ready.send:
+            self._send(node, envelope)
+        for request in ready.replicate:
+            self._send_entries(node, request)
+        for settled in ready.settled:
+            match settled:
+                case ReadConfirmed(token, index):
+                    asked = self._reads.pop(token)
+                    if index < asked:
+                        raise Broken(
+                            "H stale look", f"node {node.id} confirms {index}; {asked} was committed"
+                        )
+                    self.reads_confirmed += 1
+                case Refused(token, _):
+                    self._reads.pop(token, None)
+                case Appended(_, entry):
+                    if node.log.entries[entry.index].term != entry.term:
+                        raise Broken("I9 no broken invariant inside", f"node {node.id}: {entry} is not there")
+                    node.pending[entry.index] = entry.term
+        if ready.commit_index is not None:
+            self._commit(node, ready.commit_index)
+        if ready.role_change is not None:
+            change = ready.role_change
+            self.trace.note(node.id, f"{change.role.value} in term {change.term}, leader {change.leader}")
+            self.judge.role(node, change)
+            if change.role is Role.LEADER:
+                self.faults.aim("after winning", node)
+                self.faults.aim("change after winning", node)
+
+    def _commit(self, node: Node, commit_index: Index) -> None:
+        if commit_index <= node.commit_told:
+            raise Broken("I5 monotonic term and commit", f"node {node.id}: {commit_index} is told again")
+        node.commit_told = commit_index
+        self.trace.note(node.id, f"commits {commit_index}")
+        self.judge.commit(node, commit_index)
+        for index in [index for index in node.pending if index <= commit_index]:
+            self.acknowledged += node.log.entries[index].term == node.pending.pop(index)
+        self.faults.aim("after a commit", node)
+
+    def _send_entries(self, node: Node, request: Replicate) -> None:
+        last = request.last
+        is_cut = last > request.first and self._network_rng.random() < self.odds.cut
+        if is_cut:
+            last = Index(self._network_rng.randint(request.first, last - 1))
+        previous = request.previous
+        if previous.index < node.disk.snapshot.index or (
+            previous.index >= 0 and node.log.entries[previous.index].term != previous.term
+        ):
+            raise Broken("I9 no broken invariant inside", f"node {node.id} is to read {request}")
+        message = AppendRequest(
+            term=request.term,
+            previous=previous,
+            spans=tuple(node.log.spans(request.first, last)),
+            commit_index=request.commit_index,
+        )
+        self._send(node, Envelope(request.to, message))
+        if is_cut:
+            node.core.step(AppendCut(request.to, last))
+
+    def _send(self, node: Node, envelope: Envelope) -> None:
+        to, message = envelope.to, envelope.message
+        self.judge.promise(node, message)
+        if type(message) is VoteReply and message.granted and not message.is_pre_vote:
+            self.faults.aim("after a vote", node)
+        self.remembered.append((node.id, to, message))
+        rng, odds = self._network_rng, self.odds
+        for _ in range(2 if odds.repeat and rng.random() < odds.repeat else 1):
+            if not odds.drop or rng.random() >= odds.drop:
+                self.sent += 1
+                late = rng.randrange(odds.delay_steps_max) if odds.delay_steps_max > 1 else 0
+                self._wire.setdefault(self.now + late, []).append((node.id, to, message))
+
+    def _deliver(self) -> None:
+        for step in [step for step in self._wire if step <= self.now]:
+            due = self._wire.pop(step)
+            if self.odds.delay_steps_max > 1:
+                self._network_rng.shuffle(due)
+            for sender, to, message in due:
+                node = self.nodes[to]
+                if node.is_up and (sender, to) not in self.broken:
+                    self._trace_message(sender, to, message)
+                    self.feed(node, Receive(sender, message))
+
+    def _trace_message(self, sender: NodeId, to: NodeId, message: Message) -> None:
+        term: Term = message.term
+        said = f"{self.now} {sender} {to} {type(message).__name__} {term}"
+        self.trace.hash = crc32(said.encode(), self.trace.hash)
+
+    def _move_disks(self) -> None:
+        for node in list(self.nodes.values()):
+            if node.writes and node.is_up and self.now >= node.stalled_until:
+                while node.writes and self._disk_rng.random() >= self.odds.write_delay:
+                    self._finish_write(node)
+
+    def _finish_write(self, node: Node) -> None:
+        """The oldest write in flight becomes durable, and its promises leave."""
+        write = node.writes.popleft()
+        node.disk.keep(write)
+        self.judge.held(f"after node {node.id} wrote")
+        for envelope in write.send_after:
+            self._send(node, envelope)
+        self.feed(node, WriteFinished(write.write_id))
+        node.disk.commit_hint = min(node.core.commit_index, node.core.durable_index)
+        self.faults.aim("after a sync", node)

@@ -1,0 +1,149 @@
+"""The judge of one group: looks from outside, after every step, at what Raft promises.
+
+It sees all disks at once and remembers what was ever committed. Quorums are counted by the membership
+that the committing leader went by, on the disks. The numbers are those of ``docs/invariants.md``;
+``log.Lineage`` holds every append to I3, which makes each look here a comparison of two terms.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
+from functools import cache
+from itertools import combinations, product
+
+from chaos.simulator.core_ring.log import Broken, Lineage, Log, Node
+from raftlog.core.membership import Membership
+from raftlog.core.messages import AppendReply, Message, VoteReply, VoteRequest
+from raftlog.core.ready import Role, RoleChange, Write
+from raftlog.types import Index, NodeId, Term
+
+
+class Judge:
+    """What one group has promised so far. Every method raises ``Broken`` where a promise is not kept."""
+
+    def __init__(self, nodes: Mapping[NodeId, Node], birth: Membership, lineage: Lineage) -> None:
+        """``nodes`` is looked at again and again; ``birth`` is the membership before the first entry."""
+        self.nodes = nodes
+        self.birth = birth
+        self.leaders: dict[Term, NodeId] = {}
+        self.committed = Log((), lineage)
+        self.deciders = birth  # the membership by which the newest entry was committed
+        self._commit_terms: list[int] = []  # of the leader that committed, for every entry
+
+    @property
+    def membership(self) -> Membership:
+        """The newest that is committed."""
+        return self.committed.membership_at(len(self.committed) - 1, self.birth)
+
+    def role(self, node: Node, change: RoleChange) -> None:
+        """One leader a term (I2), with its term on disk (I7) and all that was committed before it (I4)."""
+        if change.role is not Role.LEADER:
+            return
+        where = f"node {node.id} leads in term {change.term}"
+        known = self.leaders.setdefault(change.term, node.id)
+        if known != node.id:
+            raise Broken("I2 one leader a term", f"{where}, and so does {known}")
+        if node.disk.hard_state.term < change.term:
+            raise Broken("I7 write-ahead", f"{where}; durable is {node.disk.hard_state}")
+        earlier = bisect_left(self._commit_terms, change.term)
+        if not node.log.is_equal_up_to(earlier - 1, self.committed):
+            raise Broken("I4 leader completeness", f"{where} and lacks some of {earlier} committed entries")
+        if node.id not in node.core.membership.all_voters and len(node.log) <= len(self.committed):
+            raise Broken("I16 who is no voter does not lead", where)
+
+    def commit(self, node: Node, commit_index: Index) -> None:
+        """What is committed is one history (I1), on the disks of a quorum (I6), ended by its term (I8)."""
+        where = f"node {node.id} commits {commit_index} in term {node.core.term}"
+        known = len(self.committed)
+        shared = min(commit_index, known - 1)
+        if commit_index >= len(node.log):
+            raise Broken("I5 order of pointers", f"{where}, its log has {len(node.log)} entries")
+        if not node.log.is_equal_up_to(shared, self.committed):
+            raise Broken("I1 committed prefix", f"{where}: another entry was committed up to {shared}")
+        if commit_index < known:
+            return
+        self.committed.extend(node.log.entries[known : commit_index + 1])
+        self._commit_terms += [node.core.term] * (commit_index + 1 - known)
+        self.deciders = node.log.membership_at(len(node.log), self.birth)
+        if node.core.role is Role.LEADER and node.log.entries[commit_index].term != node.core.term:
+            raise Broken("I8 commits by counting its own term only", where)
+        self.held(f"as {where}")
+
+    def held(self, when: str) -> None:
+        """What is committed never leaves a quorum's disks (I6): looked at whenever a disk has changed."""
+        newest = len(self.committed) - 1
+        holders = {
+            node.id for node in self.nodes.values() if node.disk.log.is_equal_up_to(newest, self.committed)
+        }
+        if not all(len(holders & half) > len(half) // 2 for half in self.deciders.halves):
+            detail = f"{when}: {newest} is committed by {self.deciders}, durable on {sorted(holders)}"
+            raise Broken("I6 durable quorum", detail)
+
+    def promise(self, node: Node, message: Message) -> None:
+        """Write-ahead (I7): what is said to others is on the disk."""
+        disk = node.disk
+        if isinstance(message, AppendReply):
+            if not message.accepted:
+                return
+            if disk.hard_state.term < message.term:
+                raise Broken("I7 write-ahead", f"node {node.id} accepts in a term that is not durable")
+            if node.core.term == message.term and not disk.log.is_equal_up_to(message.match_index, node.log):
+                raise Broken("I7 write-ahead", f"node {node.id} accepts {message}, which is not durable")
+        elif isinstance(message, VoteReply | VoteRequest) and not message.is_pre_vote:
+            is_said = message.granted if isinstance(message, VoteReply) else True
+            if is_said and disk.hard_state.term < message.term:
+                raise Broken("I7 write-ahead", f"node {node.id} says {message}; durable is {disk.hard_state}")
+
+    def write(self, node: Node, write: Write) -> None:
+        """The membership in force is the newest in the log; a leader changes it one safe step at a time."""
+        log, birth = node.log, node.disk.birth
+        changes = [span for span in write.spans if span.membership is not None]
+        if write.truncate_from is not None or changes:
+            in_force = log.membership_at(len(log), birth)
+            if node.core.membership != in_force:
+                raise Broken(
+                    "I16 the newest membership counts", f"node {node.id}: {in_force} stands in its log"
+                )
+        if node.core.role is not Role.LEADER:
+            return
+        for span in changes:
+            assert span.membership is not None
+            before = log.membership_at(span.first - 1, birth)
+            if not intersect(before, span.membership):
+                raise Broken("I16 quorums intersect", f"node {node.id}: {before}, then {span.membership}")
+            earlier = [index for index in log.changes if index < span.first]
+            if earlier and earlier[-1] > node.core.commit_index:
+                raise Broken("I16 one change at a time", f"node {node.id}: {earlier[-1]} and {span.first}")
+
+    def step(self, node: Node) -> None:
+        """What holds between a core, its log and its disk at all times (I5)."""
+        core, log = node.core, node.log
+        commit_index, durable_index, last = core.commit_index, core.durable_index, len(log) - 1
+        if core.last.index != last:
+            raise Broken(
+                "I5 order of pointers", f"node {node.id}: last is {core.last}, its log ends at {last}"
+            )
+        if not (node.disk.snapshot.index <= commit_index <= last and durable_index <= last):
+            numbers = f"snapshot {node.disk.snapshot}, commit {commit_index}, durable {durable_index}, {last}"
+            raise Broken("I5 order of pointers", f"node {node.id}: {numbers}")
+        if commit_index < node.commit_seen or core.term < node.term_seen:
+            detail = f"node {node.id}: commit {node.commit_seen} to {commit_index}, term {node.term_seen}"
+            raise Broken("I5 monotonic term and commit", f"{detail} to {core.term}")
+        node.commit_seen, node.term_seen = commit_index, core.term
+        if not node.disk.log.is_equal_up_to(durable_index, log):
+            raise Broken("I7 write-ahead", f"node {node.id} takes {durable_index} for durable, and it is not")
+        if node.writes and core.is_asleep:
+            raise Broken("I9 no broken invariant inside", f"node {node.id} sleeps while it writes")
+
+
+@cache
+def intersect(one: Membership, other: Membership) -> bool:
+    """Whether every quorum of one shares a voter with every quorum of the other: looked at one by one."""
+    return all(first & second for first, second in product(_quorums(one), _quorums(other)))
+
+
+def _quorums(membership: Membership) -> Iterable[frozenset[NodeId]]:
+    """The smallest sets of voters that decide."""
+    majorities = [combinations(sorted(half), len(half) // 2 + 1) for half in membership.halves]
+    return [frozenset().union(*chosen) for chosen in product(*majorities)]

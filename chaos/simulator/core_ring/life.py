@@ -1,0 +1,99 @@
+"""One run of the bare core: trouble, then peace, and what must be true in the end."""
+
+from __future__ import annotations
+
+import gc
+from typing import Final
+
+from chaos.simulator.core_ring.group import STEP_S, Group
+from chaos.simulator.core_ring.log import Broken
+from chaos.simulator.core_ring.odds import CoreOdds
+from chaos.simulator.result import Result, Violation
+from chaos.simulator.schedule import Schedule
+from raftlog.errors import InvariantViolated
+
+SIZES: Final = (3, 3, 5, 4, 5, 3, 1, 3, 5, 2)
+SPARES: Final = 2
+COMMITS_WITHIN_STEPS: Final = 100  # of peace
+AGREES_WITHIN_STEPS: Final = 430  # more, and all are asleep
+
+
+def run_core(
+    seed: int,
+    odds: CoreOdds | None = None,
+    *,
+    schedule: Schedule | None = None,
+    keeps_lines: bool = False,
+) -> Result:
+    """One seed, from birth to verdict. With a ``schedule`` just those faults happen."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    size = SIZES[seed % len(SIZES)]
+    group = Group(size, seed, odds, spares=SPARES, schedule=schedule, keeps_lines=keeps_lines)
+    violations: tuple[Violation, ...] = ()
+    try:
+        group.run(group.odds.trouble_steps)
+        find_peace(group)
+    except Broken as broken:
+        violations = (Violation(group.now * STEP_S, broken.invariant, broken.detail),)
+    except (Exception, InvariantViolated) as error:
+        detail = f"{type(error).__name__}: {error}"
+        violations = (Violation(group.now * STEP_S, "I9 no broken invariant inside", detail),)
+    finally:
+        if was_enabled:
+            gc.enable()
+    for violation in violations:
+        group.trace.note(None, f"VIOLATION {violation.invariant}: {violation.detail}")
+    return Result(
+        name=f"core:{seed}",
+        faults=group.faults.counts,
+        acknowledged=group.acknowledged,
+        violations=violations,
+        simulated_s=group.now * STEP_S,
+        trace=group.trace.hash,
+        timeline=group.trace.timeline(),
+        happened=tuple(group.faults.happened),
+    )
+
+
+def find_peace(group: Group) -> None:
+    """Once nothing goes wrong the group must commit again, agree, and fall asleep."""
+    before = len(group.judge.committed)
+    group.heal()
+    for _ in range(COMMITS_WITHIN_STEPS):
+        group.step()
+        leader = group.leader()
+        if leader is not None and len(group.judge.committed) == before:
+            group.propose(leader, 1)
+    if len(group.judge.committed) == before:
+        raise Broken("L2 a healed group works", f"nothing is committed within {COMMITS_WITHIN_STEPS} steps")
+    group.run(30)
+    group.retire()
+    group.run(100)
+    leader = group.leader()
+    if leader is None:
+        raise Broken("L2 a healed group works", "nobody leads")
+    group.propose(leader, 1)  # cuts the tails that a leader without news would leave where they are
+    group.run(AGREES_WITHIN_STEPS - 130)
+    _check_agreement(group)
+
+
+def _check_agreement(group: Group) -> None:
+    leader = group.leader()
+    if leader is None:
+        raise Broken("L3 replicas agree in the end", "nobody leads")
+    core = leader.core
+    if core.membership.is_joint:
+        raise Broken("L3 replicas agree in the end", f"{core.membership} is never left")
+    last = len(leader.log) - 1
+    for member in sorted(core.membership.members):
+        node = group.nodes[member]
+        numbers = (len(node.log) - 1, len(node.disk.log) - 1, node.core.commit_index)
+        equal = node.log.is_equal_up_to(last, leader.log) and node.disk.log.is_equal_up_to(last, leader.log)
+        if numbers != (last, last, last) or not equal:
+            detail = f"node {member}: {numbers}, the leader's log ends at {last}"
+            raise Broken("L3 replicas agree in the end", detail)
+        if not node.core.is_asleep:
+            raise Broken("L4 who has nothing to do sleeps", f"node {member} is awake")
+    if group.on_the_wire:
+        raise Broken("L4 who has nothing to do sleeps", f"{group.on_the_wire} messages are under way")

@@ -1,0 +1,201 @@
+"""A log and a disk in miniature: a disk keeps only what has finished.
+
+A log has an entry for every index since the group was born, also where it has been cut in front: what
+lies before ``snapshot`` is for the judge to compare, and nobody may read it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from raftlog.core.entries import EntryKind, EntrySpan
+from raftlog.core.membership import NOBODY, Membership, MembershipEntry
+from raftlog.core.raft import Raft
+from raftlog.core.ready import FetchSnapshot, HardState, Restored, Write
+from raftlog.types import BEFORE_LOG, EntryId, Index, NodeId, Term
+
+NOTHING = Index(-1)
+
+
+class Entry(NamedTuple):
+    """What stands at one index; the term tells apart any two entries of one index."""
+
+    term: Term
+    kind: EntryKind
+    membership: Membership | None = None
+
+
+class Broken(Exception):
+    """Something that must hold does not: number and words of ``docs/invariants.md``, and what was seen."""
+
+    def __init__(self, invariant: str, detail: str) -> None:
+        super().__init__(f"{invariant}: {detail}")
+        self.invariant = invariant
+        self.detail = detail
+
+
+class Lineage:
+    """Log matching, by induction (I3): an entry id names one entry and one predecessor, in all logs.
+
+    Because every append is held to it, two logs are equal up to an index where they have equal terms there.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, int], tuple[Entry, int]] = {}
+
+    def check(self, index: int, entry: Entry, before: int) -> None:
+        """``before`` is the term of the entry at ``index`` - 1. Raises ``Broken``."""
+        known = self._known.setdefault((index, entry.term), (entry, before))
+        if known[1] != before or (known[0] is not entry and known[0] != entry):
+            raise Broken("I3 log matching", f"index {index}: {entry} after term {before}, and {known}")
+
+
+class Log:
+    """Entries by index. ``changes`` are the indexes of those that carry a membership."""
+
+    __slots__ = ("_lineage", "changes", "entries")
+
+    def __init__(self, entries: Iterable[Entry] = (), lineage: Lineage | None = None) -> None:
+        self._lineage = lineage or Lineage()
+        self.entries: list[Entry] = []
+        self.changes: list[int] = []
+        self.extend(entries)
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def extend(self, entries: Iterable[Entry]) -> None:
+        """Put entries at the end."""
+        mine, check = self.entries, self._lineage.check
+        before = mine[-1].term if mine else 0
+        for entry in entries:
+            check(len(mine), entry, before)
+            if entry.membership is not None:
+                self.changes.append(len(mine))
+            mine.append(entry)
+            before = entry.term
+
+    def append(self, span: EntrySpan) -> None:
+        """Put the entries of a span at the end, where they belong."""
+        if span.first != len(self.entries):
+            raise Broken(
+                "I9 no broken invariant inside", f"{span} does not follow {len(self.entries)} entries"
+            )
+        is_change = span.kind is EntryKind.MEMBERSHIP
+        if is_change != (span.membership is not None) or (is_change and span.first != span.last):
+            raise Broken("I9 no broken invariant inside", f"{span} is no entry of a membership")
+        self.extend([Entry(span.term, span.kind, span.membership)] * (span.last - span.first + 1))
+
+    def cut(self, first_removed: int) -> None:
+        """Forget everything from an index on."""
+        del self.entries[first_removed:]
+        while self.changes and self.changes[-1] >= first_removed:
+            self.changes.pop()
+
+    def copy(self, count: int | None = None) -> Log:
+        """The same entries, or the first ``count`` of them."""
+        log = Log((), self._lineage)
+        log.entries = self.entries[:count]
+        log.changes = [index for index in self.changes if index < len(log.entries)]
+        return log
+
+    def is_equal_up_to(self, index: int, other: Log) -> bool:
+        """Whether both hold the same entries up to an index; see ``Lineage``."""
+        if index < 0:
+            return True
+        mine, theirs = self.entries, other.entries
+        return index < len(mine) and index < len(theirs) and mine[index].term == theirs[index].term
+
+    def membership_at(self, index: int, birth: Membership) -> Membership:
+        """The membership in force once everything up to an index counts."""
+        for change in reversed(self.changes):
+            if change <= index:
+                return self.entries[change].membership or birth
+        return birth
+
+    def spans(self, first: Index, last: Index) -> list[EntrySpan]:
+        """The entries ``first..last`` as spans."""
+        spans: list[EntrySpan] = []
+        for index in range(first, last + 1):
+            term, kind, membership = self.entries[index]
+            if spans and membership is None and (spans[-1].term, spans[-1].kind) == (term, kind):
+                spans[-1] = EntrySpan(term, spans[-1].first, Index(index), kind)
+            else:
+                spans.append(EntrySpan(term, Index(index), Index(index), kind, membership))
+        return spans
+
+
+@dataclass
+class Disk:
+    """What one node's disk holds: only what has finished survives."""
+
+    hard_state: HardState = field(default_factory=lambda: HardState(Term(0), None))
+    log: Log = field(default_factory=Log)
+    commit_hint: Index = NOTHING
+    birth: Membership = NOBODY  # who took part before the first entry
+    snapshot: EntryId = BEFORE_LOG
+    forgotten: EntryId = BEFORE_LOG  # the newest entry of a life before this one
+
+    def keep(self, write: Write, *, spans: bool = True, truncation: bool = True) -> None:
+        """Carry out a write, or a prefix of one."""
+        if write.hard_state is not None:
+            self.hard_state = write.hard_state
+        if write.truncate_from is not None and truncation:
+            self.log.cut(write.truncate_from)
+        if spans:
+            for span in write.spans:
+                self.log.append(span)
+
+    def restored(self) -> Restored:
+        """What a replica finds when it opens."""
+        terms: list[EntryId] = []
+        entries = self.log.entries
+        for index in range(self.snapshot.index + 1, len(entries)):
+            term = entries[index].term
+            if not terms or terms[-1].term != term:
+                terms.append(EntryId(term, Index(index)))
+        last = EntryId(entries[-1].term, Index(len(entries) - 1)) if entries else BEFORE_LOG
+        return Restored(
+            hard_state=self.hard_state,
+            membership=self.log.membership_at(self.snapshot.index, self.birth),
+            terms=tuple(terms),
+            snapshot=self.snapshot,
+            last=last,
+            commit_hint=self.commit_hint,
+            memberships=tuple(
+                MembershipEntry(Index(index), entries[index].membership or NOBODY)
+                for index in self.log.changes
+                if index > self.snapshot.index
+            ),
+            forgotten=self.forgotten,
+        )
+
+
+@dataclass
+class Fetch:
+    """A snapshot on its way to a node."""
+
+    request: FetchSnapshot
+    due: int
+
+
+@dataclass
+class Node:
+    """One member with its disk; ``log`` is what it can read, durable or not."""
+
+    id: NodeId
+    disk: Disk
+    core: Raft
+    log: Log
+    writes: deque[Write] = field(default_factory=deque)
+    is_up: bool = True
+    is_retired: bool = False  # down for good
+    stalled_until: int = 0  # when its disk begins to work again
+    commit_told: Index = NOTHING
+    commit_seen: Index = NOTHING
+    term_seen: int = 0
+    fetch: Fetch | None = None
+    pending: dict[int, Term] = field(default_factory=dict)  # indexes of what it proposed, not yet committed

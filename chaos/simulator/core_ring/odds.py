@@ -1,0 +1,62 @@
+"""How often things go wrong in a run of the bare core: drawn anew for every seed."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import Final
+
+AIMED: Final = ("after a vote", "after winning", "after a commit", "after a sync", "change after winning")
+"""Those that wait for the worst moment."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoreOdds:
+    """Per chance; ``timed`` and ``aimed`` by the kind of fault, those that cannot happen left out."""
+
+    drop: float = 0.0
+    repeat: float = 0.0
+    delay_steps_max: int = 1
+    cut: float = 0.0  # of an append, as by a limit of bytes
+    write_delay: float = 0.0  # the chance that a disk does nothing although it could
+    propose: float = 0.0
+    read: float = 0.0
+    timed: dict[str, float] = field(default_factory=dict)  # by step
+    aimed: dict[str, float] = field(default_factory=dict)  # by moment
+    trouble_steps: int = 400  # how long things go wrong
+
+    @classmethod
+    def drawn(cls, rng: random.Random) -> CoreOdds:
+        """Each fault is often absent, sometimes rare and sometimes frequent."""
+
+        def odds(most: float) -> float:
+            return rng.choice((0.0, 0.1, 0.3, 1.0)) * most
+
+        timed = {
+            "crash": odds(0.06),
+            "cut links": rng.choice((0.0, 0.01, 0.02, 0.04)),
+            "stall": odds(0.1),
+            "replay": odds(0.1),
+            "unreachable": odds(0.1),
+            "transfer": odds(0.1),
+            "campaign": odds(0.1),
+            "change membership": rng.choice((0.0, 0.05, 0.3)),
+            "cut prefix": odds(0.2),
+            "wipe": odds(0.2),
+        }
+        aimed = {kind: rng.choice((0.0, 0.0, 0.02, 0.1)) for kind in AIMED}
+        return cls(
+            drop=odds(0.2),
+            repeat=odds(0.4),
+            delay_steps_max=rng.choice((1, 1, 2, 5)),
+            cut=odds(0.7),
+            write_delay=rng.choice((0.0, 0.3, 0.6, 0.8)),
+            propose=rng.choice((0.05, 0.3, 0.8)),
+            read=odds(0.2),
+            timed={kind: chance for kind, chance in timed.items() if chance},
+            aimed={kind: chance for kind, chance in aimed.items() if chance},
+        )
+
+
+CALM: Final = CoreOdds()
+"""Nothing goes wrong and nobody asks for anything."""

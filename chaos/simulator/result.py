@@ -1,0 +1,31 @@
+"""What a run of either ring came to."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from chaos.simulator.schedule import Schedule
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """Something that must not be, when it was seen."""
+
+    at_s: float
+    invariant: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """One seed's outcome. ``happened`` are the faults, in the order in which they came."""
+
+    name: str  # the seed, with its ring
+    faults: Counter[str]
+    acknowledged: int
+    violations: tuple[Violation, ...]
+    simulated_s: float
+    trace: int
+    timeline: str
+    happened: Schedule = ()
