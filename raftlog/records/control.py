@@ -1,13 +1,16 @@
 """Control batches: what brokers write for brokers into a partition's log.
 
-Decides: how a new leader's record looks (Kafka's ``LeaderChangeMessage``) and which kind a control
-batch is of. Leaves to others: when a leader writes one. Each takes one offset; consumers skip them.
+Decides: how a new leader's record looks (Kafka's ``LeaderChangeMessage``), how a membership does, and
+which kind a control batch is of. Leaves to others: when a leader writes one, and what a membership
+means. Each takes one offset; consumers skip them.
 """
 
 from __future__ import annotations
 
 import enum
 import struct
+from collections.abc import Collection
+from typing import NamedTuple
 
 from raftlog.errors import CorruptBatch
 from raftlog.records.batch import CONTROL_BIT, MAGIC, Batch, BatchHeader, encode_batch, parse_header
@@ -17,6 +20,8 @@ from raftlog.types import NodeId
 
 _KEY = struct.Struct(">hh")  # version, type
 _LEADER_CHANGE = struct.Struct(">hi3B")  # version, leader, voters, granting voters, tagged fields
+_MEMBERSHIP = struct.Struct(">h3H")  # version, how many voters, learners and outgoing voters; then their ids
+_NODE = struct.Struct(">Q")
 _VERSION = 0
 _EMPTY_ARRAY = 1  # a compact array's length is stored plus one
 _NO_TAGGED_FIELDS = 0
@@ -28,6 +33,15 @@ class ControlType(enum.IntEnum):
     ABORT = 0
     COMMIT = 1
     LEADER_CHANGE = 2
+    MEMBERSHIP = 100  # ours; Kafka counts up from 0
+
+
+class MemberLists(NamedTuple):
+    """Who takes part in a group, as a control record names them."""
+
+    voters: frozenset[NodeId]
+    learners: frozenset[NodeId]
+    outgoing: frozenset[NodeId]
 
 
 def leader_change_batch(*, base_offset: int, leader_epoch: int, leader: NodeId, timestamp_ms: int) -> Batch:
@@ -35,25 +49,83 @@ def leader_change_batch(*, base_offset: int, leader_epoch: int, leader: NodeId, 
 
     The lists of voters in the message stay empty: the metadata log holds the membership.
     """
-    key = _KEY.pack(_VERSION, ControlType.LEADER_CHANGE)
     value = _LEADER_CHANGE.pack(_VERSION, leader, _EMPTY_ARRAY, _EMPTY_ARRAY, _NO_TAGGED_FIELDS)
-    header = BatchHeader(
-        base_offset, 0, leader_epoch, MAGIC, 0, CONTROL_BIT, 0, timestamp_ms, timestamp_ms, -1, -1, -1, 1
+    return _control_batch(ControlType.LEADER_CHANGE, value, base_offset, leader_epoch, timestamp_ms)
+
+
+def membership_batch(
+    *, base_offset: int, leader_epoch: int, members: MemberLists, timestamp_ms: int
+) -> Batch:
+    """The batch by which a leader says who takes part from here on."""
+    value = encode_members(members)
+    return _control_batch(ControlType.MEMBERSHIP, value, base_offset, leader_epoch, timestamp_ms)
+
+
+def encode_members(members: MemberLists) -> bytes:
+    """The value of a membership record: equal members give equal bytes."""
+    lists: list[Collection[NodeId]] = [sorted(nodes) for nodes in members]
+    head = _MEMBERSHIP.pack(_VERSION, *map(len, lists))
+    return head + b"".join([_NODE.pack(node) for nodes in lists for node in nodes])
+
+
+def decode_members(value: bytes | memoryview) -> MemberLists:
+    """What ``encode_members`` was given. Raises ``CorruptBatch``."""
+    if len(value) < _MEMBERSHIP.size:
+        raise CorruptBatch(f"membership: {len(value)} bytes are too few")
+    version, *counts = _MEMBERSHIP.unpack_from(value)
+    if version != _VERSION:
+        raise CorruptBatch(f"membership: version {version} is unknown; this release reads {_VERSION}")
+    if len(value) != _MEMBERSHIP.size + _NODE.size * sum(counts):
+        raise CorruptBatch(f"membership: {len(value)} bytes do not hold {counts} members")
+    nodes = [NodeId(node) for (node,) in _NODE.iter_unpack(value[_MEMBERSHIP.size :])]
+    learners_at, outgoing_at = counts[0], counts[0] + counts[1]
+    return MemberLists(
+        frozenset(nodes[:learners_at]),
+        frozenset(nodes[learners_at:outgoing_at]),
+        frozenset(nodes[outgoing_at:]),
     )
-    builder = BatchBuilder()
-    builder.append(Record(value=value, key=key, timestamp_ms=timestamp_ms))
-    data = encode_batch(header, builder.body())
-    return Batch(data, parse_header(data))
+
+
+def members_in(batch: Batch) -> MemberLists | None:
+    """What a batch says about who takes part; None for all other batches. Raises ``CorruptBatch``."""
+    if not batch.header.is_control:
+        return None
+    key, value = _control_record(batch)
+    if _type_of(key) is not ControlType.MEMBERSHIP:
+        return None
+    return decode_members(value or b"")
 
 
 def control_type(batch: Batch) -> ControlType:
     """What a control batch says. Raises ``CorruptBatch`` when it is not one, or of an unknown type."""
     if not batch.header.is_control:
         raise CorruptBatch("attributes: this is not a control batch")
+    key, _ = _control_record(batch)
+    return _type_of(key)
+
+
+def _control_batch(
+    kind: ControlType, value: bytes, base_offset: int, leader_epoch: int, time_ms: int
+) -> Batch:
+    key = _KEY.pack(_VERSION, kind)
+    header = BatchHeader(
+        base_offset, 0, leader_epoch, MAGIC, 0, CONTROL_BIT, 0, time_ms, time_ms, -1, -1, -1, 1
+    )
+    builder = BatchBuilder()
+    builder.append(Record(value=value, key=key, timestamp_ms=time_ms))
+    data = encode_batch(header, builder.body())
+    return Batch(data, parse_header(data))
+
+
+def _control_record(batch: Batch) -> tuple[bytes, bytes | None]:
     records = read_records(batch)
     key = records[0].key if len(records) == 1 else None
     if key is None or len(key) < _KEY.size:
         raise CorruptBatch("records: a control batch holds one record, whose key is version and type")
+    return key, records[0].value
+
+
+def _type_of(key: bytes) -> ControlType:
     _, number = _KEY.unpack_from(key)
     try:
         return ControlType(number)

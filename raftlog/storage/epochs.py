@@ -3,23 +3,29 @@
 The log is the authority: every batch carries its leader epoch. The file saves reading the headers of
 closed segments on opening, and is written after those segments were synced. It says how far it
 ``covers``; batches from there on are read. A truncation that reaches below that removes the file
-durably first, so what the file says about offsets below ``covers`` is always true.
+durably first, so what the file says about offsets below ``covers`` is always true. The memberships
+below ``covers`` stand in it for the same reason and by the same rules.
 """
 
 from __future__ import annotations
 
 import struct
 from bisect import bisect_right
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from crc32c import crc32c
 
+from raftlog.core.membership import MembershipEntry
 from raftlog.storage.filesystem import Filesystem
+from raftlog.storage.members import decode_entries, encode_entries
 from raftlog.storage.sealed import seal, unseal
 from raftlog.storage.slots import Promise
 from raftlog.types import EntryId, Index, Term
 
 EPOCHS_NAME = "epochs"
-_MAGIC = b"RLE1"
+_MAGIC = b"RLE2"
+_OLD_MAGIC = b"RLE1"  # without memberships: the logs that it was written for have none
 _HEAD = struct.Struct(">qi")
 _ENTRY = struct.Struct(">qq")
 
@@ -80,24 +86,34 @@ class Epochs:
         term = entries[-1].term if entries else Term(before)
         return Promise(EntryId(term, Index(last)), crc32c(terms))
 
-    def encode(self, covers: int) -> bytes:
+    def encode(self, covers: int, memberships: Sequence[MembershipEntry]) -> bytes:
         """The file, saying what is known below ``covers``."""
         pairs = [pair for pair in zip(self._terms, self._starts, strict=True) if pair[1] < covers]
-        return seal(
-            _MAGIC, b"".join([_HEAD.pack(covers, len(pairs)), *[_ENTRY.pack(*pair) for pair in pairs]])
-        )
+        parts = [_HEAD.pack(covers, len(pairs)), *[_ENTRY.pack(*pair) for pair in pairs]]
+        return seal(_MAGIC, b"".join([*parts, encode_entries(memberships)]))
 
 
-def load_epochs(filesystem: Filesystem, directory: str) -> tuple[Epochs, int]:
-    """What the file says, and how far it covers; nothing and -1 when it is missing or wrong."""
+class LoadedEpochs(NamedTuple):
+    """What the file says; ``covers`` is -1 when it is missing or wrong."""
+
+    epochs: Epochs
+    memberships: list[MembershipEntry]
+    covers: int
+
+
+def load_epochs(filesystem: Filesystem, directory: str) -> LoadedEpochs:
+    """Read the file. What it does not say is read from the batches."""
     epochs = Epochs()
     try:
-        payload = unseal(_MAGIC, filesystem.read_file(f"{directory}/{EPOCHS_NAME}"))
+        data = filesystem.read_file(f"{directory}/{EPOCHS_NAME}")
     except FileNotFoundError:
-        return epochs, -1
-    if payload is None:
-        return epochs, -1
-    covers, _ = _HEAD.unpack_from(payload)
-    for term, start in _ENTRY.iter_unpack(payload[_HEAD.size :]):
+        return LoadedEpochs(epochs, [], -1)
+    payload, old = unseal(_MAGIC, data), unseal(_OLD_MAGIC, data)
+    found = old if payload is None else payload
+    if found is None:
+        return LoadedEpochs(epochs, [], -1)
+    covers, count = _HEAD.unpack_from(found)
+    end = _HEAD.size + count * _ENTRY.size
+    for term, start in _ENTRY.iter_unpack(found[_HEAD.size : end]):
         epochs.note(term, start)
-    return epochs, covers
+    return LoadedEpochs(epochs, [] if payload is None else decode_entries(found[end:]), covers)

@@ -6,10 +6,18 @@ synced, tear writes and fail. Paths are ``str``; all numbers are bytes.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 Buffer = bytes | bytearray | memoryview
+
+_DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+def is_disk_full(error: OSError) -> bool:
+    """Whether there is only no room: all is as before, and another try may succeed."""
+    return error.errno in _DISK_FULL
 
 
 class File(Protocol):

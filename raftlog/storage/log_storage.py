@@ -94,8 +94,14 @@ class LogStorage(Protocol):
     def size_bytes(self) -> int:
         """Bytes of all segments."""
 
+    def keep_birth(self, membership: Membership) -> None:
+        """Who takes part before the first entry, unless that is kept already; durable with the next sync."""
+
     def restored(self, membership: Membership) -> Restored:
-        """What was found on opening, after the torn tail was cut off."""
+        """What was found on opening, after the torn tail was cut off.
+
+        ``membership`` counts only for a log of which nobody has said ``keep_birth`` yet.
+        """
 
     def append(self, batches: Sequence[Batch]) -> None:
         """Put batches at the end; their base offset and leader epoch are already stamped.

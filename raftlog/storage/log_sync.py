@@ -1,7 +1,7 @@
 """One flush of a segmented log, carried out on another thread.
 
-Decides the order in which things reach the disk: hard state, names, batches, and only then what
-says that they are there (the epochs file and the promise).
+Decides the order in which things reach the disk: the membership that the log begins with, hard state,
+names, batches, and only then what says that they are there (the epochs file and the promise).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from raftlog.storage.durable_state import DurableState
 from raftlog.storage.epochs import EPOCHS_NAME
 from raftlog.storage.filesystem import File, Filesystem
+from raftlog.storage.members import LogMembers
 from raftlog.storage.slots import Promise
 from raftlog.types import Index
 
@@ -55,6 +56,7 @@ class LogSync:
         "_filesystem",
         "_generation",
         "_log_start",
+        "_members",
         "_promise",
         "_state",
         "commit_index",
@@ -70,6 +72,7 @@ class LogSync:
         filesystem: Filesystem,
         directory: str,
         state: DurableState,
+        members: LogMembers,
         failure: SyncFailure,
         files: list[File],
         promise: Promise,
@@ -90,6 +93,7 @@ class LogSync:
         self._state = state
         self._failure = failure
         self._generation = state.generation
+        self._members = members
         self._epochs = epochs
         self._promise = promise
         self._log_start = log_start
@@ -97,6 +101,7 @@ class LogSync:
     def run(self) -> None:
         """Block until the disk has what was there when this was taken. An ``OSError`` is final."""
         with self._failure.is_final():
+            self._members.flush_if_room()
             has_voted = self._state.flush()
             if self.names_changed:
                 self._filesystem.sync_directory(self._directory)

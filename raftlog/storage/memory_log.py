@@ -7,14 +7,15 @@ A list of batches and a few numbers. ``segment_batches`` closes a segment every 
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from raftlog.core.membership import Membership
+from raftlog.core.membership import Membership, MembershipEntry
 from raftlog.core.ready import HardState, Restored
 from raftlog.errors import InvariantViolated, OffsetOutOfRange
 from raftlog.records.batch import Batch
 from raftlog.storage.filesystem import Buffer
 from raftlog.storage.log_storage import FileRange, LogRange, Sync
+from raftlog.storage.members import membership_in
 from raftlog.types import BEFORE_LOG, EntryId, Index, Term
 
 
@@ -88,6 +89,7 @@ class MemoryLog:
         self._commit = -1
         self._syncs: list[MemorySync] = []
         self._dirty = False
+        self._base: Membership | None = None
         self._checkpoint: tuple[Index, bytes] | None = None
 
     @property
@@ -110,11 +112,16 @@ class MemoryLog:
         """Bytes of all batches."""
         return sum(len(batch.data) for batch in self._batches)
 
+    def keep_birth(self, membership: Membership) -> None:
+        """Remember who takes part before the first entry."""
+        self._base = self._base or membership
+
     def restored(self, membership: Membership) -> Restored:
         """What a core would be rebuilt from."""
         return Restored(
             hard_state=self._hard_state,
-            membership=membership,
+            membership=self._base or membership,
+            memberships=tuple(self._memberships(self._batches)),
             terms=self.terms(),
             snapshot=self._before,
             last=EntryId(self.term_at(self.last_index), self.last_index),
@@ -152,6 +159,8 @@ class MemoryLog:
             if last.last_offset >= min(first_kept, self._durable):
                 break
             self._before = EntryId(Term(last.leader_epoch), Index(last.last_offset))
+            for entry in self._memberships(self._batches[: self._segment_batches]):
+                self._base = entry.membership
             del self._batches[: self._segment_batches]
         return self.first_index
 
@@ -233,6 +242,11 @@ class MemoryLog:
 
     def close(self) -> None:
         """Nothing to do."""
+
+    def _memberships(self, batches: Sequence[Batch]) -> Iterator[MembershipEntry]:
+        for batch in batches:
+            if (membership := membership_in(batch)) is not None:
+                yield MembershipEntry(Index(batch.base_offset), membership)
 
     def _out_of_range(self, what: str) -> OffsetOutOfRange:
         return OffsetOutOfRange(

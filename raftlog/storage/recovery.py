@@ -22,12 +22,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from raftlog.errors import LogCorrupt
-from raftlog.records.batch import BatchHeader
+from raftlog.errors import CorruptBatch, LogCorrupt
+from raftlog.records.batch import Batch, BatchHeader
 from raftlog.storage.batch_walk import BatchDamaged, walk_batches, walk_headers
 from raftlog.storage.durable_state import CHECKPOINT_NAME, DurableState
 from raftlog.storage.epochs import EPOCHS_NAME, Epochs, load_epochs
 from raftlog.storage.filesystem import File, Filesystem
+from raftlog.storage.members import LogMembers, load_members, membership_in
 from raftlog.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, Segment, segment_path
 from raftlog.storage.slots import UNKNOWN_TERMS
 from raftlog.storage.sparse_index import SegmentSummary, build_index, load_summary, write_index
@@ -62,6 +63,7 @@ class OpenedLog:
     state: DurableState
     epochs: Epochs
     epochs_cover: int  # as far as the file says
+    members: LogMembers
     segments: list[Segment]
     recovery: Recovery
 
@@ -84,17 +86,22 @@ class _Opening:
         names = self.filesystem.list_directory(self.directory)
         bases = [int(name[: -len(LOG_SUFFIX)]) for name in names if name.endswith(LOG_SUFFIX)]
         self.state = DurableState.open(self.filesystem, self.directory, is_new=self._is_new(names, bases))
-        self.epochs, covers = load_epochs(self.filesystem, self.directory)
+        self.members = load_members(self.filesystem, self.directory)
+        self.epochs, memberships, covers = load_epochs(self.filesystem, self.directory)
+        for entry in memberships:
+            self.members.note(entry.index, entry.membership)
         if covers < 0 and len(bases) > 1:
             self.recovery.rebuilt.append(f"{self.directory}/{EPOCHS_NAME}")
         self.epochs.truncate_suffix(covers)
+        self.members.truncate_suffix(covers)
         self.promised = max(self.state.state.promised, covers - 1)
         bases = self._finish_deletion(bases)
         files = self._check(bases, covers)
         self._check_terms()
         self._make_durable(files)
         self.epochs.truncate_prefix(self.state.state.log_start)
-        return OpenedLog(self.state, self.epochs, covers, self.segments, self.recovery)
+        self.members.truncate_prefix(self.state.state.log_start)
+        return OpenedLog(self.state, self.epochs, covers, self.members, self.segments, self.recovery)
 
     def _is_new(self, names: list[str], bases: list[int]) -> bool:
         if EPOCHS_NAME in names or CHECKPOINT_NAME in names:
@@ -245,6 +252,8 @@ class _Opening:
                 if header.leader_epoch != epoch:
                     epoch = header.leader_epoch
                     self.epochs.note(epoch, expected)
+                if header.is_control:
+                    self._note_membership(position, batch)
                 if header.last_offset > self.promised:
                     file.write_at(position, batch.data)  # the bytes just checked: the cache may lose them
                 segment.note(header)
@@ -252,6 +261,14 @@ class _Opening:
         except BatchDamaged as error:
             return segment, error
         return segment, None
+
+    def _note_membership(self, position: int, batch: Batch) -> None:
+        try:
+            membership = membership_in(batch)
+        except CorruptBatch as error:
+            raise BatchDamaged(position, str(error)) from None
+        if membership is not None:
+            self.members.note(batch.base_offset, membership)
 
     def _begin(self, base: int, files: list[File]) -> None:
         """Create the active segment: the log is new, or lost the one that was active."""

@@ -19,15 +19,17 @@ from dataclasses import dataclass
 from functools import partial
 
 from raftlog.clock import Clock
-from raftlog.core.membership import Membership
+from raftlog.core.membership import Membership, MembershipEntry
 from raftlog.core.ready import HardState, Restored
 from raftlog.errors import InvariantViolated, OffsetOutOfRange
 from raftlog.records.batch import Batch
 from raftlog.storage import durable_state
+from raftlog.storage.append_rules import require_follows
 from raftlog.storage.epochs import EPOCHS_NAME
 from raftlog.storage.filesystem import File, Filesystem
 from raftlog.storage.log_storage import LogRange, Sync
 from raftlog.storage.log_sync import LogSync, SyncFailure
+from raftlog.storage.members import membership_in
 from raftlog.storage.recovery import OpenedLog, open_log
 from raftlog.storage.retention import ClosedSegment
 from raftlog.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, Segment
@@ -60,6 +62,7 @@ class SegmentedLog:
         self._clock = clock
         self._state = opened.state
         self._epochs = opened.epochs
+        self._members = opened.members
         self._segments = SegmentList(opened.segments)
         self._active = self._segments.active
         self._first = max(opened.state.state.log_start, opened.segments[0].base)
@@ -124,12 +127,19 @@ class SegmentedLog:
             for segment in self._segments.closed
         )
 
+    def keep_birth(self, membership: Membership) -> None:
+        """Who took part before the first entry, unless that is kept already; durable with the next sync."""
+        if self._members.base(self.first_index) is None:
+            self._members.keep_base(self.first_index, MembershipEntry(Index(self._first - 1), membership))
+
     def restored(self, membership: Membership) -> Restored:
         """What was found on opening, after the torn tail was cut off."""
         before = EntryId(self._state.state.before, Index(self._first - 1))
+        base = self._members.base(self.first_index)
         return Restored(
             hard_state=self._state.state.hard_state,
-            membership=membership,
+            membership=membership if base is None else base,
+            memberships=self._members.in_log(),
             terms=self.terms(),
             snapshot=before,
             last=EntryId(self.term_at(Index(self._last)), Index(self._last)),
@@ -138,7 +148,9 @@ class SegmentedLog:
 
     def append(self, batches: Sequence[Batch]) -> None:
         """Put batches at the end; they are readable at once."""
-        self._check_follows(batches)
+        require_follows(
+            self._directory, batches, self._last + 1, self._epochs.last_term, self._state.state.hard_state
+        )
         last = self._last
         try:
             at = 0
@@ -148,26 +160,6 @@ class SegmentedLog:
             if self._last > last:  # a part went into a segment that is full now
                 self.truncate_suffix(Index(last + 1))
             raise
-
-    def _check_follows(self, batches: Sequence[Batch]) -> None:
-        expected, epoch = self._last + 1, self._epochs.last_term
-        for batch in batches:
-            header = batch.header
-            if header.base_offset != expected:
-                raise InvariantViolated(
-                    f"{self._directory}: offset {header.base_offset} in place of {expected}"
-                )
-            if header.leader_epoch != epoch:
-                epoch = self._check_epoch(epoch, header.leader_epoch)
-            expected += header.last_offset_delta + 1
-
-    def _check_epoch(self, epoch: int, following: int) -> int:
-        if not epoch < following <= self._state.state.hard_state.term:
-            raise InvariantViolated(
-                f"{self._directory}: epoch {following} after {epoch}, {self._state.state.hard_state}: "
-                "epochs never fall, and the hard state is saved before the entries"
-            )
-        return following
 
     def _append_run(self, batches: Sequence[Batch], at: int) -> int:
         """Write as many batches as the active segment takes, at least one; return where to go on."""
@@ -195,6 +187,8 @@ class SegmentedLog:
             if header.leader_epoch != self._epochs.last_term:
                 self._epochs.note(header.leader_epoch, header.base_offset)
             active.note(header)
+            if header.is_control and (membership := membership_in(batch)) is not None:
+                self._members.note(header.base_offset, membership)
         self._last = active.last
         return at
 
@@ -245,6 +239,7 @@ class SegmentedLog:
                 self._reopen(at)
             segment.truncate(file, place)
         self._epochs.truncate_suffix(first_removed)
+        self._members.truncate_suffix(first_removed)
         self._last = segment.last
 
     def _forget_syncs(self, last: int) -> None:
@@ -280,11 +275,13 @@ class SegmentedLog:
         count = sum(1 for segment in self._segments.closed if segment.last < limit)
         if count:
             start = Index(self._segments[count].base)
+            self._members.move_start(self.first_index, start)
             with self._failure.is_final():
                 before = self.term_at(Index(start - 1))
                 self._state.set_log_start(start, before, partial(self._epochs.promise, start, before))
             self._remove_files(self._segments.drop_before(count))
             self._epochs.truncate_prefix(start)
+            self._members.truncate_prefix(start)
             self._names_changed = True
             self._first = start
         return Index(self._first)
@@ -300,7 +297,7 @@ class SegmentedLog:
 
     def take_sync(self) -> Sync | None:
         """The flush for everything changed since the last call, or None."""
-        if not (self._unsynced or self._state.is_dirty or self._names_changed):
+        if not (self._unsynced or self._state.is_dirty or self._names_changed or self._members.is_due):
             return None
         # One that is under way may come to its end behind this one, which must not promise its part unseen.
         files = dict.fromkeys(file for sync in self._syncs for file in sync.files)
@@ -308,13 +305,14 @@ class SegmentedLog:
             self._filesystem,
             self._directory,
             self._state,
+            self._members,
             self._failure,
             [*(files | dict.fromkeys(self._unsynced))],
             self._promise(self._last),
             self.first_index,
             Index(self._commit),
             names_changed=self._names_changed or any(sync.names_changed for sync in self._syncs),
-            epochs=self._epochs.encode(self._active.base) if self._epochs_due else None,
+            epochs=self._encode_epochs() if self._epochs_due else None,
         )
         self._unsynced = []
         self._names_changed = self._epochs_due = False
@@ -323,6 +321,10 @@ class SegmentedLog:
 
     def _promise(self, last: int) -> Promise:
         return self._epochs.promise(self._first, self._state.state.before, last)
+
+    def _encode_epochs(self) -> bytes:
+        covers = self._active.base
+        return self._epochs.encode(covers, self._members.below(covers))
 
     def sync_finished(self, sync: Sync) -> None:
         """Move ``durable_index`` forward: up to where this and all earlier syncs have finished."""

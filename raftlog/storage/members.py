@@ -1,0 +1,163 @@
+"""Who takes part in the group, as one log knows it: the memberships in it and the one it begins with.
+
+Decides what is kept beside the log: ``epochs`` names the memberships below what it covers, so that closed
+segments need not be read on opening; ``members`` names those that were in force where the log began, now
+or earlier. Leaves to others: when they are written (``segmented_log``, ``log_sync``), what they mean
+(``core``). The log is the authority on what stands in it: each membership is a batch of its own.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+from collections.abc import Iterable, Sequence
+
+from raftlog.core.membership import Membership, MembershipEntry
+from raftlog.errors import CorruptBatch, LogCorrupt
+from raftlog.records.batch import Batch
+from raftlog.records.control import MemberLists, decode_members, encode_members, members_in, membership_batch
+from raftlog.storage.filesystem import Filesystem, is_disk_full
+from raftlog.storage.sealed import seal, unseal
+from raftlog.types import Index, Term
+
+MEMBERS_NAME = "members"
+_MAGIC = b"RLM1"
+_COUNT = struct.Struct(">I")
+_ENTRY = struct.Struct(">qH")  # index, length of what follows
+
+
+class LogMembers:
+    """The memberships of one log, oldest first, as far as they can be told from its files."""
+
+    __slots__ = ("_bases", "_entries", "_filesystem", "_lock", "_path", "is_due")
+
+    def __init__(self, filesystem: Filesystem, directory: str, bases: Iterable[MembershipEntry]) -> None:
+        self._filesystem = filesystem
+        self._path = f"{directory}/{MEMBERS_NAME}"
+        self._lock = threading.Lock()
+        self._bases = [*bases]  # what the file says: each was in force just before the log, once
+        self._entries: list[MembershipEntry] = []  # those in the log
+        self.is_due = False  # the file lacks the newest base
+
+    def base(self, start: Index) -> Membership | None:
+        """The one in force just before a log that begins at ``start``; None when that was never kept."""
+        found = newest_below(self._bases, start)
+        return None if found is None else found.membership
+
+    def in_log(self) -> tuple[MembershipEntry, ...]:
+        """Those that stand in the log."""
+        return tuple(self._entries)
+
+    def below(self, covers: int) -> list[MembershipEntry]:
+        """Those in the log below an index, for the epochs file."""
+        return [entry for entry in self._entries if entry.index < covers]
+
+    def note(self, index: int, membership: Membership) -> None:
+        """Another one stands in the log; one that is known is no news."""
+        if not self._entries or self._entries[-1].index < index:
+            self._entries.append(MembershipEntry(Index(index), membership))
+
+    def truncate_suffix(self, first_removed: int) -> None:
+        """Forget those at this index and after."""
+        while self._entries and self._entries[-1].index >= first_removed:
+            self._entries.pop()
+
+    def keep_base(self, start: Index, base: MembershipEntry) -> None:
+        """``base`` is in force where the log begins, or will: the file must say so before the slot does.
+
+        What counts for the present ``start`` stays in the file: until the slot is written, it still does.
+        """
+        with self._lock:
+            if base not in self._bases:
+                present = newest_below(self._bases, start)
+                self._bases = [base] if present is None else [present, base]
+                self.is_due = True
+
+    def move_start(self, start: Index, following: Index) -> None:
+        """The log is to begin at ``following``: returns once the disk knows who takes part there."""
+        base = newest_below(self._entries, following)
+        if base is not None:
+            self.keep_base(start, base)
+        self.flush()
+
+    def truncate_prefix(self, start: Index) -> None:
+        """The log begins at ``start``."""
+        self._entries = [entry for entry in self._entries if entry.index >= start]
+
+    def flush(self) -> None:
+        """Make the file say all of that, durably; also on the sync's thread."""
+        with self._lock:
+            if self.is_due:
+                self._filesystem.replace_file(self._path, seal(_MAGIC, encode_entries(self._bases)))
+                self.is_due = False
+
+    def flush_if_room(self) -> None:
+        """The same, but a full disk only puts it off: a vote needs no room, and must not wait for some."""
+        try:
+            self.flush()
+        except OSError as error:
+            if not is_disk_full(error):
+                raise
+
+
+def newest_below(entries: Sequence[MembershipEntry], index: Index) -> MembershipEntry | None:
+    """The last of some memberships in order that stands before ``index``."""
+    return next((entry for entry in reversed(entries) if entry.index < index), None)
+
+
+def load_members(filesystem: Filesystem, directory: str) -> LogMembers:
+    """What the file says; nothing when there is none. Raises ``LogCorrupt`` when it is damaged."""
+    path = f"{directory}/{MEMBERS_NAME}"
+    try:
+        payload = unseal(_MAGIC, filesystem.read_file(path))
+    except FileNotFoundError:
+        return LogMembers(filesystem, directory, ())
+    if payload is None:
+        raise LogCorrupt(
+            f"{path}: the checksum is wrong, and who took part before the log began stands nowhere else; "
+            "remove this replica's directory and let it be rebuilt from its peers"
+        )
+    return LogMembers(filesystem, directory, decode_entries(payload))
+
+
+def encode_entries(entries: Iterable[MembershipEntry]) -> bytes:
+    """Memberships and where they stand, as the two files hold them."""
+    values = [(entry.index, encode_members(_lists(entry.membership))) for entry in entries]
+    return _COUNT.pack(len(values)) + b"".join(
+        [_ENTRY.pack(index, len(value)) + value for index, value in values]
+    )
+
+
+def decode_entries(payload: memoryview) -> list[MembershipEntry]:
+    """What ``encode_entries`` was given. The bytes have been checked by their seal."""
+    (count,) = _COUNT.unpack_from(payload)
+    at, found = _COUNT.size, []
+    for _ in range(count):
+        index, length = _ENTRY.unpack_from(payload, at)
+        at += _ENTRY.size
+        found.append(MembershipEntry(Index(index), Membership(*decode_members(payload[at : at + length]))))
+        at += length
+    return found
+
+
+def membership_in(batch: Batch) -> Membership | None:
+    """The membership that a batch says, if that is what it says. Raises ``CorruptBatch``."""
+    if not batch.header.is_control:
+        return None
+    lists = members_in(batch)
+    if lists is None:
+        return None
+    if batch.header.last_offset_delta:
+        raise CorruptBatch("last_offset_delta: a membership takes one offset")
+    return Membership(*lists)
+
+
+def batch_of(membership: Membership, *, index: Index, term: Term, timestamp_ms: int) -> Batch:
+    """A membership as an entry of the log."""
+    return membership_batch(
+        base_offset=index, leader_epoch=term, members=_lists(membership), timestamp_ms=timestamp_ms
+    )
+
+
+def _lists(membership: Membership) -> MemberLists:
+    return MemberLists(membership.voters, membership.learners, membership.outgoing)
