@@ -81,6 +81,7 @@ TABLE: dict[type[RaftlogError], tuple[int, str]] = {
     errors.Draining: (503, "The broker is stopping"),
     errors.StorageFull: (507, "The disk is full"),
     errors.CommitUnknown: (504, "It is not known whether this happened"),
+    errors.LeadershipNotMoved: (504, "Leadership has not moved in time"),
     errors.ConnectionLost: (504, "Another broker did not answer"),
     PathNotFound: (404, "Nothing is here"),
     MethodNotAllowed: (405, "This path has other methods"),

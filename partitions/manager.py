@@ -30,9 +30,8 @@ from raftlog.clock import Clock
 from raftlog.core.membership import Membership
 from raftlog.errors import LogCorrupt, RaftlogError
 from raftlog.node.group_host import GroupHost
-from raftlog.node.log_writer import is_disk_full
 from raftlog.node.raft_group import RaftGroup
-from raftlog.storage.filesystem import Filesystem
+from raftlog.storage.filesystem import Filesystem, is_disk_full
 from raftlog.storage.retention import RetentionLimits
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.types import TopicId, TopicPartition

@@ -27,6 +27,7 @@ from partitions.values import (
     TopicConfig,
 )
 from raftlog.clock import Clock
+from raftlog.core.membership import Membership
 from raftlog.core.ready import Role
 from raftlog.errors import NotEnoughReplicas, NotLeader, OutOfOrderSequence
 from raftlog.node.proposals import Proposal
@@ -91,6 +92,12 @@ class PartitionReplica:
         """The table now holds everything up to this index, and readers may see it."""
         self._in_flight.applied(commit_index)
         self._reads.waiters.advance(commit_index)
+
+    def membership_changed(self, membership: Membership, is_committed: bool) -> None:
+        """Who holds copies is another matter than what is in them: nothing to do here."""
+
+    def removed(self) -> None:
+        """Whoever has opened this replica closes it."""
 
     def replica_stopped(self, error: BaseException) -> None:
         """This replica serves no more."""

@@ -24,6 +24,7 @@
     │   └── NotSent                 it never left this client
     └── Unknown                 indefinite: it may or may not have happened
         ├── CommitUnknown           deadline or leadership lost while replicating
+        ├── LeadershipNotMoved      the time ran out before another replica led
         └── ConnectionLost          the answer never came
 
 Two more stop the replica or the process and are caught nowhere: ``InvariantViolated``
@@ -211,6 +212,12 @@ class CommitUnknown(Unknown):
     """
 
     code = "replication_timeout"
+
+
+class LeadershipNotMoved(Unknown):
+    """The time ran out before another replica led. The one that was asked may still win an election."""
+
+    code = "leadership_not_moved"
 
 
 class ConnectionLost(Unknown):

@@ -235,6 +235,12 @@ class Controller:
     def commit_advanced(self, commit_index: Index) -> None:
         """The machine has told already."""
 
+    def membership_changed(self, membership: Membership, is_committed: bool) -> None:
+        """The metadata group's members are those of the configuration."""
+
+    def removed(self) -> None:
+        """This broker keeps its copy; nothing to do."""
+
     def replica_stopped(self, error: BaseException) -> None:
         """The metadata here is not kept up any more."""
         self.failure = error

@@ -151,6 +151,15 @@ class Raft:
         return self._member.membership
 
     @property
+    def membership_index(self) -> Index:
+        """Where that stands in its log; the entry before the log if it stands there no more."""
+        return self._member.memberships.newest.index
+
+    def has_named(self, node: NodeId) -> bool:
+        """Whether any membership that its log knows of names the node."""
+        return self._member.memberships.have_named(node)
+
+    @property
     def last(self) -> EntryId:
         """The newest entry of its log, durable or not."""
         return self._member.terms.last

@@ -13,10 +13,9 @@ from collections.abc import Iterator, Sequence
 from typing import Final, Generic, TypeVar
 
 from raftlog.errors import CorruptBatch, InvariantViolated, LogCorrupt
-from raftlog.node.log_writer import is_disk_full
 from raftlog.records.batch import Batch, BatchHeader, check_batch, split_batches
 from raftlog.state_machine import StateMachine
-from raftlog.storage.filesystem import Buffer
+from raftlog.storage.filesystem import Buffer, is_disk_full
 from raftlog.storage.log_storage import LogStorage
 from raftlog.types import Index
 

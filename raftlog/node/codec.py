@@ -18,7 +18,7 @@ from typing import Final
 
 import msgpack
 
-from raftlog.core.entries import EntrySpan
+from raftlog.core.entries import EntryKind, EntrySpan
 from raftlog.core.membership import Membership
 from raftlog.core.messages import (
     AppendReply,
@@ -32,8 +32,9 @@ from raftlog.core.messages import (
     VoteRequest,
 )
 from raftlog.errors import CorruptBatch
-from raftlog.records.batch import Batch, split_batches
+from raftlog.records.batch import CONTROL_BIT, Batch, split_batches
 from raftlog.storage.filesystem import Buffer
+from raftlog.storage.members import membership_in
 from raftlog.types import EntryId, GroupId, Index, NodeId, Term
 
 
@@ -140,7 +141,7 @@ def decode_message(head: memoryview, payload: memoryview) -> tuple[GroupId, Mess
 
 
 def spans_of(batches: Sequence[Batch]) -> tuple[EntrySpan, ...]:
-    """The spans that batches in log order cover, one for each run of one term."""
+    """The spans that batches in log order cover: one for each membership, else for each run of one term."""
     spans: list[EntrySpan] = []
     for batch in batches:
         header = batch.header
@@ -149,8 +150,11 @@ def spans_of(batches: Sequence[Batch]) -> tuple[EntrySpan, ...]:
             Index(header.base_offset),
             Index(header.base_offset + header.last_offset_delta),
         )
-        if spans and spans[-1].term == term and spans[-1].last + 1 == first:
-            spans[-1] = EntrySpan(term, spans[-1].first, last)
+        membership = membership_in(batch) if header.attributes & CONTROL_BIT else None
+        if membership is not None:
+            spans.append(EntrySpan(term, first, last, EntryKind.MEMBERSHIP, membership))
+        elif spans and (end := spans[-1]).term == term and end.last + 1 == first and end.membership is None:
+            spans[-1] = EntrySpan(term, end.first, last)
         else:
             spans.append(EntrySpan(term, first, last))
     return tuple(spans)

@@ -137,8 +137,11 @@ class GroupHost:
     ) -> RaftGroup[Reply]:
         """Take part in a group from now on. Raises ``LogCorrupt`` when its committed part cannot be applied.
 
-        With ``campaign_first`` it holds an election at once, if its log is as young as the group.
+        ``membership`` is the group's first, or ``NOBODY`` for a replica that is added to it; the log keeps
+        what it was first opened with. With ``campaign_first`` it holds an election at once, if its log is
+        as young as the group.
         """
+        log.keep_birth(membership)
         restored = log.restored(membership)
         checkpoint = log.load_checkpoint()
         if checkpoint is not None and checkpoint[0] > restored.commit_hint:
@@ -154,11 +157,11 @@ class GroupHost:
             restored,
             random.Random(self._rng.getrandbits(64)),
         )
-        group: RaftGroup[Reply] = RaftGroup(group_id, core, log, machine, membership, listener, self)
+        group: RaftGroup[Reply] = RaftGroup(group_id, core, log, machine, listener, self)
         # The host never looks at a machine's replies, so for it all groups are alike.
         self._groups[group_id] = cast("RaftGroup[object]", group)
         self._awake[group_id] = None
-        self._peers |= membership.voters - {self.node_id}
+        self.meet(group.membership.members)
         if campaign_first and restored.hard_state.term == 0:
             group.campaign()
         return group
@@ -232,6 +235,10 @@ class GroupHost:
             return True
         return self._transport.send(to, encode_message(group, message, payload))
 
+    def meet(self, peers: frozenset[NodeId]) -> None:
+        """Keep these informed that this broker lives, and watch them."""
+        self._peers |= peers - {self.node_id}
+
     def fail(self, error: BaseException) -> None:
         """A broken invariant: nothing more may leave this process."""
         self._fatal = True
@@ -248,7 +255,7 @@ class GroupHost:
         if kind is FrameKind.RAFT:
             group_id, message, batches = decode_message(head, payload)
             group = self._groups.get(group_id)
-            if group is not None and sender in group.membership.voters:
+            if group is not None:
                 group.receive(sender, message, batches)
         elif kind is FrameKind.HEARTBEATS:
             self._receive_all(sender, decode_heartbeats(payload))
@@ -267,7 +274,7 @@ class GroupHost:
         for group_id, group in self._groups.items():
             if group.leader == peer:
                 self._orphans[group_id] = peer
-            elif peer in group.membership.voters:
+            elif peer in group.membership.members:
                 group.peer_unreachable(peer)
         self._orphans = dict(sorted(self._orphans.items(), key=lambda orphan: orphan[0] not in self._awake))
         self._elect_orphans()
@@ -282,7 +289,7 @@ class GroupHost:
         groups = self._groups
         for group_id, message in messages:
             group = groups.get(group_id)
-            if group is not None and sender in group.membership.voters:
+            if group is not None:
                 group.receive(sender, message, ())
 
     def _tick(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from raftlog.core.membership import Membership
 from raftlog.core.messages import Message
 from raftlog.core.ready import Role
 from raftlog.storage.filesystem import Buffer
@@ -19,6 +20,18 @@ class GroupListener(Protocol):
 
     def commit_advanced(self, commit_index: Index) -> None:
         """The machine has applied everything up to this index."""
+
+    def membership_changed(self, membership: Membership, is_committed: bool) -> None:
+        """Another membership is in force here, or the one in force is committed now.
+
+        What was found when the group was opened is not told: ask the group.
+        """
+
+    def removed(self) -> None:
+        """This replica was named by its log, and a membership without it is committed: it may go.
+
+        Unless it was added anew since: a new life reads of the end of the old one first.
+        """
 
     def replica_stopped(self, error: BaseException) -> None:
         """Failed sync or damaged log: this replica serves and votes no more."""
@@ -49,6 +62,9 @@ class GroupEnvironment(Protocol):
 
     def send(self, group: GroupId, to: NodeId, message: Message, payload: Sequence[Buffer] = ()) -> bool:
         """Queue a message; False when it was dropped, as all are once the process has failed."""
+
+    def meet(self, peers: frozenset[NodeId]) -> None:
+        """These take part in a group with this broker: let them hear that it lives, and watch them."""
 
     def fail(self, error: BaseException) -> None:
         """A broken invariant: the process must end."""

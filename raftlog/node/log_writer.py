@@ -7,10 +7,9 @@ is tried again; every other ``OSError`` is the replica's end and is raised.
 
 from __future__ import annotations
 
-import errno
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import Final, Protocol
+from typing import Protocol
 
 from raftlog.core.entries import EntryKind, EntrySpan
 from raftlog.core.messages import Envelope
@@ -18,15 +17,10 @@ from raftlog.core.ready import Write
 from raftlog.errors import InvariantViolated
 from raftlog.records.batch import Batch
 from raftlog.records.control import leader_change_batch
+from raftlog.storage.filesystem import is_disk_full
 from raftlog.storage.log_storage import LogStorage, Sync
+from raftlog.storage.members import batch_of
 from raftlog.types import Index, NodeId, WriteId
-
-_DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-
-
-def is_disk_full(error: OSError) -> bool:
-    """Whether there is only no room: all is as before, and another try may succeed."""
-    return error.errno in _DISK_FULL
 
 
 class Tail(Protocol):
@@ -125,6 +119,8 @@ class LogWriter:
                     timestamp_ms=timestamp_ms,
                 )
             ]
+        if span.membership is not None and not self._was_brought(span.first):
+            return [batch_of(span.membership, index=span.first, term=span.term, timestamp_ms=timestamp_ms)]
         batches: list[Batch] = []
         following = span.first
         while following <= span.last:
@@ -138,3 +134,10 @@ class LogWriter:
             batches.append(batch)
             following = Index(batch.header.last_offset + 1)
         return batches
+
+    def _was_brought(self, first: Index) -> bool:
+        """Whether a leader has sent this entry; otherwise we lead, and the core has made it."""
+        incoming = self._incoming
+        while incoming and incoming[0].header.last_offset < first:
+            incoming.popleft()  # the log has it already
+        return bool(incoming) and incoming[0].header.base_offset == first

@@ -11,10 +11,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
-from raftlog.core.ready import Appended, ReadConfirmed, Refused
-from raftlog.errors import CommitUnknown, InvariantViolated, NotLeader
+from raftlog.core.membership import Membership
+from raftlog.core.ready import Appended, ReadConfirmed, RefusalReason, Refused
+from raftlog.errors import CommitUnknown, InvalidRequest, InvariantViolated, NotLeader
 from raftlog.records.batch import Batch, BatchHeader
-from raftlog.types import Index, Term, Token
+from raftlog.types import Index, NodeId, Term, Token
 
 Reply = TypeVar("Reply")
 
@@ -51,6 +52,8 @@ class Waits(Generic[Reply]):
         self._durable: deque[tuple[Index, asyncio.Future[None]]] = deque()  # rising indexes
         self._replicated: list[tuple[Index, int, asyncio.Future[None]]] = []
         self._ready: list[asyncio.Future[None]] = []
+        self._changes: dict[Token, tuple[Membership, asyncio.Future[None]]] = {}
+        self._role_changes: list[asyncio.Future[None]] = []
 
     @property
     def counts_replicas(self) -> bool:
@@ -92,10 +95,24 @@ class Waits(Generic[Reply]):
         self._ready.append(future)
         return future
 
+    def change(self, target: Membership) -> tuple[Token, asyncio.Future[None]]:
+        """A membership change on its way into the core; done once ``target`` is in force and committed."""
+        token = self.token()
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._changes[token] = (target, future)
+        future.add_done_callback(lambda _: self._changes.pop(token, None))
+        return token, future
+
+    def until_role_changes(self) -> asyncio.Future[None]:
+        """Done once the role, the term or the known leader is another."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._role_changes.append(future)
+        return future
+
     def settle(self, settled: Appended | ReadConfirmed | Refused) -> Sequence[Batch]:
         """The core has decided; gives the batches that now stand in the log."""
         match settled:
-            case Appended(token, id_):
+            case Appended(token, id_) if token not in self._changes:
                 proposal = self._offered.pop(token)
                 if (id_.term, id_.index) != (proposal.term, proposal.first):
                     raise InvariantViolated(
@@ -105,11 +122,24 @@ class Waits(Generic[Reply]):
                 return proposal.batches
             case ReadConfirmed(token, index):
                 _finish(self._reads.get(token), index)
-            case Refused(token, leader):
+            case Refused(token, leader, reason):
                 # A refused proposal was never offered: whoever proposed it knows already.
-                error = NotLeader(f"this broker does not lead; the leader is {leader}", leader=leader)
-                _fail(self._reads.get(token), error)
+                _fail(self._reads.get(token), _refusal(leader, reason))
+                _, change = self._changes.get(token, (None, None))
+                _fail(change, _refusal(leader, reason))
         return ()
+
+    def membership_committed(self, membership: Membership) -> None:
+        """This one is in force and committed."""
+        for target, future in list(self._changes.values()):
+            if target == membership:
+                _finish(future, None)
+
+    def role_changed(self) -> None:
+        """Role, term or leader is another: whoever waits looks again."""
+        waiting, self._role_changes = self._role_changes, []
+        for future in waiting:
+            _finish(future, None)
 
     def applied(self, header: BatchHeader, reply: Reply) -> None:
         """A batch is committed and applied. It is the proposal's own only if it is of the same term."""
@@ -151,11 +181,20 @@ class Waits(Generic[Reply]):
             _fail(future, error)
         for read in list(self._reads.values()):
             _fail(read, NotLeader("leadership was lost", leader=None))
+        for _, change in list(self._changes.values()):
+            _fail(change, CommitUnknown("leadership was lost before the change was finished", committed=None))
         self._in_log.clear()
         self._durable.clear()
         self._replicated.clear()
         self.uncommitted_bytes = sum(proposal.size_bytes for proposal in self._offered.values())
         self.ready()
+        self.role_changed()
+
+
+def _refusal(leader: NodeId | None, reason: RefusalReason) -> NotLeader | InvalidRequest:
+    if reason in (RefusalReason.NOT_LEADER, RefusalReason.HANDING_OVER):
+        return NotLeader(f"{reason.value}; the leader is {leader}", leader=leader)
+    return InvalidRequest(reason.value, reason=reason.name.lower())
 
 
 Result = TypeVar("Result")

@@ -11,12 +11,14 @@ process; a broken invariant ends the process.
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Generic, TypeVar
 
 from raftlog.core.inputs import (
     Campaign,
+    ChangeMembership,
     ConfirmRead,
     Input,
     PeerUnreachable,
@@ -29,27 +31,39 @@ from raftlog.core.inputs import (
 from raftlog.core.membership import Membership
 from raftlog.core.messages import Message
 from raftlog.core.raft import Raft
-from raftlog.core.ready import RaftStatus, Ready, Role, RoleChange
-from raftlog.errors import CommitUnknown, InvariantViolated, LogCorrupt, NotLeader, Overloaded, StorageFull
+from raftlog.core.ready import Ready, Role, RoleChange
+from raftlog.errors import (
+    CommitUnknown,
+    InvalidRequest,
+    InvariantViolated,
+    LeadershipNotMoved,
+    LogCorrupt,
+    NotLeader,
+    Overloaded,
+    StorageFull,
+)
 from raftlog.node.applier import Applier
 from raftlog.node.group_ports import GroupEnvironment, GroupListener
+from raftlog.node.group_view import GroupView
 from raftlog.node.log_writer import LogWriter
+from raftlog.node.membership_watch import MembershipWatch
 from raftlog.node.proposals import Proposal, Waits
 from raftlog.node.replica_health import ReplicaHealth
 from raftlog.node.replication import Replication
 from raftlog.records.batch import Batch, stamp
 from raftlog.state_machine import StateMachine
 from raftlog.storage.log_storage import LogStorage, Sync
-from raftlog.types import GroupId, Index, NodeId, Term
+from raftlog.types import GroupId, Index, NodeId
 
 Reply = TypeVar("Reply")
 
 UNCOMMITTED_BYTES_MAX: Final = 32 << 20  # of one group's proposals, before it answers "overloaded"
+HAND_OVER_AGAIN_S: Final = 0.75  # about how long the core tries
 _TICK: Final = Tick()
 _log = logging.getLogger("raftlog.node")
 
 
-class RaftGroup(Generic[Reply]):
+class RaftGroup(GroupView, Generic[Reply]):
     """One member of one group. All methods belong to the event loop's thread."""
 
     def __init__(
@@ -58,56 +72,21 @@ class RaftGroup(Generic[Reply]):
         core: Raft,
         log: LogStorage,
         machine: StateMachine[Batch, Reply],
-        membership: Membership,
         listener: GroupListener,
         environment: GroupEnvironment,
     ) -> None:
-        self.group_id = group_id
-        self.log = log
-        self.membership = membership
-        self.stopped: BaseException | None = None
-        self._core = core
+        node_id = environment.node_id
+        health = ReplicaHealth(node_id, core.membership, environment.tick_ms)
+        super().__init__(group_id, node_id, core, log, MembershipWatch(node_id, core, listener), health)
         self._listener = listener
         self._environment = environment
         self._has_failed = False
         self._applier = Applier(log, machine)
         self._replication = Replication(group_id, log, self._applier, environment)
-        self._writer = LogWriter(log, self._applier, environment.node_id)
+        self._writer = LogWriter(log, self._applier, node_id)
         self._waits: Waits[Reply] = Waits()
-        self._health = ReplicaHealth(environment.node_id, membership, environment.tick_ms)
-        self._ready_at: tuple[Term, Index] | None = None  # an office, and the log's end when it began
         for _ in self._applier.apply_up_to(core.commit_index):
             pass  # committed in an earlier life: nobody waits for the replies
-
-    # What one may ask.
-
-    @property
-    def role(self) -> Role:
-        """What this member is doing."""
-        return self._core.role
-
-    @property
-    def term(self) -> Term:
-        """The newest term it has seen."""
-        return self._core.term
-
-    @property
-    def leader(self) -> NodeId | None:
-        """The leader of this term, if known and if this replica still takes part."""
-        return None if self.stopped else self._core.leader
-
-    @property
-    def is_leader(self) -> bool:
-        """Whether it leads in its own eyes; a deposed leader may think so for a while."""
-        return self.stopped is None and self._core.role is Role.LEADER
-
-    @property
-    def is_ready(self) -> bool:
-        """Leads, and has applied everything that stood in its log when it was elected."""
-        if not self.is_leader or self._ready_at is None:
-            return False
-        term, index = self._ready_at
-        return term == self._core.term and self._applier.applied_index >= index
 
     @property
     def is_asleep(self) -> bool:
@@ -115,46 +94,9 @@ class RaftGroup(Generic[Reply]):
         return self.stopped is not None or (self._core.is_asleep and not self._writer.is_blocked)
 
     @property
-    def commit_index(self) -> Index:
-        """Newest index known committed."""
-        return self._core.commit_index
-
-    @property
     def applied_index(self) -> Index:
         """Newest index that the machine has taken in."""
         return self._applier.applied_index
-
-    @property
-    def last_index(self) -> Index:
-        """Newest index in the log here, committed or not."""
-        return self._core.last.index
-
-    @property
-    def durable_index(self) -> Index:
-        """Newest index that survives a crash of this node."""
-        return self._core.durable_index
-
-    def status(self) -> RaftStatus:
-        """For metrics and people."""
-        return self._core.status()
-
-    def replicas_holding(self, index: Index) -> int:
-        """How many voters are known to have fsynced everything up to ``index``; 0 unless leader."""
-        return sum(match >= index for match in self._core.status().match_index.values())
-
-    def successor(self, candidates: Iterable[NodeId]) -> NodeId | None:
-        """The candidate that is furthest, to lead after this leader; None elsewhere."""
-        match = self._core.status().match_index  # empty unless leader
-        known = [peer for peer in sorted(candidates) if peer in match and peer != self._environment.node_id]
-        return max(known, key=match.__getitem__, default=None)
-
-    def in_sync(self, lag_messages_max: int | None, lag_ms_max: int) -> frozenset[NodeId]:
-        """Voters that keep up, as the leader sees it; empty elsewhere."""
-        if not self.is_leader:
-            return frozenset()
-        if self._core.is_asleep:
-            return self.membership.voters
-        return self._health.in_sync(self._core.status(), lag_messages_max, lag_ms_max)
 
     # What one may do.
 
@@ -221,6 +163,43 @@ class RaftGroup(Generic[Reply]):
         if self.applied_index < index:
             raise NotLeader("the leader's disk is full, and what is committed is not in its log", leader=None)
         return index
+
+    async def change_membership(self, target: Membership) -> None:
+        """Return once ``target`` is in force and committed; at once where it is so already.
+
+        Raises ``NotLeader`` and ``InvalidRequest`` with nothing done, ``CommitUnknown`` when leadership is
+        lost first: then the change may still be finished, or undone, by another leader. Asking that one
+        for the same target is harmless.
+        """
+        if not self.is_leader:
+            raise self._not_leader()
+        is_begun = self.membership.left() == target
+        if is_begun and self.membership == target and self.is_membership_committed:
+            return
+        token, future = self._waits.change(target)
+        if not is_begun:
+            self._step(ChangeMembership(token, target))
+        await future
+
+    async def hand_over_to(self, to: NodeId, timeout_ms: int) -> None:
+        """Return once another replica leads, ``to`` unless it loses the election.
+
+        Raises ``NotLeader`` and ``InvalidRequest`` with nothing done, ``LeadershipNotMoved`` when the time
+        runs out first.
+        """
+        if not self.is_leader:
+            raise self._not_leader()
+        if to == self.node_id or to not in self.membership.voters:
+            others = sorted(self.membership.voters - {self.node_id})
+            raise InvalidRequest(f"to: broker {to} is no other voter of this group; choose one of {others}")
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                while self.stopped is None and self.leader in (None, self.node_id):
+                    if self.is_leader:
+                        self._step(TransferLeadership(to))
+                    await asyncio.wait([self._waits.until_role_changes()], timeout=HAND_OVER_AGAIN_S)
+        except TimeoutError:
+            raise LeadershipNotMoved(f"no other broker led within {timeout_ms} ms; retry") from None
 
     def transfer_leadership(self, to: NodeId) -> None:
         """Ask the core to hand over; the listener hears of the result."""
@@ -336,8 +315,18 @@ class RaftGroup(Generic[Reply]):
             self._apply()
         if self._waits.counts_replicas:
             self._waits.replicated(self.replicas_holding)
+        if ready.membership is not None or self._watch.is_open:
+            self._membership_seen(ready.membership)
         if ready.role_change is not None:
             self._role_changed(ready.role_change)
+
+    def _membership_seen(self, new: Membership | None) -> None:
+        if new is not None:
+            self._health.reorganize(new)
+            self._environment.meet(new.members)
+        committed = self._watch.look()
+        if committed is not None:
+            self._waits.membership_committed(committed)
 
     def _apply(self) -> None:
         """What is committed, but not what a full disk keeps out of the log: acknowledged means readable."""
@@ -368,6 +357,7 @@ class RaftGroup(Generic[Reply]):
             self._waits.ready()
         else:
             self._waits.leadership_lost()
+        self._waits.role_changed()
         self._listener.role_changed(change.role, change.term, change.leader)
 
     def _guarded(self, work: Callable[[], None]) -> None:

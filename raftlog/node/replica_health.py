@@ -19,6 +19,7 @@ class ReplicaHealth:
 
     def __init__(self, node_id: NodeId, membership: Membership, tick_ms: int) -> None:
         self._node_id = node_id
+        self._voters = membership.voters
         self._peers = sorted(membership.voters - {node_id})
         self._tick_ms = tick_ms
         self._now = 0  # ticks
@@ -29,6 +30,13 @@ class ReplicaHealth:
         """A new term of office begins: everyone gets the benefit of the doubt once."""
         self._goal.clear()
         self._caught_up = dict.fromkeys(self._peers, self._now)
+
+    def reorganize(self, membership: Membership) -> None:
+        """Another membership is in force: who is new gets the benefit of the doubt, too."""
+        self._voters = membership.voters
+        self._peers = sorted(membership.voters - {self._node_id})
+        self._goal = {peer: goal for peer, goal in self._goal.items() if peer in membership.voters}
+        self._caught_up = {peer: self._caught_up.get(peer, self._now) for peer in self._peers}
 
     def observe(self, status: RaftStatus) -> None:
         """Look at the peers' progress; called once a tick while leading."""
@@ -42,9 +50,9 @@ class ReplicaHealth:
                 self._goal[peer] = (now, last)
 
     def in_sync(self, status: RaftStatus, lag_messages_max: int | None, lag_ms_max: int) -> frozenset[NodeId]:
-        """The leader and every voter within the allowed lag in time and, if given, in messages."""
+        """The voters within the allowed lag in time and, if given, in messages, the leader among them."""
         return frozenset(
-            [self._node_id]
+            [node for node in (self._node_id,) if node in self._voters]
             + [
                 peer
                 for peer in self._peers

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from partitions.machine import PartitionMachine
 from partitions.replica import PartitionReplica
 from partitions.topic_config import complete
-from raftlog.core.membership import Membership
+from raftlog.core.membership import NOBODY, Membership
 from raftlog.core.ready import Role
 from raftlog.node.flusher import RunSyncs
 from raftlog.node.group_host import GroupHost, HostSettings
@@ -120,6 +120,8 @@ class ClusterNode:
         self.is_rotten = False  # syncs of one group's files fail, until the process is started anew
         self.fatal: list[BaseException] = []
         self.stopped: dict[GroupId, BaseException] = {}
+        self.heard: list[tuple[GroupId, Membership, bool]] = []
+        self.removed: list[GroupId] = []
         self.replicas: dict[GroupId, PartitionReplica] = {}
         self.groups: dict[GroupId, RaftGroup[None]] = {}
         self.transport: FakeTransport
@@ -165,9 +167,9 @@ class ClusterNode:
             group_id,
             log,
             machine,
-            Membership(frozenset(cluster.nodes)),
+            cluster.birth if self.node_id in cluster.birth.voters else NOBODY,
             Listener(self, group_id, replica),
-            campaign_first=cluster.nodes[group_id % len(cluster.nodes)] == self.node_id,
+            campaign_first=cluster.nodes[group_id % len(cluster.birth.voters)] == self.node_id,
         )
         replica.attach(group)
         self.replicas[group_id] = replica
@@ -235,6 +237,16 @@ class Listener:
         """Passed on."""
         self._replica.commit_advanced(commit_index)
 
+    def membership_changed(self, membership: Membership, is_committed: bool) -> None:
+        """Noted and passed on."""
+        self._node.heard.append((self._group_id, membership, is_committed))
+        self._replica.membership_changed(membership, is_committed)
+
+    def removed(self) -> None:
+        """Noted and passed on."""
+        self._node.removed.append(self._group_id)
+        self._replica.removed()
+
     def replica_stopped(self, error: BaseException) -> None:
         """Passed on."""
         self._node.stopped[self._group_id] = error
@@ -249,6 +261,7 @@ class NodeCluster:
         seed: int = 0,
         *,
         nodes: int = 3,
+        voters: int | None = None,
         groups: int = 1,
         settings: HostSettings | None = None,
         log_settings: LogSettings = LOG_SETTINGS,
@@ -259,6 +272,7 @@ class NodeCluster:
         self.log_settings = log_settings
         self.network = LoopNetwork(random.Random(f"network {seed}"))
         self.nodes = [NodeId(number) for number in range(1, nodes + 1)]
+        self.birth = Membership(frozenset(self.nodes[:voters]))  # the others' replicas are added later
         self.group_ids = [GroupId(number) for number in range(1, groups + 1)]
         self.applied = {group_id: Applied({}) for group_id in self.group_ids}
         self.never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -313,13 +327,14 @@ class NodeCluster:
         leader = self.leader(group_id)
         if leader is None:
             return False
+        members = leader.groups[group_id].membership.members
         last = leader.groups[group_id].last_index
         return all(
             group.leader == leader.node_id
             and group.last_index == last
             and group.durable_index == last
             and group.applied_index == last
-            for group in (broker.groups[group_id] for broker in self.up)
+            for group in (broker.groups[group_id] for broker in self.up if broker.node_id in members)
         )
 
     async def asleep(self, within_s: float = 30.0) -> None:

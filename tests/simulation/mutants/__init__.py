@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tests.simulation.mutants.core import CORE
 from tests.simulation.mutants.driver import DRIVER
+from tests.simulation.mutants.members import MEMBERS
 from tests.simulation.mutants.partitions import METADATA, PARTITIONS
 from tests.simulation.mutants.storage import STORAGE
 
-MUTANTS = (*CORE, *STORAGE, *DRIVER, *PARTITIONS, *METADATA)
+MUTANTS = (*CORE, *MEMBERS, *STORAGE, *DRIVER, *PARTITIONS, *METADATA)
