@@ -4,7 +4,7 @@ BIN := .venv/bin
 PY := $(BIN)/python
 SOURCES := raftlog partitions groups api chaos spark_io tests
 
-.PHONY: demo test check fix bench sim slow clean
+.PHONY: demo test check fix bench sim crashes slow clean
 
 demo: .venv/server.stamp
 	$(PY) -m chaos.demo
@@ -32,6 +32,10 @@ bench: .venv/bench.stamp
 # SEED=7 or SEED=core:7 replays one run, SHRINK=1 cuts it down to what matters; SEEDS=5000 runs so many.
 sim: .venv/server.stamp
 	$(PY) -m chaos.simulator $(if $(SEED),--seed $(SEED)) $(if $(SHRINK),--shrink) $(if $(SEEDS),--seeds $(SEEDS))
+
+# Every crash point of a fixed workload: see docs/simulation.md.
+crashes: .venv/server.stamp
+	$(PY) -m chaos.crash_points
 
 clean:
 	rm -rf .venv .cache .raftlog

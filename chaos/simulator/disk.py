@@ -15,11 +15,15 @@ from raftlog.storage.log_storage import Sync
 
 
 class SimulatedDisk(FakeFilesystem):
-    """A fake filesystem that tells when the power went in the midst of a change, and what is deleted."""
+    """A fake filesystem that tells when the machine died in the midst of a change, and what is deleted.
 
-    def __init__(self, power_lost: Callable[[], None], removed: Callable[[str], None]) -> None:
+    With ``dies_after`` it dies when so many changes have been made in all its lives.
+    """
+
+    def __init__(self, died: Callable[[], None], removed: Callable[[str], None]) -> None:
         super().__init__()
-        self._power_lost = power_lost
+        self.dies_after: int | None = None
+        self._died = died
         self._removed = removed
 
     def remove_tree(self, path: str) -> None:
@@ -28,11 +32,15 @@ class SimulatedDisk(FakeFilesystem):
         super().remove_tree(path)
 
     def count_change(self) -> None:
-        """One more change; when the power goes at it, nothing else of the machine happens any more."""
+        """One more change; when the machine dies at it, nothing else of it happens any more."""
+        if self.changes == self.dies_after:
+            self.dies_after = None
+            self._died()
+            raise PowerLost
         try:
             super().count_change()
         except PowerLost:
-            self._power_lost()
+            self._died()
             raise
 
 

@@ -32,11 +32,12 @@ class Entry(NamedTuple):
 
 
 class Vote(NamedTuple):
-    """Term and vote, and the commit hint that stands beside them."""
+    """Term and vote, and what stands beside them."""
 
     term: int
     voted_for: int
     commit_hint: int
+    log_start: int = 0
 
 
 @dataclass(slots=True)
@@ -104,6 +105,9 @@ class LogView:
     def _list_segments(self) -> int:
         files = self._disk.stored_in(self._directory, durable=self._durable)
         listed = [(int(name[:-4]), file) for name, file in files.items() if name.endswith(".log")]
+        log_start = self._log_start(files)
+        while len(listed) > 1 and listed[1][0] <= log_start:  # cut away; a power loss may bring it back
+            listed.pop(0)
         known = [(segment.base, segment.file) for segment in self._segments]
         same = 0
         while same < min(len(listed), len(known)) and listed[same][1] is known[same][1]:
@@ -120,6 +124,12 @@ class LogView:
             else:
                 file.seen_mark = 0
         return kept
+
+    def _log_start(self, files: dict[str, StoredFile]) -> int:
+        slots = [
+            file.disk if self._durable else file.seen for name, file in files.items() if name in _SLOT_NAMES
+        ]
+        return max((slot[1].log_start for slot in map(_parse_slot, slots) if slot is not None), default=0)
 
     def _cut(self, at: int, position: int) -> int:
         """Forget the entries of a segment that reach beyond a position, and all behind them."""
@@ -166,15 +176,17 @@ class LogView:
 
 def durable_vote(disk: FakeFilesystem, directory: str) -> Vote:
     """The newest whole slot that would survive a power loss whatever the disk keeps of the rest."""
-    best = (-1, Vote(0, -1, -1))
-    for name, file in disk.stored_in(directory, durable=True).items():
-        if name not in _SLOT_NAMES:
-            continue
-        data = bytes(file.disk)
-        if len(data) < _SLOT.size + 8 or data[:4] != _SLOT_MAGIC:
-            continue
-        body, checksum = data[: _SLOT.size + 4], data[_SLOT.size + 4 : _SLOT.size + 8]
-        if crc32c(body) == int.from_bytes(checksum):
-            sequence, term, vote, *_, commit_hint, _ = _SLOT.unpack(body[4:])
-            best = max(best, (sequence, Vote(term, vote, commit_hint)))
-    return best[1]
+    files = disk.stored_in(directory, durable=True)
+    slots = [_parse_slot(file.disk) for name, file in files.items() if name in _SLOT_NAMES]
+    return max((slot for slot in slots if slot is not None), default=(-1, Vote(0, -1, -1)))[1]
+
+
+def _parse_slot(data: bytearray) -> tuple[int, Vote] | None:
+    """Sequence number and values, where the checksum holds."""
+    if len(data) < _SLOT.size + 8 or data[:4] != _SLOT_MAGIC:
+        return None
+    body, checksum = bytes(data[: _SLOT.size + 4]), data[_SLOT.size + 4 : _SLOT.size + 8]
+    if crc32c(body) != int.from_bytes(checksum):
+        return None
+    sequence, term, vote, log_start, *_, commit_hint, _ = _SLOT.unpack(body[4:])
+    return sequence, Vote(term, vote, commit_hint, log_start)

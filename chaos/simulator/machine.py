@@ -58,11 +58,12 @@ class Machine:
         self.simulation = simulation
         self.node = node
         self.name = f"broker {node}"
-        self.disk = SimulatedDisk(self._power_lost, lambda path: simulation.oracles.files_removed(self, path))
+        self.disk = SimulatedDisk(self._died, lambda path: simulation.oracles.files_removed(self, path))
         self.rate = 1.0
         self.wall_skew_ms = 0
         self.lives = 0
         self.is_stopping = False
+        self.is_killed_in_a_change = False  # or loses power
         self.is_reboot_needed = False  # a failed sync: what the page cache holds is not what the disk holds
         self.process: Process | None = None
         self.broker: Broker | None = None
@@ -203,11 +204,11 @@ class Machine:
                 fail(ConnectionLost(f"{self.name} is gone", sent=True))
         return True
 
-    def _power_lost(self) -> None:
-        """The disk says that the power went at its last change."""
+    def _died(self) -> None:
+        """The disk says that its last change was the last before a death."""
         if self.process is not None and self.process.is_alive:
             self.process.is_alive = False  # nothing that still runs on this stack may speak
-            self.simulation.loop.later(0.0, self.lose_power, "in the midst of a change")
+            self.simulation.loop.later(0.0, self.kill if self.is_killed_in_a_change else self.lose_power)
 
     def _fatal(self, error: BaseException) -> None:
         if self.process is not None and self.process.is_alive:
@@ -220,7 +221,14 @@ _settings_made: dict[tuple[object, ...], BrokerSettings] = {}
 
 def _settings(node: NodeId, simulation: Simulation) -> BrokerSettings:
     odds = simulation.odds
-    key = (node, odds.brokers, odds.tick_ms, odds.election_ticks, odds.quiet_ticks)
+    key = (
+        node,
+        odds.brokers,
+        odds.tick_ms,
+        odds.election_ticks,
+        odds.quiet_ticks,
+        odds.retention_check_ms,
+    )
     if key not in _settings_made:
         _settings_made[key] = BrokerSettings(
             broker_id=node,
@@ -235,7 +243,7 @@ def _settings(node: NodeId, simulation: Simulation) -> BrokerSettings:
                 election_ticks=odds.election_ticks,
                 quiet_ticks=odds.quiet_ticks,
                 dead_timeout_ms=3000,
-                retention_check_ms=60_000,
+                retention_check_ms=odds.retention_check_ms,
             ),
         )
     return _settings_made[key]

@@ -70,6 +70,7 @@ class Odds:
     padding_bytes: int  # of some records: beyond a sector a torn write leaves holes within a batch
     segment_bytes: int
     churns_topics: bool
+    retention_check_ms: int = 60_000
     lies_about_syncs: bool = False
 
     @classmethod

@@ -96,6 +96,8 @@ def _note_entries(group: GroupRecord, view: LogView, first: int, machine: Machin
     before = entries[first - 1].term if first else 0
     for entry in entries[first:]:
         found = (entry.last, entry.checksum, before if entry.base else 0)
+        if entry is entries[0] and entry.base:  # the log is cut in front of it
+            found = (*found[:2], group.entries.get((entry.base, entry.term), found)[2])
         known = group.entries.setdefault((entry.base, entry.term), found)
         if known != found:
             machine.simulation.violated("I3 log matching", f"{entry} on {machine.name}: {found} and {known}")

@@ -136,7 +136,7 @@ class Simulation:
     def run(self) -> Result:
         """All of it."""
         try:
-            self.loop.run(self._live(), LONGEST_RUN_S)
+            self.loop.run(self.live(), LONGEST_RUN_S)
         except (TimeoutError, RuntimeError) as error:
             self.violated("L1 the run ends", repr(error))
         finally:
@@ -154,10 +154,11 @@ class Simulation:
             happened=tuple(self.faults.happened),
         )
 
-    async def _live(self) -> None:
+    async def live(self) -> None:
+        """Trouble, then peace, then what must be true in the end."""
         for machine in self.machines:
             machine.start()
-        await self._create_topic()
+        await self.make_topic(TOPIC, self.odds.partitions, self.odds.replicas)
         loop = asyncio.get_running_loop()
         clients = [loop.create_task(client.run()) for client in self._clients()]
         breaking = loop.create_task(self.faults.run())
@@ -184,18 +185,21 @@ class Simulation:
             clients.append(Churner(self, "churner"))
         return clients
 
-    async def _create_topic(self) -> None:
+    async def make_topic(self, name: str, partitions: int, replicas: int, **config: int) -> None:
+        """Until it is there. ``config`` has underscores for dots."""
         client = Client(self, "admin")
+        settings = {"segment.bytes": self.odds.segment_bytes}
+        settings |= {key.replace("_", "."): value for key, value in config.items()}
         while True:
             with contextlib.suppress(RaftlogError):
                 try:
                     await client.ask(
                         client.machine(),
                         lambda broker: broker.controller.create_topic(
-                            TOPIC,
-                            partitions=self.odds.partitions,
-                            replication_factor=self.odds.replicas,
-                            config={"segment.bytes": self.odds.segment_bytes},
+                            name,
+                            partitions=partitions,
+                            replication_factor=replicas,
+                            config=settings,
                             timeout_ms=TIMEOUT_MS,
                         ),
                     )

@@ -210,11 +210,13 @@ class FakeFilesystem:
             self.names_version += 1
 
     def remove_tree(self, path: str) -> None:
-        """Remove a directory and all below it, durably."""
+        """Remove the files one by one, then the directory, durably: the power may go between any two."""
+        for name in sorted(name for name in self._seen if name.startswith(path + "/")):
+            self.remove(name)
+        self.count_change()
         self.names_version += 1
-        for names in (self._seen, self._disk):
-            for name in [name for name in names if name.startswith(path + "/")]:
-                del names[name]
+        for name in [name for name in self._disk if name.startswith(path + "/")]:
+            del self._disk[name]
         self._directories -= {
             name for name in self._directories if name == path or name.startswith(path + "/")
         }
@@ -233,6 +235,10 @@ class FakeFilesystem:
         """What ``capacity_bytes`` leaves."""
         capacity = _ROOM_BYTES if self.capacity_bytes is None else self.capacity_bytes
         return max(0, capacity - self.used_bytes)
+
+    def paths(self) -> list[str]:
+        """All files that programs see, sorted."""
+        return sorted(self._seen)
 
     def stored_in(self, directory: str, *, durable: bool) -> dict[str, StoredFile]:
         """The files of a directory by name, sorted: as programs see them, or as the disk holds them."""

@@ -1,0 +1,276 @@
+"""The workload whose every disk operation is a crash point, and what must hold after a death in it.
+
+Decides: what three brokers are made to do, and that one of them dies after a given operation of its disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final
+
+from api.broker import Broker
+from chaos.history import Outcome, Send
+from chaos.simulator.clients import TOPIC, Client
+from chaos.simulator.convergence import Convergence
+from chaos.simulator.machine import Machine
+from chaos.simulator.network import NetworkOdds
+from chaos.simulator.odds import AIMED_FAULTS, Odds
+from chaos.simulator.simulation import Simulation
+from partitions.values import QUORUM
+from raftlog.errors import RaftlogError
+from raftlog.records.batch import Codec
+from raftlog.records.builder import Record, build_batch
+from raftlog.types import GroupId, TopicPartition
+
+KILL, POWER_LOSS = "kill", "power loss"
+FADING, PASSING = "fading", "passing"
+SEED: Final = 1
+STEP_TIMEOUT_S: Final = 15.0
+
+ODDS: Final = Odds(
+    brokers=3,
+    partitions=1,
+    replicas=3,
+    tick_ms=50,
+    election_ticks=5,
+    quiet_ticks=15,
+    sync_s=0.0005,
+    network=NetworkOdds(latency_s=0.0005, jitter_s=0.0, refusal_odds=0.0, replay_odds=0.0),
+    rates=(1.0, 1.0, 1.0),
+    faults_s=0.0,
+    pause_s=1.0,
+    timed=(),
+    aimed=dict.fromkeys(AIMED_FAULTS, 0.0),
+    producers=0,
+    consumers=0,
+    pipeline=1,
+    think_s=0.0,
+    padding_bytes=0,
+    segment_bytes=1024,
+    churns_topics=False,
+    retention_check_ms=200,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CrashPoint:
+    """After which operation the counted machine dies, and how."""
+
+    operation: int
+    manner: str
+
+
+class Workload(Simulation):
+    """One run of the workload. It ends where the counted machine dies; then all must come back."""
+
+    def __init__(self, point: CrashPoint | None, *, keeps_lines: bool = False) -> None:
+        super().__init__(SEED, ODDS, keeps_lines=keeps_lines)
+        self.counted = self.machines[1]
+        self.steps: list[tuple[str, int]] = []  # the operations after which each step was done
+        self._point = point
+        self._values = 0
+        self._client = Client(self, "writer")
+        if point is not None:
+            self.counted.disk.dies_after = point.operation
+            self.counted.is_killed_in_a_change = point.manner == KILL
+
+    async def live(self) -> None:
+        """The workload up to the death, a death at its end if none came, and what must then hold."""
+        for machine in self.machines:
+            machine.start()
+        work = asyncio.get_running_loop().create_task(self._work())
+        await self._until(lambda: work.done() or self._is_struck, 20 * STEP_TIMEOUT_S)
+        work.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await work
+        if self._point is not None:
+            if not self._is_struck:
+                self.counted.disk.dies_after = None
+                (self.counted.kill if self._point.manner == KILL else self.counted.lose_power)()
+            await asyncio.sleep(0.5)
+        self.faults.heal()
+        await self.make_topic(TOPIC, 1, 3)
+        convergence = Convergence(self)
+        await convergence.reached()
+        await convergence.settled()
+        await convergence.read_everything()
+
+    @property
+    def _is_struck(self) -> bool:
+        return self._point is not None and self.counted.disk.dies_after is None
+
+    # The workload.
+
+    async def _work(self) -> None:
+        steps: tuple[Callable[[], Awaitable[None]], ...] = (
+            self._create,
+            self._fill_segments,
+            self._lead,
+            self._cut_a_divergent_tail,
+            self._lose_the_prefix,
+            self._create_and_delete,
+            self._stop_and_start,
+            self._fall_behind_the_log_start,
+            self._fill_segments,
+        )
+        for step in steps:
+            await step()
+            self.steps.append((step.__name__.strip("_"), self.counted.disk.changes))
+
+    async def _create(self) -> None:
+        await self._until(lambda: all(machine.broker is not None for machine in self.machines))
+        await self.make_topic(TOPIC, 1, 3)
+        await self.make_topic(FADING, 1, 3, retention_bytes=2000)
+
+    async def _fill_segments(self) -> None:
+        """Records enough for several segments, in batches of one and of many."""
+        for number in range(12):
+            await self._send(TOPIC, count=1 + number % 3)
+
+    async def _lead(self) -> None:
+        """The counted machine leads from now on."""
+        group_id = self._group(TOPIC)
+
+        def leads(machine: Machine) -> bool:
+            broker = machine.broker
+            return (
+                broker is not None
+                and group_id in broker.host.groups
+                and broker.host.groups[group_id].is_leader
+            )
+
+        while not leads(self.counted):
+            for machine in self.machines:
+                if leads(machine) and machine.broker is not None and machine.process is not None:
+                    group = machine.broker.host.groups[group_id]
+                    self.loop.later_in(machine.process, 0.0, group.transfer_leadership, self.counted.node)
+            await asyncio.sleep(0.2)
+
+    async def _cut_a_divergent_tail(self) -> None:
+        """It is cut off, takes records that nobody else gets, and finds another leader when it comes back."""
+        others = [machine for machine in self.machines if machine is not self.counted]
+        directions = [(self.counted.node, other.node) for other in others]
+        self.network.block(directions + [(to, sender) for sender, to in directions], holds=False)
+        for _ in range(5):
+            await self._send(TOPIC, to=self.counted, count=2, timeout_ms=100)
+        for _ in range(3):
+            await self._send(TOPIC, to=others[0])
+        self.network.heal()
+        await self._until(self._is_level)
+
+    async def _lose_the_prefix(self) -> None:
+        for _ in range(14):
+            await self._send(FADING)
+        await asyncio.sleep(1.0)
+
+    async def _create_and_delete(self) -> None:
+        await self.make_topic(PASSING, 1, 3)
+        await self._send(PASSING)
+        await self._ask(self._delete)
+        await asyncio.sleep(0.5)
+
+    async def _stop_and_start(self) -> None:
+        """In good order: the log is closed with a checkpoint."""
+        self.counted.stop()
+        await self._until(lambda: not self.counted.is_up)
+        for _ in range(2):
+            await self._send(TOPIC, to=self.machines[0])
+        await self._start_again()
+
+    async def _fall_behind_the_log_start(self) -> None:
+        """Meanwhile the others lose the beginning of their logs."""
+        self.counted.kill()
+        for _ in range(14):
+            await self._send(FADING, to=self.machines[0])
+        await asyncio.sleep(2.0)
+        await self._start_again()
+        await self._until(self._is_level)
+
+    # How it is done.
+
+    async def _start_again(self) -> None:
+        if not self.counted.is_up:
+            self.counted.start()
+        await self._until(lambda: self.counted.broker is not None)
+
+    async def _until(self, holds: Callable[[], bool], timeout_s: float = STEP_TIMEOUT_S) -> None:
+        deadline = self.loop.now + timeout_s
+        while self.loop.now < deadline:
+            if holds():
+                return
+            await asyncio.sleep(0.02)
+        if not self._is_struck:
+            self.violated("L2 a healed cluster works", f"the workload waits in vain after {self.steps}")
+
+    def _is_level(self) -> bool:
+        """Whether all logs of all groups end at one index, committed."""
+        ends: dict[GroupId, set[int]] = {}
+        for machine in self.machines:
+            for group_id, group in ({} if machine.broker is None else machine.broker.host.groups).items():
+                ends.setdefault(group_id, set()).update((group.last_index, group.commit_index))
+        return all(len(found) == 1 for found in ends.values())
+
+    def _group(self, topic: str) -> GroupId:
+        for machine in self.machines:
+            if machine.broker is not None and topic in machine.broker.controller.image.topics:
+                return machine.broker.controller.image.topics[topic].partitions[0].group_id
+        raise KeyError(topic)
+
+    async def _send(
+        self, topic: str, *, to: Machine | None = None, count: int = 1, timeout_ms: int = 1500
+    ) -> None:
+        """One batch; tried again until it is acknowledged, unless it goes to the counted machine in vain."""
+        first = self._values + 1
+        self._values += count
+        values = [f"{topic}-{number}" for number in range(first, first + count)]
+        records = [Record(value=value.encode(), key=bytes(100)) for value in values]
+        data = build_batch(records, codec=Codec.NONE, timestamp_ms=0)
+        target = TopicPartition(topic, 0)
+        invoked = self.loop.now
+        outcome, offset = Outcome.UNKNOWN, -1
+        try:
+            while outcome is Outcome.UNKNOWN:
+                try:
+                    receipt = await self._client.ask(
+                        to or self.machines[0],
+                        lambda broker: broker.gateway.append(
+                            target, data, acks=QUORUM, timeout_ms=timeout_ms
+                        ),
+                    )
+                    outcome, offset = Outcome.ACKNOWLEDGED, receipt.base_offset
+                except RaftlogError as error:
+                    if not error.is_definite or to is self.counted:
+                        break
+                    await asyncio.sleep(0.1)
+        finally:  # also when the machine dies meanwhile
+            if topic == TOPIC:
+                self._note(values, invoked, outcome, offset)
+
+    def _note(self, values: list[str], invoked: float, outcome: Outcome, offset: int) -> None:
+        for place, value in enumerate(values):
+            send = Send(
+                process=self.next_process(),
+                partition=0,
+                value=value,
+                invoked_s=invoked,
+                completed_s=self.loop.now,
+                outcome=outcome,
+                offset=None if outcome is not Outcome.ACKNOWLEDGED else offset + place,
+            )
+            self.history.sends.append(send)
+
+    async def _ask(self, work: Callable[[Broker], Awaitable[object]]) -> None:
+        while True:
+            try:
+                await self._client.ask(self.machines[0], work)
+            except RaftlogError:
+                await asyncio.sleep(0.1)
+                continue
+            return
+
+    @staticmethod
+    async def _delete(broker: Broker) -> None:
+        await broker.controller.delete_topic(PASSING, expected_version=None, timeout_ms=1500)

@@ -1,0 +1,51 @@
+"""A death after every disk operation: a slice of what ``chaos.crash_points`` does, and its control."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from chaos.crash_points import enumerate_points, run_all, run_point
+from chaos.crash_workload import KILL, POWER_LOSS, CrashPoint
+from tests.simulation.mutants import MUTANTS
+from tests.simulation.mutants.plant import planted
+
+LAST_LINE = re.compile(
+    r"operations=\d+ crashes=\d+ power_losses=\d+ recovered=\d+ failed=\d+ seconds=\d+\.\d"
+)
+
+
+def test_a_death_after_a_disk_operation_is_survived() -> None:
+    # requirement: M3
+    outcomes = run_all(stride=43)
+    assert outcomes.failures == ()
+    assert outcomes.recovered == outcomes.crashes + outcomes.power_losses
+    assert LAST_LINE.fullmatch(outcomes.last_line())
+
+
+def test_every_operation_of_the_workload_is_a_crash_point() -> None:
+    operations, points = enumerate_points()
+    assert points == [
+        CrashPoint(at, manner) for at in range(1, operations + 1) for manner in (KILL, POWER_LOSS)
+    ]
+    assert operations > 300
+
+
+def test_the_workload_rolls_cuts_closes_and_deletes() -> None:
+    workload = run_point(None)
+    disk = workload.counted.disk
+    files = [path.rpartition("/")[2] for path in disk.paths()]
+    assert sum(name.endswith(".log") for name in files) > 10
+    fading = sorted(path for path in disk.paths() if "/fading" in path and path.endswith(".log"))
+    assert not fading[0].endswith("00000000000000000000.log")
+    assert not any("/passing" in path for path in disk.paths())
+    assert "snapshot" in files
+
+
+@pytest.mark.parametrize(
+    "name", ["the hard state is written and not synced", "names of new segments are not synced"]
+)
+def test_a_bug_that_forgets_what_was_durable_is_seen(name: str) -> None:
+    with planted(next(mutant for mutant in MUTANTS if mutant.name == name)):
+        assert any(run_point(CrashPoint(at, POWER_LOSS)).violations for at in range(60, 240, 5))
