@@ -70,6 +70,7 @@ class PlainConnection(asyncio.Protocol):
         self._ahead = b""  # what has come behind it
         self._linger: asyncio.TimerHandle | None = None  # it is answered, and its body is not there yet
         self._is_last = False
+        self._is_full = False  # the client does not take what it was answered
         self._head: Head | None = None  # of the request before
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -93,20 +94,30 @@ class PlainConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """A request, the rest of its body, or the next request before this one is answered."""
         request = self._request
-        if request is None:
+        if request is None and not self._is_full:
             self._begin(data)
             return
-        if request.content.missing:
+        if request is not None and request.content.missing:
             data = request.content.feed(data)
         if data:
             self._ahead += data
             if self.transport is not None:
                 self.transport.pause_reading()
-        if self._linger is not None and not request.content.missing:
+        if self._linger is not None and request is not None and not request.content.missing:
             self._linger.cancel()
             self._linger = None
             if self.transport is not None:
                 self._go_on(self.transport)
+
+    def pause_writing(self) -> None:
+        """Answers pile up: no further request until the client has taken them."""
+        self._is_full = True
+
+    def resume_writing(self) -> None:
+        """Go on with what has come meanwhile."""
+        self._is_full = False
+        if self._request is None and self._ahead and self.transport is not None:
+            self._read_ahead(self.transport)
 
     def close_if_idle(self) -> None:
         """Close, unless there is a request, or an answer that has not left yet."""
@@ -184,7 +195,10 @@ class PlainConnection(asyncio.Protocol):
         self.idle_since = loop.time()
         if self._is_last:
             transport.close()
-        elif self._ahead:
-            data, self._ahead = self._ahead, b""
-            transport.resume_reading()
-            self._begin(data)
+        elif self._ahead and not self._is_full:
+            self._read_ahead(transport)
+
+    def _read_ahead(self, transport: asyncio.Transport) -> None:
+        data, self._ahead = self._ahead, b""
+        transport.resume_reading()
+        self._begin(data)

@@ -242,6 +242,12 @@ class _Transport(asyncio.Transport):
     def get_write_buffer_size(self) -> int:
         return 0
 
+    def pause_reading(self) -> None:
+        """What has come is handed over already."""
+
+    def resume_reading(self) -> None:
+        """Nothing more comes by itself."""
+
 
 def test_only_a_connection_without_a_request_is_closed_for_its_silence() -> None:
     async def scenario() -> None:
@@ -261,6 +267,32 @@ def test_only_a_connection_without_a_request_is_closed_for_its_silence() -> None
         assert transports[1].written.startswith(b"HTTP/1.1 204 ")
         await asyncio.sleep(30)
         assert transports[1].is_closed
+        await server.stop(1)
+
+    run_virtual(scenario())
+
+
+def test_a_client_that_reads_no_answers_gets_no_further_ones() -> None:
+    async def scenario() -> None:
+        answered = 0
+
+        async def at_once(_: object) -> web.StreamResponse:
+            nonlocal answered
+            answered += 1
+            return web.Response(status=204)
+
+        server = PlainServer(lambda method, path: (at_once, {}), asyncio.Protocol, keepalive_s=20)
+        connection = server.accept()
+        connection.connection_made(_Transport())
+        connection.data_received(request("GET /"))
+        connection.pause_writing()  # the answer fills what the transport holds
+        await asyncio.sleep(1)
+        connection.data_received(request("GET /") * 3)
+        await asyncio.sleep(1)
+        assert answered == 1
+        connection.resume_writing()
+        await asyncio.sleep(1)
+        assert answered == 4
         await server.stop(1)
 
     run_virtual(scenario())
