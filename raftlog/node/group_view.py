@@ -90,6 +90,10 @@ class GroupView:
         """Who takes part, by the newest membership in this log, committed or not: the one in force."""
         return self._core.membership
 
+    def membership_at(self, index: Index) -> Membership:
+        """The membership in force once the log up to ``index`` counts; not before the log's first entry."""
+        return self._core.membership_at(index)
+
     @property
     def is_membership_committed(self) -> bool:
         """Whether that is known to be committed; a new leader may undo it otherwise."""

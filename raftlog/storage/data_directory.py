@@ -103,6 +103,30 @@ class DataDirectory:
         self.close()
 
 
+def is_in_use(path: str) -> bool:
+    """Whether a broker runs on this directory. Nothing is written."""
+    try:
+        descriptor = os.open(f"{path}/{LOCK_NAME}", os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def read_identity(path: str) -> str | None:
+    """Why the file that says whose directory this is cannot be read; None when it can."""
+    try:
+        msgspec.json.decode(OsFilesystem().read_file(f"{path}/{IDENTITY_NAME}"), type=Identity)
+    except (msgspec.DecodeError, OSError) as error:
+        return str(error)
+    return None
+
+
 def _take_lock(path: str) -> int:
     """The descriptor that holds the lock; the system lets go of it when the process ends in any way."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

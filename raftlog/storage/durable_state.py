@@ -155,6 +155,11 @@ class DurableState:
             self._dirty = False
             self._write(sync=True)
 
+    def save_twice(self) -> None:
+        """Make all values durable in both slots."""
+        self.save()
+        self.save()
+
     def withdraw(self, promise: Promise) -> None:
         """Promise nothing above that any more, durably, because the log is about to be cut."""
         with self._lock:

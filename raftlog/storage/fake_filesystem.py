@@ -202,6 +202,12 @@ class FakeFilesystem:
             self._directories.add(path)
             path = _parent(path)
 
+    def rename(self, path: str, target: str) -> None:
+        """Give a file another name. On the disk the two names may change one without the other."""
+        self.count_change()
+        self._seen[target] = self._seen.pop(path)
+        self.names_version += 1
+
     def remove(self, path: str) -> None:
         """Remove one file; nothing happens when it is not there."""
         if path in self._seen:
@@ -271,6 +277,24 @@ class FakeFilesystem:
         for content in (node.seen, node.disk):
             if position < len(content):
                 content[position] ^= 1 << bit
+
+    def overwrite(self, path: str, data: bytes | None) -> None:
+        """Put other bytes in a file's place, or none at all, behind everybody's back."""
+        self._seen.pop(path, None)
+        self._disk.pop(path, None)
+        if data is not None:
+            self._seen[path] = self._disk[path] = StoredFile(bytearray(data), bytearray(data))
+        self.names_version += 1
+
+    def image(self) -> dict[str, bytes]:
+        """All files as programs see them."""
+        return {path: bytes(node.seen) for path, node in self._seen.items()}
+
+    def load(self, image: dict[str, bytes]) -> None:
+        """Hold these files, and all of them on the disk."""
+        for path, data in image.items():
+            self.make_directories(_parent(path))
+            self.overwrite(path, data)
 
     def count_change(self) -> None:
         """One more change; the power goes when it is the one that was asked for."""

@@ -81,6 +81,9 @@ class Filesystem(Protocol):
     def make_directories(self, path: str) -> None:
         """Create with parents; durable once the parents are synced, which this does."""
 
+    def rename(self, path: str, target: str) -> None:
+        """Give a synced file another name, in place of what has it; durable with ``sync_directory``."""
+
     def remove(self, path: str) -> None:
         """Remove one file; nothing happens when it is not there."""
 

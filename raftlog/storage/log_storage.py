@@ -18,26 +18,36 @@ from typing import Protocol
 from raftlog.core.membership import Membership
 from raftlog.core.ready import HardState, Restored
 from raftlog.errors import LogCorrupt
-from raftlog.records.batch import Batch
+from raftlog.records.batch import Batch, find_trouble
 from raftlog.storage.filesystem import File
 from raftlog.types import EntryId, Index, Term
 
 
 @dataclass(frozen=True, slots=True)
 class FileRange:
-    """Whole batches, back to back, in one file: ``length`` bytes from ``position``."""
+    """Whole batches, back to back, in one file: ``length`` bytes from ``position``.
+
+    What has rested in a closed segment is checked before it is given away: it begins with offset ``rested``.
+    """
 
     file: File
     position: int
     length: int
+    rested: int | None = None
 
     def read(self) -> bytes:
-        """The bytes. Raises ``LogCorrupt`` when the file has become shorter than it was."""
+        """The bytes. Raises ``LogCorrupt`` when they are not whole batches, or fewer than there were."""
         data = self.file.read_at(self.position, self.length)
         if len(data) != self.length:
             raise LogCorrupt(
                 f"{self.file.path}: {self.length} bytes expected at {self.position}, found {len(data)}: "
                 "the file was cut under a reader; repair this replica from its peers"
+            )
+        trouble = None if self.rested is None else find_trouble(data, self.rested)
+        if trouble is not None:
+            raise LogCorrupt(
+                f"{self.file.path} at position {self.position + trouble}: a checksum or an offset is "
+                "wrong; repair this replica from its peers"
             )
         return data
 

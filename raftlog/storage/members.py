@@ -120,6 +120,11 @@ def load_members(filesystem: Filesystem, directory: str) -> LogMembers:
     return LogMembers(filesystem, directory, decode_entries(payload))
 
 
+def replace_members(filesystem: Filesystem, directory: str, entries: bytes) -> None:
+    """Write a file that was damaged anew, from what a peer has said with ``encode_entries``."""
+    filesystem.replace_file(f"{directory}/{MEMBERS_NAME}", seal(_MAGIC, entries))
+
+
 def encode_entries(entries: Iterable[MembershipEntry]) -> bytes:
     """Memberships and where they stand, as the two files hold them."""
     values = [(entry.index, encode_members(_lists(entry.membership))) for entry in entries]

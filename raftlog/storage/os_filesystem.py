@@ -187,6 +187,10 @@ class OsFilesystem:
             os.mkdir(path)
         self.sync_directory(parent)
 
+    def rename(self, path: str, target: str) -> None:
+        """Give a file another name, atomically."""
+        os.replace(path, target)
+
     def remove(self, path: str) -> None:
         """Remove one file; nothing happens when it is not there."""
         with contextlib.suppress(FileNotFoundError):

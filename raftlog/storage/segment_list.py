@@ -71,7 +71,7 @@ class SegmentList:
         end, found = _end_of_run(segment, file, place.position, last, bytes_max)
         if end <= place.position:
             end, found = place.end, place.last
-        runs = [FileRange(file, place.position, end - place.position)]
+        runs = [FileRange(file, place.position, end - place.position, self._rested(segment, place.base))]
         room = bytes_max - runs[0].length
         while found < last and found == segment.last:
             self._note_loaded(segment)
@@ -81,10 +81,13 @@ class SegmentList:
             end, following = _end_of_run(segment, file, 0, last, room)
             if end <= 0:
                 break
-            runs.append(FileRange(file, 0, end))
+            runs.append(FileRange(file, 0, end, self._rested(segment, segment.base)))
             room, found = room - end, following
         self._note_loaded(segment)
         return LogRange(Index(place.base), Index(found), tuple(runs))
+
+    def _rested(self, segment: Segment, first: int) -> int | None:
+        return None if segment is self.active else first
 
     def find_time(self, timestamp_ms: int) -> BatchHeader | None:
         """The first batch whose max timestamp is at or after the time."""

@@ -70,21 +70,16 @@ class SegmentedLog:
         self._durable = self._last
         self._commit = min(opened.state.state.commit_index, self._last)
         self._active_since_ms = self._birth_of_active()
-        self._unsynced: list[File] = []
-        self._names_changed = False
+        self._unsynced, self._names_changed, self._closed = list[File](), False, False
         self._epochs_due = len(opened.segments) > 1 and opened.epochs_cover != self._active.base
         self._syncs: list[LogSync] = []
         self._failure = SyncFailure(directory)
-        self._closed = False
 
     @classmethod
     def open(
         cls, filesystem: Filesystem, directory: str, settings: LogSettings, clock: Clock
     ) -> SegmentedLog:
-        """Open or create the log in ``directory``; ``recovery`` then says what was found.
-
-        Raises ``LogCorrupt`` when something that was promised is damaged.
-        """
+        """Open or create the log; ``recovery`` says what was found. ``LogCorrupt``: a promise is broken."""
         opened = open_log(filesystem, directory, settings.index_interval_bytes)
         if opened.recovery.torn_tail is not None:
             _log.warning("%s: what was never promised was cut off: %s", directory, opened.recovery.torn_tail)
@@ -381,6 +376,12 @@ class SegmentedLog:
             self._syncs[-1].run()  # does what those before it have yet to do, too
             for sync in tuple(self._syncs):
                 self.sync_finished(sync)
+
+    def write_anew(self) -> None:
+        """Slots and epochs on the disk were damaged behind our back: what is known here is the truth."""
+        with self._failure.is_final():
+            self._state.save_twice()
+        self._epochs_due |= bool(self._segments.closed)
 
     def close(self) -> None:
         """Sync, write the commit hint, close the files. After a failed sync only the last."""
