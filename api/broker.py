@@ -7,6 +7,8 @@ in from outside, so that a simulator can bring its own.
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import random
 import uuid
 from collections.abc import Callable
@@ -20,14 +22,21 @@ from partitions.controller.planner import PlannerLimits
 from partitions.controller.service import Controller
 from partitions.gateway import Gateway
 from partitions.manager import PartitionManager
+from partitions.repair_service import RepairService
+from partitions.repairer import CannotMend, Patient, Repairer
+from partitions.scrubber import Scrubbed, Scrubber
 from raftlog.clock import Clock
+from raftlog.errors import LogCorrupt
 from raftlog.node.flusher import RunSyncs, SyncThreads
 from raftlog.node.group_host import GroupHost, HostSettings
 from raftlog.node.transport import Transport
 from raftlog.storage.filesystem import Filesystem
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
-from raftlog.types import NodeId
+from raftlog.types import METADATA_GROUP, GroupId, NodeId
 
+_log = logging.getLogger("raftlog.broker")
+
+MEND_AGAIN_S = 1.0
 METADATA_FOLDER = "__cluster_metadata"  # without a topic id: it is no topic, and none can be called so
 
 
@@ -77,18 +86,18 @@ class Broker:
                 quiet_ticks=timing.quiet_ticks,
             ),
         )
-        self.controller = Controller(
-            self.host,
-            self._metadata_log(),
-            frozenset(NodeId(peer) for peer in settings.peers),
-            self._registration(),
-            ControllerSettings(
-                cluster_id=settings.cluster_id,
-                dead_timeout_ms=timing.dead_timeout_ms,
-                limits=PlannerLimits(replicas_per_broker_max=settings.limits.partitions_max),
-            ),
-            random.Random(world.rng.getrandbits(64)),
+        self.repairs = RepairService(self.host, world.filesystem, asyncio.to_thread, self._closed_files)
+        self.repairer = Repairer(self.host, world.filesystem, asyncio.to_thread, self.repairs)
+        self.repairer.bytes_per_s = settings.limits.repair_bytes_per_s
+        self.scrubber = Scrubber(
+            world.filesystem,
+            world.clock,
+            asyncio.to_thread,
+            self._open_logs,
+            settings.limits.scrub_bytes_per_s,
         )
+        self._scrubbing: asyncio.Task[None] | None = None
+        self.controller = self._controller()
         self.manager = PartitionManager(
             self.host,
             self.controller,
@@ -96,6 +105,7 @@ class Broker:
             data_directory,
             world.clock,
             retention_check_ms=timing.retention_check_ms,
+            repairer=self.repairer,
         )
         self.gateway = Gateway(
             self.node_id,
@@ -105,14 +115,29 @@ class Broker:
             bytes_in_flight_max=settings.limits.request_bytes_in_flight_max,
         )
 
+    def _controller(self) -> Controller:
+        return Controller(
+            self.host,
+            frozenset(NodeId(peer) for peer in self.settings.peers),
+            self._registration(),
+            ControllerSettings(
+                cluster_id=self.settings.cluster_id,
+                dead_timeout_ms=self.settings.timing.dead_timeout_ms,
+                limits=PlannerLimits(replicas_per_broker_max=self.settings.limits.partitions_max),
+            ),
+            random.Random(self._world.rng.getrandbits(64)),
+        )
+
     async def start(self) -> None:
-        """Join the peers and the metadata group, open the replicas. Raises ``OSError``, ``LogCorrupt``."""
+        """Join the peers and the metadata group, open the replicas. Raises ``OSError``."""
         for peer, address in self.settings.peers.items():
             if peer != self.node_id:
                 self._world.transport.set_peer(NodeId(peer), address.host, address.port)
+        self.repairs.offer()
         await self.host.start()
-        await self.controller.start()
+        await self._join_metadata_group()
         await self.manager.start()
+        self._scrubbing = asyncio.get_running_loop().create_task(self.scrubber.run())
 
     async def drain(self) -> None:
         """Hand leaderships over; new requests go elsewhere from now on."""
@@ -121,13 +146,49 @@ class Broker:
 
     async def stop(self) -> None:
         """Close everything, in the order that keeps clean logs."""
+        if self._scrubbing is not None:
+            self._scrubbing.cancel()
+            await asyncio.gather(self._scrubbing, return_exceptions=True)
         await self.manager.stop()
         await self.controller.stop()
         await self.host.stop()
 
-    def _metadata_log(self) -> SegmentedLog:
-        directory = f"{self._data_directory}/{METADATA_FOLDER}/Partition-0"
-        return SegmentedLog.open(self._world.filesystem, directory, LogSettings(), self._world.clock)
+    def _open_logs(self) -> list[Scrubbed]:
+        return [
+            Scrubbed(group, group.log, goes_on=group_id == METADATA_GROUP)
+            for group_id, group in self.host.groups.items()
+            if group.stopped is None and isinstance(group.log, SegmentedLog)
+        ]
+
+    @property
+    def _metadata_directory(self) -> str:
+        return f"{self._data_directory}/{METADATA_FOLDER}/Partition-0"
+
+    def _closed_files(self, group_id: GroupId) -> str | None:
+        if group_id == METADATA_GROUP:
+            return self._metadata_directory
+        return self.manager.ward.directory_of(group_id)
+
+    async def _join_metadata_group(self) -> None:
+        """Open its log; a damaged one is mended from the peers first, however long that takes."""
+        peers = tuple(NodeId(peer) for peer in self.settings.peers if peer != self.node_id)
+        patient = Patient(METADATA_GROUP, self._metadata_directory, peers)
+        world = self._world
+        while True:
+            try:
+                log = SegmentedLog.open(
+                    world.filesystem, self._metadata_directory, LogSettings(), world.clock
+                )
+                await self.controller.start(log)
+            except LogCorrupt as damage:
+                _log.error("the metadata log is being mended: %s", damage)
+            else:
+                return
+            try:
+                await self.repairer.mend(patient)
+            except CannotMend as trouble:
+                _log.error("the metadata log is not mended yet: %s", trouble)
+            await asyncio.sleep(MEND_AGAIN_S)
 
     def _registration(self) -> RegisterBroker:
         mine = self.settings.peers[self.settings.broker_id]

@@ -54,6 +54,37 @@ class BrokerMetrics(Collector):
             "Replicas that should work here and do not.",
             len(broker.manager.failures),
         )
+        yield from _repair_metrics(broker)
         yield GaugeMetricFamily(
             "raftlog_metadata_version", "Version of the metadata here.", broker.controller.image.version
         )
+
+
+def _repair_metrics(broker: Broker) -> Iterator[Metric]:
+    """What was read through for damage, and what was mended."""
+    scrub, repairs = broker.scrubber.counts, broker.repairer.counts
+    sick_bay = broker.manager.sick_bay
+    yield CounterMetricFamily("raftlog_scrub_bytes", "Bytes read through for damage.", scrub.bytes_read)
+    yield CounterMetricFamily(
+        "raftlog_scrub_damages", "Damaged files and segments found so.", scrub.damages_found
+    )
+    yield GaugeMetricFamily(
+        "raftlog_scrub_cycle_ended_seconds",
+        "When everything was last read through.",
+        scrub.last_cycle_ended_ms / 1000,
+    )
+    yield CounterMetricFamily("raftlog_repairs", "Replicas mended from peers.", repairs.replicas_mended)
+    yield CounterMetricFamily(
+        "raftlog_repairs_failed", "Attempts that did not succeed.", repairs.attempts_failed
+    )
+    yield CounterMetricFamily("raftlog_repair_bytes", "Bytes fetched for it.", repairs.bytes_fetched)
+    yield GaugeMetricFamily(
+        "raftlog_repairs_running",
+        "Replicas being mended.",
+        0 if sick_bay is None else sick_bay.under_repair,
+    )
+    yield GaugeMetricFamily(
+        "raftlog_replicas_to_rebuild",
+        "Damaged replicas that no peer can help.",
+        len(broker.manager.ward.to_rebuild),
+    )

@@ -24,8 +24,11 @@ from typing import Final, Protocol, TypeVar
 
 from partitions import topic_config
 from partitions.controller.image import MetadataImage, PartitionInfo, TopicInfo
+from partitions.repairer import Repairer
 from partitions.replica import PartitionReplica
 from partitions.retention_keeper import Kept, RetentionKeeper
+from partitions.sick_bay import SickBay
+from partitions.ward import ReplicaWard
 from raftlog.clock import Clock
 from raftlog.core.membership import Membership
 from raftlog.errors import LogCorrupt, RaftlogError
@@ -83,6 +86,7 @@ class _Held:
     log: SegmentedLog | None = None
     replica: PartitionReplica | None = None
     failure: str = ""
+    error: BaseException | None = None  # what it failed with
     is_short_of_room: bool = False  # the disk was full: it is opened again
 
 
@@ -99,6 +103,7 @@ class PartitionManager:
         *,
         retention_check_ms: int = 60_000,
         run_blocking: RunBlocking = asyncio.to_thread,
+        repairer: Repairer | None = None,
     ) -> None:
         self._host = host
         self._metadata = metadata
@@ -116,6 +121,10 @@ class PartitionManager:
         self._retention_check_ms = retention_check_ms
         self.retention = RetentionKeeper(host, self._kept)
         self.replicas: dict[Key, PartitionReplica] = {}
+        self.ward = ReplicaWard(
+            host.node_id, self._held, self._directory, self._close_failed, self._changed.set
+        )
+        self.sick_bay = None if repairer is None else SickBay(repairer, self.ward)
 
     @property
     def failures(self) -> dict[Key, str]:
@@ -136,6 +145,8 @@ class PartitionManager:
         self._begin(self._follow())
         self._begin(self._remove_leftovers_when_sure())
         self._begin(self.retention.run(self._retention_check_ms))
+        if self.sick_bay is not None:
+            self._begin(self.sick_bay.run())
 
     async def stop(self) -> None:
         """Stop following; the replicas' groups are closed by the host."""
@@ -196,7 +207,7 @@ class PartitionManager:
 
     async def _open_log(self, held: _Held) -> None:
         held.is_short_of_room = False
-        directory = f"{self.folder(held.topic)}/Partition-{held.partition.partition}"
+        directory = self._directory(held.topic, held.partition.partition)
         settings = log_settings(held.topic)
         try:
             held.log = await self._run_blocking(
@@ -252,10 +263,17 @@ class PartitionManager:
 
     def _note_failure(self, held: _Held, error: Exception) -> None:
         held.failure = f"{type(error).__name__}: {error}"
+        held.error = error
         if isinstance(error, OSError) and is_disk_full(error):
             held.is_short_of_room = True
             asyncio.get_running_loop().call_later(OPEN_AGAIN_S, self._changed.set)
         _log.error("%s/%s is not served: %s", held.topic.name, held.partition.partition, held.failure)
+
+    def _close_failed(self, key: Key) -> None:
+        held = self._held[key]
+        held.replica = held.log = None
+        if self.replicas.pop(key, None) is not None:
+            self._host.close_group(held.partition.group_id)
 
     # Deleting.
 
@@ -340,6 +358,9 @@ class PartitionManager:
                     retention_bytes=topic_config.number(config, "retention.bytes"),
                 )
                 yield Kept(held.replica.group, held.log, limits)
+
+    def _directory(self, topic: TopicInfo, partition: int) -> str:
+        return f"{self.folder(topic)}/Partition-{partition}"
 
     def folder(self, topic: TopicInfo) -> str:
         """Where a topic's partitions lie."""

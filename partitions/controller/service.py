@@ -47,6 +47,7 @@ from raftlog.errors import (
     CommitUnknown,
     ConnectionLost,
     Draining,
+    LogCorrupt,
     NoLeader,
     NotLeader,
     RaftlogError,
@@ -68,7 +69,6 @@ class Controller:
     def __init__(
         self,
         host: GroupHost,
-        log: LogStorage,
         voters: frozenset[NodeId],
         registration: RegisterBroker,
         settings: ControllerSettings,
@@ -76,7 +76,6 @@ class Controller:
     ) -> None:
         self.failure: BaseException | None = None  # why this broker's metadata is not kept up any more
         self._host = host
-        self._log = log
         self._voters = voters
         self._registration = registration
         self._settings = settings
@@ -120,11 +119,17 @@ class Controller:
             self._was_registered and shown is not None and shown.incarnation != self._registration.incarnation
         )
 
-    async def start(self) -> None:
-        """Take part in the metadata group and register this broker. Raises ``LogCorrupt``."""
-        self._group = group = self._host.open_group(
-            METADATA_GROUP, self._log, self._machine, Membership(self._voters), self
-        )
+    async def start(self, log: LogStorage) -> None:
+        """Take part in the metadata group and register this broker.
+
+        Raises ``LogCorrupt`` when what is committed in the log cannot be applied; the log is closed then.
+        """
+        try:
+            group = self._host.open_group(METADATA_GROUP, log, self._machine, Membership(self._voters), self)
+        except LogCorrupt:
+            log.close()
+            raise
+        self._group = group
         self._active = active = ActiveController(
             self._host, group, self._machine, self._settings, self._new_id()
         )

@@ -55,14 +55,14 @@ class ControlledBroker:
             on_fatal=self.fatal.append,
             settings=SETTINGS,
         )
-        log = SegmentedLog.open(
+        self._log = SegmentedLog.open(
             self.filesystem, f"{self.directory}/__metadata", LogSettings(), self.host.clock
         )
         registration = RegisterBroker(
             node_id, f"life-{life}", f"http://127.0.0.1:{7000 + node_id}", "127.0.0.1", 9000 + node_id, rack
         )
         rng = random.Random(f"ids {node_id} {life}")
-        self.controller = Controller(self.host, log, voters, registration, CONTROLLER, rng)
+        self.controller = Controller(self.host, voters, registration, CONTROLLER, rng)
         self.manager = PartitionManager(
             self.host, self.controller, self.filesystem, self.directory, self.host.clock
         )
@@ -70,7 +70,7 @@ class ControlledBroker:
     async def start(self) -> None:
         """Join the others."""
         await self.host.start()
-        await self.controller.start()
+        await self.controller.start(self._log)
         await self.manager.start()
 
     async def stop(self) -> None:

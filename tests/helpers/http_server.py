@@ -12,8 +12,7 @@ import aiohttp
 import msgspec
 from aiohttp import web
 
-from api.app import create_app
-from api.listener import HttpListener
+from api.app import create_app, runner_for
 from api.services import Limits
 from raftlog.wire import headers
 from tests.helpers.fake_services import FakeCluster, fake_cluster
@@ -119,14 +118,17 @@ def serve(scenario: Callable[[HttpServer], Awaitable[None]], limits: Limits | No
     async def run() -> None:
         cluster = fake_cluster(limits)
         app = create_app(cluster.services)
-        listener = HttpListener(app, shutdown_timeout_s=1.0)
-        await listener.start("127.0.0.1", 0)
+        runner = runner_for(app, shutdown_timeout_s=1.0)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        port: int = runner.addresses[0][1]
         connector = aiohttp.TCPConnector(limit=200)
         try:
             async with aiohttp.ClientSession(connector=connector) as session:
-                await scenario(HttpServer(cluster, session, app, listener.port))
+                await scenario(HttpServer(cluster, session, app, port))
         finally:
-            await listener.stop()
+            await runner.cleanup()
 
     asyncio.run(run())
 
@@ -156,9 +158,10 @@ class ThreadedServer:
         self._loop.run_until_complete(self._serve())
 
     async def _serve(self) -> None:
-        listener = HttpListener(create_app(self.cluster.services), shutdown_timeout_s=1.0)
-        await listener.start("127.0.0.1", 0)
-        self.url = f"http://127.0.0.1:{listener.port}"
+        runner = runner_for(create_app(self.cluster.services), shutdown_timeout_s=1.0)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        self.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
         self._ready.set()
         await self._stop.wait()
-        await listener.stop()
+        await runner.cleanup()

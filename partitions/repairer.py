@@ -1,0 +1,329 @@
+"""Mends one damaged replica from the other logs of its group, without an operator.
+
+Decides: what makes a peer's entries the right ones, and when this replica may vote again. Leaves to
+others: what is damaged (``storage.verify``), writing files (``storage.mend``), when a repair is tried
+(``sick_bay``), what a peer gives away (``repair_service``).
+
+Three rules, each a consequence of Raft's own:
+
+1. *By an anchor.* Below the newest entry that this log is known to have had durably (its promise, or what
+   the epochs file covers), whoever holds that entry has the same log (Log Matching). Any peer will do.
+2. *By a leader.* What has no anchor, or one that nobody holds, is replaced by the log of a leader whose term
+   is at least any in which this replica may have voted or acknowledged: as a follower would take it from
+   that leader's appends. All that was ever committed in earlier terms stands there.
+3. *By everybody.* A slot that is lost may have held a vote. All other voters say the newest term they know:
+   no vote was given in a later one, since its candidate knew it first. This replica goes on in that term
+   with its vote spent on itself. A peer that has forgotten its own term, too, says what its log tells;
+   then a thousand terms are left out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from partitions.repair_service import SERVICE, Ask, RepairService, RunBlocking, Told
+from raftlog.core.ready import HardState
+from raftlog.errors import CorruptBatch, NotLeader, RaftlogError
+from raftlog.node.group_host import GroupHost
+from raftlog.records.batch import Batch
+from raftlog.storage.batch_search import Run
+from raftlog.storage.filesystem import Filesystem
+from raftlog.storage.members import MEMBERS_NAME, replace_members
+from raftlog.storage.mend import (
+    Lacking,
+    NewSegment,
+    SegmentWriter,
+    clear_sidecars,
+    end_doubt,
+    forget_from,
+    plan,
+    settle,
+)
+from raftlog.storage.verify import Examination, Hole, examine
+from raftlog.types import EntryId, GroupId, Index, NodeId, Term
+
+CALL_TIMEOUT_MS: Final = 5000
+ROUNDS_MAX: Final = 6  # each mends something, or the repair has failed
+FORGOTTEN_TERMS: Final = 1000  # elections that nobody remembers are fewer
+
+
+@dataclass(frozen=True, slots=True)
+class Patient:
+    """A replica that is here, damaged and closed, and the other voters of its group."""
+
+    group_id: GroupId
+    directory: str
+    peers: tuple[NodeId, ...]
+
+
+class CannotMend(Exception):
+    """It did not work this time; the message says what it waits for."""
+
+
+class NeedsRebuild(CannotMend):
+    """No peer can help: the replica must be removed from its group and added again, empty."""
+
+
+@dataclass(slots=True)
+class RepairCounts:
+    """For metrics."""
+
+    replicas_mended: int = 0
+    entries_fetched: int = 0
+    bytes_fetched: int = 0
+    attempts_failed: int = 0
+
+
+@dataclass(slots=True)
+class Repairer:
+    """One broker's repairs. All on the event loop's thread; disk work is handed to ``run_blocking``."""
+
+    host: GroupHost
+    filesystem: Filesystem
+    run_blocking: RunBlocking
+    service: RepairService
+    bytes_per_s: int = 0  # of what is fetched; 0 is no limit
+    counts: RepairCounts = field(default_factory=RepairCounts)
+
+    async def mend(self, patient: Patient) -> None:
+        """Return once the files are whole again. Raises ``CannotMend`` and ``OSError``."""
+        for _ in range(ROUNDS_MAX):
+            seen = await self.run_blocking(lambda: examine(self.filesystem, patient.directory))
+            self.service.forget(patient.directory)
+            if seen.is_clean:
+                self.counts.replicas_mended += 1
+                return
+            await self._mend_once(patient, seen)
+        raise NeedsRebuild("it is damaged again after each repair")
+
+    async def _mend_once(self, patient: Patient, seen: Examination) -> None:
+        start = Index(seen.state.log_start - 1)
+        told = await self._ask_everybody(patient, Ask(group_id=patient.group_id, members_at=start))
+        await self.run_blocking(lambda: clear_sidecars(self.filesystem, seen))
+        if any(damage.path.endswith(f"/{MEMBERS_NAME}") for damage in seen.damages):
+            known = next((answer.members for answer in told.values() if answer.members), b"")
+            if not known:
+                raise CannotMend("no replica says who took part where the log begins")
+            await self.run_blocking(lambda: replace_members(self.filesystem, seen.directory, known))
+        anchored = [hole for hole in seen.holes if _is_anchored(hole, seen.anchor)]
+        if anchored:
+            if await self._fill(patient, seen, anchored, told):
+                return
+            first = anchored[0].first
+        elif seen.holes:
+            first = seen.holes[0].first
+        elif seen.doubt is not None:
+            term, margin = self._newest_term(patient, seen, told)
+            hard_state = HardState(Term(term + margin), self.host.node_id)
+            await self.run_blocking(lambda: end_doubt(self.filesystem, seen, hard_state))
+            return
+        else:
+            return
+        await self._take_from_leader(patient, seen, first, told)
+
+    # Asking.
+
+    async def _ask_everybody(self, patient: Patient, question: Ask) -> dict[NodeId, Told]:
+        async def ask(peer: NodeId) -> Told | None:
+            try:
+                return (await self._ask(peer, question))[0]
+            except RaftlogError:
+                return None
+
+        answers = await asyncio.gather(*map(ask, patient.peers))
+        found = zip(patient.peers, answers, strict=True)
+        return {peer: told for peer, told in found if told is not None}
+
+    async def _ask(self, peer: NodeId, ask: Ask) -> tuple[Told, memoryview]:
+        head = msgspec.msgpack.encode(ask)
+        answer, data = await self.host.calls.call(peer, SERVICE, head, timeout_ms=CALL_TIMEOUT_MS)
+        return msgspec.msgpack.decode(answer, type=Told), data
+
+    # Rule 1.
+
+    async def _fill(
+        self, patient: Patient, seen: Examination, holes: Sequence[Hole], told: dict[NodeId, Told]
+    ) -> bool:
+        """Fill holes below the anchor, file by file; whether some peer could help with each."""
+        lacking = [Lacking(hole.first, hole.last) for hole in holes if hole.last is not None]
+        for segment in plan(seen, lacking):
+            if not await self._write(patient, seen, segment, told):
+                return False
+        return True
+
+    async def _write(
+        self, patient: Patient, seen: Examination, segment: NewSegment, told: dict[NodeId, Told]
+    ) -> bool:
+        writer = await self.run_blocking(lambda: SegmentWriter(self.filesystem, seen.directory, segment))
+        for part in segment.parts:
+            if isinstance(part, Run):
+                await self.run_blocking(partial(writer.copy, part))
+            elif not await self._fetch(patient, seen, writer, part, list(told)):
+                await self.run_blocking(writer.abandon)
+                return False
+        await self.run_blocking(writer.finish)
+        return True
+
+    async def _fetch(
+        self,
+        patient: Patient,
+        seen: Examination,
+        writer: SegmentWriter,
+        part: Lacking,
+        peers: list[NodeId],
+    ) -> bool:
+        """From one peer after the other, each as far as it can; a lost link costs nothing that is written."""
+        anchor = seen.anchor
+        assert anchor is not None
+        useless = 0
+        while writer.following <= part.last:
+            if useless == len(peers):
+                return False
+            peer = peers[0]
+            ask = Ask(
+                group_id=patient.group_id,
+                first=Index(writer.following),
+                last=Index(part.last),
+                anchor_term=anchor.term,
+                anchor_index=anchor.index,
+            )
+            try:
+                told, data = await self._ask(peer, ask)
+                batches = writer.checked(data, part.last) if told.is_held else []
+            except (RaftlogError, CorruptBatch):
+                batches = []
+            if batches:
+                await self._add(writer, batches)
+                useless = 0
+            else:
+                peers.append(peers.pop(0))
+                useless += 1
+        return True
+
+    async def _add(self, writer: SegmentWriter, batches: list[Batch]) -> None:
+        await self.run_blocking(lambda: writer.add(batches))
+        size = sum(len(batch.data) for batch in batches)
+        self.counts.bytes_fetched += size
+        self.counts.entries_fetched += batches[-1].last_offset - batches[0].base_offset + 1
+        if self.bytes_per_s:
+            await asyncio.sleep(size / self.bytes_per_s)
+
+    # Rule 2.
+
+    async def _take_from_leader(
+        self, patient: Patient, seen: Examination, first: int, told: dict[NodeId, Told]
+    ) -> None:
+        term, margin = self._newest_term(patient, seen, told)
+        leaders = [peer for peer, answer in told.items() if answer.is_leader and answer.term >= term]
+        if not leaders:
+            raise _nobody_helps(patient, seen, told)
+        leader = leaders[0]
+        runs = [run for run in seen.runs if run.last < first]
+        while True:
+            before = _entry_before(seen, runs, first)
+            ask = Ask(
+                group_id=patient.group_id,
+                first=Index(first),
+                last=Index(first - 1),
+                previous_term=before,
+            )
+            answer, _ = await self._ask(leader, ask)
+            if answer.is_held or not runs:
+                break
+            first = runs.pop().first  # the logs part before: a leader would go back, too
+        if not answer.is_leader or answer.term < term:
+            raise CannotMend(f"broker {leader} does not lead any more")
+        if not answer.is_held or answer.first > first:
+            raise NeedsRebuild(f"broker {leader}, which leads, no longer has what this replica lacks")
+        hard_state = seen.state.hard_state
+        if seen.doubt is not None or answer.term != hard_state.term:
+            hard_state = HardState(Term(max(term, answer.term) + margin), self.host.node_id)
+        await self._copy_leader(patient, seen, runs, _Lead(leader, answer, first, hard_state))
+        await self.run_blocking(lambda: settle(self.filesystem, seen, hard_state))
+
+    async def _copy_leader(self, patient: Patient, seen: Examination, runs: list[Run], lead: _Lead) -> None:
+        base = max((base for base in seen.bases if base <= lead.first), default=lead.first)
+        kept = [run for run in runs if run.first >= base]
+        segment = NewSegment(base, tuple(kept))
+        writer = await self.run_blocking(lambda: SegmentWriter(self.filesystem, seen.directory, segment))
+        try:
+            for run in kept:
+                await self.run_blocking(partial(writer.copy, run))
+            await self._fetch_from_leader(patient, seen, writer, lead, _entry_before(seen, runs, lead.first))
+        except (RaftlogError, CorruptBatch) as error:
+            await self.run_blocking(writer.abandon)
+            raise CannotMend(f"the leader's entries did not come: {error}") from error
+        last = writer.following - 1
+        await self.run_blocking(lambda: forget_from(self.filesystem, seen, base, lead.hard_state, last))
+        await self.run_blocking(writer.finish)
+
+    async def _fetch_from_leader(
+        self, patient: Patient, seen: Examination, writer: SegmentWriter, lead: _Lead, before: Term
+    ) -> None:
+        """All that this replica may have acknowledged; the rest comes by appends."""
+        end = seen.holes[-1].last
+        last = lead.answer.last if end is None else min(end, lead.answer.last)
+        while writer.following <= last:
+            ask = Ask(
+                group_id=patient.group_id,
+                first=Index(writer.following),
+                last=lead.answer.last,
+                previous_term=Term(writer.term) if writer.term else before,
+            )
+            told, data = await self._ask(lead.leader, ask)
+            if not told.is_held or not told.is_leader or told.term != lead.answer.term:
+                raise NotLeader(f"broker {lead.leader} does not lead any more")
+            await self._add(writer, writer.checked(data, lead.answer.last))
+
+    # Rule 3.
+
+    def _newest_term(self, patient: Patient, seen: Examination, told: dict[NodeId, Told]) -> tuple[Term, int]:
+        """The newest term in which this replica may have voted, and how far to stay away from it."""
+        own = max(seen.state.hard_state.term, seen.runs[-1].term if seen.runs else 0)
+        if seen.doubt is None:
+            return Term(own), 0
+        silent = [peer for peer in patient.peers if peer not in told]
+        if silent:
+            raise CannotMend(
+                f"{seen.doubt}, so a vote may be forgotten: brokers {silent} must say which terms they know"
+            )
+        if seen.state.log_start > 0 and not seen.state.hard_state.term:
+            raise NeedsRebuild(f"{seen.doubt}, and with it where the log begins")
+        is_sure = all(answer.is_sure for answer in told.values()) and bool(told)
+        newest = max([own, *(answer.term for answer in told.values())])
+        return Term(newest), 0 if is_sure else FORGOTTEN_TERMS
+
+
+@dataclass(frozen=True, slots=True)
+class _Lead:
+    """A leader whose log replaces this one's from ``first`` on, and the hard state that goes with it."""
+
+    leader: NodeId
+    answer: Told
+    first: int
+    hard_state: HardState
+
+
+def _is_anchored(hole: Hole, anchor: EntryId | None) -> bool:
+    return anchor is not None and hole.last is not None and hole.last <= anchor.index
+
+
+def _entry_before(seen: Examination, runs: Sequence[Run], first: int) -> Term:
+    return Term(runs[-1].term) if runs and runs[-1].last == first - 1 else seen.state.before
+
+
+def _nobody_helps(patient: Patient, seen: Examination, told: dict[NodeId, Told]) -> CannotMend:
+    hole = seen.holes[0]
+    where = f"the entries {hole.first}..{'the end' if hole.last is None else hole.last}"
+    if not patient.peers:
+        return NeedsRebuild(f"{where} are damaged, and there is no other replica")
+    silent = [peer for peer in patient.peers if peer not in told]
+    if silent:
+        return CannotMend(f"{where} are damaged: brokers {silent} do not answer")
+    return CannotMend(f"{where} are damaged: no replica has them whole, and none leads yet")
