@@ -18,7 +18,6 @@ from api.admission import Admission
 from api.errors import NotAcceptable, RequestTimeout
 from api.gathering import Gatherer
 from api.hang_ups import HangUps
-from api.requests import Request
 from api.services import Services
 from partitions.controller.image import TopicInfo
 from raftlog.errors import (
@@ -68,7 +67,7 @@ def json_answer(description: str, body: type[msgspec.Struct], *headers: str) -> 
 class Call:
     """One request on its way through a handler. ``target`` is set once its partition is known."""
 
-    request: Request
+    request: web.Request
     services: Services
     admission: Admission
     hang_ups: HangUps

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from api.cli import bench, cluster, consume, inspect, local, produce, topics
+from api.cli import bench, cluster, consume, inspect, local, produce, topics, verify
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -48,6 +48,7 @@ app.command("dev")(local.dev)
 app.command("serve")(local.serve)
 app.command("produce")(produce.produce)
 app.command("consume")(consume.consume)
+app.command("verify")(verify.verify)
 app.add_typer(topic_commands, name="topic")
 app.add_typer(cluster_commands, name="cluster")
 app.add_typer(bench_commands, name="bench")

@@ -1,0 +1,81 @@
+"""``raftlog verify``: read a stopped broker's files through, and say what is damaged."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from api.cli.output import REFUSED, Format, OutputOption, errors_reported, note, show
+
+if TYPE_CHECKING:
+    from raftlog.storage.verify import Examination
+
+DirectoryOption = Annotated[
+    Path,
+    typer.Option("--data", exists=True, file_okay=False, help="A broker's data, or a directory of several."),
+]
+
+_REMEDY = "start the broker: it is mended from its peers"
+_REMEDY_ALONE = "restore the file from a copy, or remove the directory if its data may go"
+
+
+def verify(data: DirectoryOption, output: OutputOption = Format.TABLE) -> None:
+    """Read all files of a stopped broker and compare them; ends with 1 when something is damaged.
+
+    Nothing is written. What a crash may leave (a torn end that was never promised, an index to be
+    built again) is told and is no damage. A running broker reads its own files through:
+    see the metrics raftlog_scrub_*.
+
+    \b
+    Example:
+      raftlog verify --data raftlog-data/broker-1
+    """
+    with errors_reported():
+        from raftlog.errors import InvalidRequest
+        from raftlog.storage.data_directory import IDENTITY_NAME, is_in_use, read_identity
+        from raftlog.storage.os_filesystem import OsFile, OsFilesystem
+        from raftlog.storage.verify import examine
+
+        class ReadOnly(OsFilesystem):
+            """Neither needs nor uses the right to write."""
+
+            def open(self, path: str, *, create: bool = False) -> OsFile:
+                return OsFile(path, os.O_RDONLY)
+
+        rows: list[dict[str, object]] = []
+        for identity in sorted(data.rglob(IDENTITY_NAME)):
+            directory = str(identity.parent)
+            if is_in_use(directory):
+                raise InvalidRequest(
+                    f"data: a broker runs on {directory}; stop it, or look at its metrics raftlog_scrub_*"
+                )
+            trouble = read_identity(directory)
+            if trouble is not None:
+                rows.append(_row(str(identity), 0, identity.stat().st_size, trouble, _REMEDY_ALONE))
+        found = sorted(path for path in data.rglob("Partition-*") if path.is_dir())
+        for partition in found:
+            seen = examine(ReadOnly(), str(partition))
+            rows += _rows(seen)
+            for torn in seen.torn:
+                note(f"{torn.path}: from byte {torn.position} a torn end, never promised; opening cuts it")
+            for index in seen.stale:
+                note(f"{index.path}: {index.reason}; opening builds it again")
+        show(rows, output)
+        note(f"{len(found)} logs read, {len(rows)} damages")
+        if rows:
+            raise typer.Exit(REFUSED)
+
+
+def _rows(seen: Examination) -> list[dict[str, object]]:
+    rows = [_row(damage.path, damage.position, damage.end, damage.reason, _REMEDY) for damage in seen.damages]
+    for hole in seen.holes:
+        last = "the end" if hole.last is None else hole.last
+        note(f"{seen.directory}: entries {hole.first} to {last} are not whole here")
+    return rows
+
+
+def _row(file: str, position: int, end: int, what: str, remedy: str) -> dict[str, object]:
+    return {"file": file, "from_byte": position, "to_byte": end, "damage": what, "remedy": remedy}
