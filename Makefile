@@ -4,7 +4,7 @@ BIN := .venv/bin
 PY := $(BIN)/python
 SOURCES := raftlog partitions groups api chaos spark_io tests
 
-.PHONY: demo test check fix bench sim crashes slow clean
+.PHONY: demo test check fix bench sim crashes corruption slow clean
 
 demo: .venv/server.stamp
 	$(PY) -m chaos.demo
@@ -36,6 +36,10 @@ sim: .venv/server.stamp
 # Every crash point of a fixed workload: see docs/simulation.md.
 crashes: .venv/server.stamp
 	$(PY) -m chaos.crash_points
+
+# Disks that rot: CASES of one replica, and a fifth as many of all three at different places.
+corruption: .venv/server.stamp
+	$(PY) -m chaos.corruption $(if $(CASES),--cases $(CASES))
 
 clean:
 	rm -rf .venv .cache .raftlog

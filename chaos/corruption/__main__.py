@@ -1,0 +1,53 @@
+"""``python -m chaos.corruption``: many damaged disks and a verdict; or one case, told in full."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from chaos.corruption.case import Outcome, run_case
+from chaos.corruption.suite import run_suite
+
+CASES, ALL_REPLICAS = 1000, 200
+
+
+def main() -> int:
+    """The exit status: 1 where something was lost, served damaged, or not mended."""
+    parser = argparse.ArgumentParser(prog="python -m chaos.corruption", description=__doc__)
+    parser.add_argument("--cases", type=int, default=CASES, help=f"with one damaged replica ({CASES})")
+    parser.add_argument(
+        "--all-replicas", type=int, help="with all replicas damaged, each in another place (a fifth)"
+    )
+    parser.add_argument("--first", type=int, default=0, help="the first seed of both (0)")
+    parser.add_argument("--seed", type=int, help="this one only; with --all-replicas 1 of that sort")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (one a core)")
+    options = parser.parse_args()
+    if options.seed is not None:
+        return _tell(run_case(options.seed, all_replicas=bool(options.all_replicas)))
+    all_replicas = options.cases // 5 if options.all_replicas is None else options.all_replicas
+    summary = run_suite(
+        options.cases, all_replicas, first=options.first, jobs=options.jobs, on_outcome=_tell_if_bad
+    )
+    for kind, count in summary.kinds_harmless:
+        print(f"harmless: {kind} {count}")
+    print(summary.line())
+    return 0 if summary.is_good else 1
+
+
+def _tell_if_bad(outcome: Outcome) -> None:
+    if not outcome.is_good:
+        _tell(outcome)
+
+
+def _tell(outcome: Outcome) -> int:
+    for damage in outcome.damages:
+        print(f"seed {outcome.seed}: {damage}")
+    for trouble in outcome.troubles:
+        print(f"seed {outcome.seed}: VIOLATION {trouble}", flush=True)
+    print(f"seed {outcome.seed}: detected={outcome.detected} repaired={outcome.repaired}")
+    return 0 if outcome.is_good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

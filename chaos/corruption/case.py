@@ -1,0 +1,268 @@
+"""One case: fill, stop, damage, start, load; and what must hold in the end.
+
+Must hold: no value that was acknowledged is missing or another; no byte that a consumer gets is another
+than what was acknowledged; in the end all replicas work, are sound and hold the same bytes; and nobody
+but the brokers themselves has done anything for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from typing import Final
+
+from api.broker import Broker
+from chaos.corruption.cluster import TARGET, Filled, RottingCluster, fill
+from chaos.corruption.damage import CATEGORIES, KINDS, Damage, do_damage
+from chaos.simulator.clients import TOPIC
+from chaos.simulator.machine import DATA_DIRECTORY, Machine
+from partitions.values import FetchRequest, FetchResult
+from raftlog.errors import CorruptBatch, OffsetOutOfRange, RaftlogError
+from raftlog.records.batch import check_batch, split_batches
+from raftlog.records.reader import read_records
+from raftlog.storage.verify import examine
+from raftlog.types import Offset
+
+FILLINGS: Final = 12
+TRIES: Final = 40  # to find a damage that changes something
+BATCHES_AFTER: Final = 4
+PATIENCE_S: Final = 60.0
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a case came to."""
+
+    seed: int
+    damages: tuple[Damage, ...]
+    detected: bool = False
+    repaired: int = 0
+    lost: int = 0
+    served_damaged: int = 0
+    troubles: list[str] = field(default_factory=list)
+    simulated_s: float = 0.0
+
+    @property
+    def is_good(self) -> bool:
+        """Whether everything held."""
+        return not (self.lost or self.served_damaged or self.troubles)
+
+
+@lru_cache(maxsize=FILLINGS)
+def _filled(number: int) -> Filled:
+    return fill(number)
+
+
+def run_case(seed: int, *, all_replicas: bool = False) -> Outcome:
+    """Damage one replica, or each in another place, and see."""
+    rng = random.Random(f"case {seed} {all_replicas}")
+    filled = _filled(rng.randrange(FILLINGS))
+    case = _Case(seed, filled, rng, all_replicas=all_replicas)
+    cluster = RottingCluster(f"case {seed} {all_replicas}", filled.images, case.work)
+    for machine, older in _victims(cluster, filled, rng, all_replicas=all_replicas):
+        damage = _damaged(machine, older, rng, case)
+        case.damages.append(damage)
+    outcome = Outcome(seed, tuple(case.damages))
+    outcome.detected = any(_is_seen(machine) for machine in cluster.machines)
+    outcome.troubles = cluster.go() + case.troubles
+    outcome.detected |= case.noticed
+    outcome.repaired = case.repaired
+    outcome.served_damaged = case.served_damaged
+    outcome.lost = case.lost
+    outcome.simulated_s = cluster.loop.now
+    return outcome
+
+
+def _victims(
+    cluster: RottingCluster, filled: Filled, rng: random.Random, *, all_replicas: bool
+) -> list[tuple[Machine, dict[str, bytes]]]:
+    machines = cluster.machines if all_replicas else [rng.choice(cluster.machines)]
+    return [(machine, filled.older[machine.node]) for machine in machines]
+
+
+def _damaged(machine: Machine, older: dict[str, bytes], rng: random.Random, case: _Case) -> Damage:
+    """Damage that leaves every entry whole on some replica."""
+    before = machine.disk.image()
+    for _ in range(TRIES):
+        damage = do_damage(machine.disk, older, rng, rng.choice(CATEGORIES), rng.choice(KINDS))
+        if damage is None:
+            continue
+        lost = _lost_places(machine)
+        if not case.overlaps(lost):
+            case.lost_places += lost
+            return damage
+        for path in {*machine.disk.image(), *before}:
+            machine.disk.overwrite(path, before.get(path))
+    raise RuntimeError("no damage was found that changes something")
+
+
+Place = tuple[str, int, int]
+
+
+def _directories(machine: Machine) -> list[str]:
+    return sorted({path.rpartition("/")[0] for path in machine.disk.image() if "/Partition-" in path})
+
+
+def _lost_places(machine: Machine) -> list[Place]:
+    """Which entries of which log are not whole on this machine any more."""
+    found: list[Place] = []
+    for directory in _directories(machine):
+        seen = examine(machine.disk, directory)
+        found += [(directory, hole.first, 1 << 60 if hole.last is None else hole.last) for hole in seen.holes]
+    return found
+
+
+def _is_seen(machine: Machine) -> bool:
+    """Whether reading everything through finds it."""
+    return any(
+        not seen.is_clean or seen.torn
+        for seen in (examine(machine.disk, directory) for directory in _directories(machine))
+    )
+
+
+class _Case:
+    def __init__(self, seed: int, filled: Filled, rng: random.Random, *, all_replicas: bool) -> None:
+        self.damages: list[Damage] = []
+        self.lost_places: list[Place] = []
+        self.troubles: list[str] = []
+        self.repaired = 0
+        self.noticed = False
+        self.served_damaged = 0
+        self.lost = 0
+        self._rng = rng
+        self._acknowledged = dict(filled.acknowledged)
+
+    def overlaps(self, places: list[Place]) -> bool:
+        """Whether some entry would be whole nowhere."""
+        return any(
+            mine[0] == other[0] and mine[1] <= other[2] and other[1] <= mine[2]
+            for mine in places
+            for other in self.lost_places
+        )
+
+    async def work(self, cluster: RottingCluster) -> None:
+        """The whole run."""
+        cluster.start_all()
+        reading = asyncio.get_running_loop().create_task(self._read_on_and_on(cluster))
+        for _ in range(BATCHES_AFTER):
+            await cluster.produce(self._acknowledged, self._rng)
+        await self._until_well(cluster)
+        for machine in cluster.machines:
+            if machine.broker is not None:
+                await machine.call(lambda broker: broker.scrubber.cycle())
+        await self._until_well(cluster)
+        reading.cancel()
+        await self._read_all(cluster)
+        self._look_at_the_end(cluster)
+
+    async def _read_on_and_on(self, cluster: RottingCluster) -> None:
+        while True:
+            await self._read(cluster)
+            await asyncio.sleep(0.5)
+
+    async def _read_all(self, cluster: RottingCluster) -> None:
+        found = await self._read(cluster)
+        missing = [offset for offset in self._acknowledged if offset not in found]
+        self.lost += len(missing)
+        if missing:
+            self.troubles.append(f"acknowledged and not there: {missing[:5]}")
+
+    async def _read(self, cluster: RottingCluster) -> dict[int, bytes]:
+        """Everything from the beginning, through any broker, as a consumer of batches sees it."""
+        found: dict[int, bytes] = {}
+        position = 0
+        while True:
+            request = FetchRequest(position=Offset(position), bytes_max=2048, wait_ms=0)
+            machine = self._rng.choice(cluster.machines)
+            try:
+                result = await machine.call(partial(_fetch, request=request))
+            except OffsetOutOfRange as error:
+                self.troubles.append(f"a position became invalid: {error}")
+                return found
+            except RaftlogError:
+                await asyncio.sleep(0.05)
+                continue
+            self._check_served(bytes(result.data), found)
+            if result.next_offset == position:
+                return found
+            position = result.next_offset
+
+    def _check_served(self, data: bytes, found: dict[int, bytes]) -> None:
+        try:
+            for batch in split_batches(data):
+                check_batch(batch)
+                if batch.header.is_control:
+                    continue
+                for record in read_records(batch):
+                    value = found[record.offset] = record.value or b""
+                    if self._acknowledged.get(record.offset, value) != value:
+                        self._served(f"offset {record.offset} has another value")
+        except CorruptBatch as error:
+            self._served(str(error))
+
+    def _served(self, what: str) -> None:
+        self.served_damaged += 1
+        self.troubles.append(f"a consumer got damaged bytes: {what}")
+
+    # The end.
+
+    async def _until_well(self, cluster: RottingCluster) -> None:
+        deadline = cluster.loop.now + PATIENCE_S
+        trouble = self._trouble(cluster)
+        while trouble and cluster.loop.now < deadline:
+            await asyncio.sleep(0.25)
+            trouble = self._trouble(cluster)
+        self.troubles += trouble
+
+    def _trouble(self, cluster: RottingCluster) -> list[str]:
+        found = []
+        ends = Counter[tuple[int, int]]()
+        for machine in cluster.machines:
+            broker = machine.broker
+            if broker is None:
+                found.append(f"{machine.name} does not run")
+                continue
+            found += [f"{machine.name}: {failure}" for failure in broker.manager.failures.values()]
+            if broker.controller.failure is not None:
+                found.append(f"{machine.name}: {broker.controller.failure}")
+            replica = broker.manager.replicas.get((TOPIC, 0))
+            if replica is None:
+                found.append(f"{machine.name} has no replica")
+            else:
+                group = replica.group
+                ends[group.commit_index, group.last_index] += 1
+        if len(ends) != 1:
+            found.append(f"replicas differ: {dict(ends)}")
+        return found
+
+    def _look_at_the_end(self, cluster: RottingCluster) -> None:
+        logs: dict[str, set[bytes]] = {}
+        for machine in cluster.machines:
+            if machine.broker is not None:
+                self.repaired += machine.broker.repairer.counts.replicas_mended
+                self.noticed |= machine.broker.scrubber.counts.damages_found > 0
+                for replica in machine.broker.manager.replicas.values():
+                    recovery = replica.group.log.recovery  # type: ignore[attr-defined]
+                    self.noticed |= bool(recovery.rebuilt or recovery.torn_tail)
+            for directory in _directories(machine):
+                seen = examine(machine.disk, directory)
+                if not seen.is_clean:
+                    what = [f"{damage.path} {damage.reason}" for damage in seen.damages]
+                    self.troubles.append(f"{machine.name}: {what} {seen.doubt} {seen.holes} in the end")
+                logs.setdefault(directory.removeprefix(DATA_DIRECTORY), set()).add(
+                    _log_of(machine, directory)
+                )
+        self.noticed |= self.repaired > 0
+        self.troubles += [f"the logs of {name} differ" for name, found in logs.items() if len(found) > 1]
+
+
+async def _fetch(broker: Broker, request: FetchRequest) -> FetchResult:
+    return await broker.gateway.fetch(TARGET, request)
+
+
+def _log_of(machine: Machine, directory: str) -> bytes:
+    files = machine.disk.stored_in(directory, durable=False)
+    return b"".join(bytes(file.seen) for name, file in files.items() if name.endswith(".log"))

@@ -1,0 +1,220 @@
+"""A simulated cluster in which nothing goes wrong but its disks, and what it looks like when it was filled.
+
+Decides: what stands on the disks before a case begins: several segments, terms and checkpoints, written
+and ended in ways that the seed draws. Filling takes longer than a case, so it is done once for many.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from chaos.simulator.clients import TIMEOUT_MS, TOPIC
+from chaos.simulator.event_loop import Process
+from chaos.simulator.faults import Faults
+from chaos.simulator.machine import Machine
+from chaos.simulator.network import NetworkOdds
+from chaos.simulator.odds import Odds
+from chaos.simulator.simulation import Simulation
+from partitions.values import QUORUM
+from raftlog.errors import RaftlogError, TopicExists
+from raftlog.records.batch import Codec
+from raftlog.records.builder import Record, build_batch
+from raftlog.types import NodeId, TopicPartition
+
+TARGET: Final = TopicPartition(TOPIC, 0)
+BATCHES: Final = 40  # in each half of the filling
+SEGMENT_BYTES: Final = 1024
+LONGEST_S: Final = 120.0
+
+Image = dict[str, bytes]
+
+
+@dataclass(slots=True)
+class Filled:
+    """What the disks hold, what they held half-way, and what was acknowledged: value by offset."""
+
+    images: dict[NodeId, Image] = field(default_factory=dict)
+    older: dict[NodeId, Image] = field(default_factory=dict)
+    acknowledged: dict[int, bytes] = field(default_factory=dict)
+
+
+class NoFaults(Faults):
+    """Nothing is switched on by itself."""
+
+    def start_again(self) -> None:
+        """A machine that has stopped stays off."""
+
+
+class RottingCluster(Simulation):
+    """Three brokers with one partition. ``work`` is the run."""
+
+    def __init__(
+        self, seed: str, disks: dict[NodeId, Image], work: Callable[[RottingCluster], Awaitable[None]]
+    ) -> None:
+        super().__init__(0, _odds(), keeps_lines=False)
+        self.name = seed
+        self._work = work
+        self.faults = NoFaults(self)
+        self._values = 0
+        for machine in self.machines:
+            machine.disk.load(disks.get(machine.node, {}))
+
+    def rng(self, name: str) -> random.Random:
+        """A stream for each subsystem, of this case."""
+        return random.Random(f"{getattr(self, 'name', '')} {name}")
+
+    def _wire(self) -> None:
+        """Nobody looks at files and frames: they are damaged on purpose."""
+
+    def stepped(self, process: Process, function: Callable[..., object]) -> None:
+        """Nobody looks."""
+
+    async def _live(self) -> None:
+        await self._work(self)
+
+    def go(self) -> list[str]:
+        """Run; return what must not be, and was."""
+        logging.disable(logging.CRITICAL)
+        try:
+            self.loop.run(self._live(), LONGEST_S)
+        except (TimeoutError, RuntimeError) as error:
+            self.violated("L1 the run ends", repr(error))
+        finally:
+            self.loop.close()
+            logging.disable(logging.NOTSET)
+        return [f"{violation.invariant}: {violation.detail}" for violation in self.violations]
+
+    # What a run consists of.
+
+    def start_all(self) -> None:
+        """Switch every machine on."""
+        for machine in self.machines:
+            machine.start()
+
+    async def stop_all(self) -> None:
+        """End every broker in good order."""
+        for machine in self.machines:
+            machine.stop()
+        for machine in self.machines:
+            while machine.is_up:  # noqa: ASYNC110 - a machine has no event for its end
+                await asyncio.sleep(0.05)
+
+    async def create_topic(self) -> None:
+        """Make the topic, once brokers are there."""
+        while True:
+            with contextlib.suppress(RaftlogError):
+                try:
+                    await self.machines[0].call(
+                        lambda broker: broker.controller.create_topic(
+                            TOPIC,
+                            partitions=1,
+                            replication_factor=len(self.machines),
+                            config={"segment.bytes": SEGMENT_BYTES},
+                            timeout_ms=TIMEOUT_MS,
+                        )
+                    )
+                except TopicExists:
+                    return
+                return
+            await asyncio.sleep(0.1)
+
+    async def produce(self, acknowledged: dict[int, bytes], rng: random.Random) -> None:
+        """One batch through any broker, until it is acknowledged."""
+        values = []
+        for _ in range(rng.choice((1, 1, 2, 4))):
+            self._values += 1
+            values.append(f"{self.name}-{self._values}-".encode() + rng.randbytes(rng.choice((8, 40, 150))))
+        data = build_batch(
+            [Record(value=value) for value in values], codec=Codec.NONE, timestamp_ms=1_700_000_000_000
+        )
+        while True:
+            machine = rng.choice(self.machines)
+            try:
+                receipt = await machine.call(
+                    lambda broker: broker.gateway.append(TARGET, data, acks=QUORUM, timeout_ms=TIMEOUT_MS)
+                )
+            except RaftlogError:
+                await asyncio.sleep(0.1)
+                continue
+            for number, value in enumerate(values):
+                acknowledged[receipt.base_offset + number] = value
+            return
+
+    async def depose(self) -> None:
+        """Another term begins."""
+        for machine in self.machines:
+            broker = machine.broker
+            replica = None if broker is None else broker.manager.replicas.get((TOPIC, 0))
+            if replica is not None and replica.group.is_leader:
+                others = [other.node for other in self.machines if other is not machine]
+                replica.group.transfer_leadership(others[0])
+        await asyncio.sleep(0.5)
+
+
+def fill(seed: int) -> Filled:
+    """Disks with a history."""
+    filled = Filled()
+    rng = random.Random(f"filling {seed}")
+    end: str = rng.choice(("stop", "kill", "lose power"))
+
+    async def work(cluster: RottingCluster) -> None:
+        cluster.start_all()
+        await cluster.create_topic()
+        await _half(cluster, filled, rng)
+        await cluster.stop_all()
+        filled.older = {machine.node: machine.disk.image() for machine in cluster.machines}
+        cluster.start_all()
+        await _half(cluster, filled, rng)
+        await asyncio.sleep(rng.choice((0.0, 2.0)))
+        if end == "stop":
+            await cluster.stop_all()
+        for machine in cluster.machines:
+            (machine.lose_power if end == "lose power" else machine.kill)()
+            filled.images[machine.node] = machine.disk.image()
+
+    troubles = RottingCluster(f"filling {seed}", {}, work).go()
+    assert not troubles, troubles
+    return filled
+
+
+async def _half(cluster: RottingCluster, filled: Filled, rng: random.Random) -> None:
+    for number in range(BATCHES):
+        await cluster.produce(filled.acknowledged, rng)
+        if number in (BATCHES // 3, BATCHES // 2) and rng.random() < 0.7:
+            await cluster.depose()
+
+
+def _odds() -> Odds:
+    return Odds(
+        brokers=3,
+        partitions=1,
+        replicas=3,
+        tick_ms=50,
+        election_ticks=5,
+        quiet_ticks=15,
+        sync_s=0.0005,
+        network=NetworkOdds(latency_s=0.0005, jitter_s=0.0, refusal_odds=0.0, replay_odds=0.0),
+        rates=(1.0, 1.0, 1.0),
+        faults_s=0.0,
+        pause_s=1.0,
+        timed=(),
+        aimed={},
+        producers=0,
+        consumers=0,
+        pipeline=1,
+        think_s=0.0,
+        padding_bytes=0,
+        segment_bytes=SEGMENT_BYTES,
+        churns_topics=False,
+    )
+
+
+def machine_of(cluster: RottingCluster, node: NodeId) -> Machine:
+    """One of its machines."""
+    return next(machine for machine in cluster.machines if machine.node == node)

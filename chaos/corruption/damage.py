@@ -1,0 +1,145 @@
+"""What may happen to a file of a broker while nobody looks.
+
+Decides: which kinds there are and which bytes they change. Every kind can meet every file.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Final
+
+from chaos.corruption.cluster import Image
+from raftlog.storage.fake_filesystem import FakeFilesystem
+
+KINDS: Final = (
+    "bit flip",
+    "truncated file",
+    "missing file",
+    "stale older copy",
+    "swapped files",
+    "zeroed page",
+    "duplicated block",
+)
+CATEGORIES: Final = (
+    "closed segment",
+    "active segment",
+    "index",
+    "epochs",
+    "hard state",
+    "checkpoint",
+    "members",
+    "metadata log",
+    "metadata hard state",
+    "metadata checkpoint",
+    "bootstrap id",
+)
+PAGE_BYTES: Final = 256  # of files as small as these
+
+_NAMES: Final = {
+    "epochs": "epochs",
+    "hard_state.a": "hard state",
+    "hard_state.b": "hard state",
+    "snapshot": "checkpoint",
+    "members": "members",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """One deed: what was done to which file."""
+
+    category: str
+    kind: str
+    path: str
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} of {self.category} {self.path}: {self.detail}"
+
+
+def categories_of(image: Image) -> dict[str, list[str]]:
+    """The files of one broker by what they are, each list in order."""
+    found: dict[str, list[str]] = {}
+    newest: dict[str, str] = {}
+    for path in sorted(image):
+        folder, _, name = path.rpartition("/")
+        if name.endswith(".log"):
+            newest[folder] = path
+    for path in sorted(image):
+        category = _category(path, newest)
+        if category is not None:
+            found.setdefault(category, []).append(path)
+    return found
+
+
+def _category(path: str, newest: dict[str, str]) -> str | None:
+    folder, _, name = path.rpartition("/")
+    if name == "bootstrap_id":
+        return "bootstrap id"
+    is_metadata = "__cluster_metadata" in folder
+    if name.endswith(".log"):
+        if is_metadata:
+            return "metadata log"
+        return "active segment" if newest[folder] == path else "closed segment"
+    if name.endswith(".index"):
+        return "index"
+    category = _NAMES.get(name)
+    if category is None and name.endswith(".state"):
+        category = "checkpoint"
+    return f"metadata {category}" if is_metadata and category in ("hard state", "checkpoint") else category
+
+
+def do_damage(
+    disk: FakeFilesystem, older: Image, rng: random.Random, category: str, kind: str
+) -> Damage | None:
+    """Damage one file of a category; None where this kind cannot change any of its bytes."""
+    image = disk.image()
+    paths = categories_of(image).get(category, [])
+    if not paths:
+        return None
+    path = rng.choice(paths)
+    data = image[path]
+    if kind == "swapped files":
+        others = [other for other in paths if other != path and image[other] != data]
+        if not others:
+            return None
+        other = rng.choice(others)
+        disk.overwrite(path, image[other])
+        disk.overwrite(other, data)
+        return Damage(category, kind, path, f"with {other.rpartition('/')[2]}")
+    if kind == "stale older copy":
+        changed = [path for path in paths if path in older and older[path] != image[path]]
+        if not changed:
+            return None
+        path = rng.choice(changed)
+        disk.overwrite(path, older[path])
+        return Damage(category, kind, path, f"{len(older[path])} bytes in place of {len(image[path])}")
+    if kind == "missing file":
+        disk.overwrite(path, None)
+        return Damage(category, kind, path, f"{len(data)} bytes")
+    changed_data, detail = _changed(data, kind, rng)
+    if changed_data == data:
+        return None
+    disk.overwrite(path, changed_data)
+    return Damage(category, kind, path, detail)
+
+
+def _changed(data: bytes, kind: str, rng: random.Random) -> tuple[bytes, str]:
+    if not data:
+        return data, ""
+    if kind == "bit flip":
+        at, bit = rng.randrange(len(data)), rng.randrange(8)
+        changed = bytearray(data)
+        changed[at] ^= 1 << bit
+        return bytes(changed), f"bit {bit} of byte {at} of {len(data)}"
+    if kind == "truncated file":
+        size = rng.choice((0, rng.randrange(len(data)), len(data) - 1))
+        return data[:size], f"to {size} of {len(data)}"
+    at = rng.randrange(0, len(data), PAGE_BYTES)
+    length = min(PAGE_BYTES, len(data) - at)
+    if kind == "zeroed page":
+        return data[:at] + bytes(length) + data[at + length :], f"{at}..{at + length} of {len(data)}"
+    source = rng.randrange(0, len(data), PAGE_BYTES)
+    block = data[source : source + length]
+    return data[:at] + block + data[at + len(block) :], f"{source} over {at}, {len(block)} of {len(data)}"

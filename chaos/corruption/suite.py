@@ -1,0 +1,100 @@
+"""Many cases and what they came to."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from itertools import repeat
+
+from chaos.corruption.case import Outcome, run_case
+
+CASES_A_PIECE = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The figures of a run."""
+
+    cases: int  # with one damaged replica
+    all_replicas: int  # with each replica damaged in another place
+    detected: int
+    harmless: int  # nothing needs the bytes that were changed; ``kinds_harmless`` names them
+    repaired: int  # replicas that were mended from their peers
+    lost: int  # acknowledged values that are not there in the end
+    served_damaged: int  # times that a consumer got other bytes than were acknowledged
+    failed: int  # cases in which something did not hold
+    seconds: float
+    kinds_harmless: tuple[tuple[str, int], ...]
+
+    @property
+    def is_good(self) -> bool:
+        """Whether everything held in every case."""
+        return not (self.lost or self.served_damaged or self.failed)
+
+    def line(self) -> str:
+        """For people and scripts."""
+        return (
+            f"cases={self.cases} all_replicas={self.all_replicas} detected={self.detected} "
+            f"harmless={self.harmless} repaired={self.repaired} lost={self.lost} "
+            f"served_damaged={self.served_damaged} failed={self.failed} seconds={self.seconds:.0f}"
+        )
+
+
+def run_suite(
+    cases: int,
+    all_replicas: int,
+    *,
+    first: int = 0,
+    jobs: int = 1,
+    on_outcome: Callable[[Outcome], None] = lambda outcome: None,
+) -> Summary:
+    """Run the cases ``first``.. of both sorts."""
+    began = time.monotonic()
+    outcomes: list[Outcome] = []
+    for outcome in _all(first, cases, all_replicas, jobs):
+        outcomes.append(outcome)
+        on_outcome(outcome)
+    unseen = [outcome for outcome in outcomes if not outcome.detected]
+    kinds = Counter(f"{damage.kind} of {damage.category}" for each in unseen for damage in each.damages)
+    return Summary(
+        cases=cases,
+        all_replicas=all_replicas,
+        detected=len(outcomes) - len(unseen),
+        harmless=sum(outcome.is_good for outcome in unseen),
+        repaired=sum(outcome.repaired for outcome in outcomes),
+        lost=sum(outcome.lost for outcome in outcomes),
+        served_damaged=sum(outcome.served_damaged for outcome in outcomes),
+        failed=sum(not outcome.is_good for outcome in outcomes),
+        seconds=time.monotonic() - began,
+        kinds_harmless=tuple(kinds.most_common()),
+    )
+
+
+def _all(first: int, cases: int, all_replicas: int, jobs: int) -> Iterator[Outcome]:
+    work = [
+        *zip(range(first, first + cases), repeat(False)),
+        *zip(range(first, first + all_replicas), repeat(True)),
+    ]
+    gc.collect()
+    gc.freeze()
+    if jobs == 1:
+        yield from map(_one, work)
+        return
+    with ProcessPoolExecutor(jobs) as pool:
+        yield from pool.map(_one, work, chunksize=CASES_A_PIECE)
+
+
+def _one(case: tuple[int, bool]) -> Outcome:
+    seed, all_replicas = case
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        return run_case(seed, all_replicas=all_replicas)
+    finally:
+        if was_enabled:
+            gc.enable()
+        gc.collect()

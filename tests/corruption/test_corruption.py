@@ -1,0 +1,45 @@
+"""Damaged disks: a slice of what ``python -m chaos.corruption`` runs, and proof that it can fail."""
+
+from __future__ import annotations
+
+import pytest
+
+from chaos.corruption.cluster import fill
+from chaos.corruption.damage import CATEGORIES, KINDS, categories_of
+from chaos.corruption.suite import run_suite
+from tests.simulation.mutants.plant import Mutant, planted
+
+CASES, ALL_REPLICAS = 50, 12
+
+BLIND = Mutant(
+    "closed segments are given to readers unchecked",
+    "raftlog.storage.log_storage:FileRange.read",
+    "None if self.rested is None else find_trouble(data, self.rested)",
+    "None",
+)
+
+
+# requirement: M3
+def test_damage_of_any_file_is_found_never_served_and_mended_without_an_operator() -> None:
+    summary = run_suite(CASES, ALL_REPLICAS)
+    assert summary.is_good, summary
+    assert summary.repaired > CASES / 3
+    assert summary.detected + summary.harmless == CASES + ALL_REPLICAS
+
+
+@pytest.mark.slow
+def test_many_more_of_them() -> None:
+    summary = run_suite(400, 100, first=10_000)
+    assert summary.is_good, summary
+
+
+def test_every_sort_of_file_is_there_to_be_damaged() -> None:
+    filled = fill(0)
+    assert set(categories_of(filled.images[min(filled.images)])) == set(CATEGORIES)
+    assert len(KINDS) == 7
+
+
+def test_a_cluster_that_serves_what_it_does_not_check_is_convicted() -> None:
+    with planted(BLIND):
+        summary = run_suite(60, 0, first=190)
+    assert summary.served_damaged, "seeds 203 and others flip a bit in a leader's closed segment"
