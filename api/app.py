@@ -9,7 +9,8 @@ from __future__ import annotations
 import itertools
 import logging
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 
 from aiohttp import hdrs, web
 
@@ -20,6 +21,9 @@ from api.gathering import Gatherer
 from api.hang_ups import HangUps, has_client
 from api.metrics import HttpMetrics
 from api.parameters import accepted, query_of
+from api.path_table import PathTable
+from api.plain_requests import Handle
+from api.requests import Request
 from api.routes import Call, Route
 from api.services import Services
 from raftlog.errors import InvalidRequest, RaftlogError, RecordTooLarge
@@ -36,45 +40,26 @@ ROUTES: tuple[Route, ...] = (
 """Everything that is served, but for the two pages that describe it. Paths are tried in this order."""
 
 _LOG = logging.getLogger("raftlog.api")
-_Handle = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def create_app(services: Services) -> web.Application:
-    """The application. It needs nothing of the server that runs it but the options of ``runner_for``."""
+    """The application. ``listener`` serves it; any other server of aiohttp could."""
     boundary = Boundary(services)
     app = web.Application(
         client_max_size=services.limits.body_bytes_max + 1, middlewares=[boundary.middleware]
     )
+    app[BOUNDARY] = boundary
     table = (*ROUTES, *documentation.routes(ROUTES, services.version))
     paths = list(dict.fromkeys(route.path for route in table))  # the methods of a path side by side
     for route in sorted(table, key=lambda route: paths.index(route.path)):
-        app.router.add_route(
-            route.method, route.path, boundary.bound(route), expect_handler=boundary.ask_for_body
-        )
+        handler = boundary.bound(route)
+        app.router.add_route(route.method, route.path, handler, expect_handler=boundary.ask_for_body)
 
     async def end_parked(_: web.Application) -> None:
         boundary.hang_ups.close()
 
     app.on_shutdown.append(end_parked)
     return app
-
-
-def runner_for(app: web.Application, *, shutdown_timeout_s: float = 10.0) -> web.AppRunner:
-    """A runner with the options that this application counts on.
-
-    Handlers are not cancelled when a client hangs up: a write that began goes on, and reads that wait
-    are ended by ``HangUps``. Bodies are decompressed by ``bodies``, which keeps their limit. A refused
-    body is read for a moment more, so that its answer arrives.
-    """
-    return web.AppRunner(
-        app,
-        access_log=None,
-        auto_decompress=False,
-        handler_cancellation=False,
-        lingering_time=LINGER_S,
-        keepalive_timeout=75.0,
-        shutdown_timeout=shutdown_timeout_s,
-    )
 
 
 class Boundary:
@@ -89,15 +74,16 @@ class Boundary:
         self._life = uuid.uuid4().hex[:12]
         self._numbers = itertools.count(1)
         self._monotonic = services.clock.monotonic
+        self._paths = PathTable()
 
-    def bound(self, route: Route) -> _Handle:
-        """The route's handler as aiohttp calls it."""
+    def bound(self, route: Route) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+        """The route's handler as aiohttp calls it; ``find`` finds it from now on."""
         known = route.query_names
         offered = route.media_types
         handler = route.handler
 
-        async def handle(request: web.Request) -> web.StreamResponse:
-            call = request[_CALL]
+        async def handle(call: Call) -> web.StreamResponse:
+            request = call.request
             call.route = route.path
             call.query = query_of(request, known)
             wanted = accepted(request, offered)
@@ -110,10 +96,31 @@ class Boundary:
             await self._hear_of_topic(request.match_info.get("topic"))
             return await handler(call)
 
-        return handle
+        async def for_aiohttp(request: web.Request) -> web.StreamResponse:
+            return await handle(request[_CALL])
+
+        self._paths.add(route.method, route.path, partial(self._answer, handle))
+        return for_aiohttp
+
+    def find(self, method: str, path: str) -> tuple[Handle, Mapping[str, str]] | None:
+        """Who answers a plain request, and the parameters of its path; None when aiohttp is to refuse it."""
+        return self._paths.find(method, path)
 
     @web.middleware
-    async def middleware(self, request: web.Request, handler: _Handle) -> web.StreamResponse:
+    async def middleware(
+        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        """The same way for what aiohttp has read, routes that are not there included."""
+
+        async def handle(call: Call) -> web.StreamResponse:
+            request[_CALL] = call
+            return await handler(request)
+
+        return await self._answer(handle, request)
+
+    async def _answer(
+        self, handle: Callable[[Call], Awaitable[web.StreamResponse]], request: Request
+    ) -> web.StreamResponse:
         """Give the request its ``Call``, its answer the common headers, and its errors their form."""
         began = self._monotonic()
         call = Call(
@@ -124,9 +131,8 @@ class Boundary:
             self._gatherer,
             f"{self._life}-{next(self._numbers):x}",
         )
-        request[_CALL] = call
         try:
-            response = await handler(request)
+            response = await handle(call)
         except Exception as error:
             response = self._answer_to(error, call)
         if not response.prepared:
@@ -166,12 +172,12 @@ class Boundary:
 
 CLIENT_GONE = 499
 CONFIRM_MS = 2000  # as long as a partition may take to find its leader
-LINGER_S = 0.5
 _CALL = web.RequestKey("call", Call)
+BOUNDARY = web.AppKey("boundary", Boundary)
 _METHODS = frozenset(("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"))
 
 
-def _method(request: web.Request) -> str:
+def _method(request: Request) -> str:
     """The method as a metric's label, of which clients must not make new ones."""
     return request.method if request.method in _METHODS else "other"
 

@@ -18,6 +18,7 @@ from aiohttp import web
 from api.admission import Hold
 from api.errors import RequestTimeout
 from api.parameters import media_type_of
+from api.requests import Request
 from api.routes import Call
 from api.services import Limits
 from raftlog.errors import InvalidRequest, RecordTooLarge, UnsupportedMediaType
@@ -45,14 +46,14 @@ _STEP = re.compile(r"\[(\d+|\.\.\.)\]|\.([^.\[]+)")
 _JSON_DECODERS: dict[type, msgspec.json.Decoder[object]] = {}
 
 
-def check_announced(request: web.Request, limits: Limits) -> None:
+def check_announced(request: Request, limits: Limits) -> None:
     """Refuse what is already known to be too large, before a byte of it is read."""
     announced = request.content_length
     if announced is not None and announced > limits.body_bytes_max:
         raise _too_large(f"the body has {announced} bytes", limits)
 
 
-async def read_body(request: web.Request, held: Hold, limits: Limits) -> bytes:
+async def read_body(request: Request, held: Hold, limits: Limits) -> bytes:
     """The whole body; ``held`` grows before memory does.
 
     Raises ``RecordTooLarge``, ``RequestTimeout``, ``Overloaded``, ``QuotaExceeded``, and
@@ -134,7 +135,7 @@ def decode_json(
 
 
 async def _read_chunks(
-    request: web.Request, held: Hold | None, inflater: _Inflater | None, limits: Limits
+    request: Request, held: Hold | None, inflater: _Inflater | None, limits: Limits
 ) -> bytes:
     content = request.content
     chunks: list[bytes] = []

@@ -85,7 +85,7 @@ async def _fetch_batches(call: Call, target: TopicPartition) -> web.Response:
     if not result.data:
         return web.Response(status=204, headers=places)
     places["Content-Type"] = media_types.BATCH
-    return web.Response(body=result.data, headers=places)
+    return web.Response(body=bytes(result.data), headers=places)  # copies what another broker sent
 
 
 async def _fetch_json(call: Call, target: TopicPartition) -> web.Response:

@@ -11,8 +11,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import TypeVar
 
-from aiohttp import web
-
+from api.requests import Request
 from raftlog.errors import Draining
 
 LOOK_EVERY_S = 0.5
@@ -24,14 +23,14 @@ class HangUps:
     """The parked requests of one server."""
 
     def __init__(self) -> None:
-        self._parked: dict[asyncio.Task[object], web.BaseRequest] = {}
+        self._parked: dict[asyncio.Task[object], Request] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._is_closed = False
 
     def __len__(self) -> int:
         return len(self._parked)
 
-    async def park(self, request: web.BaseRequest, waiting: Coroutine[None, None, T]) -> T:
+    async def park(self, request: Request, waiting: Coroutine[None, None, T]) -> T:
         """The result of ``waiting``, which is cancelled once the client of ``request`` has gone.
 
         Raises ``ConnectionResetError`` then, and ``Draining`` when the server stops.
@@ -71,7 +70,7 @@ class HangUps:
         self._timer = loop.call_later(LOOK_EVERY_S, self._look) if self._parked else None
 
 
-def has_client(request: web.BaseRequest) -> bool:
+def has_client(request: Request) -> bool:
     """Whether the connection of a request is still open."""
     transport = request.transport
     return transport is not None and not transport.is_closing()

@@ -10,8 +10,7 @@ import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from aiohttp import web
-
+from api.requests import Request
 from partitions.values import QUORUM, Acks, AtTime, LastRecords, Position, Start
 from raftlog.errors import InvalidRequest, PreconditionFailed
 from raftlog.types import Offset
@@ -29,7 +28,7 @@ _ETAG = re.compile(r'"([0-9]{1,18})"')
 _NAMED = {"earliest": Start.EARLIEST, "latest": Start.LATEST}
 
 
-def query_of(request: web.Request, known: frozenset[str]) -> Mapping[str, str]:
+def query_of(request: Request, known: frozenset[str]) -> Mapping[str, str]:
     """The query parameters of a request. Raises ``InvalidRequest`` for unknown ones and duplicates."""
     if not request.query_string:
         return _NOTHING
@@ -136,7 +135,7 @@ def etag(version: int) -> str:
     return f'"{version}"'
 
 
-def if_match(request: web.Request) -> int | None:
+def if_match(request: Request) -> int | None:
     """The version that a resource must still have, or ``None`` when any will do."""
     text = request.headers.get("If-Match")
     if text is None or text.strip() == "*":
@@ -149,7 +148,7 @@ def if_match(request: web.Request) -> int | None:
     return int(found[1])
 
 
-def producer_of(request: web.Request) -> tuple[int, int, int] | None:
+def producer_of(request: Request) -> tuple[int, int, int] | None:
     """Producer id, epoch and sequence: all three or none."""
     names = (headers.PRODUCER_ID, headers.PRODUCER_EPOCH, headers.PRODUCER_SEQUENCE)
     texts = [request.headers.get(name) for name in names]
@@ -166,12 +165,12 @@ def producer_of(request: web.Request) -> tuple[int, int, int] | None:
     return producer_id, epoch, number_between(given[2], names[2], low=0, high=SEQUENCE_MAX)
 
 
-def media_type_of(request: web.Request) -> str:
+def media_type_of(request: Request) -> str:
     """The media type of a body, in lower case and without parameters; empty when none is named."""
     return request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
 
 
-def accepted(request: web.Request, offered: tuple[str, ...]) -> str | None:
+def accepted(request: Request, offered: tuple[str, ...]) -> str | None:
     """The offered media type that the client likes best, or ``None``; the first one without a wish."""
     text = request.headers.get("Accept")
     if text is None or text in offered or text == "*/*":

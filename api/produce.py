@@ -19,6 +19,7 @@ from api.errors import problem
 from api.gathering import Part
 from api.json_records import Placed
 from api.partition_leader import elsewhere
+from api.requests import Request
 from api.routes import (
     BINARY,
     PARTITION,
@@ -257,7 +258,7 @@ def _acks_and_timeout(call: Call) -> tuple[Acks, int]:
     return parameters.acks(call.query), timeout_ms
 
 
-def _raw_record(request: web.Request, body: bytes) -> Record:
+def _raw_record(request: Request, body: bytes) -> Record:
     prefix = headers.HEADER_PREFIX.lower()
     named: dict[str, str] = {}
     for header, text in request.headers.items():
@@ -273,7 +274,7 @@ def _raw_record(request: web.Request, body: bytes) -> Record:
     return json_records.raw_record(body, request.headers.get(headers.KEY), tags, named)
 
 
-def _refuse_unknown_meaning(request: web.Request) -> None:
+def _refuse_unknown_meaning(request: Request) -> None:
     for name in NOT_YET:
         if name in request.headers:
             raise InvalidRequest(

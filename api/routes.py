@@ -18,6 +18,7 @@ from api.admission import Admission
 from api.errors import NotAcceptable, RequestTimeout
 from api.gathering import Gatherer
 from api.hang_ups import HangUps
+from api.requests import Request
 from api.services import Services
 from partitions.controller.image import TopicInfo
 from raftlog.errors import (
@@ -67,7 +68,7 @@ def json_answer(description: str, body: type[msgspec.Struct], *headers: str) -> 
 class Call:
     """One request on its way through a handler. ``target`` is set once its partition is known."""
 
-    request: web.Request
+    request: Request
     services: Services
     admission: Admission
     hang_ups: HangUps

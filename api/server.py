@@ -16,13 +16,13 @@ import signal
 from collections.abc import Coroutine, Mapping
 from importlib.metadata import version
 
-from aiohttp import web
 from prometheus_client import CollectorRegistry
 
-from api.app import create_app, runner_for
+from api.app import create_app
 from api.broker import Broker, World, sync_thread
 from api.broker_metrics import BrokerMetrics
 from api.cluster_files import read_secret
+from api.listener import HttpListener
 from api.logs import configure_logs
 from api.services import HealthProbes, Limits, Services
 from api.settings import BrokerSettings
@@ -77,17 +77,16 @@ async def _serve(settings: BrokerSettings, secret: bytes) -> int:
     http_url = settings.advertised_http or f"http://{settings.http.host}:{settings.http.port}"
     broker = Broker(settings, _world(settings, secret), str(settings.data_directory), http_url)
     await broker.start()
-    runner = runner_for(create_app(_services(broker)), shutdown_timeout_s=HTTP_STOP_S)
+    listener = HttpListener(create_app(_services(broker)), shutdown_timeout_s=HTTP_STOP_S)
     try:
-        await runner.setup()
-        await web.TCPSite(runner, settings.http.host, settings.http.port, backlog=1024).start()
+        await listener.start(settings.http.host, settings.http.port)
         gc.freeze()  # what lives from the start need not be looked at by every collection
         _log.info("serving %s", http_url)
         await stop.wait()
         _log.info("stopping")
         await broker.drain()
     finally:
-        await runner.cleanup()
+        await listener.stop()
         await broker.stop()
         for (
             number

@@ -189,10 +189,7 @@ class Gateway:
     def leader_of(self, target: TopicPartition) -> NodeId | None:
         """The leader as far as this broker knows."""
         replica = self._replicas.get(key_of(target))
-        here = None
-        if replica is not None:
-            with contextlib.suppress(NoLeader):
-                here = replica.group.leader
+        here = None if replica is None else replica.leader
         return here if here is not None else self._leaders.get(target)
 
     # Finding the leader.
@@ -249,7 +246,7 @@ class Gateway:
     def _next(self, target: TopicPartition, search: LeaderSearch) -> tuple[NodeId | None, Place]:
         """Whom to ask now. Raises ``UnknownTopic`` and ``UnknownPartition``, also while searching."""
         info = self._topic(target.topic)
-        partition = next((p for p in info.partitions if p.partition == target.partition), None)
+        partition = _partition(info, target.partition)
         if partition is None:
             raise UnknownPartition(
                 f"topic {target.topic!r} has {len(info.partitions)} partitions, none is {target.partition}",
@@ -373,6 +370,14 @@ def _no_leader(target: TopicPartition, last: RaftlogError | None) -> RaftlogErro
 def _authority(status: PartitionStatus) -> tuple[int, bool, int]:
     """The newest term knows best, and within it the leader, who alone knows who is in sync."""
     return status.term, bool(status.in_sync), status.commit_index
+
+
+def _partition(info: TopicInfo, number: int) -> PartitionInfo | None:
+    """Partitions mostly stand where their number says."""
+    partitions = info.partitions
+    if number < len(partitions) and partitions[number].partition == number:
+        return partitions[number]
+    return next((partition for partition in partitions if partition.partition == number), None)
 
 
 def _unknown_status(partition: PartitionInfo) -> PartitionStatus:

@@ -65,6 +65,11 @@ class PartitionReplica:
         return self._serving.group
 
     @property
+    def leader(self) -> NodeId | None:
+        """The leader as far as this replica knows; None too until a group has been attached."""
+        return self._serving.leader
+
+    @property
     def parked(self) -> int:
         """How many reads wait here for records to come."""
         return len(self._reads.waiters)

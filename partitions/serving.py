@@ -13,7 +13,7 @@ from typing import Final
 
 from raftlog.errors import LogCorrupt, NoLeader, NotLeader, UnknownTopic
 from raftlog.node.raft_group import RaftGroup
-from raftlog.types import Term, TopicPartition
+from raftlog.types import NodeId, Term, TopicPartition
 
 CONFIRM_S: Final = 1.0  # how long it may take to prove that this is still the leader
 RETRY_AFTER_MS: Final = 200
@@ -38,6 +38,11 @@ class Serving:
         if self._group is None:
             raise NoLeader(f"{self.target} is being opened here; retry", retry_after_ms=RETRY_AFTER_MS)
         return self._group
+
+    @property
+    def leader(self) -> NodeId | None:
+        """Who leads, as far as is known here."""
+        return None if self._group is None else self._group.leader
 
     @property
     def is_ready(self) -> bool:

@@ -18,7 +18,7 @@ replaced by a snapshot only where ``may_install`` allows it, with no step in bet
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, assert_never
 
 from raftlog.core import inputs, messages
@@ -110,7 +110,7 @@ class Raft:
             last=member.terms.last,
             durable_index=member.writes.durable_index,
             commit_index=member.commit_index,
-            match_index=role.match_index if isinstance(role, Leader) else {},
+            match_index=self.match_index,
             heard_ticks_ago=role.heard_ticks_ago if isinstance(role, Leader) else {},
             is_asleep=member.is_asleep,
             membership=member.membership,
@@ -163,6 +163,12 @@ class Raft:
     def last(self) -> EntryId:
         """The newest entry of its log, durable or not."""
         return self._member.terms.last
+
+    @property
+    def match_index(self) -> Mapping[NodeId, Index]:
+        """How far each voter's durable log is known to equal ours; empty unless leader."""
+        role = self._role
+        return role.match_index if isinstance(role, Leader) else {}
 
     @property
     def commit_index(self) -> Index:

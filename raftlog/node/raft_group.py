@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar, TypeVarTuple, Unpack
 
 from raftlog.core.inputs import (
     Campaign,
@@ -56,6 +56,7 @@ from raftlog.storage.log_storage import LogStorage, Sync
 from raftlog.types import GroupId, Index, NodeId
 
 Reply = TypeVar("Reply")
+Arguments = TypeVarTuple("Arguments")
 
 UNCOMMITTED_BYTES_MAX: Final = 32 << 20  # of one group's proposals, before it answers "overloaded"
 HAND_OVER_AGAIN_S: Final = 0.75  # about how long the core tries
@@ -270,7 +271,7 @@ class RaftGroup(GroupView, Generic[Reply]):
             _log.error("group %d on broker %d ends: %s", self.group_id, self._environment.node_id, error)
             self._has_failed = True
             if self._core.role is Role.LEADER:
-                self._replication.call_election(self._core.term, self._core.status().match_index)
+                self._replication.call_election(self._core.term, self._core.match_index)
             self._end(error)
 
     def leave(self) -> None:
@@ -293,7 +294,7 @@ class RaftGroup(GroupView, Generic[Reply]):
 
     def _step(self, event: Input) -> None:
         if self.stopped is None:
-            self._guarded(lambda: self._core.step(event))
+            self._guarded(self._core.step, event)
             self._environment.schedule(self.group_id)
 
     def _drain(self) -> None:
@@ -360,9 +361,9 @@ class RaftGroup(GroupView, Generic[Reply]):
         self._waits.role_changed()
         self._listener.role_changed(change.role, change.term, change.leader)
 
-    def _guarded(self, work: Callable[[], None]) -> None:
+    def _guarded(self, work: Callable[[Unpack[Arguments]], None], *arguments: *Arguments) -> None:
         try:
-            work()
+            work(*arguments)
         except InvariantViolated as error:
             self._environment.fail(error)
         except (OSError, LogCorrupt) as error:

@@ -9,9 +9,24 @@ wakes blames nobody for having been silent meanwhile.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Protocol
+
 from raftlog.core.membership import Membership
 from raftlog.core.ready import RaftStatus
-from raftlog.types import Index, NodeId
+from raftlog.types import EntryId, Index, NodeId
+
+
+class Progress(Protocol):
+    """How far a leader and its voters are: the part of a status that is looked at for every produce."""
+
+    @property
+    def last(self) -> EntryId:
+        """The newest entry of the leader's log."""
+
+    @property
+    def match_index(self) -> Mapping[NodeId, Index]:
+        """How far each voter's durable log is known to equal it."""
 
 
 class ReplicaHealth:
@@ -49,7 +64,7 @@ class ReplicaHealth:
                 self._caught_up[peer] = since
                 self._goal[peer] = (now, last)
 
-    def in_sync(self, status: RaftStatus, lag_messages_max: int | None, lag_ms_max: int) -> frozenset[NodeId]:
+    def in_sync(self, status: Progress, lag_messages_max: int | None, lag_ms_max: int) -> frozenset[NodeId]:
         """The voters within the allowed lag in time and, if given, in messages, the leader among them."""
         return frozenset(
             [node for node in (self._node_id,) if node in self._voters]

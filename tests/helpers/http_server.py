@@ -12,7 +12,8 @@ import aiohttp
 import msgspec
 from aiohttp import web
 
-from api.app import create_app, runner_for
+from api.app import create_app
+from api.listener import HttpListener
 from api.services import Limits
 from raftlog.wire import headers
 from tests.helpers.fake_services import FakeCluster, fake_cluster
@@ -118,17 +119,14 @@ def serve(scenario: Callable[[HttpServer], Awaitable[None]], limits: Limits | No
     async def run() -> None:
         cluster = fake_cluster(limits)
         app = create_app(cluster.services)
-        runner = runner_for(app, shutdown_timeout_s=1.0)
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        port: int = runner.addresses[0][1]
+        listener = HttpListener(app, shutdown_timeout_s=1.0)
+        await listener.start("127.0.0.1", 0)
         connector = aiohttp.TCPConnector(limit=200)
         try:
             async with aiohttp.ClientSession(connector=connector) as session:
-                await scenario(HttpServer(cluster, session, app, port))
+                await scenario(HttpServer(cluster, session, app, listener.port))
         finally:
-            await runner.cleanup()
+            await listener.stop()
 
     asyncio.run(run())
 
@@ -158,10 +156,9 @@ class ThreadedServer:
         self._loop.run_until_complete(self._serve())
 
     async def _serve(self) -> None:
-        runner = runner_for(create_app(self.cluster.services), shutdown_timeout_s=1.0)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        self.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        listener = HttpListener(create_app(self.cluster.services), shutdown_timeout_s=1.0)
+        await listener.start("127.0.0.1", 0)
+        self.url = f"http://127.0.0.1:{listener.port}"
         self._ready.set()
         await self._stop.wait()
-        await runner.cleanup()
+        await listener.stop()

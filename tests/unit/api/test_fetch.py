@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import msgspec
 import pytest
 
 from api.services import Limits
+from partitions.values import FetchRequest, FetchResult
 from raftlog.records.batch import Codec, split_batches
 from raftlog.records.builder import Record, build_batch
 from raftlog.types import NodeId, TopicPartition
@@ -40,6 +42,25 @@ async def store(server: HttpServer, *values: bytes | None) -> None:
     """Values as bytes, in one batch."""
     batch = build_batch([Record(value) for value in values], codec=Codec.ZSTD, timestamp_ms=5)
     assert (await server.call("POST", PATH, batch, {"Content-Type": media_types.BATCH})).status == 200
+
+
+def test_batches_that_another_broker_sent_leave_as_they_came() -> None:
+    async def scenario(server: HttpServer) -> None:
+        await fill(server, "a", "b")
+        gateway = server.cluster.gateway
+        fetch = gateway.fetch
+
+        async def forwarded(target: TopicPartition, request: FetchRequest) -> FetchResult:
+            result = await fetch(target, request)
+            return replace(result, data=memoryview(result.data))  # of a frame, not a copy
+
+        own = await server.get(PATH, Accept=media_types.BATCH)
+        gateway.fetch = forwarded  # type: ignore[method-assign]
+        got = await server.get(PATH, Accept=media_types.BATCH)
+        assert got.body == own.body
+        assert len(split_batches(got.body)) == 2
+
+    serve(scenario)
 
 
 def test_every_field_of_a_record_is_shown() -> None:

@@ -1,0 +1,65 @@
+"""The HTTP listener of one broker: its socket, and who reads what comes in.
+
+Decides: the options under which the application is served, and the order in which it stops. Every
+connection begins with ``plain_http`` and stays there while it brings plain requests; the others are
+aiohttp's. Handlers are the same for both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from aiohttp import web
+
+from api.app import BOUNDARY
+from api.plain_http import LINGER_S, PlainServer
+
+KEEPALIVE_S = 75.0
+
+
+class HttpListener:
+    """See the module.
+
+    Handlers are not cancelled when a client hangs up: a write that began goes on, and reads that wait
+    are ended by ``HangUps``. Bodies are decompressed by ``bodies``, which keeps their limit. A refused
+    body is read for a moment more, so that its answer arrives.
+    """
+
+    def __init__(self, app: web.Application, *, shutdown_timeout_s: float = 10.0) -> None:
+        self._boundary = app[BOUNDARY]
+        self._shutdown_timeout_s = shutdown_timeout_s
+        self._runner = web.AppRunner(
+            app,
+            access_log=None,
+            auto_decompress=False,
+            handler_cancellation=False,
+            lingering_time=LINGER_S,
+            keepalive_timeout=KEEPALIVE_S,
+            shutdown_timeout=shutdown_timeout_s,
+        )
+        self._server: asyncio.Server | None = None
+        self._plain: PlainServer | None = None
+
+    @property
+    def port(self) -> int:
+        """Where it listens, which ``start`` has found out if port 0 was asked for."""
+        assert self._server is not None
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def start(self, host: str, port: int) -> None:
+        """Listen. Raises ``OSError`` if it cannot."""
+        await self._runner.setup()
+        aiohttp_server = self._runner.server
+        assert aiohttp_server is not None
+        self._plain = PlainServer(self._boundary.find, aiohttp_server, KEEPALIVE_S)
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(self._plain.accept, host, port, backlog=1024)
+
+    async def stop(self) -> None:
+        """Listen no more, end what waits, finish what is being worked on, within the time."""
+        if self._server is not None:
+            self._server.close()
+        work = [self._runner.cleanup()]
+        if self._plain is not None:
+            work.append(self._plain.stop(self._shutdown_timeout_s))
+        await asyncio.gather(*work)

@@ -1,0 +1,298 @@
+"""The short way of plain requests: it answers as aiohttp does, and takes nothing that is not plain."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+import pytest
+from aiohttp import web
+from multidict import CIMultiDict
+
+from api.plain_http import PlainServer
+from api.plain_requests import BODY_BYTES_MAX, read_head, write_answer
+from api.services import Limits
+from raftlog.wire import media_types
+from tests.helpers.http_server import HttpServer, serve
+from tests.helpers.virtual_time import run_virtual
+
+HOST = "Host: here\r\n"
+NOT_PLAIN = "TE: trailers\r\n"  # changes nothing, and sends a connection the long way
+VARYING = re.compile(rb'(?i)(raftlog-request-id: |date: |"request_id":"|"timestamp":)[^\r",}]+')
+
+
+async def _nobody(request: object) -> web.StreamResponse:
+    raise AssertionError(request)
+
+
+def head(text: str) -> object:
+    """What is made of a head by itself, the first line's path being known."""
+    return read_head(f"{text}\r\n".encode("latin-1"), lambda method, path: (_nobody, {}))
+
+
+def request(line: str, body: bytes = b"", more: str = "", kind: str = media_types.JSON) -> bytes:
+    """A request as clients send it."""
+    announced = f"Content-Type: {kind}\r\nContent-Length: {len(body)}\r\n" if body else ""
+    return f"{line} HTTP/1.1\r\n{HOST}{more}{announced}\r\n".encode() + body
+
+
+ONE = b'{"records":[{"value":"v"}]}'
+
+
+@pytest.mark.parametrize(
+    ("line", "body", "more"),
+    [
+        ("GET /v1/topics", b"", ""),
+        ("GET /v1/topics?limit=1", b"", ""),
+        ("GET /v1/topics?limit=1&limit=2", b"", ""),
+        ("GET /v1/topics?nonsense=1", b"", ""),
+        ("GET /v1/topics", b"", "Accept: image/png\r\n"),
+        ("GET /v1/topics/nobody", b"", ""),
+        ("GET /v1/topics/orders/partitions/0/records?offset=0", b"", f"Accept: {media_types.BATCH}\r\n"),
+        ("GET /v1/topics/orders/partitions/0/records?offset=latest", b"", ""),
+        ("GET /v1/topics/orders/partitions/0/records?offset=999", b"", ""),
+        ("GET /v1/topics/orders/partitions/77/records", b"", ""),
+        ("GET /nothing/here", b"", ""),
+        ("PUT /v1/topics", b"", ""),
+        ("DELETE /v1/topics/nobody", b"", ""),
+        ("POST /v1/topics/orders/records", b'{"records":[]}', ""),
+        ("POST /v1/topics/orders/records", b'{"records":', ""),
+        ("POST /v1/topics/orders/records", b"", ""),
+        ("POST /v1/topics/orders/partitions/0/records?acks=some", ONE, ""),
+        ("POST /v1/topics/orders/partitions/0/records?acks=0", ONE, ""),
+        ("POST /v1/topics/orders/records", ONE, "Raftlog-Fence: 1\r\n"),
+        ("POST /v1/topics/orders/records", ONE, "Content-Encoding: gzip\r\n"),
+        ("POST /v1/topics/orders/records", ONE, "Content-Encoding: br\r\n"),
+        ("POST /v1/topics", b'{"name":"a b"}', ""),
+        ("GET /openapi.json", b"", ""),
+        ("GET /docs", b"", ""),
+    ],
+)
+def test_both_ways_answer_alike(line: str, body: bytes, more: str) -> None:
+    async def scenario(server: HttpServer) -> None:
+        await server.topic(partitions=1)
+        await server.post("/v1/topics/orders/records", {"records": [{"value": "first"}]})
+        short = await server.raw(request(line, body, more))
+        long = await server.raw(request(line, body, more + NOT_PLAIN))
+        assert VARYING.sub(rb"\1", short) == VARYING.sub(rb"\1", long)
+
+    serve(scenario)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"GET / HTTP/1.0\r\n{HOST}",
+        f"get / HTTP/1.1\r\n{HOST}",
+        f"GET /%61 HTTP/1.1\r\n{HOST}",
+        f"GET /a/../b HTTP/1.1\r\n{HOST}",
+        f"GET //a HTTP/1.1\r\n{HOST}",
+        f"GET http://here/ HTTP/1.1\r\n{HOST}",
+        f"GET /?a=%20 HTTP/1.1\r\n{HOST}",
+        f"GET /?a HTTP/1.1\r\n{HOST}",
+        f"GET /?a=1&&b=2 HTTP/1.1\r\n{HOST}",
+        "GET / HTTP/1.1\r\n",
+        f"GET / HTTP/1.1\r\n{HOST}{HOST}",
+        f"GET / HTTP/1.1\r\n{HOST}A : b\r\n",
+        f"GET / HTTP/1.1\r\n{HOST} folded: b\r\n",
+        f"GET / HTTP/1.1\r\n{HOST}A: b\n",
+        f"GET / HTTP/1.1\r\n{HOST}A: b\rC: d\r\n",
+        f"GET / HTTP/1.1\r\n{HOST}A: \x00\r\n",
+        f"GET / HTTP/1.1\r\n{HOST}A: \xe9\r\n",
+        f"GET / HTTP/1.1\r\n{HOST}\nA: b\r\n",
+        f"GET / HTTP/1.1\r\n{HOST}no colon\r\n",
+        f"GET / HTTP/1.1\r\n{HOST}Connection: close\r\n",
+        f"GET / HTTP/1.1\r\n{HOST}Connection: upgrade\r\nUpgrade: websocket\r\n",
+        f"GET / HTTP/1.1\r\n{HOST}Accept: {media_types.EVENT_STREAM}\r\n",
+        f"POST / HTTP/1.1\r\n{HOST}Expect: 100-continue\r\nContent-Length: 1\r\n",
+        f"POST / HTTP/1.1\r\n{HOST}Transfer-Encoding: chunked\r\n",
+        f"POST / HTTP/1.1\r\n{HOST}Content-Length: 1\r\ncontent-length: 2\r\n",
+        f"POST / HTTP/1.1\r\n{HOST}Content-Length: 1, 1\r\n",
+        f"POST / HTTP/1.1\r\n{HOST}Content-Length: +1\r\n",
+        f"POST / HTTP/1.1\r\n{HOST}Content-Length: {BODY_BYTES_MAX + 1}\r\n",
+        f"GET / HTTP/1.1\r\n{HOST}" + "A: b\r\n" * 100,
+    ],
+)
+def test_what_is_not_plain_is_left_to_aiohttp(text: str) -> None:
+    assert head(text) is None
+
+
+def test_what_is_plain_is_read() -> None:
+    text = f"POST /a/b?c=d:e&f= HTTP/1.1\r\n{HOST}X-Y:\t z, w \r\nContent-Length: 5\r\n\r\n"
+    found = read_head(
+        text.encode(),
+        lambda method, path: (_nobody, {"way": f"{method} {path}"}),
+    )
+    assert found is not None
+    assert (found.query_string, found.length) == ("c=d:e&f=", 5)
+    assert found.headers["x-y"] == "z, w"
+    assert found.match_info == {"way": "POST /a/b"}
+
+
+@pytest.mark.parametrize("piece_bytes", [50, 10_000])
+def test_requests_behind_one_another_are_answered_in_order(piece_bytes: int) -> None:
+    async def scenario(server: HttpServer) -> None:
+        await server.topic(partitions=1)
+        produce = request("POST /v1/topics/orders/records", ONE)
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        whole = produce * 3 + request("GET /v1/topics/orders") + request("GET /nothing")
+        for at in range(0, len(whole), piece_bytes):
+            writer.write(whole[at : at + piece_bytes])
+            await asyncio.sleep(0)
+        answers = b""
+        async with asyncio.timeout(5):
+            while answers.count(b"HTTP/1.1 ") < 5:
+                answers += await reader.read(65536)
+        assert re.findall(rb'HTTP/1.1 (\d+)|"offset":(\d+)', answers) == [
+            *((pair) for n in b"012" for pair in ((b"200", b""), (b"", bytes([n])))),
+            (b"200", b""),
+            (b"404", b""),
+        ]
+        writer.close()
+
+    serve(scenario)
+
+
+def test_a_body_may_come_in_pieces_and_the_connection_goes_on() -> None:
+    async def scenario(server: HttpServer) -> None:
+        await server.topic(partitions=1)
+        produce = request("POST /v1/topics/orders/records", ONE)
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        for _ in range(2):
+            for piece in (produce[:-20], produce[-20:-5], produce[-5:]):
+                writer.write(piece)
+                await writer.drain()
+                await asyncio.sleep(0.01)
+            async with asyncio.timeout(5):
+                assert (await reader.read(65536)).startswith(b"HTTP/1.1 200 OK\r\n")
+        writer.close()
+
+    serve(scenario)
+
+
+def test_a_refused_body_that_still_comes_is_read_and_forgotten() -> None:
+    async def scenario(server: HttpServer) -> None:
+        await server.topic(partitions=1)
+        body = b"x" * 100_000
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(request("POST /v1/topics/orders/records", body, kind="text/plain")[:-90_000])
+        async with asyncio.timeout(5):
+            assert (await reader.read(65536)).startswith(b"HTTP/1.1 415 ")
+            writer.write(body[:90_000] + request("GET /v1/topics/orders"))
+            assert (await reader.read(65536)).startswith(b"HTTP/1.1 200 ")
+        writer.close()
+
+    serve(scenario)
+
+
+def test_a_body_that_is_too_large_or_late_ends_the_connection() -> None:
+    async def scenario(server: HttpServer) -> None:
+        await server.topic(partitions=1)
+        large = request("POST /v1/topics/orders/records", b"x" * 5000)
+        assert (await server.raw(large, until_closed=True)).startswith(b"HTTP/1.1 413 ")
+        late = request("POST /v1/topics/orders/records", b"x" * 500)[:-1]
+        assert (await server.raw(late, until_closed=True)).startswith(b"HTTP/1.1 408 ")
+
+    serve(scenario, Limits(body_bytes_max=1000, body_timeout_s=0.1))
+
+
+def test_a_client_that_hangs_up_in_the_middle_of_a_body_gives_its_place_back() -> None:
+    async def scenario(server: HttpServer) -> None:
+        await server.topic(partitions=1)
+        _, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(request("POST /v1/topics/orders/records", b"x" * 500)[:-1])
+        gauge = "raftlog_http_body_bytes"
+        registry = server.cluster.services.registry
+        async with asyncio.timeout(5):
+            while not registry.get_sample_value(gauge):
+                await asyncio.sleep(0.01)
+            writer.close()
+            while registry.get_sample_value(gauge):
+                await asyncio.sleep(0.01)
+
+    serve(scenario)
+
+
+def test_no_answer_has_a_line_too_many() -> None:
+    response = web.Response(headers=CIMultiDict({"Location": "/a\r\nSet-Cookie: b"}))
+    with pytest.raises(ValueError, match="line break"):
+        write_answer(asyncio.Transport(), response, is_last=False)
+
+
+class _Transport(asyncio.Transport):
+    """A connection to nobody."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = b""
+        self.is_closed = False
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.written += data
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    def abort(self) -> None:
+        self.is_closed = True
+
+    def is_closing(self) -> bool:
+        return self.is_closed
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def pause_reading(self) -> None:
+        """What has come is handed over already."""
+
+    def resume_reading(self) -> None:
+        """Nothing more comes by itself."""
+
+
+def test_only_a_connection_without_a_request_is_closed_for_its_silence() -> None:
+    async def scenario() -> None:
+        async def slowly(_: object) -> web.StreamResponse:
+            await asyncio.sleep(60)
+            return web.Response(status=204)
+
+        server = PlainServer(lambda method, path: (slowly, {}), asyncio.Protocol, keepalive_s=20)
+        transports = [_Transport(), _Transport()]
+        for transport in transports:
+            connection = server.accept()
+            connection.connection_made(transport)
+        connection.data_received(request("GET /"))
+        await asyncio.sleep(59)
+        assert [transport.is_closed for transport in transports] == [True, False]
+        await asyncio.sleep(2)
+        assert transports[1].written.startswith(b"HTTP/1.1 204 ")
+        await asyncio.sleep(30)
+        assert transports[1].is_closed
+        await server.stop(1)
+
+    run_virtual(scenario())
+
+
+def test_a_client_that_reads_no_answers_gets_no_further_ones() -> None:
+    async def scenario() -> None:
+        answered = 0
+
+        async def at_once(_: object) -> web.StreamResponse:
+            nonlocal answered
+            answered += 1
+            return web.Response(status=204)
+
+        server = PlainServer(lambda method, path: (at_once, {}), asyncio.Protocol, keepalive_s=20)
+        connection = server.accept()
+        connection.connection_made(_Transport())
+        connection.data_received(request("GET /"))
+        connection.pause_writing()  # the answer fills what the transport holds
+        await asyncio.sleep(1)
+        connection.data_received(request("GET /") * 3)
+        await asyncio.sleep(1)
+        assert answered == 1
+        connection.resume_writing()
+        await asyncio.sleep(1)
+        assert answered == 4
+        await server.stop(1)
+
+    run_virtual(scenario())
