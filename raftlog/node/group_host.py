@@ -42,7 +42,7 @@ from raftlog.records.batch import Batch
 from raftlog.state_machine import StateMachine
 from raftlog.storage.filesystem import Buffer
 from raftlog.storage.log_storage import LogStorage
-from raftlog.types import GroupId, NodeId
+from raftlog.types import BEFORE_LOG, EntryId, GroupId, NodeId
 
 Reply = TypeVar("Reply")
 
@@ -134,15 +134,17 @@ class GroupHost:
         listener: GroupListener,
         *,
         campaign_first: bool = False,
+        forgotten: EntryId = BEFORE_LOG,
     ) -> RaftGroup[Reply]:
         """Take part in a group from now on. Raises ``LogCorrupt`` when its committed part cannot be applied.
 
         ``membership`` is the group's first, or ``NOBODY`` for a replica that is added to it; the log keeps
         what it was first opened with. With ``campaign_first`` it holds an election at once, if its log is
-        as young as the group.
+        as young as the group. ``forgotten`` is the newest entry of an earlier life of this replica that was
+        deleted: its vote is worth what it was then.
         """
         log.keep_birth(membership)
-        restored = log.restored(membership)
+        restored = replace(log.restored(membership), forgotten=forgotten)
         checkpoint = log.load_checkpoint()
         if checkpoint is not None and checkpoint[0] > restored.commit_hint:
             restored = replace(restored, commit_hint=checkpoint[0])

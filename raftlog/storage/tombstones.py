@@ -1,0 +1,105 @@
+"""What deleted replicas have promised: a later life of a replica on this broker begins with it.
+
+``<data>/tombstones/<group id>`` is a sealed file: magic ``RLT1``, then four signed 64-bit numbers: term, vote
+(-1 for none), term and index of the newest entry; CRC-32C. It is replaced atomically, before the replica's
+folder is removed, and nothing in it ever goes back. It stays for good: every later opening needs the entry
+(``Restored.forgotten``). What a crash leaves: the folder, the folder and its tombstone, or the tombstone.
+
+Decides nothing about when a replica may be deleted (``partitions.departures``).
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+from raftlog.clock import Clock
+from raftlog.core.membership import NOBODY
+from raftlog.core.ready import HardState
+from raftlog.errors import LogCorrupt
+from raftlog.storage.durable_state import DurableState
+from raftlog.storage.filesystem import Filesystem
+from raftlog.storage.sealed import seal, unseal
+from raftlog.storage.segmented_log import LogSettings, SegmentedLog
+from raftlog.types import EntryId, GroupId, Index, NodeId, Term
+
+TOMBSTONES_FOLDER = "tombstones"
+_MAGIC = b"RLT1"
+_PAYLOAD = struct.Struct(">qqqq")
+_NO_VOTE = -1
+INDEX_MAX = Index((1 << 62) - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Tombstone:
+    """Term, vote and newest entry of a replica's former lives."""
+
+    hard_state: HardState
+    last: EntryId
+
+
+def bury(
+    filesystem: Filesystem, data_directory: str, group: GroupId, replica_directory: str, clock: Clock
+) -> None:
+    """Keep what the closed replica in ``replica_directory`` has promised, durably.
+
+    Raises ``LogCorrupt`` when that cannot be read and was not kept before: then it must not be deleted.
+    """
+    kept = load(filesystem, data_directory, group)
+    found = _promises_in(filesystem, replica_directory, clock)
+    if found is None:
+        if kept is None:
+            raise LogCorrupt(f"{replica_directory}: term and vote cannot be read; remove the folder by hand")
+        return  # the power went while the folder was removed
+    state, last = found.hard_state, found.last
+    if kept is not None:
+        state = state if state.term >= kept.hard_state.term else kept.hard_state
+        last = max(last, kept.last)
+    keep(filesystem, data_directory, group, Tombstone(state, last))
+
+
+def _promises_in(filesystem: Filesystem, directory: str, clock: Clock) -> Tombstone | None:
+    """What a replica has promised; of a damaged log it is believed that it was as long as can be."""
+    try:
+        log = SegmentedLog.open(filesystem, directory, LogSettings(), clock)
+    except LogCorrupt:
+        try:
+            state = DurableState.open(filesystem, directory, is_new=False).state.hard_state
+        except LogCorrupt:
+            return None
+        return Tombstone(state, EntryId(state.term, INDEX_MAX))
+    try:
+        restored = log.restored(NOBODY)
+        return Tombstone(restored.hard_state, restored.last)
+    finally:
+        log.close()
+
+
+def keep(filesystem: Filesystem, data_directory: str, group: GroupId, tombstone: Tombstone) -> None:
+    """Write the tombstone of a group, durably."""
+    filesystem.make_directories(f"{data_directory}/{TOMBSTONES_FOLDER}")
+    state, last = tombstone.hard_state, tombstone.last
+    vote = _NO_VOTE if state.voted_for is None else state.voted_for
+    payload = _PAYLOAD.pack(state.term, vote, last.term, last.index)
+    filesystem.replace_file(_path(data_directory, group), seal(_MAGIC, payload))
+
+
+def load(filesystem: Filesystem, data_directory: str, group: GroupId) -> Tombstone | None:
+    """What earlier lives have promised; None when there were none. Raises ``LogCorrupt``."""
+    path = _path(data_directory, group)
+    try:
+        data = filesystem.read_file(path)
+    except FileNotFoundError:
+        return None
+    payload = unseal(_MAGIC, data)
+    if payload is None or len(payload) != _PAYLOAD.size:
+        raise LogCorrupt(f"{path}: the checksum is wrong, so an earlier life's promises are forgotten")
+    term, vote, last_term, last_index = _PAYLOAD.unpack(payload)
+    return Tombstone(
+        HardState(Term(term), None if vote == _NO_VOTE else NodeId(vote)),
+        EntryId(Term(last_term), Index(last_index)),
+    )
+
+
+def _path(data_directory: str, group: GroupId) -> str:
+    return f"{data_directory}/{TOMBSTONES_FOLDER}/{group}"

@@ -1,0 +1,91 @@
+"""Term, vote and newest entry outlive a replica that is deleted."""
+
+from __future__ import annotations
+
+import pytest
+
+from raftlog.clock import SystemClock
+from raftlog.core.ready import HardState
+from raftlog.errors import LogCorrupt
+from raftlog.storage import tombstones
+from raftlog.storage.fake_filesystem import FakeFilesystem
+from raftlog.storage.segmented_log import LogSettings, SegmentedLog
+from raftlog.storage.tombstones import Tombstone
+from raftlog.types import BEFORE_LOG, EntryId, GroupId, Index, NodeId, Term
+from tests.helpers.storage_batches import storage_batch
+
+GROUP = GroupId(7)
+OLD = Tombstone(HardState(Term(9), NodeId(1)), EntryId(Term(8), Index(100)))
+
+
+def replica(filesystem: FakeFilesystem, state: HardState, records: int = 0) -> None:
+    log = SegmentedLog.open(filesystem, "/data/replica", LogSettings(), SystemClock())
+    log.save_hard_state(state)
+    if records:
+        log.append([storage_batch(0, records, epoch=4)])
+    sync = log.take_sync()
+    assert sync is not None
+    sync.run()
+    log.close()
+
+
+def bury(filesystem: FakeFilesystem) -> None:
+    tombstones.bury(filesystem, "/data", GROUP, "/data/replica", SystemClock())
+
+
+@pytest.mark.parametrize("vote", [NodeId(3), None])
+def test_what_a_deleted_replica_has_promised_is_found_again(vote: NodeId | None) -> None:
+    filesystem = FakeFilesystem()
+    replica(filesystem, HardState(Term(5), vote), records=3)
+    assert tombstones.load(filesystem, "/data", GROUP) is None
+    bury(filesystem)
+    found = tombstones.load(filesystem, "/data", GROUP)
+    assert found == Tombstone(HardState(Term(5), vote), EntryId(Term(4), Index(2)))
+    assert tombstones.load(filesystem, "/data", GroupId(8)) is None
+
+
+def test_nothing_in_a_tombstone_ever_goes_back() -> None:
+    filesystem = FakeFilesystem()
+    tombstones.keep(filesystem, "/data", GROUP, OLD)
+    replica(filesystem, HardState(Term(5), None))
+    bury(filesystem)
+    assert tombstones.load(filesystem, "/data", GROUP) == OLD
+    tombstones.keep(filesystem, "/data", GROUP, Tombstone(HardState(Term(3), None), BEFORE_LOG))
+    replica(filesystem, HardState(Term(5), None), records=1)
+    bury(filesystem)
+    found = tombstones.load(filesystem, "/data", GROUP)
+    assert found == Tombstone(HardState(Term(5), None), EntryId(Term(4), Index(0)))
+
+
+def test_a_folder_that_cannot_be_read_is_deleted_only_when_it_was_buried_before() -> None:
+    filesystem = FakeFilesystem()
+    replica(filesystem, HardState(Term(5), None), records=1)
+    for name in ("hard_state.a", "hard_state.b"):
+        filesystem.remove(f"/data/replica/{name}")
+    with pytest.raises(LogCorrupt):
+        bury(filesystem)
+    tombstones.keep(filesystem, "/data", GROUP, OLD)
+    bury(filesystem)
+    assert tombstones.load(filesystem, "/data", GROUP) == OLD
+
+
+def test_a_damaged_tombstone_is_told() -> None:
+    filesystem = FakeFilesystem()
+    tombstones.keep(filesystem, "/data", GROUP, OLD)
+    path = f"/data/{tombstones.TOMBSTONES_FOLDER}/{GROUP}"
+    filesystem.replace_file(path, filesystem.read_file(path)[:-1] + b"\x00")
+    with pytest.raises(LogCorrupt, match="checksum"):
+        tombstones.load(filesystem, "/data", GROUP)
+
+
+def test_a_damaged_log_is_buried_as_one_that_was_as_long_as_can_be() -> None:
+    filesystem = FakeFilesystem()
+    replica(filesystem, HardState(Term(5), NodeId(2)), records=3)
+    name = next(name for name in filesystem.list_directory("/data/replica") if name.endswith(".log"))
+    path = f"/data/replica/{name}"
+    data = bytearray(filesystem.read_file(path))
+    data[40] ^= 1
+    filesystem.replace_file(path, bytes(data))
+    bury(filesystem)
+    found = tombstones.load(filesystem, "/data", GROUP)
+    assert found == Tombstone(HardState(Term(5), NodeId(2)), EntryId(Term(5), tombstones.INDEX_MAX))
