@@ -69,6 +69,7 @@ TABLE: dict[type[RaftlogError], tuple[int, str]] = {
     errors.UnknownTopic: (404, "No such topic"),
     errors.UnknownPartition: (404, "No such partition"),
     errors.TopicExists: (409, "The topic exists"),
+    errors.Conflict: (409, "Not in this state"),
     errors.PreconditionFailed: (412, "The resource has changed"),
     errors.OffsetOutOfRange: (416, "The offset is outside the log"),
     errors.OutOfOrderSequence: (409, "A batch of this producer is missing"),

@@ -10,6 +10,7 @@
     │   ├── UnknownTopic
     │   ├── UnknownPartition
     │   ├── TopicExists
+    │   ├── Conflict                the state of things forbids it now; the message says what to do first
     │   ├── PreconditionFailed      If-Match or If-Offset does not hold
     │   ├── OffsetOutOfRange        below the log start or above the high watermark
     │   ├── OutOfOrderSequence      a batch of this producer is missing
@@ -119,6 +120,12 @@ class TopicExists(Rejected):
     """A topic of that name is there already; nothing was changed."""
 
     code = "topic_exists"
+
+
+class Conflict(Rejected):
+    """The request is right, but brokers or replicas are in no state for it; nothing was changed."""
+
+    code = "conflict"
 
 
 class PreconditionFailed(Rejected):

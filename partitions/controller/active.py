@@ -16,6 +16,7 @@ from partitions.controller import liveness
 from partitions.controller.commands import Command, SetClusterId, command_batch
 from partitions.controller.image import BrokerInfo, MetadataImage, TopicInfo
 from partitions.controller.machine import MetadataMachine, Reply
+from partitions.controller.move_planner import MoveReplicas
 from partitions.controller.planner import NewTopic, PlannerLimits, plan
 from partitions.controller.requests import Answer, CurrentVersion, Request
 from raftlog.errors import CommitUnknown, NoLeader, RaftlogError
@@ -89,7 +90,7 @@ class ActiveController:
             raise NoLeader("the controller could not confirm in time that it still leads; retry") from None
         return Answer(self._machine.image.version)
 
-    async def _plan(self, request: NewTopic | Command) -> Command:
+    async def _plan(self, request: NewTopic | MoveReplicas | Command) -> Command:
         limits = self._settings.limits
         try:
             return plan(request, self._machine.image, limits)

@@ -18,7 +18,7 @@ import msgspec
 
 from raftlog.records.batch import Batch, Codec, split_batches
 from raftlog.records.builder import Record, build_batch
-from raftlog.types import NodeId, TopicId
+from raftlog.types import GroupId, NodeId, TopicId
 
 ENCODING_VERSION: Final = 1
 
@@ -32,6 +32,7 @@ class RegisterBroker(msgspec.Struct, frozen=True, array_like=True, tag="register
     rpc_host: str
     rpc_port: int
     rack: str | None = None
+    disk_id: str = ""
 
 
 class FenceBroker(msgspec.Struct, frozen=True, array_like=True, tag="fence_broker"):
@@ -92,6 +93,42 @@ class SetClusterId(msgspec.Struct, frozen=True, array_like=True, tag="set_cluste
     bootstrap_id: str
 
 
+class SetReplicas(msgspec.Struct, frozen=True, array_like=True, tag="set_replicas"):
+    """Who shall vote in a partition, if ``expected`` are those who shall so far."""
+
+    name: str
+    topic_id: TopicId
+    partition: int
+    replicas: tuple[NodeId, ...]
+    expected: tuple[NodeId, ...]
+
+
+class ReplicasChanged(msgspec.Struct, frozen=True, array_like=True, tag="replicas_changed"):
+    """Who votes in a partition since ``membership_index`` of its log, which is committed."""
+
+    name: str
+    topic_id: TopicId
+    partition: int
+    group_id: GroupId
+    replicas: tuple[NodeId, ...]
+    membership_index: int
+
+
+class RecoveredUnsafely(msgspec.Struct, frozen=True, array_like=True, tag="recovered_unsafely"):
+    """The survivor's log is the truth from now on, in a group of its own; the rest is given up."""
+
+    name: str
+    topic_id: TopicId
+    partition: int
+    group_id: GroupId  # the group that is given up
+    survivor: NodeId
+    lost: tuple[NodeId, ...]
+    last_term: int
+    last_index: int
+    commit_index: int
+    at_ms: int
+
+
 Command = (
     RegisterBroker
     | FenceBroker
@@ -102,6 +139,9 @@ Command = (
     | AlterTopicConfig
     | AllocateProducerIds
     | SetClusterId
+    | SetReplicas
+    | ReplicasChanged
+    | RecoveredUnsafely
 )
 
 COMMANDS: Final[tuple[type[Command], ...]] = get_args(Command)

@@ -23,15 +23,50 @@ class BrokerInfo:
     rack: str | None = None
     alive: bool = True
     draining: bool = False
+    disk_id: str = ""  # new whenever its data folder begins from nothing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnsafeRecovery:
+    """One time that a partition was recovered without its majority: what was known of the loss."""
+
+    survivor: NodeId
+    lost: tuple[NodeId, ...]  # the voters that could not be asked
+    last_term: int  # the end of the survivor's log, which was kept
+    last_index: int
+    commit_index: int  # as far as the survivor knew
+    at_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionInfo:
-    """Where one partition lives; ``replicas[0]`` is the preferred leader."""
+    """Where one partition lives; ``replicas[0]`` is the preferred leader.
+
+    ``replicas`` voted when a leader last said so; who votes now stands in the group's own log.
+    """
 
     partition: int
     group_id: GroupId
     replicas: tuple[NodeId, ...]
+    target: tuple[NodeId, ...] = ()  # who shall vote; empty when nobody moves
+    newcomers: tuple[NodeId, ...] = ()  # whose logs begin later than the group, so they open with nobody
+    membership_index: int = -1  # where in the log the membership stands of which ``replicas`` tells
+    version: int = 0  # the metadata version that last changed any of this
+    unsafe_recoveries: tuple[UnsafeRecovery, ...] = ()
+
+    @property
+    def holders(self) -> tuple[NodeId, ...]:
+        """Who has a replica, or shall have one."""
+        return (*self.replicas, *(node for node in self.target if node not in self.replicas))
+
+    @property
+    def wanted(self) -> tuple[NodeId, ...]:
+        """Who votes once nobody moves any more."""
+        return self.target or self.replicas
+
+    def is_founder(self, node: NodeId) -> bool:
+        """Whether a first replica there begins with the group's first membership."""
+        return node in self.replicas and node not in self.newcomers and self.membership_index < 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

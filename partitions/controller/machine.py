@@ -17,6 +17,7 @@ from typing import Final, assert_never
 
 import msgspec
 
+from partitions.controller import replica_commands
 from partitions.controller.commands import (
     AllocateProducerIds,
     AlterTopicConfig,
@@ -25,8 +26,11 @@ from partitions.controller.commands import (
     DeleteTopic,
     DrainBroker,
     FenceBroker,
+    RecoveredUnsafely,
     RegisterBroker,
+    ReplicasChanged,
     SetClusterId,
+    SetReplicas,
     UnfenceBroker,
     UnknownCommand,
     decode,
@@ -118,6 +122,12 @@ def apply_command(
                 return image, image.version
             changed = replace(image, cluster_id=cluster_id, bootstrap_id=bootstrap_id, version=version)
             return changed, version
+        case SetReplicas():
+            return replica_commands.set_replicas(image, command, version)
+        case ReplicasChanged():
+            return replica_commands.replicas_changed(image, command, version)
+        case RecoveredUnsafely():
+            return replica_commands.recovered_unsafely(image, command, version)
         case UnknownCommand(reason):
             return image, InvalidRequest(f"the command is not understood: {reason}")
         case _:
@@ -134,7 +144,10 @@ def _register(image: MetadataImage, command: RegisterBroker, version: int) -> tu
         rpc_port=command.rpc_port,
         rack=command.rack,
         draining=before is not None and before.draining,
+        disk_id=command.disk_id,
     )
+    if before is not None and before.disk_id not in ("", command.disk_id):
+        image = replica_commands.disk_replaced(image, command.broker_id, version)
     return _with_broker(image, broker, version)
 
 

@@ -13,8 +13,15 @@ from typing import Final
 import msgspec
 
 from partitions import topic_config
-from partitions.controller.commands import AlterTopicConfig, Command, CreateTopic, DeleteTopic
+from partitions.controller.commands import (
+    AlterTopicConfig,
+    Command,
+    CreateTopic,
+    DeleteTopic,
+    RecoveredUnsafely,
+)
 from partitions.controller.image import MetadataImage, TopicInfo
+from partitions.controller.move_planner import MoveReplicas, check_recovery, plan_move
 from partitions.controller.names import check_name
 from partitions.controller.placement import Placement, place
 from raftlog.errors import InvalidRequest, TopicExists, UnknownTopic
@@ -42,11 +49,15 @@ class PlannerLimits:
     replicas_per_broker_max: int = 10_000
 
 
-def plan(request: NewTopic | Command, image: MetadataImage, limits: PlannerLimits) -> Command:
-    """The command for a request. Raises ``InvalidRequest``, ``TopicExists`` or ``UnknownTopic``."""
+def plan(request: NewTopic | MoveReplicas | Command, image: MetadataImage, limits: PlannerLimits) -> Command:
+    """The command for a request. Raises ``InvalidRequest``, ``Conflict``, ``TopicExists`` and the like."""
     match request:
         case NewTopic():
             return _plan_topic(request, image, limits)
+        case MoveReplicas():
+            return plan_move(request, image)
+        case RecoveredUnsafely():
+            return check_recovery(request, image)
         case AlterTopicConfig(name, changes, expected_version):
             topic = _find(image, name)
             checked = topic_config.check(

@@ -11,9 +11,12 @@ from partitions.controller.commands import (
     AlterTopicConfig,
     DeleteTopic,
     DrainBroker,
+    RecoveredUnsafely,
     RegisterBroker,
+    ReplicasChanged,
 )
 from partitions.controller.image import TopicInfo
+from partitions.controller.move_planner import MoveReplicas
 from partitions.controller.planner import NewTopic
 from raftlog.errors import InvalidRequest
 
@@ -31,6 +34,9 @@ Request = (
     | AllocateProducerIds
     | RegisterBroker
     | DrainBroker
+    | MoveReplicas
+    | ReplicasChanged
+    | RecoveredUnsafely
     | CurrentVersion
 )
 

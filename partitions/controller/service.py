@@ -25,10 +25,13 @@ from partitions.controller.commands import (
     AlterTopicConfig,
     DeleteTopic,
     DrainBroker,
+    RecoveredUnsafely,
     RegisterBroker,
+    ReplicasChanged,
 )
 from partitions.controller.image import MetadataImage, TopicInfo
 from partitions.controller.machine import MetadataMachine, Reply
+from partitions.controller.move_planner import MoveReplicas
 from partitions.controller.names import check_name
 from partitions.controller.planner import NewTopic
 from partitions.controller.requests import (
@@ -60,7 +63,14 @@ from raftlog.storage.log_storage import LogStorage
 from raftlog.types import METADATA_GROUP, Index, NodeId, Term, TopicId
 
 _log = logging.getLogger("raftlog.controller")
-_REPEATABLE: Final = (NewTopic, AllocateProducerIds, RegisterBroker, DrainBroker, CurrentVersion)
+_REPEATABLE: Final = (
+    NewTopic,
+    AllocateProducerIds,
+    RegisterBroker,
+    DrainBroker,
+    ReplicasChanged,
+    CurrentVersion,
+)
 
 
 class Controller:
@@ -107,8 +117,8 @@ class Controller:
         shown = self.image.brokers.get(self._registration.broker_id)
         mine = self._registration
         return shown is not None and (
-            (shown.incarnation, shown.http_url, shown.rpc_host, shown.rpc_port, shown.rack)
-            == (mine.incarnation, mine.http_url, mine.rpc_host, mine.rpc_port, mine.rack)
+            (shown.incarnation, shown.http_url, shown.rpc_host, shown.rpc_port, shown.rack, shown.disk_id)
+            == (mine.incarnation, mine.http_url, mine.rpc_host, mine.rpc_port, mine.rack, mine.disk_id)
         )
 
     @property
@@ -201,6 +211,16 @@ class Controller:
     async def drain_broker(self, broker_id: NodeId, *, draining: bool, timeout_ms: int) -> None:
         """Place no new replicas on a broker, or place them there again."""
         await self._ask(DrainBroker(broker_id, draining), timeout_ms)
+
+    async def change_replicas(
+        self, wish: MoveReplicas | ReplicasChanged | RecoveredUnsafely, timeout_ms: int
+    ) -> TopicInfo:
+        """The topic with the partition as it is now: a new target, what a leader reports, or a recovery.
+
+        Raises ``InvalidRequest``, ``Conflict``, ``PreconditionFailed``, ``UnknownTopic``, ``NoLeader``,
+        ``CommitUnknown``.
+        """
+        return _topic(await self._ask(wish, timeout_ms), wish.name)
 
     async def current_image(self, timeout_ms: int) -> MetadataImage:
         """Metadata that holds everything acknowledged anywhere before this call. Raises ``NoLeader``."""

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from partitions.controller.commands import Command, CreateTopic, RegisterBroker, UnknownCommand
+from partitions.controller.commands import (
+    Command,
+    CreateTopic,
+    RecoveredUnsafely,
+    RegisterBroker,
+    ReplicasChanged,
+    SetReplicas,
+    UnknownCommand,
+)
 from partitions.controller.image import MetadataImage
 from partitions.controller.machine import Reply, apply_command
-from raftlog.types import NodeId, TopicId
+from raftlog.types import GroupId, NodeId, TopicId
 
 
 def topic_id(number: int) -> TopicId:
@@ -15,7 +23,9 @@ def topic_id(number: int) -> TopicId:
     return TopicId(f"{number:032x}")
 
 
-def register(broker_id: int, *, rack: str | None = None, incarnation: str = "first") -> RegisterBroker:
+def register(
+    broker_id: int, *, rack: str | None = None, incarnation: str = "first", disk_id: str = ""
+) -> RegisterBroker:
     """A broker comes to life."""
     return RegisterBroker(
         NodeId(broker_id),
@@ -24,6 +34,7 @@ def register(broker_id: int, *, rack: str | None = None, incarnation: str = "fir
         "127.0.0.1",
         9000 + broker_id,
         rack,
+        disk_id,
     )
 
 
@@ -32,6 +43,28 @@ def create(name: str, *rows: Sequence[int], number: int = 1, **config: int | str
     placement = tuple(tuple(NodeId(broker) for broker in row) for row in rows)
     return CreateTopic(
         name, topic_id(number), placement, {key.replace("_", "."): config[key] for key in config}
+    )
+
+
+def nodes(*numbers: int) -> tuple[NodeId, ...]:
+    """Brokers' ids."""
+    return tuple(NodeId(number) for number in numbers)
+
+
+def set_replicas(name: str, wanted: Sequence[int], expected: Sequence[int], number: int = 1) -> SetReplicas:
+    """A target for partition 0 of a topic."""
+    return SetReplicas(name, topic_id(number), 0, nodes(*wanted), nodes(*expected))
+
+
+def reported(name: str, voters: Sequence[int], index: int, group: int = 1) -> ReplicasChanged:
+    """A leader of partition 0 says who votes."""
+    return ReplicasChanged(name, topic_id(1), 0, GroupId(group), nodes(*voters), index)
+
+
+def recovered(name: str, survivor: int, *lost: int, group: int = 1) -> RecoveredUnsafely:
+    """Partition 0 is recovered from one broker."""
+    return RecoveredUnsafely(
+        name, topic_id(1), 0, GroupId(group), NodeId(survivor), nodes(*lost), 3, 20, 18, 1_000
     )
 
 

@@ -15,6 +15,8 @@ from partitions.controller.commands import (
     DeleteTopic,
     DrainBroker,
     FenceBroker,
+    RecoveredUnsafely,
+    ReplicasChanged,
     SetClusterId,
     UnfenceBroker,
     UnknownCommand,
@@ -24,8 +26,8 @@ from partitions.controller.commands import (
 )
 from raftlog.records.batch import check_batch
 from raftlog.records.reader import read_records
-from raftlog.types import NodeId
-from tests.unit.partitions.controller.images import create, register
+from raftlog.types import GroupId, NodeId
+from tests.unit.partitions.controller.images import create, register, set_replicas, topic_id
 
 EVERY_COMMAND: list[Command] = [
     register(1, rack="a"),
@@ -37,6 +39,11 @@ EVERY_COMMAND: list[Command] = [
     AlterTopicConfig("orders", {"retention.ms": None, "segment.bytes": 4096}, None),
     AllocateProducerIds(1000),
     SetClusterId("c", "b"),
+    set_replicas("orders", (2, 3, 4), (1, 2, 3)),
+    ReplicasChanged("orders", topic_id(1), 0, GroupId(1), (NodeId(2), NodeId(3)), 17),
+    RecoveredUnsafely(
+        "orders", topic_id(1), 0, GroupId(1), NodeId(1), (NodeId(2), NodeId(3)), 4, 99, 90, 1_000
+    ),
 ]
 
 

@@ -26,7 +26,16 @@ from raftlog.errors import InvalidRequest, InvariantViolated, PreconditionFailed
 from raftlog.records.batch import stamp
 from raftlog.records.control import leader_change_batch
 from raftlog.types import Index, NodeId, Term
-from tests.unit.partitions.controller.images import applied, cluster, create, register, topic_id
+from tests.unit.partitions.controller.images import (
+    applied,
+    cluster,
+    create,
+    recovered,
+    register,
+    reported,
+    set_replicas,
+    topic_id,
+)
 
 ROWS = ((1, 2, 3), (2, 3, 1))
 
@@ -213,6 +222,22 @@ COMMANDS = st.one_of(
         AlterTopicConfig, st.sampled_from(["a", "b"]), st.just({"retention.ms": None, "segment.ms": 3})
     ),
     st.builds(AllocateProducerIds, st.integers(-1, 10)),
+    st.builds(
+        set_replicas,
+        st.sampled_from(["a", "b"]),
+        st.lists(st.integers(1, 5), max_size=4),
+        st.lists(st.integers(1, 4), max_size=3),
+    ),
+    st.builds(
+        reported,
+        st.sampled_from(["a", "b"]),
+        st.lists(st.integers(1, 4), max_size=3),
+        st.integers(-1, 9),
+        st.integers(1, 4),
+    ),
+    st.builds(
+        recovered, st.sampled_from(["a", "b"]), st.integers(1, 4), st.integers(1, 4), group=st.integers(1, 4)
+    ),
     st.builds(SetClusterId, st.text(max_size=2), st.text(max_size=2)),
 )
 
