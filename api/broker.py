@@ -20,8 +20,11 @@ from partitions.controller.active import ControllerSettings
 from partitions.controller.commands import RegisterBroker
 from partitions.controller.planner import PlannerLimits
 from partitions.controller.service import Controller
+from partitions.folders import disk_id
 from partitions.gateway import Gateway
 from partitions.manager import PartitionManager
+from partitions.partition_admin import PartitionAdmin
+from partitions.reassigner import Reassigner
 from partitions.repair_service import RepairService
 from partitions.repairer import CannotMend, Patient, Repairer
 from partitions.scrubber import Scrubbed, Scrubber
@@ -70,6 +73,7 @@ class Broker:
         self.disk = DiskReserve(
             world.filesystem, data_directory, settings.limits.disk_reserve_bytes, world.clock
         )
+        self._disk_id = disk_id(world.filesystem, data_directory, world.rng)
         timing = settings.timing
         self.host = GroupHost(
             self.node_id,
@@ -106,6 +110,7 @@ class Broker:
             world.clock,
             retention_check_ms=timing.retention_check_ms,
             repairer=self.repairer,
+            disk_id=self._disk_id,
         )
         self.gateway = Gateway(
             self.node_id,
@@ -114,6 +119,8 @@ class Broker:
             self.host.calls,
             bytes_in_flight_max=settings.limits.request_bytes_in_flight_max,
         )
+        self.admin = PartitionAdmin(self.host, self.controller, self.gateway, world.clock)
+        self.reassigner = Reassigner(self.host, self.controller, self.manager.replicas)
 
     def _controller(self) -> Controller:
         return Controller(
@@ -137,6 +144,7 @@ class Broker:
         await self.host.start()
         await self._join_metadata_group()
         await self.manager.start()
+        await self.reassigner.start()
         self._scrubbing = asyncio.get_running_loop().create_task(self.scrubber.run())
 
     async def drain(self) -> None:
@@ -146,6 +154,7 @@ class Broker:
 
     async def stop(self) -> None:
         """Close everything, in the order that keeps clean logs."""
+        await self.reassigner.stop()
         if self._scrubbing is not None:
             self._scrubbing.cancel()
             await asyncio.gather(self._scrubbing, return_exceptions=True)
@@ -199,4 +208,5 @@ class Broker:
             rpc_host=mine.host,
             rpc_port=mine.port,
             rack=self.settings.rack,
+            disk_id=self._disk_id,
         )

@@ -198,6 +198,8 @@ def pack_statuses(statuses: list[PartitionStatus]) -> bytes:
                 status.high_watermark,
                 status.end_offset,
                 status.size_bytes,
+                status.learners,
+                status.caught_up_percent,
             ]
             for status in statuses
         ]
@@ -219,6 +221,8 @@ def unpack_statuses(answer: bytes) -> list[PartitionStatus]:
                 high_watermark=high_watermark,
                 end_offset=end,
                 size_bytes=size,
+                learners=tuple(learners),
+                caught_up_percent=percent,
             )
             for (
                 partition,
@@ -231,6 +235,8 @@ def unpack_statuses(answer: bytes) -> list[PartitionStatus]:
                 high_watermark,
                 end,
                 size,
+                learners,
+                percent,
             ) in msgpack.unpackb(answer)
         ]
     except (TypeError, ValueError):

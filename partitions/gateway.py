@@ -97,7 +97,7 @@ class Gateway:
         async def ask(node: NodeId, place: Place) -> AppendReceipt:
             left_ms = max(1, _ms_until(deadline))
             if node == self._node_id:
-                return await self._here(place).append(buffers, acks=acks, timeout_ms=left_ms)
+                return await self.here(place).append(buffers, acks=acks, timeout_ms=left_ms)
             head = forwarding.pack_append(place, acks, left_ms)
             answer, _ = await self._calls.call(
                 node, forwarding.APPEND, head, buffers, timeout_ms=left_ms + GRACE_MS
@@ -136,7 +136,7 @@ class Gateway:
         async def ask(node: NodeId, place: Place) -> FetchResult:
             left_ms = max(0, _ms_until(end))
             if node == self._node_id:
-                return await self._here(place).fetch(replace(request, wait_ms=left_ms))
+                return await self.here(place).fetch(replace(request, wait_ms=left_ms))
             wait_ms = min(left_ms, PARK_MS)
             answer, data = await self._calls.call(
                 node,
@@ -146,7 +146,7 @@ class Gateway:
             )
             return forwarding.unpack_result(answer, data)
 
-        return await self._read_at_leader(target, ask, end + PATIENCE_S)
+        return await self.read_at_leader(target, ask, end + PATIENCE_S)
 
     async def offset_at(self, target: TopicPartition, position: Position) -> tuple[Offset, int | None]:
         """An offset and its record's timestamp, from the leader; see ``Reads.offset_at``."""
@@ -154,13 +154,13 @@ class Gateway:
 
         async def ask(node: NodeId, place: Place) -> tuple[Offset, int | None]:
             if node == self._node_id:
-                return await self._here(place).offset_at(position)
+                return await self.here(place).offset_at(position)
             head = forwarding.pack_offset_at(place, position)
             timeout_ms = max(1, _ms_until(deadline)) + GRACE_MS
             answer, _ = await self._calls.call(node, forwarding.OFFSET_AT, head, timeout_ms=timeout_ms)
             return forwarding.unpack_offset(answer)
 
-        return await self._read_at_leader(target, ask, deadline)
+        return await self.read_at_leader(target, ask, deadline)
 
     async def describe(self, topic: str) -> list[PartitionStatus]:
         """Every partition of a topic: as its leader sees it, else as the newest term that answers."""
@@ -194,7 +194,7 @@ class Gateway:
 
     # Finding the leader.
 
-    async def _read_at_leader(self, target: TopicPartition, ask: Ask[Answer], deadline: float) -> Answer:
+    async def read_at_leader(self, target: TopicPartition, ask: Ask[Answer], deadline: float) -> Answer:
         """Ask until the leader answers. Reads may be asked again whatever became of them."""
         search = LeaderSearch(deadline)
         last: RaftlogError | None = None
@@ -267,7 +267,7 @@ class Gateway:
             self._leaders[target] = node
         return answer
 
-    def _here(self, place: Place) -> PartitionReplica:
+    def here(self, place: Place) -> PartitionReplica:
         """This broker's replica. Raises ``NotLeader`` when it has none of this very group."""
         target, group_id = place
         replica = self._replicas.get(key_of(target))
@@ -311,7 +311,7 @@ class Gateway:
         statuses = []
         for place in places:
             with contextlib.suppress(NotLeader, NoLeader):
-                statuses.append(self._here(place).status())
+                statuses.append(self.here(place).status())
         return statuses
 
     # Answering other brokers.
@@ -321,21 +321,21 @@ class Gateway:
     ) -> tuple[bytes, Sequence[Buffer]]:
         place, acks, timeout_ms = forwarding.unpack_append(head)
         with self._room_for((payload,)):
-            receipt = await self._here(place).append(payload, acks=acks, timeout_ms=timeout_ms)
+            receipt = await self.here(place).append(payload, acks=acks, timeout_ms=timeout_ms)
         return forwarding.pack_receipt(receipt), NO_BYTES
 
     async def _serve_fetch(
         self, sender: NodeId, head: bytes, payload: memoryview
     ) -> tuple[bytes, Sequence[Buffer]]:
         place, request = forwarding.unpack_fetch(head)
-        result = await self._here(place).fetch(request)
+        result = await self.here(place).fetch(request)
         return forwarding.pack_result(result), (result.data,)
 
     async def _serve_offset_at(
         self, sender: NodeId, head: bytes, payload: memoryview
     ) -> tuple[bytes, Sequence[Buffer]]:
         place, position = forwarding.unpack_offset_at(head)
-        return forwarding.pack_offset(await self._here(place).offset_at(position)), NO_BYTES
+        return forwarding.pack_offset(await self.here(place).offset_at(position)), NO_BYTES
 
     async def _serve_describe(
         self, sender: NodeId, head: bytes, payload: memoryview

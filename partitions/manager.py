@@ -1,7 +1,8 @@
 """All replicas of one broker: the metadata says which there should be, this makes it so.
 
-Decides: when a replica is opened, closed or deleted, and where its files lie. Leaves to others:
-placement (``controller``), serving (``replica``), reclaiming space (``retention_keeper``).
+Decides: when a replica is opened, closed or deleted. Leaves to others: placement (``controller``), how a
+log begins (``openings``), where its files lie (``folders``), whether a replica that is wanted no more may
+go (``departures``), serving (``replica``), reclaiming space (``retention_keeper``).
 
 One task follows the metadata, so openings and deletions never overtake one another. A replica
 whose log is damaged, or whose disk fails, is reported and does not stop the others.
@@ -17,77 +18,64 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol, TypeVar
+from functools import partial
+from typing import Final
 
-from partitions import topic_config
+from partitions import replica_calls, topic_config
 from partitions.controller.image import MetadataImage, PartitionInfo, TopicInfo
+from partitions.departures import Departures
+from partitions.folders import Folders, RunBlocking
+from partitions.metadata_source import MetadataSource
+from partitions.openings import MetadataBehind, Openings, log_settings
 from partitions.repairer import Repairer
 from partitions.replica import PartitionReplica
 from partitions.retention_keeper import Kept, RetentionKeeper
 from partitions.sick_bay import SickBay
+from partitions.values import key_of
 from partitions.ward import ReplicaWard
 from raftlog.clock import Clock
-from raftlog.core.membership import Membership
 from raftlog.errors import LogCorrupt, RaftlogError
 from raftlog.node.group_host import GroupHost
 from raftlog.node.raft_group import RaftGroup
-from raftlog.storage.filesystem import Filesystem, is_disk_full
+from raftlog.storage.filesystem import Buffer, Filesystem, is_disk_full
 from raftlog.storage.retention import RetentionLimits
-from raftlog.storage.segmented_log import LogSettings, SegmentedLog
-from raftlog.types import TopicId, TopicPartition
+from raftlog.storage.segmented_log import SegmentedLog
+from raftlog.types import BEFORE_LOG, EntryId, NodeId, TopicPartition
 
 _log = logging.getLogger("raftlog.partitions")
 
-BOOTSTRAP_FILE: Final = "bootstrap_id"
-FOLDER_NAME_MAX: Final = 255  # bytes, on every usual filesystem
 OPEN_AT_ONCE: Final = 8  # logs, on as many threads
 CONFIRM_TIMEOUT_MS: Final = 5000
 CONFIRM_AGAIN_S: Final = 0.1
 OPEN_AGAIN_S: Final = 1.0  # where the disk was full
 SWEEP_AGAIN_S: Final = 5.0
+LEAVE_AGAIN_S: Final = 0.5  # a replica that is wanted no more asks whether it may go
 CAMPAIGN_AGAIN_S: Final = (0.05, 0.1, 0.2)  # the other replicas open a moment later
 
-_FOLDER: Final = re.compile(r"[A-Za-z0-9._-]+-([0-9a-f]{32})")
-
 Key = tuple[str, int]
-Result = TypeVar("Result")
-
-
-class MetadataSource(Protocol):
-    """The part of ``controller.service.Controller`` that is needed here."""
-
-    @property
-    def image(self) -> MetadataImage:
-        """The newest metadata here."""
-
-    def subscribe(self, listener: Callable[[MetadataImage], None]) -> None:
-        """Call ``listener`` with every new image."""
-
-    async def current_image(self, timeout_ms: int) -> MetadataImage:
-        """Metadata that holds everything acknowledged before this call."""
-
-
-class RunBlocking(Protocol):
-    """Runs what waits for the disk away from the loop; ``asyncio.to_thread`` does."""
-
-    def __call__(self, work: Callable[[], Result], /) -> Awaitable[Result]:
-        """The result of ``work``, or what it raised."""
 
 
 @dataclass(slots=True)
 class _Held:
-    """One replica that should be here. Without ``replica`` it could not be opened, for ``failure``."""
+    """One replica that is here. Without ``replica`` it was not opened: for ``failure``, or since it goes."""
 
     topic: TopicInfo
     partition: PartitionInfo
     log: SegmentedLog | None = None
+    forgotten: EntryId = BEFORE_LOG  # the newest entry of an earlier life here
     replica: PartitionReplica | None = None
     failure: str = ""
     error: BaseException | None = None  # what it failed with
     is_short_of_room: bool = False  # the disk was full: it is opened again
+    is_leaving: bool = False  # the metadata wants it no more
+    may_go: bool = False  # and so does the leader
+
+    @property
+    def key(self) -> Key:
+        """Its topic's name and its partition."""
+        return self.topic.name, self.partition.partition
 
 
 class PartitionManager:
@@ -104,15 +92,18 @@ class PartitionManager:
         retention_check_ms: int = 60_000,
         run_blocking: RunBlocking = asyncio.to_thread,
         repairer: Repairer | None = None,
+        disk_id: str = "",
     ) -> None:
         self._host = host
         self._metadata = metadata
-        self._filesystem = filesystem
-        self._data_directory = data_directory
         self._clock = clock
         self._run_blocking = run_blocking
+        self._disk_id = disk_id  # without one, what was here before is not asked
+        self._folders = Folders(filesystem, data_directory, run_blocking)
+        self._openings = Openings(host.node_id, filesystem, data_directory, self._folders, clock)
         self._held: dict[Key, _Held] = {}
         self._seen: Mapping[str, TopicInfo] = {}
+        self._seen_version = -1
         self._changed = asyncio.Event()
         self._settled = asyncio.Event()
         self._is_sure = False  # the metadata has been confirmed, and what it does not know may go
@@ -122,9 +113,11 @@ class PartitionManager:
         self.retention = RetentionKeeper(host, self._kept)
         self.replicas: dict[Key, PartitionReplica] = {}
         self.ward = ReplicaWard(
-            host.node_id, self._held, self._directory, self._close_failed, self._changed.set
+            host.node_id, self._held, self._folders.of_partition, self._close_replica, self._changed.set
         )
         self.sick_bay = None if repairer is None else SickBay(repairer, self.ward)
+        self._departures = Departures(host.node_id, lambda: metadata.image, self.replicas, host.calls)
+        host.calls.serve(replica_calls.PREPARED, self._serve_prepared)
 
     @property
     def failures(self) -> dict[Key, str]:
@@ -132,18 +125,19 @@ class PartitionManager:
         failed: dict[Key, str] = {}
         for key, held in self._held.items():
             if held.replica is None:
-                failed[key] = held.failure
+                failed.update({key: held.failure} if held.failure else {})
             elif (stopped := held.replica.group.stopped) is not None:
                 failed[key] = f"{type(stopped).__name__}: {stopped}"
         return failed
 
     async def start(self) -> None:
         """Follow the metadata from now on."""
-        await self._run_blocking(lambda: self._filesystem.make_directories(self._data_directory))
+        await self._folders.make()
         self._metadata.subscribe(self._image_changed)
         self._changed.set()
         self._begin(self._follow())
         self._begin(self._remove_leftovers_when_sure())
+        self._begin(self._ask_to_leave())
         self._begin(self.retention.run(self._retention_check_ms))
         if self.sick_bay is not None:
             self._begin(self.sick_bay.run())
@@ -171,27 +165,45 @@ class PartitionManager:
             await self._changed.wait()
             self._changed.clear()
             image = self._metadata.image
+            if not self._knows_this_disk(image):
+                continue
             if image.topics is not self._seen:
                 await self._delete_gone(image)
-                await self._open(self._missing(image))
+                await self._open(await self._missing(image))
                 self._seen = image.topics
+            self._seen_version = image.version
             await self._open([held for held in self._held.values() if held.is_short_of_room])
+            await self._let_go()
             if self._is_sure and not self._is_swept:
-                self._is_swept = await self._remove_leftovers(image)
+                self._is_swept = await self._folders.remove_leftovers(image)
             self._settled.set()
 
-    def _missing(self, image: MetadataImage) -> list[_Held]:
+    def _knows_this_disk(self, image: MetadataImage) -> bool:
+        """Whether the metadata here knows that this disk is the one it speaks of, or began from nothing."""
+        broker = image.brokers.get(self._host.node_id)
+        return not self._disk_id or (broker is not None and broker.disk_id == self._disk_id)
+
+    async def _missing(self, image: MetadataImage) -> list[_Held]:
         """Replicas that should be here and are not; those that are learn what is new."""
         missing: list[_Held] = []
+        me = self._host.node_id
         for topic in image.topics.values():
-            if self._seen.get(topic.name) is topic:
+            seen = self._seen.get(topic.name)
+            if seen is topic:
                 continue
+            left = [] if seen is not None else await self._folders.partitions_in(topic)
             for partition in topic.partitions:
                 held = self._held.get((topic.name, partition.partition))
+                wanted = me in partition.holders
                 if held is not None:
-                    self._reconfigure(held, topic)
-                elif self._host.node_id in partition.replicas:
+                    self._reconfigure(held, topic, partition, is_leaving=not wanted)
+                    if wanted and held.replica is None and held.error is None:  # else it is mended first
+                        missing.append(held)
+                elif wanted:
                     missing.append(_Held(topic, partition))
+                elif partition.partition in left:  # it went while this broker was not there
+                    held = _Held(topic, partition, is_leaving=True)
+                    self._held[held.key] = held
         return missing
 
     async def _open(self, missing: list[_Held]) -> None:
@@ -207,12 +219,10 @@ class PartitionManager:
 
     async def _open_log(self, held: _Held) -> None:
         held.is_short_of_room = False
-        directory = self._directory(held.topic, held.partition.partition)
-        settings = log_settings(held.topic)
+        held.failure = ""
         try:
-            held.log = await self._run_blocking(
-                lambda: SegmentedLog.open(self._filesystem, directory, settings, self._clock)
-            )
+            opened = await self._run_blocking(lambda: self._openings.open(held.topic, held.partition))
+            held.log, held.forgotten = opened
         except (LogCorrupt, OSError) as error:
             self._note_failure(held, error)
 
@@ -224,8 +234,8 @@ class PartitionManager:
         replica = PartitionReplica(
             TopicPartition(topic.name, partition.partition), partition.replicas, _config(topic), self._clock
         )
-        membership = Membership(frozenset(partition.replicas))
-        is_preferred = partition.replicas[0] == self._host.node_id
+        membership = self._openings.first_membership(partition)
+        is_preferred = partition.replicas[0] == self._host.node_id and bool(membership.voters)
         is_young = held.log.restored(membership).hard_state.term == 0
         try:
             group = self._host.open_group(
@@ -235,6 +245,7 @@ class PartitionManager:
                 membership,
                 replica,
                 campaign_first=is_preferred,
+                forgotten=held.forgotten,
             )
         except (LogCorrupt, OSError) as error:
             self._note_failure(held, error)
@@ -247,8 +258,12 @@ class PartitionManager:
         if is_preferred and is_young and len(partition.replicas) > 1:
             young.append(group)
 
-    def _reconfigure(self, held: _Held, topic: TopicInfo) -> None:
-        held.topic = topic
+    def _reconfigure(
+        self, held: _Held, topic: TopicInfo, partition: PartitionInfo, *, is_leaving: bool
+    ) -> None:
+        held.topic, held.partition = topic, partition
+        held.is_leaving = is_leaving
+        held.may_go &= is_leaving
         if held.replica is not None and held.log is not None:
             held.replica.reconfigure(_config(topic))
             held.log.reconfigure(log_settings(topic))
@@ -263,13 +278,13 @@ class PartitionManager:
 
     def _note_failure(self, held: _Held, error: Exception) -> None:
         held.failure = f"{type(error).__name__}: {error}"
-        held.error = error
+        held.error = None if isinstance(error, MetadataBehind) else error
         if isinstance(error, OSError) and is_disk_full(error):
             held.is_short_of_room = True
             asyncio.get_running_loop().call_later(OPEN_AGAIN_S, self._changed.set)
         _log.error("%s/%s is not served: %s", held.topic.name, held.partition.partition, held.failure)
 
-    def _close_failed(self, key: Key) -> None:
+    def _close_replica(self, key: Key) -> None:
         held = self._held[key]
         held.replica = held.log = None
         if self.replicas.pop(key, None) is not None:
@@ -278,20 +293,67 @@ class PartitionManager:
     # Deleting.
 
     async def _delete_gone(self, image: MetadataImage) -> None:
+        """Close what belongs to topics that are gone, and to groups that a recovery has given up."""
         folders: dict[str, None] = {}
-        for key, held in list(self._held.items()):
-            topic = image.topics.get(key[0])
-            if topic is not None and topic.topic_id == held.topic.topic_id:
-                continue
-            folders[self.folder(held.topic)] = None
-            del self._held[key]
-            if held.replica is not None:
-                del self.replicas[key]
-                held.replica.topic_deleted()
-                self._host.close_group(held.partition.group_id)
-                await asyncio.sleep(0)
+        for held in list(self._held.values()):
+            topic = image.topics.get(held.topic.name)
+            if topic is None or topic.topic_id != held.topic.topic_id:
+                folders[self._folders.of_topic(held.topic)] = None
+                if held.replica is not None:
+                    held.replica.topic_deleted()
+                await self._close(held)
+            elif (partition := topic.partitions[held.key[1]]).group_id != held.partition.group_id:
+                await self._close(held)
+                if self._host.node_id not in partition.holders:
+                    self._held[held.key] = _Held(topic, partition, is_leaving=True)
         for folder in folders:
-            await self._remove(folder)
+            await self._folders.remove(folder)
+
+    async def _close(self, held: _Held) -> None:
+        self._close_replica(held.key)
+        del self._held[held.key]
+        await asyncio.sleep(0)
+
+    # Replicas that have moved away.
+
+    async def _ask_to_leave(self) -> None:
+        while True:
+            await asyncio.sleep(LEAVE_AGAIN_S)
+            for held in [held for held in self._held.values() if held.is_leaving and not held.may_go]:
+                asked = held.partition
+                may_go = await self._departures.may_delete(TopicPartition(*held.key), asked)
+                if may_go and held.partition is asked:  # nothing is new since it was asked
+                    held.may_go = True
+                    self._changed.set()
+
+    async def _let_go(self) -> None:
+        """Delete replicas whose leader has said that they may go. Term and vote stay behind."""
+        for held in [held for held in self._held.values() if held.may_go]:
+            directory = self._folders.of_partition(held.topic, held.partition.partition)
+            await self._close(held)
+            try:
+                await self._run_blocking(partial(self._openings.bury, held.partition.group_id, directory))
+            except (LogCorrupt, OSError) as error:
+                _log.error("%s stays, for its vote cannot be kept: %s", directory, error)
+                continue
+            if await self._folders.remove(directory):
+                _log.info("%s/%s has moved away from this broker", *held.key)
+
+    async def _serve_prepared(
+        self, sender: NodeId, head: bytes, payload: memoryview
+    ) -> tuple[bytes, Sequence[Buffer]]:
+        """Whether a replica is open here, by metadata as new as the leader's that asks."""
+        (target, group_id), (version,) = replica_calls.unpack_place(head, 1)
+        held = self._held.get(key_of(target))
+        is_open = (
+            self._seen_version >= version
+            and held is not None
+            and not held.is_leaving
+            and held.replica is not None
+            and held.partition.group_id == group_id
+            and held.replica.group.stopped is None
+        )
+        return replica_calls.pack_numbers(is_open), ()
 
     async def _remove_leftovers_when_sure(self) -> None:
         while not self._is_sure:
@@ -305,45 +367,6 @@ class PartitionManager:
         while not self._is_swept:
             self._changed.set()
             await asyncio.sleep(SWEEP_AGAIN_S)
-
-    async def _remove_leftovers(self, image: MetadataImage) -> bool:
-        """Remove folders of topics that are no more. ``image`` has been confirmed to be current.
-
-        False when the disk would not let it, as a full one does: it is tried again.
-        """
-        try:
-            is_ours = await self._run_blocking(lambda: self._is_same_bootstrap(image.bootstrap_id))
-        except OSError as error:
-            _log.error("%s cannot be swept yet: %s", self._data_directory, error)
-            return False
-        if not is_ours:
-            _log.error("the folders in %s belong to other metadata: none is removed", self._data_directory)
-            return True
-        known = {topic.topic_id for topic in image.topics.values()}
-        for name in await self._run_blocking(lambda: self._filesystem.list_directory(self._data_directory)):
-            found = _FOLDER.fullmatch(name)
-            if found is not None and TopicId(found[1]) not in known:
-                _log.info("removing %s: its topic was deleted", name)
-                await self._remove(f"{self._data_directory}/{name}")
-        return True
-
-    def _is_same_bootstrap(self, bootstrap_id: str) -> bool:
-        path = f"{self._data_directory}/{BOOTSTRAP_FILE}"
-        try:
-            return self._filesystem.read_file(path).decode(errors="replace") == bootstrap_id
-        except FileNotFoundError:
-            self._filesystem.replace_file(path, bootstrap_id.encode())
-            return True
-
-    async def _remove(self, folder: str) -> None:
-        def remove() -> None:
-            self._filesystem.remove_tree(folder)
-            self._filesystem.sync_directory(self._data_directory)
-
-        try:
-            await self._run_blocking(remove)
-        except OSError as error:
-            _log.error("%s could not be removed, the next start tries again: %s", folder, error)
 
     # Helpers.
 
@@ -359,13 +382,6 @@ class PartitionManager:
                 )
                 yield Kept(held.replica.group, held.log, limits)
 
-    def _directory(self, topic: TopicInfo, partition: int) -> str:
-        return f"{self.folder(topic)}/Partition-{partition}"
-
-    def folder(self, topic: TopicInfo) -> str:
-        """Where a topic's partitions lie."""
-        return f"{self._data_directory}/{folder_name(topic)}"
-
     def _begin(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
@@ -377,20 +393,6 @@ class PartitionManager:
             self._host.fail(error)
 
 
-def folder_name(topic: TopicInfo) -> str:
-    """The topic's name, as much of it as a folder may have, and its id."""
-    id_part = f"-{topic.topic_id}"
-    return topic.name[: FOLDER_NAME_MAX - len(id_part)] + id_part
-
-
-def log_settings(topic: TopicInfo) -> LogSettings:
-    """What storage must know of a topic's configuration."""
-    config = _config(topic)
-    return LogSettings(
-        segment_bytes=topic_config.number(config, "segment.bytes"),
-        segment_ms=topic_config.number(config, "segment.ms"),
-    )
-
-
 def _config(topic: TopicInfo) -> dict[str, int | str]:
-    return topic_config.complete(topic.config, topic.replication_factor)
+    """All settings; how many replicas are a majority depends on how many there are, which may change."""
+    return {**topic_config.DEFAULTS, **topic.config}

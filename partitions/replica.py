@@ -47,9 +47,10 @@ class PartitionReplica:
         self, target: TopicPartition, replicas: Sequence[NodeId], config: TopicConfig, clock: Clock
     ) -> None:
         self.target = target
-        self.replicas = tuple(replicas)
+        self.replicas = tuple(replicas)  # who votes, in the order of the metadata
         self.machine = PartitionMachine()
         self._clock = clock
+        self._config = config
         self._rules = TopicRules.of(config, len(self.replicas))
         self._in_flight: InFlight[Proposal[None]] = InFlight(self.machine.producers)
         self._serving = Serving(target)
@@ -58,6 +59,7 @@ class PartitionReplica:
     def attach(self, group: RaftGroup[None]) -> None:
         """Serve from this group from now on."""
         self._serving.attach(group)
+        self._count(group.membership)
 
     @property
     def group(self) -> RaftGroup[None]:
@@ -76,6 +78,7 @@ class PartitionReplica:
 
     def reconfigure(self, config: TopicConfig) -> None:
         """The topic's configuration is new; what is under way goes on by the old one."""
+        self._config = config
         self._rules = TopicRules.of(config, len(self.replicas))
 
     def topic_deleted(self) -> None:
@@ -99,7 +102,8 @@ class PartitionReplica:
         self._reads.waiters.advance(commit_index)
 
     def membership_changed(self, membership: Membership, is_committed: bool) -> None:
-        """Who holds copies is another matter than what is in them: nothing to do here."""
+        """As many replicas as vote now are counted on from now on."""
+        self._count(membership)
 
     def removed(self) -> None:
         """Whoever has opened this replica closes it."""
@@ -153,17 +157,20 @@ class PartitionReplica:
     def status(self) -> PartitionStatus:
         """How this replica sees its partition; ``in_sync`` is known to the leader only."""
         group = self.group
+        learners = group.membership.learners
         return PartitionStatus(
             partition=self.target.partition,
             leader=group.leader,
             term=group.term,
-            replicas=self.replicas,
+            replicas=self._in_order(group.membership.all_voters) or self.replicas,
             in_sync=tuple(sorted(self.in_sync())),
             commit_index=group.commit_index,
             log_start_offset=Offset(group.log.first_index),
             high_watermark=self._reads.high_watermark,
             end_offset=Offset(group.last_index + 1),
             size_bytes=group.log.size_bytes,
+            learners=tuple(sorted(learners)),
+            caught_up_percent=self._caught_up_percent() if learners else None,
         )
 
     def in_sync(self) -> frozenset[NodeId]:
@@ -197,6 +204,27 @@ class PartitionReplica:
             was_duplicate=False,
             proposal=proposal,
         )
+
+    def _count(self, membership: Membership) -> None:
+        """A replica whose log names nobody yet goes by what the metadata said."""
+        voters = self._in_order(membership.voters)
+        if voters and voters != self.replicas:
+            self.replicas = voters
+            self._rules = TopicRules.of(self._config, len(voters))
+
+    def _in_order(self, voters: frozenset[NodeId]) -> tuple[NodeId, ...]:
+        known = [node for node in self.replicas if node in voters]
+        return (*known, *sorted(voters - set(known)))
+
+    def _caught_up_percent(self) -> int | None:
+        """How far the slowest learner is; known to the leader only."""
+        group = self.group
+        matches = group.status().learner_match_index.values()
+        if not matches:
+            return None
+        start = group.log.first_index
+        whole = group.last_index - start + 1
+        return 100 if whole <= 0 else max(0, min(100, 100 * (min(matches) - start + 1) // whole))
 
     def _check_health(self) -> None:
         healthy, wanted = len(self.in_sync()), self._rules.in_sync_min

@@ -137,6 +137,8 @@ class PartitionStatus:
     high_watermark: Offset
     end_offset: Offset
     size_bytes: int
+    learners: tuple[NodeId, ...] = ()  # they get everything and do not vote yet
+    caught_up_percent: int | None = None  # the slowest of them, as the leader knows
 
 
 TopicConfig = Mapping[str, int | str]

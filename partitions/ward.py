@@ -30,6 +30,7 @@ class Bed(Protocol):
     failure: str
     error: BaseException | None
     is_short_of_room: bool
+    is_leaving: bool
 
 
 class ReplicaWard:
@@ -62,7 +63,7 @@ class ReplicaWard:
         found: list[Sick] = []
         for bed in self._held.values():
             error = bed.error if bed.replica is None else bed.replica.group.stopped
-            if error is not None and not bed.is_short_of_room:
+            if error is not None and not bed.is_short_of_room and not bed.is_leaving:
                 partition = bed.partition
                 patient = Patient(
                     partition.group_id,

@@ -12,7 +12,11 @@ from partitions.controller.active import ControllerSettings
 from partitions.controller.commands import RegisterBroker
 from partitions.controller.image import TopicInfo
 from partitions.controller.service import Controller
+from partitions.folders import disk_id
+from partitions.gateway import Gateway
 from partitions.manager import PartitionManager
+from partitions.partition_admin import PartitionAdmin
+from partitions.reassigner import Reassigner
 from raftlog.clock import SystemClock
 from raftlog.node.group_host import GroupHost
 from raftlog.storage.filesystem import Filesystem
@@ -58,23 +62,40 @@ class ControlledBroker:
         self._log = SegmentedLog.open(
             self.filesystem, f"{self.directory}/__metadata", LogSettings(), self.host.clock
         )
+        disk = disk_id(self.filesystem, self.directory, random.Random(f"disk {node_id} {life}"))
         registration = RegisterBroker(
-            node_id, f"life-{life}", f"http://127.0.0.1:{7000 + node_id}", "127.0.0.1", 9000 + node_id, rack
+            node_id,
+            f"life-{life}",
+            f"http://127.0.0.1:{7000 + node_id}",
+            "127.0.0.1",
+            9000 + node_id,
+            rack,
+            disk,
         )
         rng = random.Random(f"ids {node_id} {life}")
         self.controller = Controller(self.host, voters, registration, CONTROLLER, rng)
         self.manager = PartitionManager(
-            self.host, self.controller, self.filesystem, self.directory, self.host.clock
+            self.host,
+            self.controller,
+            self.filesystem,
+            self.directory,
+            self.host.clock,
+            disk_id=disk,
         )
+        self.gateway = Gateway(node_id, lambda: self.controller.image, self.manager.replicas, self.host.calls)
+        self.admin = PartitionAdmin(self.host, self.controller, self.gateway, self.host.clock)
+        self.reassigner = Reassigner(self.host, self.controller, self.manager.replicas)
 
     async def start(self) -> None:
         """Join the others."""
         await self.host.start()
         await self.controller.start(self._log)
         await self.manager.start()
+        await self.reassigner.start()
 
     async def stop(self) -> None:
         """Leave in good order."""
+        await self.reassigner.stop()
         await self.manager.stop()
         await self.controller.stop()
         await self.host.stop()

@@ -79,14 +79,8 @@ PARTITIONS = (
         "Offset(found.last + 1 + (found.last % 11 == 7))",
     ),
     Mutant(
-        "a topic of the same name is taken for the old one",
-        "partitions.manager:PartitionManager._delete_gone",
-        "if topic is not None and topic.topic_id == held.topic.topic_id:",
-        "if topic is not None:",
-    ),
-    Mutant(
         "the folders of living topics are swept",
-        "partitions.manager:PartitionManager._remove_leftovers",
+        "partitions.folders:Folders.remove_leftovers",
         "TopicId(found[1]) not in known",
         "TopicId(found[1]) in known",
     ),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from partitions.manager import BOOTSTRAP_FILE, folder_name
+from partitions.folders import BOOTSTRAP_FILE, folder_name
 from partitions.replica import PartitionReplica
 from partitions.values import QUORUM, AppendReceipt
 from raftlog.errors import NoLeader, RecordTooLarge

@@ -1,0 +1,145 @@
+"""Where a broker's replicas lie on its disk, and which folders may go.
+
+Decides: names of folders, what marks a recovered partition's folder, and which folders belong to topics
+that are no more. Leaves to others: when a replica may be deleted (``manager``), what is in a folder
+(``raftlog.storage``).
+
+``<data>/<topic>-<topic id>/Partition-<n>/`` is one replica. The file ``recovery`` in it holds the number
+of the unsafe recovery that its log has been through; without one it has been through none.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import re
+from collections.abc import Awaitable, Callable
+from typing import Final, Protocol, TypeVar
+
+from partitions.controller.image import MetadataImage, TopicInfo
+from raftlog.errors import LogCorrupt
+from raftlog.storage.filesystem import Filesystem
+from raftlog.types import TopicId
+
+_log = logging.getLogger("raftlog.partitions")
+
+BOOTSTRAP_FILE: Final = "bootstrap_id"
+DISK_FILE: Final = "disk_id"
+RECOVERY_FILE: Final = "recovery"
+FOLDER_NAME_MAX: Final = 255  # bytes, on every usual filesystem
+
+_FOLDER: Final = re.compile(r"[A-Za-z0-9._-]+-([0-9a-f]{32})")
+_PARTITION: Final = re.compile(r"Partition-([0-9]{1,5})")
+
+Result = TypeVar("Result")
+
+
+class RunBlocking(Protocol):
+    """Runs what waits for the disk away from the loop; ``asyncio.to_thread`` does."""
+
+    def __call__(self, work: Callable[[], Result], /) -> Awaitable[Result]:
+        """The result of ``work``, or what it raised."""
+
+
+class Folders:
+    """The folders of one broker. What waits for the disk is awaited."""
+
+    def __init__(self, filesystem: Filesystem, data_directory: str, run_blocking: RunBlocking) -> None:
+        self._filesystem = filesystem
+        self._data_directory = data_directory
+        self._run_blocking = run_blocking
+
+    def of_topic(self, topic: TopicInfo) -> str:
+        """Where a topic's partitions lie."""
+        return f"{self._data_directory}/{folder_name(topic)}"
+
+    def of_partition(self, topic: TopicInfo, partition: int) -> str:
+        """Where one replica lies."""
+        return f"{self.of_topic(topic)}/Partition-{partition}"
+
+    async def make(self) -> None:
+        """Make the broker's own folder."""
+        await self._run_blocking(lambda: self._filesystem.make_directories(self._data_directory))
+
+    async def partitions_in(self, topic: TopicInfo) -> list[int]:
+        """The partitions of a topic that have a folder here."""
+        names = await self._run_blocking(lambda: self._filesystem.list_directory(self.of_topic(topic)))
+        found = (_PARTITION.fullmatch(name) for name in names)
+        return [int(match[1]) for match in found if match is not None]
+
+    def recovery_of(self, directory: str) -> int:
+        """How many unsafe recoveries the log there has been through. Waits for the disk."""
+        try:
+            mark = self._filesystem.read_file(f"{directory}/{RECOVERY_FILE}")
+        except FileNotFoundError:
+            return 0
+        if not mark.isdigit():
+            raise LogCorrupt(f"{directory}/{RECOVERY_FILE} holds no number; remove this replica's folder")
+        return int(mark)
+
+    def mark(self, directory: str, recovery: int) -> None:
+        """Note the recovery that the log there has been through. Waits for the disk."""
+        if recovery:
+            self._filesystem.make_directories(directory)
+            self._filesystem.replace_file(f"{directory}/{RECOVERY_FILE}", str(recovery).encode())
+
+    async def remove(self, folder: str) -> bool:
+        """Remove a topic's folder, or a replica's; whether the disk let it."""
+
+        def remove() -> None:
+            self._filesystem.remove_tree(folder)
+            self._filesystem.sync_directory(folder.rpartition("/")[0])
+
+        try:
+            await self._run_blocking(remove)
+        except OSError as error:
+            _log.error("%s could not be removed, it is tried again later: %s", folder, error)
+            return False
+        return True
+
+    async def remove_leftovers(self, image: MetadataImage) -> bool:
+        """Remove folders of topics that are no more. ``image`` has been confirmed to be current.
+
+        False when the disk would not let it, as a full one does: it is tried again.
+        """
+        try:
+            is_ours = await self._run_blocking(lambda: self._is_same_bootstrap(image.bootstrap_id))
+        except OSError as error:
+            _log.error("%s cannot be swept yet: %s", self._data_directory, error)
+            return False
+        if not is_ours:
+            _log.error("the folders in %s belong to other metadata: none is removed", self._data_directory)
+            return True
+        known = {topic.topic_id for topic in image.topics.values()}
+        for name in await self._run_blocking(lambda: self._filesystem.list_directory(self._data_directory)):
+            found = _FOLDER.fullmatch(name)
+            if found is not None and TopicId(found[1]) not in known:
+                _log.info("removing %s: its topic was deleted", name)
+                await self.remove(f"{self._data_directory}/{name}")
+        return True
+
+    def _is_same_bootstrap(self, bootstrap_id: str) -> bool:
+        path = f"{self._data_directory}/{BOOTSTRAP_FILE}"
+        try:
+            return self._filesystem.read_file(path).decode(errors="replace") == bootstrap_id
+        except FileNotFoundError:
+            self._filesystem.replace_file(path, bootstrap_id.encode())
+            return True
+
+
+def disk_id(filesystem: Filesystem, data_directory: str, rng: random.Random) -> str:
+    """The id of a broker's disk, drawn where its folder begins from nothing. Waits for the disk."""
+    path = f"{data_directory}/{DISK_FILE}"
+    try:
+        return filesystem.read_file(path).decode(errors="replace")
+    except FileNotFoundError:
+        drawn = f"{rng.getrandbits(128):032x}"
+        filesystem.make_directories(data_directory)
+        filesystem.replace_file(path, drawn.encode())
+        return drawn
+
+
+def folder_name(topic: TopicInfo) -> str:
+    """The topic's name, as much of it as a folder may have, and its id."""
+    id_part = f"-{topic.topic_id}"
+    return topic.name[: FOLDER_NAME_MAX - len(id_part)] + id_part

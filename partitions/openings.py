@@ -1,0 +1,116 @@
+"""Opens the log of one replica: as a founder's, a newcomer's, or that of the survivor of a recovery.
+
+Decides: what becomes of a folder whose log has been through fewer unsafe recoveries than its partition,
+and with which membership a group begins. Leaves to others: when to open (``manager``), what the bytes mean
+(``raftlog.storage``). Waits for the disk: runs away from the loop.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from partitions.controller.image import PartitionInfo, TopicInfo
+from partitions.folders import Folders
+from partitions.topic_config import complete, number
+from raftlog.clock import Clock
+from raftlog.core.membership import NOBODY, Membership
+from raftlog.core.ready import HardState
+from raftlog.errors import LogCorrupt
+from raftlog.storage import tombstones
+from raftlog.storage.filesystem import Filesystem
+from raftlog.storage.members import batch_of
+from raftlog.storage.segmented_log import LogSettings, SegmentedLog
+from raftlog.types import BEFORE_LOG, EntryId, GroupId, Index, NodeId, Term
+
+_log = logging.getLogger("raftlog.partitions")
+
+
+class MetadataBehind(LogCorrupt):
+    """A folder has been through a recovery of which the metadata here does not know yet: wait for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Openings:
+    """What opening needs to know of its broker."""
+
+    node_id: NodeId
+    filesystem: Filesystem
+    data_directory: str
+    folders: Folders
+    clock: Clock
+
+    def first_membership(self, partition: PartitionInfo) -> Membership:
+        """What a log that begins here begins with; one that is there already has kept its own."""
+        founder = partition.is_founder(self.node_id)
+        return Membership(frozenset(partition.replicas)) if founder else NOBODY
+
+    def open(self, topic: TopicInfo, partition: PartitionInfo) -> tuple[SegmentedLog, EntryId]:
+        """The log of a replica, and the newest entry that an earlier life of it held.
+
+        Raises ``LogCorrupt`` and ``OSError``.
+        """
+        directory = self.folders.of_partition(topic, partition.partition)
+        self._keep_pace(topic, partition, directory)
+        buried = tombstones.load(self.filesystem, self.data_directory, partition.group_id)
+        log = SegmentedLog.open(self.filesystem, directory, log_settings(topic), self.clock)
+        if buried is None:
+            return log, BEFORE_LOG
+        if buried.hard_state.term > log.restored(NOBODY).hard_state.term:
+            log.save_hard_state(buried.hard_state)
+            _make_durable(log)
+        return log, buried.last
+
+    def bury(self, group_id: GroupId, directory: str) -> None:
+        """Keep term and vote of a replica that is closed and about to be deleted. Raises ``LogCorrupt``."""
+        tombstones.bury(self.filesystem, self.data_directory, group_id, directory, self.clock)
+
+    def _keep_pace(self, topic: TopicInfo, partition: PartitionInfo, directory: str) -> None:
+        """Make the folder one that has been through all recoveries of its partition."""
+        recoveries = partition.unsafe_recoveries
+        done = self.folders.recovery_of(directory)
+        if done > len(recoveries):
+            raise MetadataBehind(
+                f"{directory} has been through recovery {done}, of which the metadata here does not know yet"
+            )
+        if done == len(recoveries):
+            return
+        if recoveries[-1].survivor != self.node_id:
+            _log.warning(
+                "%s is given up: its partition was recovered from broker %s",
+                directory,
+                recoveries[-1].survivor,
+            )
+            self.filesystem.remove_tree(directory)
+        elif not self.filesystem.exists(directory):
+            raise LogCorrupt(f"{directory} is gone, and its partition was recovered from it")
+        else:
+            self._survive(topic, directory)
+        self.folders.mark(directory, len(recoveries))
+
+    def _survive(self, topic: TopicInfo, directory: str) -> None:
+        """Behind everything in the log, and in a term above all it has seen: this broker alone votes."""
+        log = SegmentedLog.open(self.filesystem, directory, log_settings(topic), self.clock)
+        try:
+            state = log.restored(NOBODY).hard_state
+            term, index = Term(state.term + 1), Index(log.last_index + 1)
+            alone = Membership(frozenset({self.node_id}))
+            log.save_hard_state(HardState(term, self.node_id))
+            log.append([batch_of(alone, index=index, term=term, timestamp_ms=self.clock.wall_ms())])
+            _make_durable(log)
+        finally:
+            log.close()
+        _log.warning("%s: the log up to %d is the truth from now on", directory, index - 1)
+
+
+def _make_durable(log: SegmentedLog) -> None:
+    sync = log.take_sync()
+    if sync is not None:
+        sync.run()
+        log.sync_finished(sync)
+
+
+def log_settings(topic: TopicInfo) -> LogSettings:
+    """What storage must know of a topic's configuration."""
+    config = complete(topic.config, topic.replication_factor)
+    return LogSettings(segment_bytes=number(config, "segment.bytes"), segment_ms=number(config, "segment.ms"))
