@@ -23,6 +23,7 @@ from raftlog.records.builder import Record, build_batch
 from raftlog.types import GroupId, TopicPartition
 
 if TYPE_CHECKING:
+    from api.broker import Broker
     from chaos.simulator.machine import Machine
     from chaos.simulator.simulation import Simulation
 
@@ -145,6 +146,7 @@ class Convergence:
             failures = machine.broker.manager.failures
             if failures:
                 found.append(f"{machine.name}: {failures}")
+            found += _moves(machine.broker)
         if len(set(images.values())) > 1:
             found.append(f"metadata differs: {images}")
         for record in simulation.oracles.groups.values():
@@ -200,6 +202,16 @@ class Convergence:
                 if found != expected:
                     detail = f"{machine.name} {key}: {found}, and the log says {expected}"
                     self._simulation.violated("I10 producer table", detail)
+
+
+def _moves(broker: Broker) -> list[str]:
+    """Replicas that are still on their way."""
+    return [
+        f"broker {broker.node_id}: {topic.name}/{partition.partition} moves to {partition.target}"
+        for topic in broker.controller.image.topics.values()
+        for partition in topic.partitions
+        if partition.target
+    ]
 
 
 def _table_of(headers: list[BatchHeader]) -> dict[int, tuple[int, list[tuple[int, int, int, int]]]]:

@@ -8,16 +8,21 @@ just those faults come, at their times.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
+from chaos.simulator.clients import TIMEOUT_MS, TOPIC
 from chaos.simulator.schedule import Fault
+from partitions.controller.move_planner import MoveReplicas
+from raftlog.errors import RaftlogError
 from raftlog.node.codec import FrameKind
-from raftlog.types import GroupId, NodeId
+from raftlog.types import GroupId, NodeId, TopicPartition
 
 if TYPE_CHECKING:
+    from api.broker import Broker
     from chaos.simulator.machine import Machine
     from chaos.simulator.simulation import Simulation
 
@@ -60,6 +65,8 @@ class Faults:
             "failing sync": self._failing_sync,
             "wall clock": self._wall_clock,
             "transfer": self._transfer,
+            "reassign": self._reassign,
+            "transfer by hand": self._transfer_by_hand,
         }
         self._aimed: dict[str, Aimed] = {
             "after a vote": self._dies,
@@ -318,6 +325,33 @@ class Faults:
             if led:
                 group, to = rng.choice(led), rng.choice(others)
                 self._simulation.loop.later_in(machine.process, 0.0, group.transfer_leadership, to)
+
+    def _reassign(self, rng: random.Random) -> None:
+        """Somebody wants other replicas for a partition that is in use."""
+        nodes = [machine.node for machine in self._simulation.machines]
+        count = min(len(nodes), rng.choice((1, 2, 3, 3, 3, 3, 5)))
+        wish = MoveReplicas(
+            TOPIC, rng.randrange(self._simulation.odds.partitions), tuple(rng.sample(nodes, count))
+        )
+        self._ask(rng, lambda broker: broker.admin.change_replicas(wish, TIMEOUT_MS))
+
+    def _transfer_by_hand(self, rng: random.Random) -> None:
+        target = TopicPartition(TOPIC, rng.randrange(self._simulation.odds.partitions))
+        to = rng.choice([None, *(machine.node for machine in self._simulation.machines)])
+        self._ask(rng, lambda broker: broker.admin.transfer_leadership(target, to, TIMEOUT_MS))
+
+    def _ask(self, rng: random.Random, ask: Callable[[Broker], Awaitable[object]]) -> None:
+        """An operator asks some broker, and takes no for an answer."""
+        machine = self._any(rng)
+        broker = machine.broker
+        if broker is None or machine.process is None:
+            return
+
+        async def try_it() -> None:
+            with contextlib.suppress(RaftlogError):
+                await ask(broker)
+
+        self._simulation.loop.start_in(machine.process, try_it())
 
 
 def _start_if_off(machine: Machine) -> None:

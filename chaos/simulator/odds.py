@@ -7,7 +7,7 @@ only, some rare and some frequent (swarm testing).
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from chaos.simulator.network import NetworkOdds
@@ -35,6 +35,9 @@ TIMED_FAULTS: Final = (
     "transfer",
 )
 """Those that come at any time."""
+
+MOVES: Final = ("reassign", "transfer by hand")
+"""Not faults, but what operators do meanwhile: in some runs, and then often."""
 
 AIMED_FAULTS: Final = (
     "after a vote",
@@ -78,7 +81,7 @@ class Odds:
         """Each fault is often absent, sometimes rare and sometimes frequent."""
         brokers = rng.choice((3, 3, 3, 3, 5))
         timed = rng.sample(TIMED_FAULTS, rng.choice((1, 2, 3, 5, 8)))
-        return cls(
+        drawn = cls(
             brokers=brokers,
             partitions=rng.choice((1, 1, 2)),
             replicas=rng.choice((3, 3, 3, 3, 3, 1)),
@@ -105,3 +108,10 @@ class Odds:
             segment_bytes=rng.choice((1024, 4096, 1 << 20)),
             churns_topics=rng.random() < 0.25,
         )
+        return drawn._with_moves(rng) if rng.random() < 0.3 else drawn
+
+    def _with_moves(self, rng: random.Random) -> Odds:
+        """Replicas move as well, mostly with brokers to spare. The other draws stay as they are."""
+        brokers = max(self.brokers, rng.choice((3, 4, 4, 5)))
+        rates = (*self.rates, *(1.0 for _ in range(brokers - self.brokers)))
+        return replace(self, brokers=brokers, rates=rates, timed=(*self.timed, *MOVES))

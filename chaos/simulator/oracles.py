@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, cast
 import msgpack
 
 from chaos.simulator.log_view import Entry, LogView, durable_vote
+from raftlog.core.membership import Membership
 from raftlog.core.ready import Role
 from raftlog.node.codec import FrameKind
 from raftlog.storage.segmented_log import SegmentedLog
-from raftlog.types import GroupId, NodeId
+from raftlog.types import GroupId, Index, NodeId
 
 if TYPE_CHECKING:
     from chaos.simulator.machine import Machine
@@ -39,7 +40,8 @@ class GroupRecord:
     """What is known of one group, whoever said it."""
 
     group_id: GroupId
-    quorum: int
+    membership: Membership  # the newest that is committed
+    halves: tuple[frozenset[NodeId], ...]  # of each a majority holds all that is committed
     replicas: dict[NodeId, ReplicaRecord] = field(default_factory=dict)
     leaders: dict[int, NodeId] = field(default_factory=dict)  # by term
     entries: dict[tuple[int, int], tuple[int, int, int]] = field(default_factory=dict)
@@ -159,9 +161,9 @@ class Oracles:
             record.candidacies[term, machine.node] = (fields[0], fields[1])
 
     def files_removed(self, machine: Machine, directory: str) -> None:
-        """A topic's folder goes, and what its groups had promised with it."""
+        """A topic's folder goes, or that of a replica that has moved, and what it had promised with it."""
         for group_id, replica in list(machine.replicas.items()):
-            if replica.directory.startswith(directory + "/"):
+            if f"{replica.directory}/".startswith(f"{directory}/"):
                 self._closed(machine, group_id)
 
     def lost_power(self, machine: Machine) -> None:
@@ -183,12 +185,17 @@ class Oracles:
         wanted = len(record.committed)
         if not wanted:
             return
-        holding = [
+        holding = {
             node for node, replica in record.replicas.items() if replica.look(record, durable=True) >= wanted
-        ]
-        if len(holding) < record.quorum and not record.is_retired:
+        }
+        is_held = all(2 * len(half & holding) > len(half) for half in record.halves)
+        if not is_held and not record.is_retired:
             held = {node: replica.look(record, durable=True) for node, replica in record.replicas.items()}
-            detail = f"group {record.group_id} {when}: {wanted} entries are committed, durable are {held}"
+            voters = [sorted(half) for half in record.halves]
+            detail = (
+                f"group {record.group_id} {when}: {wanted} entries are committed, durable are {held}, "
+                f"a majority of each of {voters} was needed"
+            )
             self._violated("I6 durable quorum", detail)
 
     # Inside.
@@ -198,8 +205,7 @@ class Oracles:
     ) -> None:
         record = self.groups.get(group_id)
         if record is None:
-            quorum = len(group.membership.voters) // 2 + 1
-            record = self.groups[group_id] = GroupRecord(group_id, quorum)
+            record = self.groups[group_id] = GroupRecord(group_id, group.membership, group.membership.halves)
         if record.is_retired:
             return  # a broker that starts again may not know yet, and open an empty replica for a moment
         replica = machine.replicas.get(group_id)
@@ -294,6 +300,7 @@ class Oracles:
                 self._violated(
                     "I8 commits by counting its own term only", f"{where}: {committed[-1]} in {now}"
                 )
+            _note_membership(record, replica, commit_index)
             self.check_durable_quorum(record, f"as {where} became known")
             self.on_commit(replica.machine, record.group_id, commit_index)
 
@@ -305,9 +312,30 @@ class Oracles:
             self._violated("I7 write-ahead", detail)
 
     def _closed(self, machine: Machine, group_id: GroupId) -> None:
+        """A replica that a committed membership names no more may go; the last of a topic all go together."""
         record = self.groups[group_id]
-        record.is_retired = True
         del machine.replicas[group_id]
+        if machine.node in record.membership.all_voters:
+            record.is_retired = True
+        else:
+            record.replicas.pop(machine.node, None)
+
+
+def _note_membership(record: GroupRecord, replica: ReplicaRecord, commit_index: int) -> None:
+    """Who votes now that this is committed, as a log says that names its voters.
+
+    What follows a committed joint membership may be committed by the next one, which the leader has appended.
+    """
+    broker = replica.machine.broker
+    group = None if broker is None else broker.host.groups.get(record.group_id)
+    if group is None:
+        return
+    memberships = group._core._member.memberships
+    membership = memberships.at(Index(commit_index))
+    if membership.voters:
+        is_last = membership != memberships.at(Index(commit_index - 1))
+        record.membership = membership
+        record.halves = membership.halves if is_last else (membership.voters,)
 
 
 def _last_of(entry: Entry) -> int:
