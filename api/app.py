@@ -14,7 +14,18 @@ from functools import partial
 
 from aiohttp import hdrs, web
 
-from api import cluster, documentation, errors, fetch, health, metrics, offsets, produce, topics
+from api import (
+    cluster,
+    documentation,
+    errors,
+    fetch,
+    health,
+    metrics,
+    offsets,
+    partition_admin,
+    produce,
+    topics,
+)
 from api.admission import Admission
 from api.errors import NotAcceptable, problem_response
 from api.gathering import Gatherer
@@ -32,6 +43,7 @@ ROUTES: tuple[Route, ...] = (
     *produce.ROUTES,
     *fetch.ROUTES,
     *topics.ROUTES,
+    *partition_admin.ROUTES,
     *offsets.ROUTES,
     *cluster.ROUTES,
     *health.ROUTES,

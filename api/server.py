@@ -145,6 +145,7 @@ def _services(broker: Broker) -> Services:
         broker_id=broker.node_id,
         controller=broker.controller,
         gateway=broker.gateway,
+        admin=broker.admin,
         clock=SystemClock(),
         rng=random.Random(secrets.randbits(64)),
         version=version("raftlog"),

@@ -13,7 +13,8 @@ from typing import Protocol
 
 from prometheus_client import CollectorRegistry
 
-from partitions.controller.image import MetadataImage, TopicInfo
+from partitions.controller.image import MetadataImage, PartitionInfo, TopicInfo
+from partitions.controller.move_planner import MoveReplicas
 from partitions.topic_config import DEFAULTS, complete
 from partitions.values import (
     Acks,
@@ -24,7 +25,7 @@ from partitions.values import (
     Position,
 )
 from raftlog.clock import Clock
-from raftlog.types import NodeId, Offset, TopicPartition
+from raftlog.types import NodeId, Offset, Term, TopicPartition
 
 
 class ControllerPort(Protocol):
@@ -96,6 +97,29 @@ class GatewayPort(Protocol):
         """The leader as this broker knows it."""
 
 
+class AdminPort(Protocol):
+    """The part of ``partitions.partition_admin.PartitionAdmin`` that handlers call."""
+
+    async def transfer_leadership(
+        self, target: TopicPartition, to: NodeId | None, timeout_ms: int
+    ) -> tuple[NodeId, Term]:
+        """Who leads after that, and its term."""
+
+    async def change_replicas(self, wish: MoveReplicas, timeout_ms: int) -> PartitionInfo:
+        """Make this the target of a partition."""
+
+    async def until_settled(self, target: TopicPartition, wait_ms: int) -> bool:
+        """Whether no replica of a partition moves any more, within this time."""
+
+    async def recover_unsafely(
+        self, target: TopicPartition, confirm: str | None, timeout_ms: int
+    ) -> PartitionInfo:
+        """Recover without a majority; ``Conflict`` says what that means and how to confirm it."""
+
+    async def until_led(self, target: TopicPartition, wait_ms: int) -> bool:
+        """Whether a partition finds a leader within this time."""
+
+
 Checks = Callable[[], Mapping[str, bool]]
 """Conditions by name, and whether each holds now."""
 
@@ -143,6 +167,7 @@ class Services:
     broker_id: NodeId
     controller: ControllerPort
     gateway: GatewayPort
+    admin: AdminPort
     clock: Clock
     rng: random.Random  # which partition a batch without keys goes to
     version: str

@@ -10,7 +10,7 @@ import re
 
 from aiohttp import web
 
-from api import lists, parameters
+from api import lists, parameters, partition_bodies
 from api.bodies import read_json
 from api.routes import (
     IF_MATCH,
@@ -24,9 +24,8 @@ from api.routes import (
     json_response,
 )
 from partitions.controller.image import TopicInfo
-from partitions.values import PartitionStatus
 from raftlog import errors
-from raftlog.errors import InvalidRequest, NoLeader, RaftlogError
+from raftlog.errors import InvalidRequest, RaftlogError
 from raftlog.wire import bodies, media_types, paths
 
 _NAME = re.compile(parameters.NAME_PATTERN)
@@ -104,16 +103,15 @@ async def list_partitions(call: Call) -> web.StreamResponse:
     statuses = sorted(await call.services.gateway.describe(topic.name), key=lambda status: status.partition)
     keyed = [(lists.number_key(status.partition), status) for status in statuses]
     shown, token = lists.page(keyed, call.query)
-    return json_response(bodies.PartitionList([_partition_body(status) for status in shown], token))
+    infos = topic.partitions
+    shown_bodies = [partition_bodies.body(status, infos[status.partition]) for status in shown]
+    return json_response(bodies.PartitionList(shown_bodies, token))
 
 
 async def get_partition(call: Call) -> web.StreamResponse:
     """One partition."""
     _, target = call.partition()
-    for status in await call.services.gateway.describe(target.topic):
-        if status.partition == target.partition:
-            return json_response(_partition_body(status))
-    raise NoLeader(f"{target} is being opened", topic=target.topic, partition=target.partition)
+    return json_response(await partition_bodies.described(call, target))
 
 
 async def _change(call: Call) -> TopicInfo:
@@ -151,22 +149,6 @@ def _body(call: Call, topic: TopicInfo) -> bodies.TopicBody:
         topic.is_internal,
         call.services.config_of(topic),
         topic.version,
-    )
-
-
-def _partition_body(status: PartitionStatus) -> bodies.PartitionBody:
-    return bodies.PartitionBody(
-        partition=status.partition,
-        leader=status.leader,
-        term=status.term,
-        replicas=list(status.replicas),
-        learners=[],  # none until partitions move between brokers
-        in_sync=list(status.in_sync),
-        commit_index=status.commit_index,
-        log_start_offset=status.log_start_offset,
-        high_watermark=status.high_watermark,
-        end_offset=status.end_offset,
-        size_bytes=status.size_bytes,
     )
 
 

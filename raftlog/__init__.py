@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING
 
 from raftlog.errors import (
     CommitUnknown,
+    Conflict,
     ConnectionLost,
     CorruptBatch,
     Draining,
     InvalidRecord,
     InvalidRequest,
+    LeadershipNotMoved,
     NoLeader,
     NotEnoughReplicas,
     NotLeader,
@@ -40,7 +42,7 @@ from raftlog.errors import (
 )
 
 if TYPE_CHECKING:
-    from raftlog.client.blocking import Client, Cluster, Partition, Producer, Topics
+    from raftlog.client.blocking import Client, Cluster, Partition, Producer, Replicas, Topics
     from raftlog.client.messages import Chunk, Message
     from raftlog.client.receipts import BlockingPendingReceipt as PendingReceipt
     from raftlog.client.receipts import Durability, Receipt
@@ -50,12 +52,14 @@ __all__ = [
     "Client",
     "Cluster",
     "CommitUnknown",
+    "Conflict",
     "ConnectionLost",
     "CorruptBatch",
     "Draining",
     "Durability",
     "InvalidRecord",
     "InvalidRequest",
+    "LeadershipNotMoved",
     "Message",
     "NoLeader",
     "NotEnoughReplicas",
@@ -74,6 +78,7 @@ __all__ = [
     "Receipt",
     "RecordTooLarge",
     "Rejected",
+    "Replicas",
     "StorageFull",
     "TopicExists",
     "Topics",
@@ -93,6 +98,7 @@ _OF_THE_CLIENT = {
     "PendingReceipt": ("receipts", "BlockingPendingReceipt"),
     "Producer": ("blocking", "Producer"),
     "Receipt": ("receipts", "Receipt"),
+    "Replicas": ("blocking", "Replicas"),
     "Topics": ("blocking", "Topics"),
 }
 

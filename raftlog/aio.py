@@ -6,5 +6,6 @@ from raftlog.client.client import AsyncClient as Client
 from raftlog.client.partition import AsyncPartition as Partition
 from raftlog.client.producer import AsyncProducer as Producer
 from raftlog.client.receipts import PendingReceipt
+from raftlog.client.replicas import AsyncReplicas as Replicas
 
-__all__ = ["Client", "Cluster", "Partition", "PendingReceipt", "Producer", "Topics"]
+__all__ = ["Client", "Cluster", "Partition", "PendingReceipt", "Producer", "Replicas", "Topics"]

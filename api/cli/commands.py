@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from api.cli import bench, cluster, consume, inspect, local, produce, topics, verify
+from api.cli import bench, cluster, consume, inspect, local, partitions, produce, topics, verify
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -15,6 +15,7 @@ app = typer.Typer(
 )
 cluster_commands = typer.Typer(no_args_is_help=True, help="The cluster as a whole, and its brokers.")
 topic_commands = typer.Typer(no_args_is_help=True, help="Topics: made, looked at, changed and deleted.")
+partition_commands = typer.Typer(no_args_is_help=True, help="Partitions: who leads and who holds them.")
 bench_commands = typer.Typer(no_args_is_help=True, help="Load on a running cluster, and what came of it.")
 inspect_commands = typer.Typer(no_args_is_help=True, help="Files of a broker, without a broker.")
 
@@ -50,6 +51,7 @@ app.command("produce")(produce.produce)
 app.command("consume")(consume.consume)
 app.command("verify")(verify.verify)
 app.add_typer(topic_commands, name="topic")
+app.add_typer(partition_commands, name="partition")
 app.add_typer(cluster_commands, name="cluster")
 app.add_typer(bench_commands, name="bench")
 app.add_typer(inspect_commands, name="inspect")
@@ -61,6 +63,12 @@ topic_commands.command("list")(topics.list_all)
 topic_commands.command("describe")(topics.describe)
 topic_commands.command("alter")(topics.alter)
 topic_commands.command("delete")(topics.delete)
+partition_commands.command("list")(partitions.list_all)
+partition_commands.command("transfer-leadership")(partitions.transfer_leadership)
+partition_commands.command("add-replica")(partitions.add_replica)
+partition_commands.command("remove-replica")(partitions.remove_replica)
+partition_commands.command("set-replicas")(partitions.set_replicas)
+partition_commands.command("unsafe-recover")(partitions.unsafe_recover)
 inspect_commands.command("segment")(inspect.segment)
 bench_commands.command("produce")(bench.produce)
 bench_commands.command("consume")(bench.consume)

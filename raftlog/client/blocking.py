@@ -21,6 +21,7 @@ from raftlog.client.partition import CHUNK_BYTES, AsyncPartition, Position
 from raftlog.client.portal import Face, Portal, blocking
 from raftlog.client.producer import HURRIED_CLOSE, AsyncProducer
 from raftlog.client.receipts import BlockingPendingReceipt, OnAck
+from raftlog.client.replicas import AsyncReplicas
 
 
 class Topics(Face[AsyncTopics]):
@@ -39,6 +40,17 @@ class Cluster(Face[AsyncCluster]):
 
     info = blocking(AsyncCluster.info)
     brokers = blocking(AsyncCluster.brokers)
+
+
+class Replicas(Face[AsyncReplicas]):
+    """Who holds and who leads the partitions of the cluster."""
+
+    describe = blocking(AsyncReplicas.describe)
+    transfer_leadership = blocking(AsyncReplicas.transfer_leadership)
+    add = blocking(AsyncReplicas.add)
+    remove = blocking(AsyncReplicas.remove)
+    set = blocking(AsyncReplicas.set)
+    recover_unsafely = blocking(AsyncReplicas.recover_unsafely)
 
 
 class Partition(Face[AsyncPartition]):
@@ -120,6 +132,7 @@ class Client(Face[AsyncClient]):
         atexit.register(self.close, HURRIED_CLOSE)  # what is buffered is not lost by forgetting to close
         self.topics = Topics(core.topics, self._portal)
         self.cluster = Cluster(core.cluster, self._portal)
+        self.replicas = Replicas(core.replicas, self._portal)
 
     @classmethod
     def from_url(

@@ -27,6 +27,7 @@ from raftlog.client.options import (
 from raftlog.client.partition import AsyncPartition
 from raftlog.client.producer import AsyncProducer
 from raftlog.client.receipts import Receipt
+from raftlog.client.replicas import AsyncReplicas
 from raftlog.client.session import Session
 from raftlog.clock import SystemClock
 
@@ -59,6 +60,7 @@ class AsyncClient:
         self._single: AsyncProducer | None = None
         self.topics = AsyncTopics(self._session, self._metadata)
         self.cluster = AsyncCluster(self._session)
+        self.replicas = AsyncReplicas(self._session)
 
     @classmethod
     def from_url(

@@ -17,6 +17,8 @@ Encoding = Literal["utf8", "json", "base64"]
 Tag = Annotated[str, msgspec.Meta(min_length=1, max_length=255, pattern="^[^,]*$")]
 """One tag; raw bodies send theirs with commas between them."""
 
+BrokerId = Annotated[int, msgspec.Meta(ge=1, le=2_147_483_647)]
+
 PARTITIONS_MAX = 10_000
 """Of one topic, so that a slip of the finger does not fill the cluster."""
 
@@ -84,6 +86,57 @@ class TopicDeleted(Answer):
 # --- partitions -----------------------------------------------------------------------------------
 
 
+class TransferLeadership(Request):
+    """Body of ``:transfer-leadership``. Without ``to`` the replica that keeps up best."""
+
+    to: BrokerId | None = None
+
+
+class LeadershipBody(Answer):
+    """Who leads a partition now."""
+
+    topic: str
+    partition: int
+    leader: int
+    term: int
+
+
+class OneReplica(Request):
+    """Body of ``:add-replica`` and ``:remove-replica``."""
+
+    broker_id: BrokerId
+
+
+class SetReplicas(Request):
+    """Body of ``:set-replicas``: all brokers that shall hold the partition, the preferred leader first."""
+
+    replicas: Annotated[list[BrokerId], msgspec.Meta(min_length=1, max_length=7)]
+
+
+class UnsafeRecover(Request):
+    """Body of ``:unsafe-recover``. The answer without ``confirm`` says what to send."""
+
+    confirm: Annotated[str, msgspec.Meta(max_length=1000)] | None = None
+
+
+class ReassignmentBody(Answer):
+    """Replicas on the move: who shall vote, what is awaited, how far the slowest learner is."""
+
+    target: list[int]
+    state: Literal["preparing", "learning", "changing"]
+    caught_up_percent: int | None
+
+
+class UnsafeRecoveryBody(Answer):
+    """A recovery without a majority: whose log was kept up to ``last_offset``, and who could not be asked."""
+
+    survivor: int
+    lost: list[int]
+    last_offset: int
+    committed_offset: int
+    at: int
+
+
 class PartitionBody(Answer):
     """One partition; ``leader`` is a broker id, ``None`` while one is being elected."""
 
@@ -98,6 +151,8 @@ class PartitionBody(Answer):
     high_watermark: int
     end_offset: int
     size_bytes: int
+    reassignment: ReassignmentBody | None = None
+    unsafe_recoveries: list[UnsafeRecoveryBody] = []
 
 
 class PartitionList(Answer):

@@ -12,6 +12,11 @@ PARTITIONS = "/v1/topics/{topic}/partitions"
 PARTITION = "/v1/topics/{topic}/partitions/{partition}"
 PARTITION_RECORDS = "/v1/topics/{topic}/partitions/{partition}/records"
 PARTITION_OFFSETS = "/v1/topics/{topic}/partitions/{partition}/offsets"
+TRANSFER_LEADERSHIP = "/v1/topics/{topic}/partitions/{partition}:transfer-leadership"
+ADD_REPLICA = "/v1/topics/{topic}/partitions/{partition}:add-replica"
+REMOVE_REPLICA = "/v1/topics/{topic}/partitions/{partition}:remove-replica"
+SET_REPLICAS = "/v1/topics/{topic}/partitions/{partition}:set-replicas"
+UNSAFE_RECOVER = "/v1/partitions/{topic}/{partition}:unsafe-recover"
 MESSAGE = "/v1/topics/{topic}/messages/{partition}/{offset}"
 PRODUCERS = "/v1/producers"
 BROKERS = "/v1/brokers"
@@ -50,6 +55,11 @@ def partitions(name: str) -> str:
 def partition(name: str, number: int) -> str:
     """The path of one partition."""
     return PARTITION.format(topic=quote(name, safe=""), partition=number)
+
+
+def of_partition(template: str, name: str, number: int) -> str:
+    """The path of something that is done to one partition, such as ``SET_REPLICAS``."""
+    return template.format(topic=quote(name, safe=""), partition=number)
 
 
 def partition_records(name: str, number: int) -> str:

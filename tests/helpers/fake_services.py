@@ -39,6 +39,7 @@ from raftlog.records.batch import Batch, stamp
 from raftlog.records.control import leader_change_batch
 from raftlog.records.reader import read_records
 from raftlog.types import NodeId, Offset, Term, TopicPartition
+from tests.helpers.fake_admin import FakeAdmin
 from tests.helpers.fake_controller import FakeController
 
 TERM = Term(7)
@@ -283,6 +284,7 @@ def fake_cluster(limits: Limits | None = None, broker_count: int = 3) -> FakeClu
         broker_id=NodeId(1),
         controller=controller,
         gateway=gateway,
+        admin=FakeAdmin(controller, gateway),
         clock=SystemClock(),
         rng=random.Random(7),
         version="0.1.0",

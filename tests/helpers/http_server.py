@@ -113,11 +113,13 @@ class HttpServer:
             await writer.wait_closed()
 
 
-def serve(scenario: Callable[[HttpServer], Awaitable[None]], limits: Limits | None = None) -> None:
+def serve(
+    scenario: Callable[[HttpServer], Awaitable[None]], limits: Limits | None = None, *, brokers: int = 3
+) -> None:
     """Run a scenario against a fresh application, and close everything after it."""
 
     async def run() -> None:
-        cluster = fake_cluster(limits)
+        cluster = fake_cluster(limits, brokers)
         app = create_app(cluster.services)
         listener = HttpListener(app, shutdown_timeout_s=1.0)
         await listener.start("127.0.0.1", 0)

@@ -1,0 +1,196 @@
+"""Commands about single partitions: who leads and holds them, and the last resort."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+from api.cli.connection import connected
+from api.cli.output import (
+    DEFAULT_SERVER,
+    REFUSED,
+    Format,
+    OutputOption,
+    Row,
+    ServerOption,
+    errors_reported,
+    note,
+    options_checked,
+    show,
+    wrong_usage,
+)
+from raftlog.errors import Conflict
+
+if TYPE_CHECKING:
+    from raftlog.wire.bodies import PartitionBody
+
+TopicArgument = Annotated[str, typer.Argument(help="The topic's name.")]
+PartitionArgument = Annotated[int, typer.Argument(min=0, help="The partition's number.")]
+BrokerArgument = Annotated[int, typer.Argument(min=1, help="The broker's id.")]
+WaitOption = Annotated[
+    str | None,
+    typer.Option("--wait", metavar="TIME", help="Until no replica moves any more, such as 60s at most."),
+]
+
+
+def list_all(
+    topic: TopicArgument, server: ServerOption = DEFAULT_SERVER, output: OutputOption = Format.TABLE
+) -> None:
+    """List a topic's partitions: who leads, who holds, who moves.
+
+    \b
+    Example:
+      raftlog partition list orders
+    """
+    with errors_reported(), connected(server) as client:
+        _show(client.topics.partitions(topic), output)
+
+
+def transfer_leadership(
+    topic: TopicArgument,
+    partition: PartitionArgument,
+    to: Annotated[
+        int | None, typer.Option(min=1, help="The broker that shall lead.  [default: the best one]")
+    ] = None,
+    server: ServerOption = DEFAULT_SERVER,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Let another broker lead a partition, and wait until it does.
+
+    \b
+    Example:
+      raftlog partition transfer-leadership orders 0 --to 2
+    """
+    with errors_reported(changing=True), connected(server) as client:
+        import msgspec
+
+        moved = client.replicas.transfer_leadership(topic, partition, to=to)
+        show([msgspec.structs.asdict(moved)], output, single=True)
+
+
+def add_replica(
+    topic: TopicArgument,
+    partition: PartitionArgument,
+    broker: BrokerArgument,
+    wait: WaitOption = None,
+    server: ServerOption = DEFAULT_SERVER,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Have one more broker hold a partition. It votes when it has caught up.
+
+    \b
+    Example:
+      raftlog partition add-replica orders 0 4 --wait 60s
+    """
+    with errors_reported(changing=True), connected(server) as client, options_checked():
+        _show([client.replicas.add(topic, partition, broker, wait=wait)], output, single=True)
+
+
+def remove_replica(
+    topic: TopicArgument,
+    partition: PartitionArgument,
+    broker: BrokerArgument,
+    wait: WaitOption = None,
+    server: ServerOption = DEFAULT_SERVER,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Have one broker less hold a partition. Its files go when the others have agreed.
+
+    \b
+    Example:
+      raftlog partition remove-replica orders 0 1
+    """
+    with errors_reported(changing=True), connected(server) as client, options_checked():
+        _show([client.replicas.remove(topic, partition, broker, wait=wait)], output, single=True)
+
+
+def set_replicas(
+    topic: TopicArgument,
+    partition: PartitionArgument,
+    brokers: Annotated[
+        str, typer.Argument(metavar="BROKERS", help="Ids with commas, the preferred leader first.")
+    ],
+    wait: WaitOption = None,
+    server: ServerOption = DEFAULT_SERVER,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Have exactly these brokers hold a partition. It replaces a move that is under way.
+
+    \b
+    Example:
+      raftlog partition set-replicas orders 0 2,3,4 --wait 60s
+    """
+    wanted = [_broker_id(text) for text in brokers.split(",")]
+    with errors_reported(changing=True), connected(server) as client, options_checked():
+        _show([client.replicas.set(topic, partition, wanted, wait=wait)], output, single=True)
+
+
+def unsafe_recover(
+    topic: TopicArgument,
+    partition: PartitionArgument,
+    confirm: Annotated[
+        str | None, typer.Option(metavar="PHRASE", help="The phrase that the estimate ends with.")
+    ] = None,
+    server: ServerOption = DEFAULT_SERVER,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Recover a partition whose majority is lost for good. Shows an estimate and asks for its phrase.
+
+    \b
+    Example:
+      raftlog partition unsafe-recover orders 0
+    """
+    with errors_reported(changing=True), connected(server) as client:
+        try:
+            recovered = client.replicas.recover_unsafely(topic, partition, confirm=confirm)
+        except Conflict as estimate:
+            phrase = estimate.details.get("confirm")
+            if confirm is not None or not isinstance(phrase, str) or not sys.stdin.isatty():
+                raise
+            note(str(estimate))
+            typed = typer.prompt("Type the phrase to go on", err=True)
+            if typed != phrase:
+                _refused("that is not the phrase; nothing was changed")
+            recovered = client.replicas.recover_unsafely(topic, partition, confirm=phrase)
+        _show([recovered], output, single=True)
+
+
+def _refused(text: str) -> NoReturn:
+    note(text)
+    raise typer.Exit(REFUSED)
+
+
+def _broker_id(text: str) -> int:
+    if not (text.strip().isascii() and text.strip().isdigit()):
+        wrong_usage(f"{text!r} is no broker's id; write for instance 2,3,4")
+    return int(text)
+
+
+def _show(partitions: list[PartitionBody], output: Format, *, single: bool = False) -> None:
+    import msgspec
+
+    if output is Format.JSON:
+        show([msgspec.to_builtins(partition) for partition in partitions], output, single=single)
+        return
+    show([_row(partition) for partition in partitions], output)
+
+
+def _row(partition: PartitionBody) -> Row:
+    move = partition.reassignment
+    return {
+        "partition": partition.partition,
+        "leader": partition.leader,
+        "term": partition.term,
+        "replicas": partition.replicas,
+        "learners": partition.learners,
+        "in_sync": partition.in_sync,
+        "high_watermark": partition.high_watermark,
+        "target": [] if move is None else move.target,
+        "state": "settled" if move is None else _state(move.state, move.caught_up_percent),
+    }
+
+
+def _state(state: str, percent: int | None) -> str:
+    return state if percent is None else f"{state} {percent}%"

@@ -1,0 +1,94 @@
+"""What operators do to partitions through a client: leaders, replicas, and the last resort.
+
+Decides: how long a move is watched. Leaves to others: everything else; answers are the bodies of the HTTP
+contract as they are. No change is sent twice: where its outcome is unknown, look before trying again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import msgspec
+
+from raftlog.client.options import Duration, seconds
+from raftlog.client.session import Session
+from raftlog.wire import bodies, paths
+
+LOOK_S = 0.2
+RECOVERY_TIMEOUT_S = 30.0
+
+
+class AsyncReplicas:
+    """Who holds and who leads the partitions of the cluster."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def describe(self, topic: str, partition: int) -> bodies.PartitionBody:
+        """One partition as its leader describes it. Raises ``UnknownTopic``, ``UnknownPartition``."""
+        reply = await self._session.ask_any("GET", paths.partition(topic, partition))
+        return reply.read(bodies.PartitionBody)
+
+    async def transfer_leadership(
+        self, topic: str, partition: int, *, to: int | None = None
+    ) -> bodies.LeadershipBody:
+        """Let another broker lead: ``to``, or the one that keeps up best. Returns once it does.
+
+        Raises ``InvalidRequest``, ``Conflict``, ``LeadershipNotMoved``.
+        """
+        path = paths.of_partition(paths.TRANSFER_LEADERSHIP, topic, partition)
+        body = bodies.TransferLeadership(to)
+        reply = await self._session.ask_any("POST", path, body=body, may_repeat=False)
+        return reply.read(bodies.LeadershipBody)
+
+    async def add(
+        self, topic: str, partition: int, broker: int, *, wait: Duration | None = None
+    ) -> bodies.PartitionBody:
+        """One more replica. With ``wait`` it returns when no replica moves any more, or the time is up."""
+        body = bodies.OneReplica(broker)
+        return await self._move(paths.ADD_REPLICA, topic, partition, body, wait)
+
+    async def remove(
+        self, topic: str, partition: int, broker: int, *, wait: Duration | None = None
+    ) -> bodies.PartitionBody:
+        """One replica less; ``wait`` as for ``add``."""
+        body = bodies.OneReplica(broker)
+        return await self._move(paths.REMOVE_REPLICA, topic, partition, body, wait)
+
+    async def set(
+        self, topic: str, partition: int, brokers: Sequence[int], *, wait: Duration | None = None
+    ) -> bodies.PartitionBody:
+        """Exactly these replicas, the preferred leader first; ``wait`` as for ``add``."""
+        body = bodies.SetReplicas([*brokers])
+        return await self._move(paths.SET_REPLICAS, topic, partition, body, wait)
+
+    async def recover_unsafely(
+        self, topic: str, partition: int, *, confirm: str | None = None
+    ) -> bodies.PartitionBody:
+        """Give up what only a lost majority holds.
+
+        Raises ``Conflict`` with an estimate unless ``confirm`` is its ``details["confirm"]``.
+        """
+        path = paths.of_partition(paths.UNSAFE_RECOVER, topic, partition)
+        reply = await self._session.ask_any(
+            "POST",
+            path,
+            body=bodies.UnsafeRecover(confirm),
+            may_repeat=False,
+            attempt_timeout_s=RECOVERY_TIMEOUT_S,
+        )
+        return reply.read(bodies.PartitionBody)
+
+    async def _move(
+        self, template: str, topic: str, partition: int, body: msgspec.Struct, wait: Duration | None
+    ) -> bodies.PartitionBody:
+        wait_s = 0.0 if wait is None else seconds("wait", wait)
+        deadline = self._session.clock.monotonic() + wait_s
+        path = paths.of_partition(template, topic, partition)
+        reply = await self._session.ask_any("POST", path, body=body, may_repeat=False)
+        shown = reply.read(bodies.PartitionBody)
+        while shown.reassignment is not None and self._session.clock.monotonic() < deadline:
+            await asyncio.sleep(LOOK_S)
+            shown = await self.describe(topic, partition)
+        return shown

@@ -1,0 +1,126 @@
+"""Replicas and leaders move under load on real brokers, and a lost majority is given up on purpose."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from chaos.cluster import Cluster
+from chaos.workload import Workload
+from raftlog import Client, Conflict
+from raftlog.client.blocking import Replicas
+from raftlog.errors import RaftlogError
+from raftlog.wire.bodies import PartitionBody
+from tests.end_to_end.test_kills import judge
+from tests.helpers.real_cluster import (
+    call,
+    create_topic,
+    eventually,
+    partitions_of,
+    produce_surely,
+    values_of,
+)
+
+SEED = int(os.environ.get("RAFTLOG_CHAOS_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 32)
+UNSAFE_RECOVER = "/v1/partitions/orders/0:unsafe-recover"
+
+
+@pytest.fixture
+def five(directory: Path) -> Iterator[Cluster]:
+    """Five brokers of the test's own."""
+    with Cluster(directory, brokers=5) as brokers:
+        yield brokers
+
+
+def moved(replicas: Replicas, *brokers: int) -> PartitionBody:
+    """The partition once exactly these brokers hold it; whoever asks while brokers die asks again."""
+
+    def attempt() -> PartitionBody | None:
+        try:
+            shown = replicas.set("orders", 0, brokers, wait="10s")
+        except RaftlogError:
+            return None
+        return shown if shown.reassignment is None and set(shown.replicas) == set(brokers) else None
+
+    return eventually(attempt, within_s=30, what=f"replicas on {brokers}")
+
+
+def holds(cluster: Cluster, broker: int) -> bool:
+    """Whether a broker has files of the partition."""
+    return any(cluster.data_directory(broker).glob("orders-*/Partition-0"))
+
+
+# requirement: F1, F2, F3
+@pytest.mark.e2e
+def test_replicas_and_leaders_move_under_load_and_nothing_is_lost_or_doubled(five: Cluster) -> None:
+    print(f"seed {SEED} (RAFTLOG_CHAOS_SEED)")
+    create_topic(five.urls[0], "orders")
+    with Client(five.bootstrap) as client, Workload(five.urls, "orders", partitions=1, seed=SEED) as load:
+        load.wait_for_acknowledged(100)
+        for row in ((1, 2, 3), (2, 3, 4), (1, 2, 3), (1, 2, 3, 4, 5), (3, 4, 5)):
+            assert moved(client.replicas, *row).replicas == [*row]
+            load.wait_for_acknowledged(30)
+        for to in (3, 4, 5, 3, 4, 5):
+            assert client.replicas.transfer_leadership("orders", 0, to=to).leader == to
+        load.wait_for_acknowledged(30)
+        # The leader dies in the midst of a change.
+        victim = five.leader("orders", 0)
+        client.replicas.set("orders", 0, [victim, 1, 2])
+        five.kill(victim)
+        others = [broker for broker in (3, 4, 5) if broker != victim]
+        moved(client.replicas, 1, 2, others[0])
+        load.wait_for_acknowledged(30)
+        five.start(victim)
+        eventually(
+            lambda: [broker for broker in five.brokers if holds(five, broker)] == sorted((1, 2, others[0])),
+            within_s=20,
+            what="files on those that hold the partition, and nowhere else",
+        )
+        load.wait_for_acknowledged(30)
+    judge(load)
+
+
+# requirement: F6
+@pytest.mark.e2e
+def test_a_partition_is_recovered_from_its_last_replica_and_old_ones_come_back_empty(
+    five: Cluster, directory: Path
+) -> None:
+    create_topic(five.urls[0], "orders")
+    with Client(five.bootstrap) as client:
+        moved(client.replicas, 1, 2, 3)
+        produce_surely(five.urls, "orders", ["a", "b"])
+        saved = directory / "saved"
+        for broker in (2, 3):
+            five.kill(broker)
+            shutil.copytree(five.data_directory(broker), saved / str(broker))
+            shutil.rmtree(five.data_directory(broker))
+        url = five.url(5)
+        refused = call(url, "POST", UNSAFE_RECOVER, {})
+        assert (refused.status, refused.code) == (409, "conflict")
+        phrase = refused.json["confirm"]
+        assert phrase == "recover orders/0 from broker 1 without brokers 2, 3"
+
+        def recovered() -> bool:
+            """The controller wants to have missed the dead for a while."""
+            return call(url, "POST", UNSAFE_RECOVER, {"confirm": phrase}).status == 200
+
+        eventually(recovered, within_s=20, what="a recovery")
+        produce_surely([five.url(1), url], "orders", ["c"])
+        record = partitions_of(url, "orders")[0]["unsafe_recoveries"]
+        assert isinstance(record, list)
+        assert (record[0]["survivor"], record[0]["lost"]) == (1, [2, 3])
+        with pytest.raises(Conflict):
+            client.replicas.recover_unsafely("orders", 0, confirm=str(phrase))
+        for broker in (2, 3):  # their disks are found again, with logs of what is no more
+            shutil.copytree(saved / str(broker), five.data_directory(broker))
+            five.start(broker)
+        assert values_of(five, "orders") == ["a", "b", "c"]
+        moved(client.replicas, 1, 2, 3)
+        client.replicas.transfer_leadership("orders", 0, to=2)
+        produce_surely(five.urls, "orders", ["d"])
+        assert values_of(five, "orders") == ["a", "b", "c", "d"]

@@ -1,0 +1,105 @@
+"""What operators may do to partitions, without replicas: leaders move at once, replicas when waited for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Protocol
+
+from partitions.controller.commands import RecoveredUnsafely
+from partitions.controller.image import PartitionInfo
+from partitions.controller.machine import apply_command
+from partitions.controller.move_planner import MoveReplicas, find, plan_move
+from partitions.recovery import Survey, survey
+from partitions.replica_calls import LogEnd
+from raftlog.errors import Conflict, InvalidRequest, LeadershipNotMoved
+from raftlog.types import EntryId, Index, NodeId, Term, TopicPartition
+from tests.helpers.fake_controller import FakeController
+
+
+class Leaders(Protocol):
+    """The part of ``FakeGateway`` that is needed here."""
+
+    leaders: dict[TopicPartition, NodeId | None]
+
+    def leader_of(self, target: TopicPartition) -> NodeId | None:
+        """Who leads."""
+
+
+class FakeAdmin:
+    """As ``PartitionAdmin``. ``unmoved`` makes transfers run late, ``dead`` brokers answer nothing."""
+
+    def __init__(self, controller: FakeController, gateway: Leaders) -> None:
+        self.controller = controller
+        self.gateway = gateway
+        self.unmoved = False
+        self.dead: set[NodeId] = set()
+
+    async def transfer_leadership(
+        self, target: TopicPartition, to: NodeId | None, timeout_ms: int
+    ) -> tuple[NodeId, Term]:
+        """At once."""
+        _, partition = find(self.controller.image, target.topic, target.partition)
+        others = [node for node in partition.replicas if node != self.gateway.leader_of(target)]
+        if to is not None and to not in partition.replicas:
+            raise InvalidRequest(f"broker {to} is no voter of {target}", field="to")
+        if to in self.dead or not others:
+            raise Conflict(f"nobody can take {target} over")
+        if self.unmoved:
+            raise LeadershipNotMoved("no other broker led in time; retry")
+        chosen = others[0] if to is None else to
+        self.gateway.leaders[target] = chosen
+        return chosen, Term(8)
+
+    async def change_replicas(self, wish: MoveReplicas, timeout_ms: int) -> PartitionInfo:
+        """The target is new, and nothing moves."""
+        command = plan_move(wish, self.controller.image)
+        image, _ = apply_command(self.controller.image, command, self.controller.image.version + 1)
+        self.controller.image = image
+        return find(image, wish.name, wish.partition)[1]
+
+    async def until_settled(self, target: TopicPartition, wait_ms: int) -> bool:
+        """Whoever waits sees the target reached."""
+        topic, partition = find(self.controller.image, target.topic, target.partition)
+        if partition.target and wait_ms:
+            moved = replace(partition, replicas=partition.target, target=())
+            rows = tuple(moved if row is partition else row for row in topic.partitions)
+            topics = {**self.controller.image.topics, topic.name: replace(topic, partitions=rows)}
+            self.controller.image = replace(self.controller.image, topics=topics)
+            return True
+        return not partition.target
+
+    async def recover_unsafely(
+        self, target: TopicPartition, confirm: str | None, timeout_ms: int
+    ) -> PartitionInfo:
+        """From those that are not ``dead``."""
+        topic, partition = find(self.controller.image, target.topic, target.partition)
+        found = self._survey(target, partition)
+        if not found.is_needed or found.survivor is None:
+            raise Conflict(f"a majority of {target} answers")
+        if confirm != found.phrase:
+            raise Conflict(found.estimate, confirm=found.phrase, replicas=found.lines)
+        end = found.ends[found.survivor]
+        command = RecoveredUnsafely(
+            topic.name,
+            topic.topic_id,
+            target.partition,
+            partition.group_id,
+            found.survivor,
+            found.lost,
+            end.last.term,
+            end.last.index,
+            end.commit_index,
+            1_000,
+        )
+        image, _ = apply_command(self.controller.image, command, self.controller.image.version + 1)
+        self.controller.image = image
+        return find(image, target.topic, target.partition)[1]
+
+    async def until_led(self, target: TopicPartition, wait_ms: int) -> bool:
+        """Somebody always leads."""
+        return True
+
+    def _survey(self, target: TopicPartition, partition: PartitionInfo) -> Survey:
+        voters = frozenset(partition.replicas)
+        end = LogEnd(last=EntryId(Term(7), Index(41)), commit_index=Index(40), halves=(voters,))
+        return survey(target, partition.replicas, dict.fromkeys(voters - self.dead, end))
