@@ -18,14 +18,12 @@ Decides when a slot is written. Leaves its bytes to ``slots`` and the log to ``r
 from __future__ import annotations
 
 import contextlib
-import struct
 import threading
 from collections.abc import Callable, Iterator, Sequence
 
 from raftlog.core.ready import HardState
 from raftlog.errors import LogCorrupt
 from raftlog.storage.filesystem import Filesystem
-from raftlog.storage.sealed import seal, unseal
 from raftlog.storage.slots import (
     SLOT_NAMES,
     Promise,
@@ -37,10 +35,6 @@ from raftlog.storage.slots import (
     read_slot,
 )
 from raftlog.types import Index, Term
-
-CHECKPOINT_NAME = "snapshot"
-_CHECKPOINT_MAGIC = b"RLC1"
-_CHECKPOINT_INDEX = struct.Struct(">q")
 
 
 class SlotsInDoubt(LogCorrupt):
@@ -139,6 +133,17 @@ class DurableState:
             self._dirty = False
             self._write(sync=True)
 
+    def restart(self, log_start: Index, promise: Promise) -> None:
+        """A snapshot has replaced the log, which is empty and begins at ``log_start``: durable on return."""
+        with self._lock:
+            self.generation += 1
+            self.state.log_start = log_start
+            self.state.before = promise.last.term
+            self.state.promise = promise
+            self.state.commit_index = promise.index
+            self._dirty = False
+            self._write(sync=True)
+
     def flush(self) -> bool:
         """Make the newest hard state durable if it is not. Before the log is synced, always.
 
@@ -202,26 +207,6 @@ class DurableState:
             raise
         finally:
             file.close()
-
-
-def save_checkpoint(filesystem: Filesystem, directory: str, index: Index, state: bytes) -> None:
-    """Replace the checkpoint atomically and durably."""
-    payload = _CHECKPOINT_INDEX.pack(index) + state
-    filesystem.replace_file(f"{directory}/{CHECKPOINT_NAME}", seal(_CHECKPOINT_MAGIC, payload))
-
-
-def load_checkpoint(filesystem: Filesystem, directory: str) -> tuple[Index, bytes] | None:
-    """The checkpoint, or None when there is none. Raises ``LogCorrupt`` when it is damaged."""
-    path = f"{directory}/{CHECKPOINT_NAME}"
-    try:
-        data = filesystem.read_file(path)
-    except FileNotFoundError:
-        return None
-    payload = unseal(_CHECKPOINT_MAGIC, data)
-    if payload is None or len(payload) < _CHECKPOINT_INDEX.size:
-        raise LogCorrupt(f"{path}: the checksum is wrong; repair this replica from its peers")
-    (index,) = _CHECKPOINT_INDEX.unpack_from(payload)
-    return Index(index), bytes(payload[_CHECKPOINT_INDEX.size :])
 
 
 def _make_durable(filesystem: Filesystem, path: str, slot: bytes) -> None:

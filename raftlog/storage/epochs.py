@@ -50,6 +50,11 @@ class Epochs:
             self._terms.append(term)
             self._starts.append(start)
 
+    def clear(self) -> None:
+        """The log is empty, and what comes next need not follow what was in it."""
+        self._starts.clear()
+        self._terms.clear()
+
     def truncate_suffix(self, first_removed: int) -> None:
         """Forget terms that began there or later."""
         while self._starts and self._starts[-1] >= first_removed:

@@ -85,6 +85,29 @@ class Sync(Protocol):
         """
 
 
+class States(Protocol):
+    """What the machine was at places where the log begins, or may begin."""
+
+    @property
+    def standing(self) -> tuple[Index, ...]:
+        """Where that is, as far as it is durable; rising."""
+
+    def has(self, base: Index) -> bool:
+        """Whether the state below ``base`` is kept, durably or not yet."""
+
+    def keep(self, base: Index, state: bytes) -> None:
+        """Keep what everything below ``base`` led to, durably with the next sync if there is room."""
+
+    def save(self, base: Index, state: bytes) -> None:
+        """The same at once. Raises ``OSError``."""
+
+    def flush(self) -> None:
+        """Make what is kept durable, as far as there is room."""
+
+    def load(self, base: Index) -> bytes | None:
+        """The state below ``base``; None when it was not kept or is damaged."""
+
+
 class LogStorage(Protocol):
     """One group's log, hard state and epochs. Everything but ``Sync.run`` belongs to one thread."""
 
@@ -160,11 +183,25 @@ class LogStorage(Protocol):
         max timestamp; None when there is none. The caller looks inside the batch.
         """
 
+    @property
+    def states(self) -> States:
+        """The machine's states where the log begins or may begin."""
+
+    def base_from(self, index: Index) -> Index | None:
+        """Where the first segment begins that begins at ``index`` or later, if one does."""
+
+    def install(self, snapshot: EntryId, membership: Membership, state: bytes) -> None:
+        """Empty the log and let it begin after ``snapshot``, durably on return; ``state`` goes with it.
+
+        No sync may be under way. A crash leaves the old log or the new one. Raises ``OSError`` with the
+        old log (but for what conflicts with the snapshot) when there is no room.
+        """
+
     def save_checkpoint(self, index: Index, state: bytes) -> None:
         """Keep the state machine's snapshot as of ``index``, atomically and with a checksum."""
 
     def load_checkpoint(self) -> tuple[Index, bytes] | None:
-        """The newest checkpoint that is whole and not above ``last_index``."""
+        """The newest checkpoint or state that is whole and not above ``last_index``."""
 
     def close(self) -> None:
         """Write the commit hint, sync and close the files."""

@@ -16,6 +16,7 @@ from raftlog.storage.epochs import EPOCHS_NAME
 from raftlog.storage.filesystem import File, Filesystem
 from raftlog.storage.members import LogMembers
 from raftlog.storage.slots import Promise
+from raftlog.storage.state_files import StateFiles
 from raftlog.types import Index
 
 
@@ -59,6 +60,7 @@ class LogSync:
         "_members",
         "_promise",
         "_state",
+        "_states",
         "commit_index",
         "covers",
         "files",
@@ -73,6 +75,7 @@ class LogSync:
         directory: str,
         state: DurableState,
         members: LogMembers,
+        states: StateFiles,
         failure: SyncFailure,
         files: list[File],
         promise: Promise,
@@ -94,6 +97,7 @@ class LogSync:
         self._failure = failure
         self._generation = state.generation
         self._members = members
+        self._states = states
         self._epochs = epochs
         self._promise = promise
         self._log_start = log_start
@@ -114,6 +118,7 @@ class LogSync:
         if self.files or has_voted:  # the vote stands in both slots then
             with contextlib.suppress(OSError):
                 self._state.raise_promise(self._generation, self._log_start, self._promise, self.commit_index)
+        self._states.flush()
         if self._epochs is not None:
             with self._state.unless_truncated(self._generation) as valid:
                 if valid:

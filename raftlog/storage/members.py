@@ -73,9 +73,12 @@ class LogMembers:
                 self._bases = [base] if present is None else [present, base]
                 self.is_due = True
 
-    def move_start(self, start: Index, following: Index) -> None:
-        """The log is to begin at ``following``: returns once the disk knows who takes part there."""
-        base = newest_below(self._entries, following)
+    def move_start(self, start: Index, following: Index, base: MembershipEntry | None = None) -> None:
+        """The log is to begin at ``following``: returns once the disk knows who takes part there.
+
+        ``base`` says it where the log does not lead up to there.
+        """
+        base = base or newest_below(self._entries, following)
         if base is not None:
             self.keep_base(start, base)
         self.flush()

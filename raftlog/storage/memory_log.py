@@ -77,10 +77,42 @@ class MemorySync:
         """Nothing to do."""
 
 
+class MemoryStates:
+    """See ``States``."""
+
+    def __init__(self) -> None:
+        self._kept: dict[Index, bytes] = {}
+
+    @property
+    def standing(self) -> tuple[Index, ...]:
+        """Where the log may begin."""
+        return tuple(sorted(self._kept))
+
+    def has(self, base: Index) -> bool:
+        """Whether it is remembered."""
+        return base in self._kept
+
+    def keep(self, base: Index, state: bytes) -> None:
+        """Remember it."""
+        self._kept[base] = state
+
+    def save(self, base: Index, state: bytes) -> None:
+        """Remember it."""
+        self._kept[base] = state
+
+    def flush(self) -> None:
+        """Nothing to do."""
+
+    def load(self, base: Index) -> bytes | None:
+        """What was remembered."""
+        return self._kept.get(base)
+
+
 class MemoryLog:
     """See ``LogStorage``."""
 
     def __init__(self, *, segment_batches: int = 8) -> None:
+        self.states = MemoryStates()
         self._segment_batches = segment_batches
         self._batches: list[Batch] = []
         self._before = BEFORE_LOG
@@ -164,6 +196,19 @@ class MemoryLog:
             del self._batches[: self._segment_batches]
         return self.first_index
 
+    def base_from(self, index: Index) -> Index | None:
+        """Where the first run begins that begins at ``index`` or later."""
+        bases = [batch.base_offset for batch in self._batches[:: self._segment_batches]] or [self.first_index]
+        return next((Index(base) for base in bases if base >= index), None)
+
+    def install(self, snapshot: EntryId, membership: Membership, state: bytes) -> None:
+        """Begin anew after the snapshot."""
+        self._batches.clear()
+        self._before, self._base = snapshot, membership
+        self._durable = snapshot.index
+        self._commit = max(self._commit, snapshot.index)
+        self.states.save(self.first_index, state)
+
     def save_hard_state(self, hard_state: HardState) -> None:
         """Remember it."""
         self._hard_state = hard_state
@@ -236,9 +281,11 @@ class MemoryLog:
         self._checkpoint = (index, state)
 
     def load_checkpoint(self) -> tuple[Index, bytes] | None:
-        """The checkpoint, when it is not above ``last_index``."""
-        found = self._checkpoint
-        return found if found is not None and found[0] <= self.last_index else None
+        """The newest checkpoint or state that is not above ``last_index``."""
+        states = [(Index(base - 1), self.states.load(base) or b"") for base in self.states.standing]
+        found = [*states, *([self._checkpoint] if self._checkpoint else [])]
+        usable = [state for state in found if self._before.index <= state[0] <= self.last_index]
+        return max(usable, key=lambda state: state[0], default=None)
 
     def close(self) -> None:
         """Nothing to do."""

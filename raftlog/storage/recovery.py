@@ -25,13 +25,14 @@ from dataclasses import dataclass, field
 from raftlog.errors import CorruptBatch, LogCorrupt
 from raftlog.records.batch import Batch, BatchHeader
 from raftlog.storage.batch_walk import BatchDamaged, walk_batches, walk_headers
-from raftlog.storage.durable_state import CHECKPOINT_NAME, DurableState
+from raftlog.storage.durable_state import DurableState
 from raftlog.storage.epochs import EPOCHS_NAME, Epochs, load_epochs
 from raftlog.storage.filesystem import File, Filesystem
 from raftlog.storage.members import LogMembers, load_members, membership_in
 from raftlog.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, Segment, segment_path
 from raftlog.storage.slots import UNKNOWN_TERMS
 from raftlog.storage.sparse_index import SegmentSummary, build_index, load_summary, write_index
+from raftlog.storage.state_files import CHECKPOINT_NAME, STATE_SUFFIX
 
 _REPAIR = "remove this replica's directory and let it be rebuilt from its peers"
 
@@ -94,6 +95,8 @@ class _Opening:
             self.recovery.rebuilt.append(f"{self.directory}/{EPOCHS_NAME}")
         self.epochs.truncate_suffix(covers)
         self.members.truncate_suffix(covers)
+        if covers <= self.state.state.log_start:
+            self.epochs.clear()  # what it tells lies before the log, and need not even lead up to it
         self.promised = max(self.state.state.promised, covers - 1)
         bases = self._finish_deletion(bases)
         files = self._check(bases, covers)
@@ -104,7 +107,7 @@ class _Opening:
         return OpenedLog(self.state, self.epochs, covers, self.members, self.segments, self.recovery)
 
     def _is_new(self, names: list[str], bases: list[int]) -> bool:
-        if EPOCHS_NAME in names or CHECKPOINT_NAME in names:
+        if EPOCHS_NAME in names or CHECKPOINT_NAME in names or any(n.endswith(STATE_SUFFIX) for n in names):
             return False
         return not any(self._size(base) for base in bases)
 
@@ -115,15 +118,18 @@ class _Opening:
         return size
 
     def _finish_deletion(self, bases: list[int]) -> list[int]:
-        """Remove segments that end below the log start: the power went while they were deleted."""
+        """Remove segments below the log start: the power went while they were deleted.
+
+        A log begins where a segment does, or after a snapshot that has replaced all of them.
+        """
         start = self.state.state.log_start
-        keep = max((at for at, base in enumerate(bases) if base <= start), default=0)
-        for base in bases[:keep]:
+        kept = [base for base in bases if base >= start]
+        for base in bases[: len(bases) - len(kept)]:
             self._remove(base)
             self.recovery.removed.append(segment_path(self.directory, base) + LOG_SUFFIX)
-        if not bases[keep:] and self.promised >= start:
+        if not kept and self.promised >= start:
             raise LogCorrupt(f"{self.directory}: all segments from {start} on are missing; {_REPAIR}")
-        return bases[keep:]
+        return kept
 
     def _remove(self, base: int) -> None:
         path = segment_path(self.directory, base)
@@ -133,9 +139,7 @@ class _Opening:
     def _check(self, bases: list[int], covers: int) -> list[File]:
         """Fill ``segments`` and ``epochs`` from the files; return the files that were read completely."""
         files: list[File] = []
-        expected = (
-            bases[0] if bases and bases[0] <= self.state.state.log_start else self.state.state.log_start
-        )
+        expected: int = self.state.state.log_start
         for at, base in enumerate(bases):
             following = bases[at + 1] if at + 1 < len(bases) else None
             path = segment_path(self.directory, base) + LOG_SUFFIX

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 
 from raftlog.records.batch import BatchHeader
 from raftlog.storage.filesystem import File
@@ -40,6 +40,12 @@ class SegmentList:
     def position_of(self, index: int) -> int:
         """Which segment holds the index."""
         return bisect_right(self._bases, index) - 1
+
+    def base_from(self, index: int) -> Index | None:
+        """Where the first segment begins that begins at ``index`` or later."""
+        if index > self._bases[-1]:
+            return None
+        return Index(self._bases[bisect_left(self._bases, index)])
 
     def push(self, segment: Segment) -> None:
         """A new active segment."""

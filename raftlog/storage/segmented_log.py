@@ -20,22 +20,22 @@ from functools import partial
 
 from raftlog.clock import Clock
 from raftlog.core.membership import Membership, MembershipEntry
-from raftlog.core.ready import HardState, Restored
-from raftlog.errors import InvariantViolated, OffsetOutOfRange
+from raftlog.core.ready import HardState
+from raftlog.errors import InvariantViolated
 from raftlog.records.batch import Batch
-from raftlog.storage import durable_state
 from raftlog.storage.append_rules import require_follows
 from raftlog.storage.epochs import EPOCHS_NAME
 from raftlog.storage.filesystem import File, Filesystem
-from raftlog.storage.log_storage import LogRange, Sync
+from raftlog.storage.log_reads import LogReads
+from raftlog.storage.log_storage import Sync
 from raftlog.storage.log_sync import LogSync, SyncFailure
 from raftlog.storage.members import membership_in
 from raftlog.storage.recovery import OpenedLog, open_log
-from raftlog.storage.retention import ClosedSegment
 from raftlog.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, Segment
 from raftlog.storage.segment_list import SegmentList
 from raftlog.storage.slots import Promise
-from raftlog.types import EntryId, Index, Term
+from raftlog.storage.state_files import StateFiles
+from raftlog.types import EntryId, Index
 
 _log = logging.getLogger("raftlog.storage")
 
@@ -49,26 +49,19 @@ class LogSettings:
     index_interval_bytes: int = 4096
 
 
-class SegmentedLog:
+class SegmentedLog(LogReads):
     """See ``LogStorage``."""
 
     def __init__(
         self, filesystem: Filesystem, directory: str, settings: LogSettings, clock: Clock, opened: OpenedLog
     ) -> None:
+        super().__init__(opened, StateFiles(filesystem, directory))
         self.recovery = opened.recovery
         self._filesystem = filesystem
         self._directory = directory
         self._settings = settings
         self._clock = clock
-        self._state = opened.state
-        self._epochs = opened.epochs
-        self._members = opened.members
-        self._segments = SegmentList(opened.segments)
         self._active = self._segments.active
-        self._first = max(opened.state.state.log_start, opened.segments[0].base)
-        self._last = self._active.last
-        self._durable = self._last
-        self._commit = min(opened.state.state.commit_index, self._last)
         self._active_since_ms = self._birth_of_active()
         self._unsynced, self._names_changed, self._closed = list[File](), False, False
         self._epochs_due = len(opened.segments) > 1 and opened.epochs_cover != self._active.base
@@ -94,52 +87,10 @@ class SegmentedLog:
         """New sizes and times, from the next append on."""
         self._settings = settings
 
-    @property
-    def first_index(self) -> Index:
-        """The log start offset."""
-        return Index(self._first)
-
-    @property
-    def last_index(self) -> Index:
-        """``first_index - 1`` when the log is empty."""
-        return Index(self._last)
-
-    @property
-    def durable_index(self) -> Index:
-        """Everything up to here survives a crash of this node."""
-        return Index(self._durable)
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes of all segments."""
-        return self._segments.size_bytes
-
-    @property
-    def closed_segments(self) -> tuple[ClosedSegment, ...]:
-        """Oldest first, for ``retention``."""
-        return tuple(
-            ClosedSegment(Index(segment.base), Index(segment.last), segment.max_timestamp, segment.size)
-            for segment in self._segments.closed
-        )
-
     def keep_birth(self, membership: Membership) -> None:
         """Who took part before the first entry, unless that is kept already; durable with the next sync."""
         if self._members.base(self.first_index) is None:
             self._members.keep_base(self.first_index, MembershipEntry(Index(self._first - 1), membership))
-
-    def restored(self, membership: Membership) -> Restored:
-        """What was found on opening, after the torn tail was cut off."""
-        before = EntryId(self._state.state.before, Index(self._first - 1))
-        base = self._members.base(self.first_index)
-        return Restored(
-            hard_state=self._state.state.hard_state,
-            membership=membership if base is None else base,
-            memberships=self._members.in_log(),
-            terms=self.terms(),
-            snapshot=before,
-            last=EntryId(self.term_at(Index(self._last)), Index(self._last)),
-            commit_hint=Index(self._commit),
-        )
 
     def append(self, batches: Sequence[Batch]) -> None:
         """Put batches at the end; they are readable at once."""
@@ -275,11 +226,47 @@ class SegmentedLog:
                 before = self.term_at(Index(start - 1))
                 self._state.set_log_start(start, before, partial(self._epochs.promise, start, before))
             self._remove_files(self._segments.drop_before(count))
+            self.states.remove_below(start)
             self._epochs.truncate_prefix(start)
             self._members.truncate_prefix(start)
             self._names_changed = True
             self._first = start
         return Index(self._first)
+
+    def install(self, snapshot: EntryId, membership: Membership, state: bytes) -> None:
+        """Empty the log and let it begin after ``snapshot``; see ``LogStorage.install``.
+
+        What conflicts with the snapshot is cut first, as by an append, so that all segments end below the
+        new start: whatever a crash leaves of them is removed on opening. Until the slot says where the log
+        begins, it is the old log, whole.
+        """
+        start = Index(snapshot.index + 1)
+        if self._last >= snapshot.index:
+            place = self._segments[self._segments.position_of(snapshot.index)]
+            self.truncate_suffix(Index(place.locate(place.open_file(), snapshot.index).base))
+        self.states.save(start, state)
+        self._members.move_start(self.first_index, start, MembershipEntry(snapshot.index, membership))
+        with self._failure.is_final():
+            self._forget_syncs(self._first - 1)
+            self._epochs.clear()
+            self._state.restart(start, self._epochs.promise(start, snapshot.term, snapshot.index))
+            self._filesystem.remove(f"{self._directory}/{EPOCHS_NAME}")
+            self._begin_anew(start)
+        self._members.truncate_prefix(start)
+        self.states.remove_below(start)
+        self._first, self._last, self._durable = start, snapshot.index, snapshot.index
+        self._commit = max(self._commit, snapshot.index)
+
+    def _begin_anew(self, start: Index) -> None:
+        old = self._segments
+        if self._active.file is not None:
+            self._active.file.close()
+        segment = Segment(self._filesystem, self._directory, start, self._settings.index_interval_bytes)
+        segment.file = self._filesystem.open(segment.path + LOG_SUFFIX, create=True)
+        self._segments, self._active = SegmentList([segment]), segment
+        self._remove_files([*old.closed, old.active])
+        self._unsynced, self._epochs_due, self._names_changed = [segment.file], False, True
+        self._active_since_ms = self._birth_of_active()
 
     def save_hard_state(self, hard_state: HardState) -> None:
         """Durable once the next sync has run; costs no system call here."""
@@ -292,7 +279,8 @@ class SegmentedLog:
 
     def take_sync(self) -> Sync | None:
         """The flush for everything changed since the last call, or None."""
-        if not (self._unsynced or self._state.is_dirty or self._names_changed or self._members.is_due):
+        sidecars_due = self._members.is_due or self.states.is_due
+        if not (self._unsynced or self._state.is_dirty or self._names_changed or sidecars_due):
             return None
         # One that is under way may come to its end behind this one, which must not promise its part unseen.
         files = dict.fromkeys(file for sync in self._syncs for file in sync.files)
@@ -301,6 +289,7 @@ class SegmentedLog:
             self._directory,
             self._state,
             self._members,
+            self.states,
             self._failure,
             [*(files | dict.fromkeys(self._unsynced))],
             self._promise(self._last),
@@ -329,46 +318,11 @@ class SegmentedLog:
         while self._syncs and self._syncs[0].is_finished:
             self._durable = max(self._durable, self._syncs.pop(0).covers)
 
-    def read(self, first: Index, last: Index, *, bytes_max: int) -> LogRange:
-        """Whole batches from the one that contains ``first`` on; see ``LogStorage.read``."""
-        if not self._first <= first <= last <= self._last:
-            raise OffsetOutOfRange(
-                f"{first}..{last} is not within {self._first}..{self._last}",
-                start=self._first,
-                end=self._last + 1,
-            )
-        return self._segments.read(first, last, bytes_max)
-
-    def term_at(self, index: Index) -> Term:
-        """The term of an entry, or of the one just before the log."""
-        if index == self._first - 1:
-            return self._state.state.before
-        term = self._epochs.term_at(index) if self._first <= index <= self._last else None
-        if term is None:
-            raise OffsetOutOfRange(
-                f"{index} is not within {self._first}..{self._last}", start=self._first, end=self._last + 1
-            )
-        return Term(term)
-
-    def terms(self) -> tuple[EntryId, ...]:
-        """The first entry of each term in the log, oldest first."""
-        return self._epochs.entries(self._first) if self._last >= self._first else ()
-
-    def index_at_time(self, timestamp_ms: int) -> tuple[Index, int] | None:
-        """Base index and max timestamp of the first batch that reaches the time."""
-        header = self._segments.find_time(timestamp_ms)
-        return None if header is None else (Index(header.base_offset), header.max_timestamp)
-
     def save_checkpoint(self, index: Index, state: bytes) -> None:
         """Keep the state machine's snapshot; the log up to it is made durable first."""
         if index > self._durable:
             self._sync_now()
-        durable_state.save_checkpoint(self._filesystem, self._directory, index, state)
-
-    def load_checkpoint(self) -> tuple[Index, bytes] | None:
-        """The checkpoint, when it is not above ``last_index``; ``LogCorrupt`` when it is damaged."""
-        found = durable_state.load_checkpoint(self._filesystem, self._directory)
-        return found if found is not None and found[0] <= self._last else None
+        self.states.save_checkpoint(index, state)
 
     def _sync_now(self) -> None:
         self.take_sync()

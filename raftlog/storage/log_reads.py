@@ -1,0 +1,114 @@
+"""What a segmented log can tell without changing: indexes, terms, bytes, what was restored.
+
+Nothing is decided here; ``segmented_log`` changes what is looked at.
+"""
+
+from __future__ import annotations
+
+from raftlog.core.membership import Membership
+from raftlog.core.ready import Restored
+from raftlog.errors import OffsetOutOfRange
+from raftlog.storage.durable_state import DurableState
+from raftlog.storage.epochs import Epochs
+from raftlog.storage.log_storage import LogRange
+from raftlog.storage.members import LogMembers
+from raftlog.storage.recovery import OpenedLog
+from raftlog.storage.retention import ClosedSegment
+from raftlog.storage.segment_list import SegmentList
+from raftlog.storage.state_files import StateFiles
+from raftlog.types import EntryId, Index, Term
+
+
+class LogReads:
+    """See ``LogStorage``."""
+
+    def __init__(self, opened: OpenedLog, states: StateFiles) -> None:
+        self.states = states
+        self._state: DurableState = opened.state
+        self._epochs: Epochs = opened.epochs
+        self._members: LogMembers = opened.members
+        self._segments = SegmentList(opened.segments)
+        self._first: int = max(opened.state.state.log_start, opened.segments[0].base)
+        self._last: int = self._segments.active.last
+        self._durable = self._last
+        self._commit: int = min(opened.state.state.commit_index, self._last)
+
+    @property
+    def first_index(self) -> Index:
+        """The log start offset."""
+        return Index(self._first)
+
+    @property
+    def last_index(self) -> Index:
+        """``first_index - 1`` when the log is empty."""
+        return Index(self._last)
+
+    @property
+    def durable_index(self) -> Index:
+        """Everything up to here survives a crash of this node."""
+        return Index(self._durable)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all segments."""
+        return self._segments.size_bytes
+
+    @property
+    def closed_segments(self) -> tuple[ClosedSegment, ...]:
+        """Oldest first, for ``retention``."""
+        return tuple(
+            ClosedSegment(Index(segment.base), Index(segment.last), segment.max_timestamp, segment.size)
+            for segment in self._segments.closed
+        )
+
+    def base_from(self, index: Index) -> Index | None:
+        """Where the first segment begins that begins at ``index`` or later, if one does."""
+        return self._segments.base_from(index)
+
+    def restored(self, membership: Membership) -> Restored:
+        """What was found on opening, after the torn tail was cut off."""
+        before = EntryId(self._state.state.before, Index(self._first - 1))
+        base = self._members.base(self.first_index)
+        return Restored(
+            hard_state=self._state.state.hard_state,
+            membership=membership if base is None else base,
+            memberships=self._members.in_log(),
+            terms=self.terms(),
+            snapshot=before,
+            last=EntryId(self.term_at(Index(self._last)), Index(self._last)),
+            commit_hint=Index(self._commit),
+        )
+
+    def read(self, first: Index, last: Index, *, bytes_max: int) -> LogRange:
+        """Whole batches from the one that contains ``first`` on; see ``LogStorage.read``."""
+        if not self._first <= first <= last <= self._last:
+            raise OffsetOutOfRange(
+                f"{first}..{last} is not within {self._first}..{self._last}",
+                start=self._first,
+                end=self._last + 1,
+            )
+        return self._segments.read(first, last, bytes_max)
+
+    def term_at(self, index: Index) -> Term:
+        """The term of an entry, or of the one just before the log."""
+        if index == self._first - 1:
+            return self._state.state.before
+        term = self._epochs.term_at(index) if self._first <= index <= self._last else None
+        if term is None:
+            raise OffsetOutOfRange(
+                f"{index} is not within {self._first}..{self._last}", start=self._first, end=self._last + 1
+            )
+        return Term(term)
+
+    def terms(self) -> tuple[EntryId, ...]:
+        """The first entry of each term in the log, oldest first."""
+        return self._epochs.entries(self._first) if self._last >= self._first else ()
+
+    def index_at_time(self, timestamp_ms: int) -> tuple[Index, int] | None:
+        """Base index and max timestamp of the first batch that reaches the time."""
+        header = self._segments.find_time(timestamp_ms)
+        return None if header is None else (Index(header.base_offset), header.max_timestamp)
+
+    def load_checkpoint(self) -> tuple[Index, bytes] | None:
+        """The newest sound state of those that the log leads up to; ``LogCorrupt`` when one is damaged."""
+        return self.states.newest(self.first_index, self.last_index)
