@@ -1,14 +1,12 @@
-"""Gives space back: old segments go, on all replicas of a partition or on none.
+"""Gives space back: old segments go, on all replicas of a partition that can be asked.
 
-Decides: when retention is looked at and that a log start holds for every replica before the leader
-shows it. Leaves to others: which segments are too old (``raftlog.storage.retention``) and removing
-them in a safe order (the log).
+Decides: when retention is looked at, and for how long it waits for members that are alive and behind.
+Leaves to others: which segments are too old (``raftlog.storage.retention``), removing them in a safe
+order (the log), and bringing up whoever needs what is gone (snapshots).
 
-The leader decides for its partition. It goes no further than what every voter is known to hold
-durably, so nobody will ever have to be sent what is gone; it has the others cut their logs, and
-then its own no further than the least of them did (segments of replicas may end in other places).
-Hence whoever leads next begins no earlier than what was shown before, and while a replica is down
-nothing goes.
+The leader decides for its partition. It has the others that it can reach cut their logs first, so that
+whoever leads next usually begins no earlier than what was shown before; segments of replicas may end in
+other places. A member that is down holds nothing back.
 """
 
 from __future__ import annotations
@@ -33,6 +31,9 @@ _log = logging.getLogger("raftlog.partitions")
 
 SERVICE: Final = "retention"
 CUT_TIMEOUT_MS: Final = 5000
+GRACE_LOOKS: Final = (
+    10  # how often a log waits for members that are alive and behind; then they get a snapshot
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,7 @@ class RetentionKeeper:
     def __init__(self, host: GroupHost, replicas: Callable[[], Iterable[Kept]]) -> None:
         self._host = host
         self._replicas = replicas
+        self._waited: dict[GroupId, int] = {}
         host.calls.serve(SERVICE, self._serve)
 
     async def run(self, interval_ms: int) -> None:
@@ -88,21 +90,41 @@ class RetentionKeeper:
             commit_index=group.commit_index,
             first_index=log.first_index,
         )
-        matches = group.status().match_index
-        held_by_all = min((matches.get(voter, Index(-1)) for voter in group.membership.voters), default=-1)
-        limit = min(wanted, held_by_all + 1)
+        limit = min(wanted, self._held_back(group, wanted))
         return max((Index(s.last + 1) for s in closed if s.last < limit), default=log.first_index)
+
+    def _held_back(self, group: RaftGroup[None], wanted: Index) -> Index:
+        """What members that are alive and catching up still have to read, for a while."""
+        status = group.status()
+        matches = {**status.learner_match_index, **status.match_index}
+        behind = [
+            Index(match + 1)
+            for node, match in matches.items()
+            if match + 1 < wanted
+            and node not in status.awaiting_snapshot
+            and node != self._host.node_id
+            and self._host.is_reachable(node)
+        ]
+        waited = self._waited.get(group.group_id, 0) + 1
+        if not behind or waited > GRACE_LOOKS:
+            self._waited.pop(group.group_id, None)
+            return wanted
+        self._waited[group.group_id] = waited
+        return min(behind)
 
     async def _cut_everywhere(self, kept: Kept, first_kept: Index) -> None:
         group = kept.group
         head = msgspec.msgpack.encode(_Cut(group.group_id, first_kept))
-        others = sorted(group.membership.voters - {self._host.node_id})
-        try:
-            starts = await asyncio.gather(*(self._ask(peer, head) for peer in others))
-        except RaftlogError as error:
-            _log.info("group %s keeps its old segments: a replica does not answer: %s", group.group_id, error)
-            return
-        group.truncate_prefix(min(first_kept, *starts) if starts else first_kept)
+        others = sorted(group.membership.members - {self._host.node_id})
+        reachable = [node for node in others if self._host.is_reachable(node)]
+        for end in await asyncio.gather(
+            *(self._ask(peer, head) for peer in reachable), return_exceptions=True
+        ):
+            if isinstance(end, RaftlogError):
+                _log.info("group %s: a replica has not cut its log: %s", group.group_id, end)
+            elif isinstance(end, BaseException):
+                raise end
+        group.truncate_prefix(first_kept)
 
     async def _ask(self, peer: NodeId, head: bytes) -> Index:
         answer, _ = await self._host.calls.call(peer, SERVICE, head, timeout_ms=CUT_TIMEOUT_MS)
@@ -116,7 +138,7 @@ class RetentionKeeper:
         except msgspec.DecodeError as error:
             raise InvalidRequest(f"this is no request to cut a log: {error}") from None
         group = self._host.groups.get(cut.group_id)
-        if group is None or sender not in group.membership.voters:
+        if group is None or sender not in group.membership.members:
             raise InvalidRequest(f"group {cut.group_id} is not here")
         return msgspec.msgpack.encode(group.truncate_prefix(cut.first_kept)), ()
 

@@ -2,8 +2,8 @@
 
 Batches stay in memory from their append until they are applied, so that neither replication nor
 applying reads back what was just written; past ``TAIL_BYTES_MAX`` they are read from the log
-again. The machine's state is kept in the log's checkpoint now and then; what was committed after
-it is applied again at start.
+again. The machine's state is kept where each segment begins, and now and then in between; what
+was committed after it is applied again at start.
 """
 
 from __future__ import annotations
@@ -77,6 +77,9 @@ class Applier(Generic[Reply]):
 
     def apply_up_to(self, commit_index: Index) -> Iterator[tuple[BatchHeader, Reply]]:
         """Apply what is committed; give each batch's header and the machine's reply."""
+        if self.applied_index >= commit_index:
+            return
+        boundary = self._keep_at_boundary()
         while self.applied_index < commit_index:
             for batch in self._next_batches(commit_index):
                 header = batch.header
@@ -87,6 +90,8 @@ class Applier(Generic[Reply]):
                 reply = self._machine.apply(batch)
                 self.applied_index = Index(header.last_offset)
                 self._bytes_since_checkpoint += header.size_bytes
+                if boundary is not None and header.last_offset + 1 >= boundary:
+                    boundary = self._keep_at_boundary()
                 yield header, reply
 
     @property
@@ -111,11 +116,50 @@ class Applier(Generic[Reply]):
             else:
                 self._checkpoint_index = self.applied_index
 
-    def truncate_prefix(self, first_kept: Index, durable_index: Index) -> None:
-        """Let the log begin later; the state that the removed batches led to is kept first."""
-        if self._checkpoint_index < first_kept - 1:
-            self.save_checkpoint(durable_index)
-        self._log.truncate_prefix(Index(min(first_kept, self._checkpoint_index + 1)))
+    def truncate_prefix(self, first_kept: Index) -> None:
+        """Let the log begin at the last segment up to ``first_kept`` whose state is on the disk."""
+        self._keep_at_boundary(at_once=True)
+        log = self._log
+        log.states.flush()
+        bases = [base for base in log.states.standing if base <= first_kept and log.base_from(base) == base]
+        try:
+            if bases and bases[-1] <= self.applied_index + 1:
+                log.truncate_prefix(bases[-1])
+        except OSError as error:
+            if not is_disk_full(error):
+                raise
+
+    def installed(self, index: Index, state: bytes) -> None:
+        """A snapshot has replaced the log: the machine is what it says."""
+        self._tail.clear()
+        self._tail_bytes = self._bytes_since_checkpoint = 0
+        self._machine.restore(state)
+        self.applied_index = self._checkpoint_index = index
+
+    def _keep_at_boundary(self, *, at_once: bool = False) -> Index | None:
+        """Keep the state if a segment begins just behind what is applied; where the next one begins.
+
+        So a log that begins at a segment always has the state that led to it.
+        """
+        following = Index(self.applied_index + 1)
+        boundary = self._log.base_from(following)
+        if boundary != following:
+            return boundary
+        states = self._log.states
+        if following > self._log.first_index:
+            if at_once and following not in states.standing:
+                self._save_state(following)
+            elif not states.has(following):
+                states.keep(following, self._machine.snapshot())
+                self._bytes_since_checkpoint = 0
+        return self._log.base_from(Index(following + 1))
+
+    def _save_state(self, base: Index) -> None:
+        try:
+            self._log.states.save(base, self._machine.snapshot())
+        except OSError as error:
+            if not is_disk_full(error):
+                raise
 
     def _recent(self, first: Index, last: Index) -> list[Batch] | None:
         """The batches ``first..last`` if they are all still in memory."""

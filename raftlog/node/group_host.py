@@ -37,6 +37,7 @@ from raftlog.node.codec import (
 from raftlog.node.flusher import Flusher, RunSyncs
 from raftlog.node.group_ports import GroupListener
 from raftlog.node.raft_group import RaftGroup
+from raftlog.node.snapshot_transfer import SnapshotService
 from raftlog.node.transport import Transport
 from raftlog.records.batch import Batch
 from raftlog.state_machine import StateMachine
@@ -92,6 +93,7 @@ class GroupHost:
         self._groups: dict[GroupId, RaftGroup[object]] = {}
         self._awake: dict[GroupId, None] = {}
         self._scheduled: dict[GroupId, None] = {}
+        SnapshotService(self.calls, lambda: self._groups)
         self._drain_handle: asyncio.Handle | None = None
         self._tick_handle: asyncio.TimerHandle | None = None
         self._ticks = 0

@@ -8,6 +8,7 @@ from typing import Protocol
 from raftlog.core.membership import Membership
 from raftlog.core.messages import Message
 from raftlog.core.ready import Role
+from raftlog.node.calls import Calls
 from raftlog.storage.filesystem import Buffer
 from raftlog.types import GroupId, Index, NodeId, Term
 
@@ -43,6 +44,10 @@ class GroupEnvironment(Protocol):
     @property
     def node_id(self) -> NodeId:
         """This broker."""
+
+    @property
+    def calls(self) -> Calls:
+        """Questions to other brokers, for snapshots."""
 
     def wall_ms(self) -> int:
         """For timestamps of control records."""

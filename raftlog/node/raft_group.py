@@ -11,7 +11,6 @@ process; a broken invariant ends the process.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from typing import Final, Generic, TypeVar, TypeVarTuple, Unpack
@@ -21,9 +20,11 @@ from raftlog.core.inputs import (
     ChangeMembership,
     ConfirmRead,
     Input,
+    LogTruncatedPrefix,
     PeerUnreachable,
     Propose,
     Receive,
+    SnapshotInstalled,
     Tick,
     TransferLeadership,
     WriteFinished,
@@ -34,9 +35,7 @@ from raftlog.core.raft import Raft
 from raftlog.core.ready import Ready, Role, RoleChange
 from raftlog.errors import (
     CommitUnknown,
-    InvalidRequest,
     InvariantViolated,
-    LeadershipNotMoved,
     LogCorrupt,
     NotLeader,
     Overloaded,
@@ -45,21 +44,22 @@ from raftlog.errors import (
 from raftlog.node.applier import Applier
 from raftlog.node.group_ports import GroupEnvironment, GroupListener
 from raftlog.node.group_view import GroupView
+from raftlog.node.hand_over import hand_over
 from raftlog.node.log_writer import LogWriter
 from raftlog.node.membership_watch import MembershipWatch
 from raftlog.node.proposals import Proposal, Waits
 from raftlog.node.replica_health import ReplicaHealth
 from raftlog.node.replication import Replication
+from raftlog.node.snapshot_transfer import SnapshotTransfer
 from raftlog.records.batch import Batch, stamp
 from raftlog.state_machine import StateMachine
 from raftlog.storage.log_storage import LogStorage, Sync
-from raftlog.types import GroupId, Index, NodeId
+from raftlog.types import EntryId, GroupId, Index, NodeId
 
 Reply = TypeVar("Reply")
 Arguments = TypeVarTuple("Arguments")
 
 UNCOMMITTED_BYTES_MAX: Final = 32 << 20  # of one group's proposals, before it answers "overloaded"
-HAND_OVER_AGAIN_S: Final = 0.75  # about how long the core tries
 _TICK: Final = Tick()
 _log = logging.getLogger("raftlog.node")
 
@@ -86,6 +86,7 @@ class RaftGroup(GroupView, Generic[Reply]):
         self._replication = Replication(group_id, log, self._applier, environment)
         self._writer = LogWriter(log, self._applier, node_id)
         self._waits: Waits[Reply] = Waits()
+        self._transfer = SnapshotTransfer(group_id, environment.calls, lambda: self._guarded(self._install))
         for _ in self._applier.apply_up_to(core.commit_index):
             pass  # committed in an earlier life: nobody waits for the replies
 
@@ -185,22 +186,13 @@ class RaftGroup(GroupView, Generic[Reply]):
     async def hand_over_to(self, to: NodeId, timeout_ms: int) -> None:
         """Return once another replica leads, ``to`` unless it loses the election.
 
-        Raises ``NotLeader`` and ``InvalidRequest`` with nothing done, ``LeadershipNotMoved`` when the time
-        runs out first.
+        Raises ``NotLeader`` and ``InvalidRequest`` with nothing done, or ``LeadershipNotMoved``.
         """
         if not self.is_leader:
             raise self._not_leader()
-        if to == self.node_id or to not in self.membership.voters:
-            others = sorted(self.membership.voters - {self.node_id})
-            raise InvalidRequest(f"to: broker {to} is no other voter of this group; choose one of {others}")
-        try:
-            async with asyncio.timeout(timeout_ms / 1000):
-                while self.stopped is None and self.leader in (None, self.node_id):
-                    if self.is_leader:
-                        self._step(TransferLeadership(to))
-                    await asyncio.wait([self._waits.until_role_changes()], timeout=HAND_OVER_AGAIN_S)
-        except TimeoutError:
-            raise LeadershipNotMoved(f"no other broker led within {timeout_ms} ms; retry") from None
+        await hand_over(
+            self, to, lambda: self.transfer_leadership(to), self._waits.until_role_changes, timeout_ms
+        )
 
     def transfer_leadership(self, to: NodeId) -> None:
         """Ask the core to hand over; the listener hears of the result."""
@@ -211,9 +203,16 @@ class RaftGroup(GroupView, Generic[Reply]):
         self._step(Campaign())
 
     def truncate_prefix(self, first_kept: Index) -> Index:
-        """Delete whole segments below ``first_kept`` that are applied; gives the log's new start."""
+        """Delete whole segments below ``first_kept`` whose state is kept; gives the log's new start.
+
+        Who lacks what is gone is sent the state.
+        """
         if self.stopped is None:
-            self._guarded(lambda: self._applier.truncate_prefix(first_kept, self._core.durable_index))
+            before = self.log.first_index
+            self._guarded(lambda: self._applier.truncate_prefix(first_kept))
+            last = Index(self.log.first_index - 1)
+            if last >= before:
+                self._step(LogTruncatedPrefix(EntryId(self.log.term_at(last), last)))
         return self.log.first_index
 
     # What the host calls.
@@ -262,6 +261,8 @@ class RaftGroup(GroupView, Generic[Reply]):
                 self._environment.send(self.group_id, envelope.to, envelope.message)
             self._step(WriteFinished(write_id))
         self.drain()
+        if self._transfer.whole is not None:
+            self._guarded(self._install)
         self._waits.durable(self._core.durable_index)
         self._note_commit_index()
 
@@ -318,6 +319,8 @@ class RaftGroup(GroupView, Generic[Reply]):
             self._waits.replicated(self.replicas_holding)
         if ready.membership is not None or self._watch.is_open:
             self._membership_seen(ready.membership)
+        if ready.fetch_snapshot is not None:
+            self._transfer.want(ready.fetch_snapshot)
         if ready.role_change is not None:
             self._role_changed(ready.role_change)
 
@@ -328,6 +331,17 @@ class RaftGroup(GroupView, Generic[Reply]):
         committed = self._watch.look()
         if committed is not None:
             self._waits.membership_committed(committed)
+
+    def _install(self) -> None:
+        """Let a snapshot that has come replace the log, if it is still news; if a write is open, after it."""
+        self._drain()
+        installed = None if self.stopped else self._transfer.install(self._core, self.log)
+        if installed is not None:
+            request, state = installed
+            self._applier.installed(request.snapshot.index, state)
+            self._step(SnapshotInstalled(request.snapshot, request.membership))
+            self._note_commit_index()
+            self._listener.commit_advanced(request.snapshot.index)
 
     def _apply(self) -> None:
         """What is committed, but not what a full disk keeps out of the log: acknowledged means readable."""
@@ -341,6 +355,7 @@ class RaftGroup(GroupView, Generic[Reply]):
 
     def _end(self, error: BaseException) -> None:
         self.stopped = error
+        self._transfer.drop()
         self._waits.leadership_lost()
         self._listener.replica_stopped(error)
 

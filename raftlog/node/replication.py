@@ -39,7 +39,6 @@ class Replication:
         self._log = log
         self._entries = entries
         self._environment = environment
-        self._unserved: set[NodeId] = set()  # they lack what is no longer in this log
 
     def carry_out(self, order: Replicate) -> Iterator[AppendCut | PeerUnreachable]:
         """Send one append; what was not sent as ordered is for the core to know."""
@@ -48,10 +47,6 @@ class Replication:
         )
         payload: list[Buffer] = []
         if order.first <= order.last:
-            if order.first < self._log.first_index:
-                self._note_unserved(order)
-                yield PeerUnreachable(order.to)  # it is asked again when it is heard, and no sooner
-                return
             last, payload = self._entries.bytes_to_send(order.first, order.last, APPEND_BYTES_MAX)
             if last < order.last:
                 yield AppendCut(order.to, last)
@@ -71,14 +66,3 @@ class Replication:
         for peer in peers:
             if self._environment.send(self._group_id, peer, TimeoutNow(term=term)):
                 return
-
-    def _note_unserved(self, order: Replicate) -> None:
-        if order.to not in self._unserved:
-            self._unserved.add(order.to)
-            _log.error(
-                "group %d: broker %d needs index %d and the log begins at %d; rebuild that replica",
-                self._group_id,
-                order.to,
-                order.first,
-                self._log.first_index,
-            )

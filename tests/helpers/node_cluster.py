@@ -88,11 +88,13 @@ class CheckedMachine:
         self._node = node
         self._machine = machine
         self._applied = applied
-        self._before = before
+        self._before: Index | None = before
+        self._is_open = False
 
     def apply(self, entry: Batch) -> None:
         """Passed on."""
-        self._applied.check(self._node, entry, self._before)
+        before = self._before if self._before is not None else Index(entry.base_offset - 1)
+        self._applied.check(self._node, entry, before)
         self._before = Index(entry.last_offset)
         self._machine.apply(entry)
 
@@ -101,7 +103,9 @@ class CheckedMachine:
         return self._machine.snapshot()
 
     def restore(self, snapshot: bytes) -> None:
-        """Passed on."""
+        """Passed on. Once it is in use it stands anywhere after that."""
+        self._before = self._before if not self._is_open else None
+        self._is_open = True
         self._machine.restore(snapshot)
 
 

@@ -13,7 +13,7 @@ from raftlog.errors import CommitUnknown, NotLeader
 from raftlog.node.group_host import HostSettings
 from raftlog.records.batch import Batch
 from raftlog.storage.segmented_log import LogSettings
-from raftlog.types import GroupId, Index
+from raftlog.types import GroupId
 from tests.helpers.node_cluster import ClusterNode, NodeCluster
 from tests.helpers.partition_cluster import batch_of
 from tests.helpers.virtual_time import run_virtual
@@ -85,25 +85,6 @@ def test_nothing_can_be_proposed_while_leadership_is_handed_over() -> None:
         await cluster.until(lambda: follower.groups[GROUP].is_ready)
         await cluster.settled()
         assert group._waits.uncommitted_bytes == 0
-        await cluster.stop()
-
-    run_virtual(story())
-
-
-def test_a_follower_that_lacks_what_was_deleted_does_not_end_its_leader() -> None:
-    async def story() -> None:
-        cluster = NodeCluster(3, log_settings=LogSettings(segment_bytes=300, index_interval_bytes=512))
-        await cluster.start()
-        leader, behind = cluster.leading(), cluster.followers()[0]
-        behind.crash()
-        for number in range(10):
-            await leader.replicas[GROUP].append(batch_of(b"%d" % number), acks=QUORUM, timeout_ms=1000)
-        assert leader.groups[GROUP].truncate_prefix(Index(5)) > 0
-        await behind.start()
-        await asyncio.sleep(3)
-        await leader.replicas[GROUP].append(batch_of(b"more"), acks=QUORUM, timeout_ms=1000)
-        assert leader.fatal == []
-        assert behind.groups[GROUP].last_index == -1
         await cluster.stop()
 
     run_virtual(story())

@@ -1,11 +1,13 @@
-"""Bugs in what a replica knows of its group's members."""
+"""Bugs in what a replica knows of its group's members, and in snapshots."""
 
 from __future__ import annotations
 
-from tests.simulation.mutants.plant import Mutant
+from tests.simulation.mutants.plant import Edit, Mutant
 
 SCENARIO = "tests/scenarios/node/test_memberships.py"
 FILES = "tests/unit/storage/test_members.py"
+SNAPSHOTS = "tests/scenarios/node/test_snapshots.py"
+SNAPSHOT_FILES = "tests/unit/storage/test_snapshots.py"
 
 MEMBERS = (
     Mutant(
@@ -63,5 +65,61 @@ MEMBERS = (
         "self._members.truncate_suffix(first_removed)",
         "pass",
         script=FILES,
+    ),
+    Mutant(
+        "a snapshot's log start is not synced before the old log goes",
+        "raftlog.storage.durable_state:DurableState.restart",
+        "self._write(sync=True)",
+        "self._write(sync=False)",
+        script=SNAPSHOT_FILES,
+    ),
+    Mutant(
+        "a snapshot's state is not kept before the log begins there",
+        "raftlog.storage.segmented_log:SegmentedLog.install",
+        "self.states.save(start, state)",
+        "self.states.keep(start, state)",
+        script=SNAPSHOT_FILES,
+    ),
+    Mutant(
+        "what conflicts with a snapshot is left in its segments",
+        "raftlog.storage.segmented_log:SegmentedLog.install",
+        "if self._last >= snapshot.index:",
+        "if False:",
+        script=SNAPSHOT_FILES,
+    ),
+    Mutant(
+        "terms from before a snapshot are held against what follows it",
+        "raftlog.storage.recovery:_Opening.run",
+        "self.epochs.clear()",
+        "pass",
+        script=SNAPSHOT_FILES,
+    ),
+    Mutant(
+        "retention goes on beyond the newest state",
+        "raftlog.node.applier:Applier.truncate_prefix",
+        "log.truncate_prefix(bases[-1])",
+        "log.truncate_prefix(first_kept)",
+        script="tests/unit/node/test_applier.py",
+    ),
+    Mutant(
+        "a snapshot's checksums are not compared",
+        "raftlog.node.snapshot_transfer:SnapshotTransfer._fetch_chunk",
+        "if crc32c(payload) != chunk.chunk_checksum or ",
+        "if ",
+        more=(
+            Edit(
+                "raftlog.node.snapshot_transfer:SnapshotTransfer._fetch",
+                "if crc32c(self._received) != self._manifest[1]:",
+                "if False:",
+            ),
+        ),
+        script=SNAPSHOTS,
+    ),
+    Mutant(
+        "a transfer begins anew whenever it is offered again",
+        "raftlog.node.snapshot_transfer:SnapshotTransfer.want",
+        "if self._request is None or self._request.snapshot != request.snapshot:",
+        "if True:",
+        script=SNAPSHOTS,
     ),
 )

@@ -1,0 +1,75 @@
+"""States are kept where segments begin, and no log begins where none is kept."""
+
+from __future__ import annotations
+
+from raftlog.core.ready import HardState
+from raftlog.node.applier import Applier
+from raftlog.records.batch import Batch
+from raftlog.storage.memory_log import MemoryLog
+from raftlog.types import Index, Term
+from tests.helpers.storage_batches import storage_batch
+
+
+class Count:
+    """A machine that counts."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def apply(self, entry: Batch) -> None:
+        """One more."""
+        self.count += 1
+
+    def snapshot(self) -> bytes:
+        """How many."""
+        return b"%d" % self.count
+
+    def restore(self, snapshot: bytes) -> None:
+        """As many."""
+        self.count = int(snapshot or b"0")
+
+
+def applied(batches: int) -> tuple[MemoryLog, Applier[None], Count]:
+    """So many batches of two entries in segments of two batches, applied one by one."""
+    log, machine = MemoryLog(segment_batches=2), Count()
+    log.save_hard_state(HardState(Term(1), None))
+    applier = Applier(log, machine)
+    for base in range(0, 2 * batches, 2):
+        batch = storage_batch(base, 2)
+        applier.appended([batch])
+        log.append([batch])
+        flush = log.take_sync()
+        assert flush is not None
+        log.sync_finished(flush)
+        for _ in applier.apply_up_to(Index(base + 1)):
+            pass
+    return log, applier, machine
+
+
+def test_a_state_is_kept_at_each_segment_whatever_is_applied_at_once() -> None:
+    log, _, _ = applied(7)
+    assert log.states.standing == (4, 8, 12)
+    assert [log.states.load(base) for base in log.states.standing] == [b"2", b"4", b"6"]
+    whole, machine = MemoryLog(segment_batches=2), Count()
+    whole.save_hard_state(HardState(Term(1), None))
+    whole.append([storage_batch(base, 2) for base in range(0, 14, 2)])
+    for _ in Applier(whole, machine).apply_up_to(Index(13)):
+        pass
+    assert whole.states.standing == (4, 8, 12)
+
+
+def test_a_log_begins_no_later_than_the_newest_state() -> None:
+    log, applier, _ = applied(8)
+    del log.states._kept[Index(12)]
+    applier.truncate_prefix(Index(13))
+    assert log.first_index == 8
+    machine = Count()
+    again = Applier(log, machine)
+    assert (again.applied_index, machine.count) == (7, 4)
+
+
+def test_a_snapshot_replaces_what_the_machine_was() -> None:
+    log, applier, machine = applied(3)
+    applier.installed(Index(99), b"50")
+    assert (applier.applied_index, machine.count) == (99, 50)
+    assert log.first_index == 0
