@@ -57,6 +57,7 @@ class LogView:
         self._directory = directory
         self._durable = durable
         self._names_version = -1
+        self._log_start = 0
         self._segments: list[_Segment] = []
 
     @property
@@ -66,8 +67,8 @@ class LogView:
 
     @property
     def start(self) -> int:
-        """Where the first file begins."""
-        return self._segments[0].base if self._segments else 0
+        """Where the first file begins; behind the snapshot that has replaced them where there is none."""
+        return self._segments[0].base if self._segments else self._log_start
 
     def refresh(self) -> int:
         """Look again; how many entries, from the first, are still what they were."""
@@ -105,9 +106,8 @@ class LogView:
     def _list_segments(self) -> int:
         files = self._disk.stored_in(self._directory, durable=self._durable)
         listed = [(int(name[:-4]), file) for name, file in files.items() if name.endswith(".log")]
-        log_start = self._log_start(files)
-        while len(listed) > 1 and listed[1][0] <= log_start:  # cut away; a power loss may bring it back
-            listed.pop(0)
+        self._log_start = start = self._find_start(files)
+        listed = [segment for segment in listed if segment[0] >= start]  # a power loss may bring others back
         known = [(segment.base, segment.file) for segment in self._segments]
         same = 0
         while same < min(len(listed), len(known)) and listed[same][1] is known[same][1]:
@@ -125,7 +125,7 @@ class LogView:
                 file.seen_mark = 0
         return kept
 
-    def _log_start(self, files: dict[str, StoredFile]) -> int:
+    def _find_start(self, files: dict[str, StoredFile]) -> int:
         slots = [
             file.disk if self._durable else file.seen for name, file in files.items() if name in _SLOT_NAMES
         ]
