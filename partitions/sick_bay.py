@@ -81,7 +81,8 @@ class SickBay:
             tasks = list(self._treated.values())
             for task in tasks:
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            if tasks:
+                await asyncio.gather(*tasks, return_exceptions=True)
 
     def _is_due(self, sick: Sick, now: float) -> bool:
         if sick.target in self._treated:
