@@ -17,11 +17,12 @@ from raftlog.core.ready import HardState
 from raftlog.errors import CorruptBatch
 from raftlog.records.batch import Batch, check_batch, split_batches
 from raftlog.storage.batch_search import Run
-from raftlog.storage.durable_state import CHECKPOINT_NAME, DurableState
+from raftlog.storage.durable_state import DurableState
 from raftlog.storage.epochs import EPOCHS_NAME, Epochs
 from raftlog.storage.filesystem import Buffer, File, Filesystem
 from raftlog.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, segment_path
 from raftlog.storage.slots import UNKNOWN_TERMS, Promise, ReplicaState
+from raftlog.storage.state_files import CHECKPOINT_NAME
 from raftlog.storage.verify import Examination, examine
 from raftlog.types import EntryId, Index, Term
 

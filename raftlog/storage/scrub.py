@@ -15,13 +15,14 @@ from typing import Final
 
 from raftlog.errors import LogCorrupt
 from raftlog.storage.batch_walk import BatchDamaged, walk_batches, walk_headers
-from raftlog.storage.durable_state import CHECKPOINT_NAME, found_slots, load_checkpoint
+from raftlog.storage.durable_state import found_slots
 from raftlog.storage.epochs import EPOCHS_NAME, load_epochs
 from raftlog.storage.filesystem import Filesystem
 from raftlog.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, segment_path
 from raftlog.storage.segmented_log import SegmentedLog
 from raftlog.storage.slots import SLOT_NAMES, Slot, Trouble
 from raftlog.storage.sparse_index import SegmentSummary, build_index, load_index, write_index
+from raftlog.storage.state_files import CHECKPOINT_NAME, load_checkpoint
 from raftlog.types import EntryId
 
 INDEX_INTERVAL_BYTES: Final = 4096

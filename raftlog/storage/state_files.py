@@ -128,6 +128,11 @@ class StateFiles:
         return segment_path(self._directory, base) + STATE_SUFFIX
 
 
+def load_checkpoint(filesystem: Filesystem, directory: str) -> tuple[Index, bytes] | None:
+    """The checkpoint alone, or None when there is none. Raises ``LogCorrupt`` when it is damaged."""
+    return _read(filesystem, f"{directory}/{CHECKPOINT_NAME}")
+
+
 def _encode(index: Index, state: bytes) -> bytes:
     return seal(_MAGIC, _INDEX.pack(index) + state)
 

@@ -15,19 +15,14 @@ from dataclasses import dataclass, field
 
 from raftlog.errors import LogCorrupt
 from raftlog.storage.batch_search import Bounds, Damage, Pace, Run, sound_parts
-from raftlog.storage.durable_state import (
-    CHECKPOINT_NAME,
-    doubt,
-    found_slots,
-    load_checkpoint,
-    newest_slot,
-)
+from raftlog.storage.durable_state import doubt, found_slots, newest_slot
 from raftlog.storage.epochs import EPOCHS_NAME, Epochs, load_epochs
 from raftlog.storage.filesystem import Filesystem
 from raftlog.storage.members import MEMBERS_NAME, load_members
 from raftlog.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, segment_path
 from raftlog.storage.slots import SLOT_NAMES, UNKNOWN_TERMS, ReplicaState, Slot, Trouble, newborn
 from raftlog.storage.sparse_index import SegmentSummary, load_index, load_summary
+from raftlog.storage.state_files import CHECKPOINT_NAME, load_checkpoint
 from raftlog.types import EntryId, Index, Term
 
 _NEVER = 1 << 62
@@ -104,8 +99,9 @@ class _Examiner:
         if seen.covers < 0 and EPOCHS_NAME in names:
             self._damaged(EPOCHS_NAME, "the checksum is wrong")
         bases = sorted(int(name[: -len(LOG_SUFFIX)]) for name in names if name.endswith(LOG_SUFFIX))
-        first = max((at for at, base in enumerate(bases) if base <= state.log_start), default=0)
-        seen.bases = bases[first:]
+        seen.bases = [base for base in bases if base >= state.log_start]  # others are about to be removed
+        if seen.covers <= state.log_start:
+            seen.epochs = Epochs()  # it speaks of what lies before the log
         if newest is None and seen.bases:
             state.log_start = Index(seen.bases[0])  # nobody else knows it
         self._read_log()
