@@ -62,18 +62,19 @@ def plan(seen: Examination, holes: Sequence[Lacking]) -> list[NewSegment]:
 
 def _new_bases(seen: Examination, holes: Sequence[Lacking]) -> Iterator[int]:
     """A hole behind a whole file becomes a file of its own, and so does one before the first file."""
-    damaged = {damage.path for damage in seen.damages if damage.end > damage.position}
     for hole in holes:
         before = max((base for base in seen.bases if base <= hole.first), default=None)
         if before is None:
             yield hole.first
         elif before < hole.first:
             path = segment_path(seen.directory, before) + LOG_SUFFIX
-            ends_there = (
-                max((run.last for run in seen.runs if run.path == path), default=-1) == hole.first - 1
-            )
-            if ends_there and path not in damaged:
+            last = max((run for run in seen.runs if run.path == path), key=lambda run: run.end, default=None)
+            if last is not None and last.last == hole.first - 1 and not _has_rubbish(seen, path, last.end):
                 yield hole.first
+
+
+def _has_rubbish(seen: Examination, path: str, position: int) -> bool:
+    return any(damage.path == path and damage.end > max(position, damage.position) for damage in seen.damages)
 
 
 def _within(hole: Lacking, base: int, last: int | None) -> Lacking | None:

@@ -6,6 +6,7 @@ from tests.simulation.mutants.core import CORE
 from tests.simulation.mutants.driver import DRIVER
 from tests.simulation.mutants.members import MEMBERS
 from tests.simulation.mutants.partitions import METADATA, PARTITIONS
+from tests.simulation.mutants.repair import REPAIR
 from tests.simulation.mutants.storage import STORAGE
 
-MUTANTS = (*CORE, *MEMBERS, *STORAGE, *DRIVER, *PARTITIONS, *METADATA)
+MUTANTS = (*CORE, *MEMBERS, *STORAGE, *REPAIR, *DRIVER, *PARTITIONS, *METADATA)

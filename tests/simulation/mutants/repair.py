@@ -1,0 +1,82 @@
+"""Bugs in what finds damage and mends it."""
+
+from __future__ import annotations
+
+from tests.simulation.mutants.plant import Edit, Mutant
+
+_REPAIRER = "tests/unit/partitions/test_repairer.py"
+_VERIFY = "tests/unit/storage/test_verify.py"
+_CORRUPTION = "tests/corruption/test_corruption.py"
+
+REPAIR = (
+    Mutant(
+        "closed segments are given to readers unchecked",
+        "raftlog.storage.log_storage:FileRange.read",
+        "None if self.rested is None else find_trouble(data, self.rested)",
+        "None",
+        script=_CORRUPTION,
+    ),
+    Mutant(
+        "a log is mended from one that does not hold its anchor",
+        "raftlog.storage.verify:Examination.holds",
+        "if entry == self.anchor:",
+        "if True:",
+        script=_REPAIRER,
+    ),
+    Mutant(
+        "what a peer sends is not checked",
+        "raftlog.storage.mend:SegmentWriter.checked",
+        "check_batch(batch)",
+        "pass",
+        script=_REPAIRER,
+    ),
+    Mutant(
+        "any leader's log replaces a damaged one",
+        "partitions.repairer:Repairer._take_from_leader",
+        "answer.is_leader and answer.term >= term]",
+        "answer.is_leader]",
+        more=(
+            Edit(
+                "partitions.repairer:Repairer._take_from_leader",
+                "if not answer.is_leader or answer.term < term:",
+                "if not answer.is_leader:",
+            ),
+        ),
+        script=_REPAIRER,
+    ),
+    Mutant(
+        "a lost vote is forgotten without asking everybody",
+        "partitions.repairer:Repairer._newest_term",
+        "if silent:",
+        "if False:",
+        script=_REPAIRER,
+    ),
+    Mutant(
+        "who has forgotten its terms is believed",
+        "partitions.repairer:Repairer._newest_term",
+        "answer.is_sure for",
+        "True for",
+        script=_REPAIRER,
+    ),
+    Mutant(
+        "a replaced log's later segments stay",
+        "raftlog.storage.mend:forget_from",
+        "if base > first:",
+        "if False:",
+        script=_REPAIRER,
+    ),
+    Mutant(
+        "an end that is gone is not missed",
+        "raftlog.storage.verify:_Examiner._note_holes",
+        "if end < promised:",
+        "if False:",
+        script=_VERIFY,
+    ),
+    Mutant(
+        "what a scrub finds is not acted upon",
+        "partitions.scrubber:Scrubber._found",
+        "replica.group.stop(error)",
+        "pass",
+        script=_CORRUPTION,
+    ),
+)

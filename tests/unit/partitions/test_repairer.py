@@ -1,0 +1,247 @@
+"""The three rules by which a damaged replica is mended, on logs that agree or do not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+import msgspec
+import pytest
+
+from partitions.repair_service import SERVICE, Ask, RepairService, RunBlocking
+from partitions.repairer import FORGOTTEN_TERMS, CannotMend, NeedsRebuild, Patient, Repairer
+from raftlog.core.membership import Membership
+from raftlog.core.ready import HardState
+from raftlog.errors import ConnectionLost, LogCorrupt
+from raftlog.node.calls import Handler
+from raftlog.node.group_host import GroupHost
+from raftlog.storage.fake_filesystem import FakeFilesystem
+from raftlog.storage.segmented_log import SegmentedLog
+from raftlog.storage.slots import SLOT_BYTES
+from raftlog.storage.verify import examine
+from raftlog.types import GroupId, Index, NodeId, Term
+from tests.helpers.storage_batches import storage_batch
+from tests.unit.storage.test_recovery import BATCH, DIRECTORY, open_log, segment, sync, write_raw
+
+GROUP = GroupId(5)
+NOBODY = Membership(frozenset())
+
+
+@dataclass
+class Leader:
+    """An open group that leads, as the service sees it."""
+
+    log: SegmentedLog
+    term: Term
+    is_leader: bool = True
+    stopped: BaseException | None = None
+
+    def stop(self, error: BaseException) -> None:
+        """It ends."""
+        self.stopped = error
+
+    def membership_at(self, index: Index) -> Membership:
+        """Not asked for here."""
+        return NOBODY
+
+
+@dataclass
+class Net:
+    """Brokers that call one another's services at once."""
+
+    services: dict[NodeId, Handler] = field(default_factory=dict)
+    asked: list[tuple[NodeId, Ask]] = field(default_factory=list)
+
+
+@dataclass
+class Host:
+    """What service and repairer need of a ``GroupHost``; its own ``calls``."""
+
+    node_id: NodeId
+    net: Net
+    groups: dict[GroupId, Leader] = field(default_factory=dict)
+
+    @property
+    def calls(self) -> Host:
+        """Itself."""
+        return self
+
+    def serve(self, service: str, handler: Handler) -> None:
+        """Offer the one service."""
+        assert service == SERVICE
+        self.net.services[self.node_id] = handler
+
+    async def call(
+        self, peer: NodeId, service: str, head: bytes, payload: Sequence[bytes] = (), *, timeout_ms: int
+    ) -> tuple[bytes, memoryview]:
+        """Ask a peer."""
+        if peer not in self.net.services:
+            raise ConnectionLost("it is off", sent=False)
+        self.net.asked.append((peer, msgspec.msgpack.decode(head, type=Ask)))
+        answer, data = await self.net.services[peer](self.node_id, head, memoryview(b""))
+        return answer, memoryview(b"".join(bytes(part) for part in data))
+
+
+def log_of(*terms: int, hard_term: int = 0) -> FakeFilesystem:
+    """A log with a batch of each of these terms, in segments of eight; synced, and its process is gone."""
+    filesystem = FakeFilesystem()
+    log = open_log(filesystem)
+    for at, term in enumerate(terms):
+        log.save_hard_state(HardState(Term(term), NodeId(1)))
+        log.append([storage_batch(at, epoch=term)])
+    log.save_hard_state(HardState(Term(max([hard_term, *terms])), None))
+    sync(log)
+    log.close()
+    filesystem.restart()
+    return filesystem
+
+
+async def at_once(work: object) -> object:
+    return work()  # type: ignore[operator]
+
+
+class Cluster:
+    """Broker 1 is damaged; others are closed replicas, or lead."""
+
+    def __init__(self, patient: FakeFilesystem, **others: FakeFilesystem | Leader) -> None:
+        self.net = Net()
+        self.filesystem = patient
+        self.repairer = self._repairer(NodeId(1), patient, None)
+        for name, other in others.items():
+            node = NodeId(int(name.removeprefix("broker_")))
+            leader = other if isinstance(other, Leader) else None
+            filesystem = FakeFilesystem() if isinstance(other, Leader) else other
+            self._repairer(node, filesystem, leader)
+        self.patient = Patient(GROUP, DIRECTORY, (NodeId(2), NodeId(3)))
+
+    def _repairer(self, node: NodeId, filesystem: FakeFilesystem, leader: Leader | None) -> Repairer:
+        host = Host(node, self.net, {} if leader is None else {GROUP: leader})
+        run = cast("RunBlocking", at_once)
+        service = RepairService(cast("GroupHost", host), filesystem, run, lambda group: DIRECTORY)
+        service.offer()
+        return Repairer(cast("GroupHost", host), filesystem, run, service)
+
+    def mend(self) -> SegmentedLog:
+        """Mend broker 1, and open its log."""
+        asyncio.run(self.repairer.mend(self.patient))
+        assert examine(self.filesystem, DIRECTORY).is_clean
+        return open_log(self.filesystem)
+
+
+def leads(filesystem: FakeFilesystem, term: int) -> Leader:
+    return Leader(open_log(filesystem), Term(term))
+
+
+def terms_in(log: SegmentedLog) -> list[int]:
+    return [log.term_at(Index(at)) for at in range(log.last_index + 1)]
+
+
+TERMS = [1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 3, 3]
+
+
+# requirement: M3
+def test_two_replicas_damaged_at_different_places_mend_one_another() -> None:
+    one, two = log_of(*TERMS), log_of(*TERMS)
+    one.flip_bit(segment(0), 3 * BATCH + 62)
+    two.flip_bit(segment(8), BATCH + 62)
+    assert terms_in(Cluster(one, broker_2=two).mend()) == TERMS
+    assert terms_in(Cluster(two, broker_2=one).mend()) == TERMS
+
+
+def test_a_log_that_does_not_hold_the_anchor_gives_nothing_but_its_terms() -> None:
+    one, other = log_of(*TERMS), log_of(*[1, 1, 1, 1, 2, 2], *[4] * 6)
+    one.flip_bit(segment(8), 62)
+    with pytest.raises(CannotMend, match=r"8\.\.8 are damaged: .*none leads"):
+        Cluster(one, broker_2=other, broker_3=log_of(1, 1)).mend()
+    assert examine(one, DIRECTORY).holes, "it stays damaged, and does not open"
+    with pytest.raises(LogCorrupt):
+        open_log(one)
+
+
+def test_what_no_peer_has_is_replaced_by_the_log_of_a_leader_that_is_new_enough() -> None:
+    """Entries 6.. of term 2 and 3 were never committed: the others went on without them."""
+    one, other = log_of(*TERMS), log_of(*[1, 1, 1, 1, 2, 2], *[4] * 6)
+    one.flip_bit(segment(0), 6 * BATCH + 62)
+    log = Cluster(one, broker_2=leads(other, 5)).mend()
+    assert terms_in(log) == [1, 1, 1, 1, 2, 2, *[4] * 6]
+    assert log.restored(NOBODY).hard_state == HardState(Term(5), NodeId(1))
+
+
+def test_a_leader_of_an_earlier_term_replaces_nothing() -> None:
+    one, other = log_of(*TERMS, hard_term=7), log_of(*[1, 1, 1, 1, 2, 2], *[4] * 6)
+    one.flip_bit(segment(0), 6 * BATCH + 62)
+    with pytest.raises(CannotMend):
+        Cluster(one, broker_2=leads(other, 6)).mend()
+
+
+@pytest.mark.parametrize("theirs", [[1, 1, 4, 4, 4], [1] * 8])
+def test_where_the_logs_part_before_the_damage_the_leader_s_counts(theirs: list[int]) -> None:
+    """The second segment would even follow upon eight entries of term 1."""
+    one, other = log_of(*[1, 1, 2, 2, 2, 2, 2, 2, 2, 3]), log_of(*theirs)
+    one.flip_bit(segment(0), 5 * BATCH + 62)
+    assert terms_in(Cluster(one, broker_2=leads(other, 4)).mend()) == theirs
+
+
+def test_a_lost_slot_costs_a_question_to_everybody_and_a_vote() -> None:
+    one = log_of(*TERMS)
+    write_raw(one, f"{DIRECTORY}/hard_state.a", 0, bytes(SLOT_BYTES))
+    cluster = Cluster(one, broker_2=log_of(*TERMS, hard_term=9))
+    with pytest.raises(CannotMend, match=r"brokers \[3\] must say which terms they know"):
+        cluster.mend()
+    log = Cluster(one, broker_2=log_of(*TERMS, hard_term=9), broker_3=log_of(*TERMS)).mend()
+    assert log.restored(NOBODY).hard_state == HardState(Term(9), NodeId(1))
+    assert terms_in(log) == TERMS
+
+
+def test_where_others_have_forgotten_their_terms_too_many_are_left_out() -> None:
+    logs = [log_of(*TERMS) for _ in range(3)]
+    for filesystem in logs:
+        for name in ("a", "b"):
+            filesystem.overwrite(f"{DIRECTORY}/hard_state.{name}", None)
+    log = Cluster(logs[0], broker_2=logs[1], broker_3=logs[2]).mend()
+    assert log.restored(NOBODY).hard_state == HardState(Term(3 + FORGOTTEN_TERMS), NodeId(1))
+    assert terms_in(log) == TERMS
+
+
+def test_in_doubt_the_end_of_a_damaged_log_is_what_a_leader_says() -> None:
+    one = log_of(*TERMS)
+    for name in ("a", "b"):
+        one.overwrite(f"{DIRECTORY}/hard_state.{name}", None)
+    one.open(segment(8)).truncate(BATCH + 5)
+    with pytest.raises(CannotMend):
+        Cluster(one, broker_2=log_of(*TERMS), broker_3=log_of(*TERMS)).mend()
+    log = Cluster(one, broker_2=leads(log_of(*TERMS), 4), broker_3=log_of(*TERMS)).mend()
+    assert terms_in(log) == TERMS
+    assert log.restored(NOBODY).hard_state == HardState(Term(4), NodeId(1))
+
+
+def test_damage_of_the_only_replica_is_nobody_s_to_mend() -> None:
+    one = log_of(*TERMS)
+    one.flip_bit(segment(0), 62)
+    cluster = Cluster(one)
+    cluster.patient = Patient(GROUP, DIRECTORY, ())
+    with pytest.raises(NeedsRebuild, match="there is no other replica"):
+        cluster.mend()
+
+
+def test_what_a_peer_sends_is_checked() -> None:
+    one, two = log_of(*TERMS), log_of(*TERMS)
+    one.flip_bit(segment(0), 3 * BATCH + 62)
+    cluster = Cluster(one, broker_3=two)
+    honest = cluster.net.services[NodeId(3)]
+
+    async def garbles(
+        sender: NodeId, head: bytes, payload: memoryview
+    ) -> tuple[bytes, Sequence[bytes | bytearray | memoryview]]:
+        answer, data = await honest(sender, head, payload)
+        garbled = bytearray(b"".join(bytes(part) for part in data))
+        if garbled:
+            garbled[-1] ^= 1
+        return answer, [garbled]
+
+    cluster.net.services[NodeId(2)] = garbles
+    assert terms_in(cluster.mend()) == TERMS
+    told = [ask for peer, ask in cluster.net.asked if peer == 2 and ask.first == 3]
+    assert told, "broker 2 was asked, and not believed"

@@ -1,0 +1,158 @@
+"""What reading everything through finds, and what it takes for sound."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+
+import pytest
+
+from raftlog.core.ready import HardState
+from raftlog.storage.durable_state import DurableState
+from raftlog.storage.fake_filesystem import FakeFilesystem, PowerLost
+from raftlog.storage.mend import Lacking, SegmentWriter, clear_sidecars, plan
+from raftlog.storage.verify import Examination, Hole, examine
+from raftlog.types import EntryId, Index, NodeId, Term
+from tests.helpers.storage_batches import storage_batch
+from tests.unit.storage.test_recovery import (
+    BATCH,
+    DIRECTORY,
+    append,
+    log_with,
+    open_log,
+    segment,
+    sync,
+    write_raw,
+)
+
+
+def filled(*, closes: bool = True) -> FakeFilesystem:
+    """Segments 0..7, 8..15, 16..19 with terms 1 (0..9), 3 (10..17) and 4."""
+    filesystem = FakeFilesystem()
+    log = log_with(filesystem, 10, epoch=1)
+    for term, count in ((3, 8), (4, 2)):
+        log.save_hard_state(HardState(Term(term), NodeId(1)))
+        append(log, count, epoch=term)
+    sync(log)
+    if closes:
+        log.close()
+    filesystem.restart()
+    return filesystem
+
+
+def seen(filesystem: FakeFilesystem) -> Examination:
+    return examine(filesystem, DIRECTORY)
+
+
+@pytest.mark.parametrize("closes", [False, True])
+def test_a_sound_log_is_clean_however_it_was_left(closes: bool) -> None:
+    found = seen(filled(closes=closes))
+    assert found.is_clean
+    assert not found.torn
+    assert (found.last, found.anchor) == (19, EntryId(Term(4), Index(19)))
+
+
+def test_a_torn_tail_is_no_damage() -> None:
+    filesystem = filled()
+    write_raw(filesystem, segment(16), 4 * BATCH, bytes(storage_batch(20, epoch=4).data)[:50])
+    found = seen(filesystem)
+    assert found.is_clean
+    assert [torn.position for torn in found.torn] == [4 * BATCH]
+
+
+# requirement: M3
+@pytest.mark.parametrize("base", [0, 8, 16])
+@pytest.mark.parametrize("offset", range(0, BATCH, 7))
+def test_a_flipped_bit_costs_one_batch_wherever_it_is(base: int, offset: int) -> None:
+    filesystem = filled()
+    filesystem.flip_bit(segment(base), 2 * BATCH + offset, bit=5)
+    found = seen(filesystem)
+    assert found.holes == [Hole(base + 2, base + 2)]
+    damage = found.damages[0]
+    assert (damage.path, damage.position, damage.end) == (segment(base), 2 * BATCH, 3 * BATCH)
+
+
+# requirement: M3
+def test_every_way_of_losing_a_segment_is_a_hole_of_its_entries() -> None:
+    for deed in ("missing", "empty", "swapped", "older"):
+        filesystem = filled()
+        whole, other = filesystem.read_file(segment(8)), filesystem.read_file(segment(0))
+        changed = {"missing": None, "empty": b"", "swapped": other, "older": whole[: 3 * BATCH]}[deed]
+        filesystem.overwrite(segment(8), changed)
+        found = seen(filesystem)
+        assert found.holes == [Hole(11 if deed == "older" else 8, 15)], deed
+
+
+def test_an_end_that_is_gone_is_a_hole_up_to_the_promise() -> None:
+    filesystem = filled()
+    filesystem.open(segment(16)).truncate(BATCH)
+    assert seen(filesystem).holes == [Hole(17, 19)]
+
+
+def test_an_epochs_file_that_contradicts_batches_and_promise_is_what_is_damaged() -> None:
+    filesystem = filled()
+    log = open_log(FakeFilesystem())
+    log.close()
+    other = FakeFilesystem()
+    log = log_with(other, 20, epoch=2)
+    log.close()
+    filesystem.overwrite(f"{DIRECTORY}/epochs", other.read_file(f"{DIRECTORY}/epochs"))
+    found = seen(filesystem)
+    assert [damage.path for damage in found.damages] == [f"{DIRECTORY}/epochs"]
+    assert not found.holes
+
+
+def mend(filesystem: FakeFilesystem) -> None:
+    """As the repairer does, from a peer that has everything."""
+    terms = [1] * 10 + [3] * 8 + [4] * 2
+    found = seen(filesystem)
+    clear_sidecars(filesystem, found)
+    lacking = [Lacking(hole.first, hole.last) for hole in found.holes if hole.last is not None]
+    for new in plan(found, lacking):
+        writer = SegmentWriter(filesystem, DIRECTORY, new)
+        for part in new.parts:
+            if isinstance(part, Lacking):
+                batches = [storage_batch(at, epoch=terms[at]) for at in range(part.first, part.last + 1)]
+                writer.add(writer.checked(b"".join(bytes(batch.data) for batch in batches), part.last))
+            else:
+                writer.copy(part)
+        writer.finish()
+
+
+@pytest.mark.parametrize("crash_after", range(14))
+def test_the_power_may_go_at_any_moment_of_a_repair(crash_after: int) -> None:
+    whole = [filled().read_file(segment(base)) for base in (0, 8, 16)]
+    for seed in range(6):
+        filesystem = filled()
+        filesystem.flip_bit(segment(0), 2 * BATCH + 70)
+        filesystem.overwrite(segment(8), None)
+        filesystem.open(segment(16)).truncate(BATCH + 5)
+        filesystem.crash_after_changes = crash_after
+        with contextlib.suppress(PowerLost):
+            mend(filesystem)
+        filesystem.crash_after_changes = None
+        filesystem.lose_power(random.Random(seed))
+        for _ in range(3):
+            if not seen(filesystem).is_clean:
+                mend(filesystem)
+        log = open_log(filesystem)
+        assert (log.first_index, log.last_index, log.recovery.torn_tail) == (0, 19, None)
+        held = b"".join(filesystem.read_file(segment(base)) for base in (0, 8, 16))
+        assert held == b"".join(whole)
+
+
+def test_new_values_in_the_slots_survive_a_power_loss_between_any_two_changes() -> None:
+    for crash_after in range(16):
+        for seed in range(6):
+            filesystem = filled()
+            found = seen(filesystem)
+            before = found.state.hard_state
+            found.state.hard_state = HardState(Term(9), NodeId(2))
+            filesystem.crash_after_changes = crash_after
+            with contextlib.suppress(PowerLost):
+                DurableState.replace(filesystem, DIRECTORY, found.state)
+            filesystem.crash_after_changes = None
+            filesystem.lose_power(random.Random(seed))
+            after = seen(filesystem)
+            assert after.is_clean
+            assert after.state.hard_state in (before, HardState(Term(9), NodeId(2)))
