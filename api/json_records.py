@@ -9,8 +9,8 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from random import Random
+from typing import NamedTuple
 
 import msgspec
 
@@ -31,8 +31,7 @@ HEADER_OVERHEAD_BYTES = 10
 _TEXT: msgspec.json.Decoder[str] = msgspec.json.Decoder(str)
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
+class Placed(NamedTuple):
     """A record and the partition it goes to, ``None`` when it may go anywhere."""
 
     record: Record
@@ -136,7 +135,8 @@ def record_of(record: bodies.NewRecord) -> Record:
     elif timestamp is not None and not 0 <= timestamp < 1 << 62:
         raise InvalidRequest("is out of range; send milliseconds since 1970", field="timestamp")
     headers = _headers(record) if record.headers or record.headers_raw or record.tags else ()
-    return Record(value=_value(record), key=_key(record), headers=headers, timestamp_ms=timestamp)
+    key = None if record.key is None else _key(record)
+    return Record(_value(record), key, headers, timestamp)
 
 
 def raw_record(body: bytes, key: str | None, tags: Sequence[str], headers: Mapping[str, str]) -> Record:
@@ -148,10 +148,8 @@ def raw_record(body: bytes, key: str | None, tags: Sequence[str], headers: Mappi
         raise InvalidRecord("a header is not UTF-8", errors=["/headers: not UTF-8"]) from None
 
 
-def with_trace(record: Record, trace: str | None) -> Record:
+def with_trace(record: Record, trace: str) -> Record:
     """The record with the trace it belongs to."""
-    if trace is None:
-        return record
     return record._replace(headers=(*record.headers, ("traceparent", trace.encode(errors="replace"))))
 
 
@@ -174,7 +172,7 @@ def _place(record: bodies.NewRecord, partition_count: int, only: int | None, tra
     elif not 0 <= partition < partition_count or (only is not None and partition != only):
         allowed = f"0 to {partition_count - 1}" if only is None else f"{only}, as in the path"
         raise InvalidRequest(f"is {partition}; send {allowed}, or leave it out", field="partition")
-    return Placed(with_trace(stored, trace), partition)
+    return Placed(stored if trace is None else with_trace(stored, trace), partition)
 
 
 def _value(record: bodies.NewRecord) -> bytes | None:

@@ -143,7 +143,9 @@ async def _read_records(call: Call, topic: TopicInfo, only: int | None, held: Ho
     body = await read_body(request, held, limits)
     count = len(topic.partitions)
     if media_type == media_types.OCTET_STREAM:
-        record = json_records.with_trace(_raw_record(request, body), trace)
+        record = _raw_record(request, body)
+        if trace is not None:
+            record = json_records.with_trace(record, trace)
         return [json_records.placed_raw(record, partition_count=count, only=only)]
     records = json_records.decode_records(body, media_type, limits.records_per_request_max)
     return json_records.place_records(records, partition_count=count, only=only, trace=trace)
