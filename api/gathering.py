@@ -130,6 +130,8 @@ class _Lane:
 
     def _sent(self, task: asyncio.Task[None]) -> None:
         self._sending.discard(task)
+        if task.cancelled():
+            return  # the process ends
         if self._waiting and len(self._sending) < IN_FLIGHT_MAX:
             if self._timer is not None:
                 self._timer.cancel()

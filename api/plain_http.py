@@ -10,6 +10,7 @@ what is plain (``plain_requests``), and routes, handlers and errors, which are t
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable
 from typing import Final, cast
 
@@ -79,6 +80,8 @@ class PlainConnection(asyncio.Protocol):
         self.transport = cast("asyncio.Transport", transport)
         address = transport.get_extra_info("peername")
         self.remote = str(address[0]) if address else None
+        if (connected := transport.get_extra_info("socket")) is not None:
+            connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # so that the dead are noticed
         self.idle_since = asyncio.get_running_loop().time()
         self._server.connections.add(self)
 
