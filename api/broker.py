@@ -18,6 +18,7 @@ from api.disk_reserve import DiskReserve
 from api.settings import BrokerSettings
 from partitions.controller.active import ControllerSettings
 from partitions.controller.commands import RegisterBroker
+from partitions.controller.log_trim import METADATA_LOG
 from partitions.controller.planner import PlannerLimits
 from partitions.controller.service import Controller
 from partitions.folders import disk_id
@@ -34,7 +35,7 @@ from raftlog.node.flusher import RunSyncs, SyncThreads
 from raftlog.node.group_host import GroupHost, HostSettings
 from raftlog.node.transport import Transport
 from raftlog.storage.filesystem import Filesystem
-from raftlog.storage.segmented_log import LogSettings, SegmentedLog
+from raftlog.storage.segmented_log import SegmentedLog
 from raftlog.types import METADATA_GROUP, GroupId, NodeId
 
 _log = logging.getLogger("raftlog.broker")
@@ -185,9 +186,7 @@ class Broker:
         world = self._world
         while True:
             try:
-                log = SegmentedLog.open(
-                    world.filesystem, self._metadata_directory, LogSettings(), world.clock
-                )
+                log = SegmentedLog.open(world.filesystem, self._metadata_directory, METADATA_LOG, world.clock)
                 await self.controller.start(log)
             except LogCorrupt as damage:
                 _log.error("the metadata log is being mended: %s", damage)

@@ -19,6 +19,7 @@ from itertools import count
 from typing import Final
 
 from partitions import topic_config
+from partitions.controller import log_trim
 from partitions.controller.active import ActiveController, ControllerSettings
 from partitions.controller.commands import (
     AllocateProducerIds,
@@ -258,7 +259,10 @@ class Controller:
         self._something_new.set()
 
     def commit_advanced(self, commit_index: Index) -> None:
-        """The machine has told already."""
+        """The machine has told already; what led to its image may go."""
+        group = self._group
+        if group is not None and log_trim.is_long(group):
+            asyncio.get_running_loop().call_soon(log_trim.trim, group)
 
     def membership_changed(self, membership: Membership, is_committed: bool) -> None:
         """The metadata group's members are those of the configuration."""

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
+from partitions.controller import log_trim
 from partitions.controller.active import ControllerSettings
 from partitions.controller.commands import RegisterBroker
 from partitions.controller.image import TopicInfo
@@ -22,7 +23,7 @@ from raftlog.node.group_host import GroupHost
 from raftlog.storage.filesystem import Filesystem
 from raftlog.storage.log_storage import Sync
 from raftlog.storage.os_filesystem import OsFilesystem
-from raftlog.storage.segmented_log import LogSettings, SegmentedLog
+from raftlog.storage.segmented_log import SegmentedLog
 from raftlog.types import METADATA_GROUP, NodeId
 from tests.helpers.memory_network import MemoryNetwork
 from tests.helpers.partition_cluster import SETTINGS, eventually
@@ -60,7 +61,7 @@ class ControlledBroker:
             settings=SETTINGS,
         )
         self._log = SegmentedLog.open(
-            self.filesystem, f"{self.directory}/__metadata", LogSettings(), self.host.clock
+            self.filesystem, f"{self.directory}/__metadata", log_trim.METADATA_LOG, self.host.clock
         )
         disk = disk_id(self.filesystem, self.directory, random.Random(f"disk {node_id} {life}"))
         registration = RegisterBroker(
