@@ -23,10 +23,10 @@ from raftlog.errors import LogCorrupt
 from raftlog.storage.filesystem import Filesystem
 from raftlog.storage.scrub import (
     Rested,
-    check_checkpoint,
     check_index,
     check_rested,
     check_slots_and_epochs,
+    check_states,
     rested_in,
 )
 from raftlog.storage.segmented_log import SegmentedLog
@@ -117,9 +117,8 @@ class Scrubber:
 
     async def _small_files(self, replica: Scrubbed) -> None:
         directory = replica.log.directory
-        is_needed = replica.log.first_index > 0
-        checkpoint = partial(check_checkpoint, self.filesystem, directory, is_needed=is_needed)
-        self._note(await self.run_blocking(checkpoint))
+        states = partial(check_states, self.filesystem, directory, replica.log.first_index)
+        self._note(await self.run_blocking(states))
         damaged = await self.run_blocking(partial(check_slots_and_epochs, self.filesystem, directory))
         if damaged and replica.group.stopped is None:
             self._note(damaged)

@@ -22,7 +22,7 @@ from raftlog.storage.epochs import EPOCHS_NAME, Epochs
 from raftlog.storage.filesystem import Buffer, File, Filesystem
 from raftlog.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, segment_path
 from raftlog.storage.slots import UNKNOWN_TERMS, Promise, ReplicaState
-from raftlog.storage.state_files import CHECKPOINT_NAME
+from raftlog.storage.state_files import CHECKPOINT_NAME, STATE_SUFFIX, is_state_known
 from raftlog.storage.verify import Examination, examine
 from raftlog.types import EntryId, Index, Term
 
@@ -145,14 +145,15 @@ class SegmentWriter:
 
 
 def clear_sidecars(filesystem: Filesystem, seen: Examination) -> None:
-    """Remove what is damaged beside the log and can be made again: indexes, epochs, the checkpoint.
+    """Remove what is damaged beside the log and can be made again: indexes, epochs, states.
 
-    The checkpoint can, where the log goes back to its first entry.
+    States can, where the log goes back to its first entry, or an older state reaches its start.
     """
+    is_known = is_state_known(filesystem, seen.directory, seen.state.log_start)
     for damage in [*seen.damages, *seen.stale]:
         name = damage.path.rpartition("/")[2]
-        is_checkpoint = name == CHECKPOINT_NAME and seen.state.log_start == 0
-        if name.endswith(INDEX_SUFFIX) or name == EPOCHS_NAME or is_checkpoint:
+        is_state = (name == CHECKPOINT_NAME or name.endswith(STATE_SUFFIX)) and is_known
+        if name.endswith(INDEX_SUFFIX) or name == EPOCHS_NAME or is_state:
             filesystem.remove(damage.path)
     for name in filesystem.list_directory(seen.directory):
         if name.endswith((MEND_SUFFIX, ".tmp")):

@@ -22,8 +22,8 @@ from raftlog.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, segment_path
 from raftlog.storage.segmented_log import SegmentedLog
 from raftlog.storage.slots import SLOT_NAMES, Slot, Trouble
 from raftlog.storage.sparse_index import SegmentSummary, build_index, load_index, write_index
-from raftlog.storage.state_files import CHECKPOINT_NAME, load_checkpoint
-from raftlog.types import EntryId
+from raftlog.storage.state_files import damaged_states, is_state_known
+from raftlog.types import EntryId, Index
 
 INDEX_INTERVAL_BYTES: Final = 4096
 
@@ -95,16 +95,13 @@ def check_slots_and_epochs(filesystem: Filesystem, directory: str) -> Sequence[s
     return found
 
 
-def check_checkpoint(filesystem: Filesystem, directory: str, *, is_needed: bool) -> Sequence[str]:
-    """The path of a damaged checkpoint. It is removed, unless what led to it is no longer in the log."""
-    try:
-        load_checkpoint(filesystem, directory)
-    except LogCorrupt:
-        path = f"{directory}/{CHECKPOINT_NAME}"
-        if not is_needed:
+def check_states(filesystem: Filesystem, directory: str, log_start: Index) -> Sequence[str]:
+    """Paths of damaged states. They are removed, unless the log cannot be applied without them."""
+    found = [f"{directory}/{name}" for name in damaged_states(filesystem, directory)]
+    if found and is_state_known(filesystem, directory, log_start):
+        for path in found:
             filesystem.remove(path)
-        return [path]
-    return []
+    return found
 
 
 def check_index(filesystem: Filesystem, rested: Rested, max_timestamp: int) -> Sequence[str]:

@@ -133,6 +133,28 @@ def load_checkpoint(filesystem: Filesystem, directory: str) -> tuple[Index, byte
     return _read(filesystem, f"{directory}/{CHECKPOINT_NAME}")
 
 
+def damaged_states(filesystem: Filesystem, directory: str) -> list[str]:
+    """Names of checkpoint and states that are not as they were written."""
+    found = []
+    for name in filesystem.list_directory(directory):
+        if name == CHECKPOINT_NAME or name.endswith(STATE_SUFFIX):
+            try:
+                _read(filesystem, f"{directory}/{name}")
+            except LogCorrupt:
+                found.append(name)
+    return found
+
+
+def is_state_known(filesystem: Filesystem, directory: str, log_start: Index) -> bool:
+    """Whether the log can be applied: from its first entry, or from a sound state that reaches its start."""
+    if log_start == 0:
+        return True
+    try:
+        return StateFiles(filesystem, directory).newest(log_start, Index(1 << 62)) is not None
+    except LogCorrupt:
+        return False
+
+
 def _encode(index: Index, state: bytes) -> bytes:
     return seal(_MAGIC, _INDEX.pack(index) + state)
 

@@ -22,7 +22,7 @@ from raftlog.storage.members import MEMBERS_NAME, load_members
 from raftlog.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, segment_path
 from raftlog.storage.slots import SLOT_NAMES, UNKNOWN_TERMS, ReplicaState, Slot, Trouble, newborn
 from raftlog.storage.sparse_index import SegmentSummary, load_index, load_summary
-from raftlog.storage.state_files import CHECKPOINT_NAME, load_checkpoint
+from raftlog.storage.state_files import CHECKPOINT_NAME, damaged_states, load_checkpoint
 from raftlog.types import EntryId, Index, Term
 
 _NEVER = 1 << 62
@@ -265,11 +265,10 @@ class _Examiner:
                 self._seen.stale.append(Damage(index, 0, len_of(self._filesystem, index), reason))
 
     def _check_checkpoint(self) -> None:
-        try:
-            found = load_checkpoint(self._filesystem, self._directory)
-        except LogCorrupt as error:
-            self._damaged(CHECKPOINT_NAME, str(error).rpartition(": ")[2])
-            return
+        damaged = damaged_states(self._filesystem, self._directory)
+        for name in damaged:
+            self._damaged(name, "the checksum is wrong")
+        found = None if CHECKPOINT_NAME in damaged else load_checkpoint(self._filesystem, self._directory)
         if found is not None and not self._seen.holes and found[0] > self._seen.last:
             self._damaged(CHECKPOINT_NAME, f"it stands at {found[0]}, and the log ends at {self._seen.last}")
 

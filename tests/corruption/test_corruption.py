@@ -9,7 +9,7 @@ from chaos.corruption.damage import CATEGORIES, KINDS, categories_of
 from chaos.corruption.suite import run_suite
 from tests.simulation.mutants.plant import Mutant, planted
 
-CASES, ALL_REPLICAS = 50, 12
+CASES, ALL_REPLICAS = 40, 8
 
 BLIND = Mutant(
     "closed segments are given to readers unchecked",
@@ -41,5 +41,5 @@ def test_every_sort_of_file_is_there_to_be_damaged() -> None:
 
 def test_a_cluster_that_serves_what_it_does_not_check_is_convicted() -> None:
     with planted(BLIND):
-        summary = run_suite(60, 0, first=190)
-    assert summary.served_damaged, "seeds 203 and others flip a bit in a leader's closed segment"
+        summary = run_suite(5, 0, first=200)
+    assert summary.served_damaged, "seed 203 flips a bit in a leader's closed segment"

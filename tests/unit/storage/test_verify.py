@@ -156,3 +156,16 @@ def test_new_values_in_the_slots_survive_a_power_loss_between_any_two_changes() 
             after = seen(filesystem)
             assert after.is_clean
             assert after.state.hard_state in (before, HardState(Term(9), NodeId(2)))
+
+
+def test_a_damaged_state_goes_where_an_older_one_reaches_the_log() -> None:
+    filesystem = filled()
+    log = open_log(filesystem)
+    log.save_checkpoint(Index(12), b"state")
+    log.close()
+    filesystem.flip_bit(f"{DIRECTORY}/snapshot", 15)
+    found = seen(filesystem)
+    assert [damage.path for damage in found.damages] == [f"{DIRECTORY}/snapshot"]
+    clear_sidecars(filesystem, found)
+    assert seen(filesystem).is_clean
+    assert open_log(filesystem).load_checkpoint() is None
