@@ -68,7 +68,7 @@ class _Held:
     replica: PartitionReplica | None = None
     failure: str = ""
     error: BaseException | None = None  # what it failed with
-    is_short_of_room: bool = False  # the disk was full: it is opened again
+    is_short_of_room: bool = False  # the disk was full, or the metadata is behind: it is opened again
     is_leaving: bool = False  # the metadata wants it no more
     may_go: bool = False  # and so does the leader
 
@@ -104,6 +104,7 @@ class PartitionManager:
         self._held: dict[Key, _Held] = {}
         self._seen: Mapping[str, TopicInfo] = {}
         self._seen_version = -1
+        self._waits = False  # some replica is not opened before the metadata is confirmed
         self._changed = asyncio.Event()
         self._settled = asyncio.Event()
         self._is_sure = False  # the metadata has been confirmed, and what it does not know may go
@@ -151,7 +152,7 @@ class PartitionManager:
 
     async def settled(self) -> None:
         """Return once the replicas here are those of the metadata here."""
-        while self._changed.is_set() or self._seen is not self._metadata.image.topics:
+        while self._changed.is_set() or self._seen is not self._metadata.image.topics or self._waits:
             self._settled.clear()
             await self._settled.wait()
 
@@ -173,6 +174,7 @@ class PartitionManager:
                 self._seen = image.topics
             self._seen_version = image.version
             await self._open([held for held in self._held.values() if held.is_short_of_room])
+            self._waits = any(held.is_short_of_room and not held.error for held in self._held.values())
             await self._let_go()
             if self._is_sure and not self._is_swept:
                 self._is_swept = await self._folders.remove_leftovers(image)
@@ -218,11 +220,11 @@ class PartitionManager:
             self._begin(self._campaign_again(young))
 
     async def _open_log(self, held: _Held) -> None:
-        held.is_short_of_room = False
-        held.failure = ""
+        held.is_short_of_room, held.failure = False, ""
         try:
-            opened = await self._run_blocking(lambda: self._openings.open(held.topic, held.partition))
-            held.log, held.forgotten = opened
+            held.log, held.forgotten = await self._run_blocking(
+                lambda: self._openings.open(held.topic, held.partition, may_begin=self._is_sure)
+            )
         except (LogCorrupt, OSError) as error:
             self._note_failure(held, error)
 
@@ -279,8 +281,8 @@ class PartitionManager:
     def _note_failure(self, held: _Held, error: Exception) -> None:
         held.failure = f"{type(error).__name__}: {error}"
         held.error = None if isinstance(error, MetadataBehind) else error
-        if isinstance(error, OSError) and is_disk_full(error):
-            held.is_short_of_room = True
+        held.is_short_of_room = held.error is None or (isinstance(error, OSError) and is_disk_full(error))
+        if held.is_short_of_room:
             asyncio.get_running_loop().call_later(OPEN_AGAIN_S, self._changed.set)
         _log.error("%s/%s is not served: %s", held.topic.name, held.partition.partition, held.failure)
 

@@ -21,13 +21,14 @@ from raftlog.storage import tombstones
 from raftlog.storage.filesystem import Filesystem
 from raftlog.storage.members import batch_of
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
+from raftlog.storage.slots import has_lived
 from raftlog.types import BEFORE_LOG, EntryId, GroupId, Index, NodeId, Term
 
 _log = logging.getLogger("raftlog.partitions")
 
 
 class MetadataBehind(LogCorrupt):
-    """A folder has been through a recovery of which the metadata here does not know yet: wait for it."""
+    """The metadata here may be older than what was done to this folder: wait for newer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +46,17 @@ class Openings:
         founder = partition.is_founder(self.node_id)
         return Membership(frozenset(partition.replicas)) if founder else NOBODY
 
-    def open(self, topic: TopicInfo, partition: PartitionInfo) -> tuple[SegmentedLog, EntryId]:
+    def open(
+        self, topic: TopicInfo, partition: PartitionInfo, *, may_begin: bool
+    ) -> tuple[SegmentedLog, EntryId]:
         """The log of a replica, and the newest entry that an earlier life of it held.
 
-        Raises ``LogCorrupt`` and ``OSError``.
+        ``may_begin``: the metadata is confirmed. Until then a replica without files may be one that was
+        deleted here with its topic, and its vote with it. Raises ``LogCorrupt`` and ``OSError``.
         """
         directory = self.folders.of_partition(topic, partition.partition)
+        if not may_begin and not has_lived(self.filesystem, directory):
+            raise MetadataBehind(f"{directory} begins once the metadata is confirmed to be current")
         self._keep_pace(topic, partition, directory)
         buried = tombstones.load(self.filesystem, self.data_directory, partition.group_id)
         log = SegmentedLog.open(self.filesystem, directory, log_settings(topic), self.clock)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import shutil
 from pathlib import Path
 
 import pytest
@@ -135,6 +136,28 @@ def test_without_confirmed_metadata_nothing_is_removed(tmp_path: Path) -> None:
         assert leftover.exists()
         await cluster.start(NodeId(2))
         await eventually(lambda: not leftover.exists())
+        for node in list(cluster.brokers):
+            await cluster.stop(node)
+
+    asyncio.run(story())
+
+
+def test_without_confirmed_metadata_no_replica_begins_with_nothing(tmp_path: Path) -> None:
+    """Its topic may have been deleted, and its vote with it: only old metadata still names it."""
+
+    async def story() -> None:
+        cluster = ControlledCluster(str(tmp_path))
+        async with cluster:
+            topic = await cluster.create("orders")
+        folder = tmp_path / "broker-3" / folder_name(topic)
+        shutil.rmtree(folder)
+        alone = await cluster.start(NodeId(3))  # it remembers the topic, and no quorum says whether it lives
+        await eventually(lambda: ("orders", 0) in alone.manager.failures)
+        assert "confirmed" in alone.manager.failures["orders", 0]
+        assert not folder.exists()
+        assert alone.manager.replicas == {}
+        await cluster.start(NodeId(1))
+        await eventually(lambda: ("orders", 0) in alone.manager.replicas)
         for node in list(cluster.brokers):
             await cluster.stop(node)
 
