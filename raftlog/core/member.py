@@ -104,12 +104,17 @@ class Member:
         return max(self.terms.last, self.forgotten)
 
     @property
+    def lacks_nothing(self) -> bool:
+        """Whether this log is as new as any that a former life of this replica had."""
+        return self.terms.last >= self.forgotten
+
+    @property
     def may_campaign(self) -> bool:
         """Whether we vote, or did until an entry that is not known to be committed, and lack nothing we had.
 
         Only we may hold the entry that removes us: then nobody else can be elected (thesis 4.2.2).
         """
-        return self.memberships.votes_since(self.commit_index, self.id) and self.terms.last >= self.forgotten
+        return self.memberships.votes_since(self.commit_index, self.id) and self.lacks_nothing
 
     def may_install(self, snapshot: EntryId) -> bool:
         """Whether a snapshot may replace the log now: it is news, it is not in the log, no write is open."""

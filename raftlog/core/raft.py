@@ -295,8 +295,10 @@ class Raft:
                 self._become(change)
 
     def _receive_timeout_now(self, sender: NodeId, message: messages.TimeoutNow) -> None:
-        if self._member.is_voter and isinstance(self._role, Follower) and self._role.leader == sender:
-            self._member.commit_to(min(message.commit_index, self._member.terms.last_index))
+        member, role = self._member, self._role
+        may_stand = member.is_voter and member.lacks_nothing
+        if may_stand and isinstance(role, Follower) and role.leader == sender:
+            member.commit_to(min(message.commit_index, member.terms.last_index))
             self._become(Role.CANDIDATE, is_transfer=True)
 
     # Terms and roles

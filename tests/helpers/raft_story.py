@@ -225,6 +225,12 @@ class Story:
         self.nodes[node.id] = self._opened(node.id, node.disk)
         self._gather(self.nodes[node.id])
 
+    def do_wipe(self, plain: list[str], named: Arguments) -> None:
+        """``wipe 2``: delete a replica; its next life knows its term, its vote and its newest entry."""
+        node = self._node(plain)
+        forgotten = max(node.core.last, node.disk.forgotten)
+        self.nodes[node.id] = self._opened(node.id, Disk(node.disk.hard_state, forgotten=forgotten))
+
     def do_logs(self, plain: list[str], named: Arguments) -> None:
         """``logs``: the term of every entry, the commit index and the durable index of each node."""
         for node in self.nodes.values():

@@ -116,6 +116,8 @@ def test_a_new_life_of_a_deleted_replica_stands_for_election_once_it_has_what_it
     member = MemberUnderTest(membership=members(1), term=4, runs=[(2, 3)], forgotten=entry(4, 4))
     member.feed(Campaign())
     member.tick(3 * ELECTION_TICKS)
+    member.follow(TWO, term=4)
+    member.hear(TWO, TimeoutNow(term=Term(4)))  # a late one, to the life before
     assert (member.core.role, member.core.term) == (Role.FOLLOWER, 4)
     member.hear(TWO, append(4, entry(2, 2), span(4, 3, 4)))
     member.feed(Campaign())
