@@ -116,8 +116,8 @@ class Faults:
             self._mend_disk(machine)
             machine.disk.crash_after_changes = None
             machine.resume()
-            if machine.is_reboot_needed:
-                machine.lose_power("to be started again")
+            if machine.is_restart_needed:
+                machine.kill()
             if not machine.is_up:
                 machine.start()
 
@@ -287,7 +287,10 @@ class Faults:
         self._later(rng, 0.3, 3.0, lambda: self._mend_disk(machine))
 
     def _failing_sync(self, rng: random.Random) -> None:
-        """One file's sync fails; only a machine that starts anew knows again what its disk holds."""
+        """One file's sync fails: its page cache and its disk differ, and nobody is told again.
+
+        Its replica is out of work until its broker starts anew, whether or not the power goes.
+        """
         machine = self._any(rng)
         struck: list[str] = []
 
@@ -296,16 +299,16 @@ class Faults:
                 return False
             if not struck:
                 struck.append(path)
-            machine.is_reboot_needed = True
+            machine.is_restart_needed = True
             return path == struck[0]
 
         machine.disk.fails_sync = fails
-        self._later(rng, 0.3, 2.0, lambda: self._reboot(machine))
+        self._later(rng, 0.3, 2.0, lambda: self._restart(rng, machine))
 
-    def _reboot(self, machine: Machine) -> None:
+    def _restart(self, rng: random.Random, machine: Machine) -> None:
         self._mend_disk(machine)
-        if machine.is_reboot_needed:
-            self._down(machine.lose_power)
+        if machine.is_restart_needed:
+            self._down(rng.choice((machine.kill, machine.lose_power)))
 
     def _mend_disk(self, machine: Machine) -> None:
         machine.syncs.slowness = 1.0

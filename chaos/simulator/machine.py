@@ -64,7 +64,7 @@ class Machine:
         self.lives = 0
         self.is_stopping = False
         self.is_killed_in_a_change = False  # or loses power
-        self.is_reboot_needed = False  # a failed sync: what the page cache holds is not what the disk holds
+        self.is_restart_needed = False  # a sync has failed in this life, and a replica is out of work
         self.process: Process | None = None
         self.broker: Broker | None = None
         self.replicas: dict[GroupId, ReplicaRecord] = {}
@@ -86,9 +86,7 @@ class Machine:
     def start(self) -> None:
         """Begin a new life."""
         simulation = self.simulation
-        if self.is_reboot_needed:
-            self.is_reboot_needed = False
-            self.disk.lose_power(self._disk_rng)
+        self.is_restart_needed = False
         self.lives += 1
         self.is_stopping = False
         self.process = process = Process(f"{self.name} life {self.lives}", self.rate)
@@ -113,7 +111,7 @@ class Machine:
         except PowerLost:
             return
         except OSError as error:
-            if error.errno != errno.ENOSPC and not self.is_reboot_needed:
+            if error.errno != errno.ENOSPC and not self.is_restart_needed:
                 simulation.violated("I11 a broker starts", f"{self.name}: {error}")
             self.kill()
             simulation.faults.start_again()
@@ -133,7 +131,6 @@ class Machine:
     def lose_power(self, why: str = "") -> None:
         """The machine goes off; its disk keeps what was synced, and any part of the rest."""
         if self._end(f"loses power {why}".rstrip(), silently=True):
-            self.is_reboot_needed = False
             self.disk.lose_power(self._disk_rng)
             self.simulation.oracles.lost_power(self)
 
