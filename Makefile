@@ -4,7 +4,7 @@ BIN := .venv/bin
 PY := $(BIN)/python
 SOURCES := raftlog partitions groups api chaos spark_io tests
 
-.PHONY: demo test check fix bench sim crashes corruption slow clean
+.PHONY: demo test check fix bench sim corruption reliability slow clean
 
 demo: .venv/server.stamp
 	$(PY) -m chaos.demo
@@ -33,9 +33,9 @@ bench: .venv/bench.stamp
 sim: .venv/server.stamp
 	$(PY) -m chaos.simulator $(if $(SEED),--seed $(SEED)) $(if $(SHRINK),--shrink) $(if $(SEEDS),--seeds $(SEEDS))
 
-# Every crash point of a fixed workload: see docs/simulation.md.
-crashes: .venv/server.stamp
-	$(PY) -m chaos.crash_points
+# ROW=7 measures one row of reliability.json anew; QUICK=1 runs slices and writes nothing.
+reliability: .venv/dev.stamp
+	$(PY) -m chaos.reliability $(if $(ROW),--only $(ROW)) $(if $(QUICK),--quick)
 
 # Disks that rot: CASES of one replica, and a fifth as many of all three at different places.
 corruption: .venv/server.stamp

@@ -138,6 +138,13 @@ CORE = (
         equivalent="a follower that is behind hears nothing, stands for election and so wakes its leader",
     ),
     Mutant(
+        "answers of earlier terms are taken for answers of this one",
+        "raftlog.core.raft:Raft._receive",
+        "message.term != self._member.term",
+        "message.term > self._member.term",
+        script="tests/scenarios/test_raft_stories.py",
+    ),
+    Mutant(
         "a term is entered with the vote of the last one",
         "raftlog.core.raft:Raft._enter_term",
         "voted_for=None",

@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import gc
 import json
+import multiprocessing
+import os
+import resource
+import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import count
 from pathlib import Path
+from statistics import median
 
 import pytest
 
@@ -22,13 +27,14 @@ from tests.simulation.mutants import MUTANTS
 from tests.simulation.mutants.plant import Mutant, planted
 
 LIMIT_S = 15.0  # of this process's time
+SCRIPT = "script"
 CAUGHT = Path(__file__).with_name("caught.json")
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "planted-bugs.md"
 
 
 @dataclass(frozen=True, slots=True)
 class Catch:
-    """Who saw a bug: the first seed, with its ring, and the invariant."""
+    """Who saw a bug: the first seed, with its ring, and the invariant; or its script."""
 
     seed: str
     invariant: str
@@ -68,24 +74,41 @@ def run_script(name: str) -> int:
         return int(pytest.main(["-x", "-q", "--no-header", mutant.script]))
 
 
+def asked(mutant: Mutant) -> Catch | None:
+    """What a bug's own tests say to it, in a process of their own."""
+    began = _children_s()
+    command = [sys.executable, "-m", "tests.simulation.mutants", "--script", mutant.name]
+    end = subprocess.run(command, capture_output=True, check=False)
+    took_s = round(_children_s() - began, 1)
+    return Catch(SCRIPT, f"`{mutant.script}`", took_s) if end.returncode == 1 else None
+
+
+def _children_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def known() -> dict[str, Catch]:
     """What the last hunt has found."""
     return {name: Catch(**found) for name, found in json.loads(CAUGHT.read_text()).items()}
 
 
 def hunt_all() -> dict[str, Catch]:
-    """All that matter and have no script."""
+    """All that matter: those with a script by that, the others by seeds."""
+    matter = [mutant for mutant in MUTANTS if not mutant.equivalent]
     gc.collect()
     gc.freeze()
     caught: dict[str, Catch] = {}
-    for mutant in MUTANTS:
-        if mutant.equivalent:
-            continue
-        catch = hunt(mutant)
-        if catch is not None:
-            caught[mutant.name] = catch
-        print(f"{mutant.name}: {catch}", flush=True)
+    with multiprocessing.get_context("fork").Pool(os.cpu_count(), maxtasksperchild=1) as pool:
+        for mutant, catch in zip(matter, pool.imap(_seek, matter, chunksize=1), strict=True):
+            print(f"{mutant.name}: {catch}", flush=True)
+            if catch is not None:
+                caught[mutant.name] = catch
     return caught
+
+
+def _seek(mutant: Mutant) -> Catch | None:
+    return asked(mutant) if mutant.script else hunt(mutant)
 
 
 def document(caught: dict[str, Catch]) -> str:
@@ -96,24 +119,39 @@ def document(caught: dict[str, Catch]) -> str:
         "Each is planted into the running production code; the simulator, with seeds from 0 on, or a script",
         "test must see it within 15 seconds. `python -m tests.simulation.mutants` writes this page.",
         "",
-        "| where | bug | first seed | after | seen by |",
+        "| where | bug | seen by | after | invariant or script |",
         "|---|---|---|---|---|",
     ]
     for mutant in MUTANTS:
         catch = caught.get(mutant.name)
         if catch is not None:
             row = f"{catch.seed} | {catch.took_s} s | {catch.invariant}"
-        elif mutant.script:
-            row = f"- | - | script: `{mutant.script}`"
         elif mutant.equivalent:
             row = f"- | - | cannot matter: {mutant.equivalent}"
         else:
             row = "- | - | **not seen**"
         lines.append(f"| `{mutant.area}` | {mutant.name} | {row} |")
-    matter = [mutant for mutant in MUTANTS if not mutant.equivalent]
-    seen = sum(mutant.name in caught or bool(mutant.script) for mutant in matter)
-    lines += ["", f"{seen} of {len(matter)} that can matter are seen.", ""]
+    figures = summary(caught)
+    lines += [
+        "",
+        f"{figures['caught']} of {figures['planted'] - figures['equivalent']} that can matter are seen, "
+        f"half of them within {figures['median_s']} s.",
+        "",
+    ]
     return "\n".join(lines)
+
+
+def summary(caught: dict[str, Catch]) -> dict[str, float]:
+    """The figures, for scripts."""
+    times = [catch.took_s for catch in caught.values()]
+    return {
+        "planted": len(MUTANTS),
+        "equivalent": sum(bool(mutant.equivalent) for mutant in MUTANTS),
+        "caught": len(caught),
+        "caught_by_scripts": sum(catch.seed == SCRIPT for catch in caught.values()),
+        "median_s": median(times),
+        "slowest_s": max(times),
+    }
 
 
 def main() -> int:
@@ -124,4 +162,5 @@ def main() -> int:
     CAUGHT.write_text(json.dumps({name: asdict(catch) for name, catch in caught.items()}, indent=1) + "\n")
     text = document(caught)
     DOCUMENT.write_text(text)
+    print(json.dumps(summary(caught)))
     return 1 if "**not seen**" in text else 0

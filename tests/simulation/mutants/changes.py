@@ -1,0 +1,102 @@
+"""Bugs in the core's changes of members and in its snapshots."""
+
+from __future__ import annotations
+
+from tests.simulation.mutants.plant import Edit, Mutant
+
+CHANGES = (
+    Mutant(
+        "a deleted replica's next life knows nothing of what it had",
+        "raftlog.core.member:Member.newest_ever",
+        "max(self.terms.last, self.forgotten)",
+        "self.terms.last",
+        more=(Edit("raftlog.core.member:Member.lacks_nothing", "self.terms.last >= self.forgotten", "True"),),
+        script="tests/paper/test_raft_membership.py",
+    ),
+    Mutant(
+        "voters change in one step",
+        "raftlog.core.membership:Membership.toward",
+        "if target.voters == self.voters:",
+        "if True:",
+    ),
+    Mutant(
+        "a change begins before the last one is committed",
+        "raftlog.core.changes:Changes.refusal",
+        "if self.open_index is not None:",
+        "if False:",
+    ),
+    Mutant(
+        "a new leader does not see that a change is open (the bug of 2015)",
+        "raftlog.core.changes:Changes.__init__",
+        "if newest.index > member.commit_index:",
+        "if False:",
+    ),
+    Mutant(
+        "a joint membership is never left",
+        "raftlog.core.changes:Changes.go_on",
+        "if membership.is_joint:",
+        "if False:",
+    ),
+    Mutant(
+        "a membership counts once it is committed",
+        "raftlog.core.membership:Memberships.append",
+        "self._entries.append(MembershipEntry(index, membership))",
+        "pass",
+    ),
+    Mutant(
+        "a membership that was truncated stays in force",
+        "raftlog.core.membership:Memberships.truncate",
+        "self._entries[-1].index >= first_removed",
+        "False",
+    ),
+    Mutant(
+        "a cut log forgets who took part where it begins",
+        "raftlog.core.membership:Memberships.truncate_prefix",
+        "base = self.at(snapshot)",
+        "base = self.base",
+    ),
+    Mutant(
+        "joint elections are won by one majority",
+        "raftlog.core.election:Candidate._count",
+        "self._member.membership.halves",
+        "self._member.membership.halves[:1]",
+        script="tests/paper/test_raft_joint_membership.py",
+    ),
+    Mutant(
+        "joint commits need the new majority only",
+        "raftlog.core.peers:Peers.reached_by_quorum",
+        "return min(reached_by_half)",
+        "return reached_by_half[0]",
+    ),
+    Mutant(
+        "a leader that was removed counts itself",
+        "raftlog.core.peers:Peers.reached_by_quorum",
+        "if counts_own else",
+        "if True else",
+    ),
+    Mutant(
+        "a snapshot replaces what is in the log",
+        "raftlog.core.member:Member.may_install",
+        "not self.terms.holds(snapshot)",
+        "True",
+        script="tests/paper/test_raft_snapshots.py",
+    ),
+    Mutant(
+        "a snapshot replaces the log while a write is on its way",
+        "raftlog.core.member:Member.may_install",
+        "self.writes.all_finished",
+        "True",
+    ),
+    Mutant(
+        "a snapshot brings no membership",
+        "raftlog.core.member:Member.restart",
+        "Memberships(snapshot.index, membership, ())",
+        "Memberships(snapshot.index, self.membership, ())",
+    ),
+    Mutant(
+        "entries from before the log are sent all the same",
+        "raftlog.core.leader:Leader._replicate",
+        "progress.awaits_snapshot or previous < snapshot.index",
+        "False",
+    ),
+)
