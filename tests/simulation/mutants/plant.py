@@ -65,20 +65,24 @@ def function_of(place: str) -> FunctionType:
 @contextlib.contextmanager
 def planted(mutant: Mutant) -> Iterator[None]:
     """The bug is there inside the ``with``."""
+    edits = (Edit(mutant.place, mutant.text, mutant.planted), *mutant.more)
     with contextlib.ExitStack() as stack:
-        for edit in (Edit(mutant.place, mutant.text, mutant.planted), *mutant.more):
-            stack.enter_context(_edited(mutant.name, edit))
+        for place in dict.fromkeys(edit.place for edit in edits):
+            here = [edit for edit in edits if edit.place == place]
+            stack.enter_context(_edited(mutant.name, place, here))
         yield
 
 
 @contextlib.contextmanager
-def _edited(name: str, edit: Edit) -> Iterator[None]:
-    function = function_of(edit.place)
+def _edited(name: str, place: str, edits: list[Edit]) -> Iterator[None]:
+    function = function_of(place)
     source = textwrap.dedent(inspect.getsource(function))
-    if source.count(edit.text) != 1:
-        raise NotPlanted(f"{name}: {edit.text!r} stands {source.count(edit.text)} times in {edit.place}")
+    for edit in edits:
+        if source.count(edit.text) != 1:
+            raise NotPlanted(f"{name}: {edit.text!r} stands {source.count(edit.text)} times in {place}")
+        source = source.replace(edit.text, edit.planted)
     before = function.__code__
-    function.__code__ = _compiled(name, source.replace(edit.text, edit.planted), function)
+    function.__code__ = _compiled(name, source, function)
     try:
         yield
     finally:
