@@ -89,6 +89,7 @@ class Broker:
                 heartbeat_ticks=timing.heartbeat_ticks,
                 election_ticks=timing.election_ticks,
                 quiet_ticks=timing.quiet_ticks,
+                catch_up_bytes_per_s=settings.limits.catch_up_bytes_per_s,
             ),
         )
         self.repairs = RepairService(self.host, world.filesystem, asyncio.to_thread, self._closed_files)

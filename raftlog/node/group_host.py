@@ -24,6 +24,7 @@ from raftlog.core.membership import Membership
 from raftlog.core.messages import Heartbeat, HeartbeatReply, Message
 from raftlog.core.raft import Raft, RaftSettings
 from raftlog.node.calls import Calls
+from raftlog.node.catch_up import CatchUpRate
 from raftlog.node.codec import (
     FrameKind,
     decode_heartbeat_replies,
@@ -60,6 +61,7 @@ class HostSettings:
     election_ticks: int = 15  # 750 to 1,500 ms, drawn anew for every election
     quiet_ticks: int = 40  # a group with nothing outstanding falls asleep after 2 s
     hand_over_s: float = 3.0  # how long a stop waits for other leaders
+    catch_up_bytes_per_s: int = 100 << 20  # to members that are far behind; 0 for no limit
 
 
 class GroupHost:
@@ -84,6 +86,7 @@ class GroupHost:
         self.node_id = node_id
         self.clock = clock
         self.settings = settings or HostSettings()
+        self.catch_up = CatchUpRate(clock, self.settings.catch_up_bytes_per_s)
         self.flusher = Flusher(run_syncs, self.fail)
         self.calls = Calls(transport, first_id=rng.getrandbits(48))
         self.has_room = has_room

@@ -9,6 +9,7 @@ from raftlog.core.membership import Membership
 from raftlog.core.messages import Message
 from raftlog.core.ready import Role
 from raftlog.node.calls import Calls
+from raftlog.node.catch_up import CatchUpRate
 from raftlog.storage.filesystem import Buffer
 from raftlog.types import GroupId, Index, NodeId, Term
 
@@ -48,6 +49,10 @@ class GroupEnvironment(Protocol):
     @property
     def calls(self) -> Calls:
         """Questions to other brokers, for snapshots."""
+
+    @property
+    def catch_up(self) -> CatchUpRate:
+        """What may go to members that are far behind, all groups together."""
 
     def wall_ms(self) -> int:
         """For timestamps of control records."""

@@ -1,7 +1,8 @@
 """What a leader says to its followers that the core cannot: bytes of entries, and last words.
 
-Decides: how much one append carries, and whom a leader that ends calls to stand in its place. Leaves
-to others: what is due to whom (``core``), where the bytes come from (``applier``).
+Decides: how much one append carries, who is so far behind that it must not have all of the disk and the
+network (``catch_up`` says how much), and whom a leader that ends calls to stand in its place. Leaves to
+others: what is due to whom (``core``), where the bytes come from (``applier``).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Final, Protocol
 from raftlog.core.inputs import AppendCut, PeerUnreachable
 from raftlog.core.messages import AppendRequest, Heartbeat, TimeoutNow
 from raftlog.core.ready import Replicate
+from raftlog.node.catch_up import FAR_BYTES
 from raftlog.node.group_ports import GroupEnvironment
 from raftlog.storage.filesystem import Buffer
 from raftlog.storage.log_storage import LogStorage
@@ -39,6 +41,9 @@ class Replication:
         self._log = log
         self._entries = entries
         self._environment = environment
+        self._behind: dict[
+            NodeId, int
+        ] = {}  # bytes that went to a member since an append last reached our end
 
     def carry_out(self, order: Replicate) -> Iterator[AppendCut | PeerUnreachable]:
         """Send one append; what was not sent as ordered is for the core to know."""
@@ -47,9 +52,19 @@ class Replication:
         )
         payload: list[Buffer] = []
         if order.first <= order.last:
+            behind = self._behind.get(order.to, 0)
+            rate = self._environment.catch_up
+            if behind > FAR_BYTES and not rate.has_room():
+                yield PeerUnreachable(order.to)  # not now: the core asks again with the next heartbeat
+                return
             last, payload = self._entries.bytes_to_send(order.first, order.last, APPEND_BYTES_MAX)
             if last < order.last:
                 yield AppendCut(order.to, last)
+                size_bytes = sum(map(len, payload))
+                self._behind[order.to] = behind + size_bytes
+                rate.spend(size_bytes)
+            elif behind:
+                del self._behind[order.to]
         if not self._environment.send(self._group_id, order.to, request, payload):
             yield PeerUnreachable(order.to)
 

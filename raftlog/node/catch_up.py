@@ -1,0 +1,37 @@
+"""How fast one broker brings those up to date that are far behind, so that the rest of its work goes on.
+
+Decides: whether another append may leave now for a member that lacks more than ``FAR_BYTES``. One rate holds
+for all groups of a broker together. A refusal costs the member one heartbeat interval.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from raftlog.clock import Clock
+
+FAR_BYTES: Final = 8 << 20
+BURST_S: Final = 0.2  # longer than a heartbeat interval: who was refused asks again after one
+
+
+class CatchUpRate:
+    """A bucket of bytes that fills at ``bytes_per_s``; 0 is no limit."""
+
+    def __init__(self, clock: Clock, bytes_per_s: int) -> None:
+        self._clock = clock
+        self._bytes_per_s = bytes_per_s
+        self._room = bytes_per_s * BURST_S
+        self._filled_at = clock.monotonic()
+
+    def has_room(self) -> bool:
+        """Whether one more append may leave now."""
+        if not self._bytes_per_s:
+            return True
+        now = self._clock.monotonic()
+        filled = self._room + (now - self._filled_at) * self._bytes_per_s
+        self._room, self._filled_at = min(filled, self._bytes_per_s * BURST_S), now
+        return self._room > 0
+
+    def spend(self, size_bytes: int) -> None:
+        """It has left. What is more than the room that there was is missing later."""
+        self._room -= size_bytes
