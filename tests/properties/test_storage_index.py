@@ -64,10 +64,10 @@ def test_an_epochs_file_says_what_was_below_its_cover_or_nothing(
         epochs.note(term, start)
     filesystem = FakeFilesystem()
     filesystem.make_directories("/log")
-    filesystem.replace_file(f"/log/{EPOCHS_NAME}", epochs.encode(covers))
+    filesystem.replace_file(f"/log/{EPOCHS_NAME}", epochs.encode(covers, ()))
     if damage is not None:
-        filesystem.flip_bit(f"/log/{EPOCHS_NAME}", damage % len(epochs.encode(covers)), damage % 8)
-    found, found_covers = load_epochs(filesystem, "/log")
+        filesystem.flip_bit(f"/log/{EPOCHS_NAME}", damage % len(epochs.encode(covers, ())), damage % 8)
+    found, _, found_covers = load_epochs(filesystem, "/log")
     assert found_covers == (covers if damage is None else -1)
     for index in range(covers if damage is None else 0):
         assert found.term_at(index) == epochs.term_at(index)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.simulation.mutants.plant import Edit, Mutant
+from tests.simulation.mutants.plant import Mutant
 
 _REPAIRER = "tests/unit/partitions/test_repairer.py"
 _VERIFY = "tests/unit/storage/test_verify.py"
@@ -33,15 +33,8 @@ REPAIR = (
     Mutant(
         "any leader's log replaces a damaged one",
         "partitions.repairer:Repairer._take_from_leader",
-        "answer.is_leader and answer.term >= term]",
-        "answer.is_leader]",
-        more=(
-            Edit(
-                "partitions.repairer:Repairer._take_from_leader",
-                "if not answer.is_leader or answer.term < term:",
-                "if not answer.is_leader:",
-            ),
-        ),
+        "term, margin = self._newest_term(patient, seen, told)",
+        "term, margin = Term(0), 0",
         script=_REPAIRER,
     ),
     Mutant(
