@@ -274,6 +274,37 @@ def test_a_partition_without_majority_is_recovered_only_with_the_phrase_and_old_
 
 
 # requirement: F6
+def test_a_log_that_was_given_up_does_not_come_back_with_what_was_lost(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with ControlledCluster(str(tmp_path), brokers=5) as cluster:
+            topic = await cluster.create("orders")
+            survivor, *dead = topic.partitions[0].replicas
+            await produce(cluster, b"a")
+            await cluster.stop(survivor)
+            await produce(cluster, b"lost")
+            for node in dead:
+                await cluster.stop(node)
+            admin = (await cluster.start(survivor)).admin
+            await cluster.registered()
+            image = cluster.brokers[survivor].controller
+            await eventually(lambda: not any(image.image.brokers[node].alive for node in dead))
+            with pytest.raises(Conflict) as refused:
+                await admin.recover_unsafely(ORDERS, None, 5000)
+            await admin.recover_unsafely(ORDERS, str(refused.value.details["confirm"]), 5000)
+            assert await admin.until_led(ORDERS, 5000)
+            await produce(cluster, b"b")
+            for node in dead:
+                await cluster.start(node)
+            await cluster.registered()
+            await move(cluster, survivor, *dead)  # before they have removed anything
+            await led_by(cluster.any, dead[0])
+            await produce(cluster, b"c")
+            assert await values(cluster.any) == [b"a", b"b", b"c"]
+
+    asyncio.run(story())
+
+
+# requirement: F6
 def test_without_its_majority_a_partition_is_unavailable_and_stays_as_it_is(tmp_path: Path) -> None:
     async def story() -> None:
         async with ControlledCluster(str(tmp_path), brokers=5) as cluster:

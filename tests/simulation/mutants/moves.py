@@ -1,0 +1,79 @@
+"""Bugs in how replicas come, go, and are recovered."""
+
+from __future__ import annotations
+
+from tests.simulation.mutants.plant import Edit, Mutant
+
+MOVING = "tests/unit/partitions/test_moving.py"
+STEPS = "tests/unit/partitions/test_reassignment.py"
+
+MOVES = (
+    Mutant(
+        "a replica is deleted while it still votes",
+        "partitions.departures:Departures.may_delete",
+        "return bool(replica_calls.unpack_numbers(answer, 1)[0])",
+        "return True",
+        more=(
+            Edit(
+                "partitions.manager:PartitionManager._missing",
+                "wanted = me in partition.holders",
+                "wanted = me in partition.wanted",
+            ),
+        ),
+    ),
+    Mutant(
+        "what a former life promised is not on the disk when the next one speaks",
+        "partitions.openings:Openings.open",
+        "_make_durable(log)",
+        "pass",
+    ),
+    Mutant(
+        "what a deleted replica promised is forgotten",
+        "partitions.openings:Openings.bury",
+        "tombstones.bury(self.filesystem, self.data_directory, group_id, directory, self.clock)",
+        "pass",
+        script=MOVING,
+    ),
+    Mutant(
+        "a log that a recovery has given up comes back",
+        "partitions.openings:Openings._keep_pace",
+        "self.filesystem.remove_tree(directory)",
+        "pass",
+        script=MOVING,
+    ),
+    Mutant(
+        "a broker with another disk votes as before",
+        "partitions.controller.machine:_register",
+        'before.disk_id not in ("", command.disk_id)',
+        'before.disk_id == "never"',
+        script=MOVING,
+    ),
+    Mutant(
+        "a learner votes before it has caught up",
+        "partitions.reassignment:next_step",
+        "view.learner_match.get(node, -1) >= view.goal",
+        "view.learner_match.get(node, -1) >= -1",
+        script=STEPS,
+    ),
+    Mutant(
+        "a replica learns before its broker is prepared",
+        "partitions.reassignment:next_step",
+        "arriving = strangers & view.prepared",
+        "arriving = strangers",
+        script=STEPS,
+    ),
+    Mutant(
+        "a report that comes late counts",
+        "partitions.controller.replica_commands:replicas_changed",
+        "command.membership_index < partition.membership_index",
+        "command.membership_index < -1",
+        script="tests/unit/partitions/controller/test_replica_commands.py",
+    ),
+    Mutant(
+        "the shortest log survives",
+        "partitions.recovery:survey",
+        "survivor = max(",
+        "survivor = min(",
+        script="tests/unit/partitions/test_recovery.py",
+    ),
+)
