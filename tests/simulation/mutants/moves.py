@@ -26,6 +26,7 @@ MOVES = (
         "partitions.openings:Openings.open",
         "_make_durable(log)",
         "pass",
+        script="tests/unit/partitions/test_openings.py",
     ),
     Mutant(
         "what a deleted replica promised is forgotten",

@@ -1,0 +1,113 @@
+"""How a replica's log begins: a former life's promises are on the disk before the next life speaks."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+
+from partitions.controller.image import PartitionInfo, TopicInfo, UnsafeRecovery
+from partitions.folders import Folders
+from partitions.openings import MetadataBehind, Openings
+from raftlog.clock import SystemClock
+from raftlog.core.membership import NOBODY, Membership
+from raftlog.core.ready import HardState
+from raftlog.storage import tombstones
+from raftlog.storage.fake_filesystem import FakeFilesystem
+from raftlog.storage.segmented_log import LogSettings, SegmentedLog
+from raftlog.storage.tombstones import Tombstone
+from raftlog.types import BEFORE_LOG, EntryId, GroupId, Index, NodeId, Term, TopicId
+
+ME, OTHER = NodeId(1), NodeId(2)
+GROUP = GroupId(7)
+
+
+def openings(filesystem: FakeFilesystem) -> Openings:
+    folders = Folders(filesystem, "/data", asyncio.to_thread)
+    return Openings(ME, filesystem, "/data", folders, SystemClock())
+
+
+def topic(partition: PartitionInfo) -> TopicInfo:
+    return TopicInfo(
+        name="orders",
+        topic_id=TopicId("0" * 32),
+        replication_factor=3,
+        partitions=(partition,),
+        config={},
+        version=1,
+    )
+
+
+def placed(*, recovered_from: NodeId | None = None, newcomers: tuple[NodeId, ...] = ()) -> PartitionInfo:
+    records = ()
+    if recovered_from is not None:
+        records = (
+            UnsafeRecovery(
+                survivor=recovered_from, lost=(), last_term=1, last_index=1, commit_index=1, at_ms=0
+            ),
+        )
+    return PartitionInfo(
+        partition=0,
+        group_id=GROUP,
+        replicas=(ME, OTHER),
+        newcomers=newcomers,
+        unsafe_recoveries=records,
+    )
+
+
+def directory(filesystem: FakeFilesystem) -> str:
+    return openings(filesystem).folders.of_partition(topic(placed()), 0)
+
+
+def test_term_and_vote_of_a_former_life_survive_a_power_loss_after_opening() -> None:
+    filesystem = FakeFilesystem()
+    former = Tombstone(HardState(Term(9), OTHER), EntryId(Term(8), Index(100)))
+    tombstones.keep(filesystem, "/data", GROUP, former)
+    partition = placed()
+    _, forgotten = openings(filesystem).open(topic(partition), partition, may_begin=True)
+    assert forgotten == former.last
+    filesystem.lose_power(random.Random(1))
+    again = SegmentedLog.open(filesystem, directory(filesystem), LogSettings(), SystemClock())
+    assert again.restored(NOBODY).hard_state == former.hard_state
+
+
+def test_without_a_former_life_there_is_nothing_to_keep() -> None:
+    filesystem = FakeFilesystem()
+    partition = placed()
+    log, forgotten = openings(filesystem).open(topic(partition), partition, may_begin=True)
+    assert forgotten == BEFORE_LOG
+    assert log.restored(NOBODY).hard_state.term == 0
+
+
+def test_founders_begin_with_the_first_membership_and_newcomers_with_nobody() -> None:
+    made = openings(FakeFilesystem())
+    assert made.first_membership(placed()) == Membership(frozenset({ME, OTHER}))
+    assert made.first_membership(placed(newcomers=(ME,))) == NOBODY
+
+
+# requirement: F6
+def test_the_survivor_votes_alone_in_a_new_term_behind_its_whole_log_and_others_begin_anew() -> None:
+    filesystem = FakeFilesystem()
+    partition = placed()
+    log, _ = openings(filesystem).open(topic(partition), partition, may_begin=True)
+    log.save_hard_state(HardState(Term(4), OTHER))
+    log.close()
+    recovered = placed(recovered_from=ME)
+    log, _ = openings(filesystem).open(topic(recovered), recovered, may_begin=True)
+    restored = log.restored(NOBODY)
+    assert restored.hard_state == HardState(Term(5), ME)
+    assert restored.memberships[-1].membership == Membership(frozenset({ME}))
+    log.close()
+    log, _ = openings(filesystem).open(topic(recovered), recovered, may_begin=True)  # once is enough
+    assert log.restored(NOBODY).hard_state == HardState(Term(5), ME)
+    log.close()
+    with pytest.raises(MetadataBehind):
+        openings(filesystem).open(topic(partition), partition, may_begin=True)
+    given_up = FakeFilesystem()
+    log, _ = openings(given_up).open(topic(partition), partition, may_begin=True)
+    log.save_hard_state(HardState(Term(4), OTHER))
+    log.close()
+    elsewhere = placed(recovered_from=OTHER)
+    log, _ = openings(given_up).open(topic(elsewhere), elsewhere, may_begin=True)
+    assert log.restored(NOBODY).hard_state.term == 0
