@@ -231,3 +231,23 @@ def _pids_told(process: subprocess.Popen[str], data: Path, port: int) -> list[in
         }
     assert told[3] == "ready\n"
     return pids
+
+
+# requirement: F2, F6
+def test_partitions_are_listed_led_by_another_broker_and_held_by_fewer(unbroken: Cluster) -> None:
+    run(unbroken, "topic", "create", "moved")
+    output, _ = run(unbroken, "partition", "transfer-leadership", "moved", "0", "--to", "2", "-o", "json")
+    assert json.loads(output)["leader"] == 2
+    output, _ = run(unbroken, "partition", "remove-replica", "moved", "0", "1", "--wait", "20s", "-o", "json")
+    shown = json.loads(output)
+    assert (sorted(shown["replicas"]), shown["reassignment"]) == ([2, 3], None)
+    output, _ = run(unbroken, "partition", "set-replicas", "moved", "0", "2,3,1", "--wait", "20s")
+    assert output.decode().splitlines()[1].split()[-1] == "settled"
+    output, _ = run(unbroken, "partition", "list", "moved", "-o", "json")
+    assert json.loads(output)[0]["replicas"] == [2, 3, 1]
+    _, errors = run(unbroken, "partition", "add-replica", "moved", "0", "9", code=1)
+    assert "no broker 9" in errors
+    _, errors = run(unbroken, "partition", "transfer-leadership", "moved", "7", code=1)
+    assert "partition_not_found" in errors
+    _, errors = run(unbroken, "partition", "unsafe-recover", "moved", "0", code=1)
+    assert "needs no recovery" in errors
