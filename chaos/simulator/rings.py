@@ -1,7 +1,7 @@
 """Both rings under one name: ``core:17`` is a run of bare cores, ``brokers:17`` or ``17`` of whole brokers.
 
-Decides: how many seeds of each a number of seeds means. One of five runs whole brokers, which find what lies
-between the parts; the other four run bare cores, which are faster and whose members come and go.
+Decides: how many seeds of each a number of seeds means. One of ten runs whole brokers, which find what lies
+between the parts; the other nine run bare cores, which are faster and whose members come and go.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from chaos.simulator.schedule import Schedule
 from chaos.simulator.simulation import run
 
 CORE, BROKERS = "core", "brokers"
-BROKERS_EVERY = 5
+BROKERS_EVERY = 10
 
 
 @dataclass(frozen=True, slots=True)

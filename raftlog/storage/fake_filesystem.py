@@ -18,6 +18,7 @@ import errno
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from raftlog.storage.filesystem import Buffer, File
 
@@ -325,6 +326,7 @@ def _never(path: str) -> bool:
     return False
 
 
+@lru_cache(maxsize=1 << 14)
 def _parent(path: str) -> str:
     return path.rpartition("/")[0] or ("/" if path.startswith("/") else "")
 

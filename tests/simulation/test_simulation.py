@@ -46,9 +46,10 @@ def test_equal_seeds_give_equal_traces_whatever_the_order_of_sets() -> None:
     assert [end.returncode for end in ends] == [0, 0]
 
 
-def test_one_of_five_seeds_runs_whole_brokers_and_none_is_run_twice() -> None:
+def test_one_of_ten_seeds_runs_whole_brokers_and_none_is_run_twice() -> None:
     some = [str(seed) for seed in seeds(0, 11)]
-    assert some[:7] == ["brokers:0", "core:0", "core:1", "core:2", "core:3", "brokers:1", "core:4"]
+    assert some[:3] == ["brokers:0", "core:0", "core:1"]
+    assert some[9:12] == ["core:8", "brokers:1", "core:9"]
     assert [str(seed) for seed in (*seeds(0, 6), *seeds(6, 5))] == some
     assert Seed.named("7") == Seed(BROKERS, 7)
     assert Seed.named("core:7") == Seed(CORE, 7)

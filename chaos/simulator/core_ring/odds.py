@@ -23,7 +23,7 @@ class CoreOdds:
     read: float = 0.0
     timed: dict[str, float] = field(default_factory=dict)  # by step
     aimed: dict[str, float] = field(default_factory=dict)  # by moment
-    trouble_steps: int = 400  # how long things go wrong
+    trouble_steps: int = 250  # how long things go wrong
 
     @classmethod
     def drawn(cls, rng: random.Random) -> CoreOdds:
