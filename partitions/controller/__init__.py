@@ -5,7 +5,8 @@ topic and producer ids. Leaves to others: replicating its log (``raftlog``) and 
 replicas that it placed (``partitions.manager``).
 
 Read ``image`` (all metadata at one version) and ``commands`` first, then ``machine`` (what each
-command does), ``planner``, ``names`` and ``placement`` (requests to commands), ``liveness``, and last
+command does), ``planner``, ``move_planner``, ``names`` and ``placement`` (requests to commands),
+``liveness``, ``log_trim`` (how long the log gets), and last
 ``service`` (the controller as any broker calls it) with ``requests`` (what brokers ask each other)
 and ``active`` (the duties of the one that leads).
 """

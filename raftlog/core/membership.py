@@ -1,7 +1,7 @@
 """Who takes part in a Raft group, and from which index of the log on.
 
 Decides how a change is cut into safe steps (joint consensus, Raft 6, thesis 4.3). Leaves to others:
-when a step may be taken (``leader``) and how majorities are counted (``quorum``).
+when a step may be taken (``changes``) and how majorities are counted (``quorum``).
 """
 
 from __future__ import annotations
