@@ -30,6 +30,7 @@ FILLINGS: Final = 12
 TRIES: Final = 40  # to find a damage that changes something
 BATCHES_AFTER: Final = 4
 PATIENCE_S: Final = 60.0
+END: Final = 1 << 60
 
 
 @dataclass(slots=True)
@@ -107,11 +108,17 @@ def _directories(machine: Machine) -> list[str]:
 
 
 def _lost_places(machine: Machine) -> list[Place]:
-    """Which entries of which log are not whole on this machine any more."""
+    """Which entries of which log are not whole on this machine any more.
+
+    Damage above the promise, which a power loss may have left far behind, cannot be told from a torn tail: as
+    of an entry that never was synced, there must be no more than one replica that has lost it.
+    """
     found: list[Place] = []
     for directory in _directories(machine):
         seen = examine(machine.disk, directory)
-        found += [(directory, hole.first, 1 << 60 if hole.last is None else hole.last) for hole in seen.holes]
+        found += [(directory, hole.first, END if hole.last is None else hole.last) for hole in seen.holes]
+        if seen.torn:
+            found.append((directory, seen.state.promised + 1, END))
     return found
 
 
