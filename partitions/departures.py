@@ -18,8 +18,9 @@ from partitions.replica import PartitionReplica
 from partitions.values import key_of
 from raftlog.errors import NotLeader, RaftlogError
 from raftlog.node.calls import Calls
+from raftlog.node.raft_group import RaftGroup
 from raftlog.storage.filesystem import Buffer
-from raftlog.types import GroupId, NodeId, TopicPartition
+from raftlog.types import EntryId, GroupId, Index, NodeId, Term, TopicPartition
 
 ASK_TIMEOUT_MS: Final = 2000
 
@@ -40,8 +41,11 @@ class Departures:
         self._calls = calls
         calls.serve(replica_calls.MAY_DELETE, self._serve)
 
-    async def may_delete(self, target: TopicPartition, partition: PartitionInfo) -> bool:
-        """Whether this broker's replica may go. False when no leader answers: it is asked again later."""
+    async def may_delete(self, target: TopicPartition, partition: PartitionInfo) -> EntryId | None:
+        """The end of the leader's log, if this broker's replica may go: nothing behind it was ever committed.
+
+        None when it may not, or no leader answers: it is asked again later.
+        """
         head = replica_calls.pack_place((target, partition.group_id), partition.version)
         for node in partition.holders:
             try:
@@ -50,17 +54,21 @@ class Departures:
                 )
             except RaftlogError:
                 continue  # it does not lead, or does not know yet
-            return bool(replica_calls.unpack_numbers(answer, 1)[0])
-        return False
+            may_go, term, index = replica_calls.unpack_numbers(answer, 3)
+            return EntryId(Term(term), Index(index)) if may_go else None
+        return None
 
     async def _serve(
         self, sender: NodeId, head: bytes, payload: memoryview
     ) -> tuple[bytes, Sequence[Buffer]]:
         (target, group_id), (version,) = replica_calls.unpack_place(head, 1)
-        may_go = await self._is_gone(sender, target, group_id, version)
-        return replica_calls.pack_numbers(may_go), ()
+        group = await self._led(target, group_id)
+        may_go = self._is_gone(sender, target, group, version)
+        last = group.status().last
+        return replica_calls.pack_numbers(may_go, last.term, last.index), ()
 
-    async def _is_gone(self, node: NodeId, target: TopicPartition, group_id: GroupId, version: int) -> bool:
+    async def _led(self, target: TopicPartition, group_id: GroupId) -> RaftGroup[None]:
+        """The group, which this broker leads as a quorum says."""
         replica = self._replicas.get(key_of(target))
         if replica is None or replica.group.group_id != group_id:
             raise NotLeader(f"this broker holds no replica of {target}", leader=None)
@@ -70,6 +78,9 @@ class Departures:
                 await group.confirm_read()
         except TimeoutError:
             raise NotLeader(f"this broker cannot confirm that it leads {target}", leader=None) from None
+        return group
+
+    def _is_gone(self, node: NodeId, target: TopicPartition, group: RaftGroup[None], version: int) -> bool:
         image = self._image()
         topic = image.topics.get(target.topic)
         wanted = [] if topic is None else [p for p in topic.partitions if p.partition == target.partition]

@@ -70,7 +70,7 @@ class _Held:
     error: BaseException | None = None  # what it failed with
     is_short_of_room: bool = False  # the disk was full, or the metadata is behind: it is opened again
     is_leaving: bool = False  # the metadata wants it no more
-    may_go: bool = False  # and so does the leader
+    leaves_at: EntryId | None = None  # and so does the leader, whose log ends here
 
     @property
     def key(self) -> Key:
@@ -265,7 +265,7 @@ class PartitionManager:
     ) -> None:
         held.topic, held.partition = topic, partition
         held.is_leaving = is_leaving
-        held.may_go &= is_leaving
+        held.leaves_at = held.leaves_at if is_leaving else None
         if held.replica is not None and held.log is not None:
             held.replica.reconfigure(_config(topic))
             held.log.reconfigure(log_settings(topic))
@@ -321,24 +321,24 @@ class PartitionManager:
     async def _ask_to_leave(self) -> None:
         while True:
             await asyncio.sleep(LEAVE_AGAIN_S)
-            for held in [held for held in self._held.values() if held.is_leaving and not held.may_go]:
+            for held in [held for held in self._held.values() if held.is_leaving and not held.leaves_at]:
                 asked = held.partition
-                may_go = await self._departures.may_delete(TopicPartition(*held.key), asked)
-                if may_go and held.partition is asked:  # nothing is new since it was asked
-                    held.may_go = True
+                leaves_at = await self._departures.may_delete(TopicPartition(*held.key), asked)
+                if leaves_at and held.partition is asked:  # nothing is new since it was asked
+                    held.leaves_at = leaves_at
                     self._changed.set()
 
     async def _let_go(self) -> None:
         """Delete replicas whose leader has said that they may go. Term and vote stay behind."""
-        for held in [held for held in self._held.values() if held.may_go]:
-            directory = self._folders.of_partition(held.topic, held.partition.partition)
+        for held, end in [(held, held.leaves_at) for held in self._held.values() if held.leaves_at]:
+            folder = self._folders.of_partition(held.topic, held.partition.partition)
             await self._close(held)
             try:
-                await self._run_blocking(partial(self._openings.bury, held.partition.group_id, directory))
+                await self._run_blocking(partial(self._openings.bury, held.partition.group_id, folder, end))
             except (LogCorrupt, OSError) as error:
-                _log.error("%s stays, for its vote cannot be kept: %s", directory, error)
+                _log.error("%s stays, for its vote cannot be kept: %s", folder, error)
                 continue
-            if await self._folders.remove(directory):
+            if await self._folders.remove(folder):
                 _log.info("%s/%s has moved away from this broker", *held.key)
 
     async def _serve_prepared(
@@ -378,10 +378,10 @@ class PartitionManager:
                 continue
             config = _config(held.topic)
             if config["cleanup.policy"] == "delete":
-                limits = RetentionLimits(
-                    retention_ms=topic_config.number(config, "retention.ms"),
-                    retention_bytes=topic_config.number(config, "retention.bytes"),
+                age_ms, size_bytes = (
+                    topic_config.number(config, key) for key in ("retention.ms", "retention.bytes")
                 )
+                limits = RetentionLimits(retention_ms=age_ms, retention_bytes=size_bytes)
                 yield Kept(held.replica.group, held.log, limits)
 
     def _begin(self, work: Coroutine[None, None, None]) -> None:

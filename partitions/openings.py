@@ -67,9 +67,12 @@ class Openings:
             _make_durable(log)
         return log, buried.last
 
-    def bury(self, group_id: GroupId, directory: str) -> None:
-        """Keep term and vote of a replica that is closed and about to be deleted. Raises ``LogCorrupt``."""
-        tombstones.bury(self.filesystem, self.data_directory, group_id, directory, self.clock)
+    def bury(self, group_id: GroupId, directory: str, end: EntryId) -> None:
+        """Keep what a replica that is closed and about to go has promised, up to the leader's ``end``.
+
+        Raises ``LogCorrupt``.
+        """
+        tombstones.bury(self.filesystem, self.data_directory, group_id, directory, self.clock, end)
 
     def _keep_pace(self, topic: TopicInfo, partition: PartitionInfo, directory: str) -> None:
         """Make the folder one that has been through all recoveries of its partition."""

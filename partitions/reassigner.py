@@ -158,7 +158,9 @@ class Reassigner:
 
     async def _report(self, key: Key, replica: PartitionReplica, info: PartitionInfo) -> None:
         status = replica.group.status()
-        topic = self._metadata.image.topics[key[0]]
+        topic = self._metadata.image.topics.get(key[0])
+        if topic is None:
+            return  # it was deleted meanwhile
         await self._metadata.change_replicas(
             ReplicasChanged(
                 key[0],

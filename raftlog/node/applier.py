@@ -121,10 +121,13 @@ class Applier(Generic[Reply]):
         self._keep_at_boundary(at_once=True)
         log = self._log
         log.states.flush()
-        bases = [base for base in log.states.standing if base <= first_kept and log.base_from(base) == base]
+        limit = min(first_kept, self.applied_index + 1)
+        bases = [base for base in log.states.standing if base <= limit and log.base_from(base) == base]
+        # What rots on the disk, or was removed for it, is not what a log may begin with.
+        sound = next((base for base in reversed(bases) if log.states.load(base) is not None), None)
         try:
-            if bases and bases[-1] <= self.applied_index + 1:
-                log.truncate_prefix(bases[-1])
+            if sound is not None and sound > log.first_index:
+                log.truncate_prefix(sound)
         except OSError as error:
             if not is_disk_full(error):
                 raise

@@ -73,8 +73,8 @@ class Replication:
 
         The one that is furthest stands at once. The others wake, and stand in time should that fail.
         """
-        peers = sorted(match_index, key=match_index.__getitem__, reverse=True)
-        peers.remove(self._environment.node_id)
+        others = match_index.keys() - {self._environment.node_id}
+        peers = sorted(sorted(others), key=match_index.__getitem__, reverse=True)
         for peer in peers:
             wake = Heartbeat(term=term, commit_index=Index(-1), round=0)
             self._environment.send(self._group_id, peer, wake)

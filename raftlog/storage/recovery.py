@@ -28,7 +28,7 @@ from raftlog.storage.batch_walk import BatchDamaged, walk_batches, walk_headers
 from raftlog.storage.durable_state import DurableState
 from raftlog.storage.epochs import EPOCHS_NAME, Epochs, load_epochs
 from raftlog.storage.filesystem import File, Filesystem
-from raftlog.storage.members import LogMembers, load_members, membership_in
+from raftlog.storage.members import MEMBERS_NAME, LogMembers, load_members, membership_in
 from raftlog.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, Segment, segment_path
 from raftlog.storage.slots import UNKNOWN_TERMS
 from raftlog.storage.sparse_index import SegmentSummary, build_index, load_summary, write_index
@@ -107,7 +107,9 @@ class _Opening:
         return OpenedLog(self.state, self.epochs, covers, self.members, self.segments, self.recovery)
 
     def _is_new(self, names: list[str], bases: list[int]) -> bool:
-        if EPOCHS_NAME in names or CHECKPOINT_NAME in names or any(n.endswith(STATE_SUFFIX) for n in names):
+        if {EPOCHS_NAME, CHECKPOINT_NAME, MEMBERS_NAME} & set(names):  # the last comes before the first vote
+            return False
+        if any(name.endswith(STATE_SUFFIX) for name in names):
             return False
         return not any(self._size(base) for base in bases)
 

@@ -39,9 +39,17 @@ class Tombstone:
 
 
 def bury(
-    filesystem: Filesystem, data_directory: str, group: GroupId, replica_directory: str, clock: Clock
+    filesystem: Filesystem,
+    data_directory: str,
+    group: GroupId,
+    replica_directory: str,
+    clock: Clock,
+    end: EntryId,
 ) -> None:
     """Keep what the closed replica in ``replica_directory`` has promised, durably.
+
+    Of its entries no more is kept than ``end``, of the log of a leader that lets it go: what it acknowledged
+    beyond was never committed. A damaged log, of which the worst is believed, would else hold up elections.
 
     Raises ``LogCorrupt`` when that cannot be read and was not kept before: then it must not be deleted.
     """
@@ -51,7 +59,7 @@ def bury(
         if kept is None:
             raise LogCorrupt(f"{replica_directory}: term and vote cannot be read; remove the folder by hand")
         return  # the power went while the folder was removed
-    state, last = found.hard_state, found.last
+    state, last = found.hard_state, min(found.last, end)
     if kept is not None:
         state = state if state.term >= kept.hard_state.term else kept.hard_state
         last = max(last, kept.last)

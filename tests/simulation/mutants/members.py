@@ -97,7 +97,7 @@ MEMBERS = (
     Mutant(
         "retention goes on beyond the newest state",
         "raftlog.node.applier:Applier.truncate_prefix",
-        "log.truncate_prefix(bases[-1])",
+        "log.truncate_prefix(sound)",
         "log.truncate_prefix(first_kept)",
         script="tests/unit/node/test_applier.py",
     ),

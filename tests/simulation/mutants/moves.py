@@ -11,8 +11,8 @@ MOVES = (
     Mutant(
         "a replica is deleted while it still votes",
         "partitions.departures:Departures.may_delete",
-        "return bool(replica_calls.unpack_numbers(answer, 1)[0])",
-        "return True",
+        "return EntryId(Term(term), Index(index)) if may_go else None",
+        "return EntryId(Term(term), Index(index))",
         more=(
             Edit(
                 "partitions.manager:PartitionManager._missing",
@@ -31,7 +31,7 @@ MOVES = (
     Mutant(
         "what a deleted replica promised is forgotten",
         "partitions.openings:Openings.bury",
-        "tombstones.bury(self.filesystem, self.data_directory, group_id, directory, self.clock)",
+        "tombstones.bury(self.filesystem, self.data_directory, group_id, directory, self.clock, end)",
         "pass",
         script=MOVING,
     ),

@@ -111,14 +111,6 @@ def test_a_result_can_be_waited_for_with_a_limit() -> None:
 
 
 def test_ctrl_c_interrupts_a_wait_and_the_client_still_closes() -> None:
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
-    try:
-        _interrupt_a_wait()
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-def _interrupt_a_wait() -> None:
     with running_cluster() as cluster:
         began = time.monotonic()
         with pytest.raises(KeyboardInterrupt), Client(cluster.urls) as client:  # noqa: PT012

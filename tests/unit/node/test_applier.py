@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from raftlog.clock import SystemClock
 from raftlog.core.ready import HardState
 from raftlog.node.applier import Applier
 from raftlog.records.batch import Batch
+from raftlog.storage.fake_filesystem import FakeFilesystem
 from raftlog.storage.memory_log import MemoryLog
+from raftlog.storage.segment import segment_path
+from raftlog.storage.segmented_log import LogSettings, SegmentedLog
+from raftlog.storage.state_files import STATE_SUFFIX
 from raftlog.types import Index, Term
 from tests.helpers.storage_batches import storage_batch
 
@@ -73,3 +78,25 @@ def test_a_snapshot_replaces_what_the_machine_was() -> None:
     applier.installed(Index(99), b"50")
     assert (applier.applied_index, machine.count) == (99, 50)
     assert log.first_index == 0
+
+
+def test_no_log_begins_where_the_state_has_rotted() -> None:
+    filesystem, machine = FakeFilesystem(), Count()
+    log = SegmentedLog.open(filesystem, "/log", LogSettings(segment_bytes=200), SystemClock())
+    log.save_hard_state(HardState(Term(1), None))
+    applier = Applier(log, machine)
+    for base in range(0, 40, 2):
+        batch = storage_batch(base, 2)
+        applier.appended([batch])
+        log.append([batch])
+        flush = log.take_sync()
+        assert flush is not None
+        flush.run()
+        log.sync_finished(flush)
+        for _ in applier.apply_up_to(Index(base + 1)):
+            pass
+    bases = log.states.standing
+    assert len(bases) > 3
+    filesystem.flip_bit(segment_path("/log", bases[-2]) + STATE_SUFFIX, 9)
+    applier.truncate_prefix(Index(bases[-2]))
+    assert log.first_index == bases[-3]

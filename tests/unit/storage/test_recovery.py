@@ -10,8 +10,10 @@ import pytest
 from raftlog.core.membership import Membership
 from raftlog.core.ready import HardState
 from raftlog.errors import LogCorrupt
+from raftlog.storage.durable_state import SlotsInDoubt
 from raftlog.storage.fake_filesystem import FakeFilesystem, PowerLost
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
+from raftlog.storage.slots import SLOT_BYTES
 from raftlog.types import EntryId, Index, NodeId, Term
 from tests.helpers.manual_wall_clock import ManualWallClock
 from tests.helpers.storage_batches import storage_batch
@@ -283,6 +285,19 @@ def test_a_power_loss_during_birth_leaves_something_that_opens() -> None:
                 open_log(filesystem)
             filesystem.lose_power(random.Random(seed))
             assert open_log(filesystem).last_index == -1
+
+
+def test_two_slots_that_are_gone_are_no_birth_once_the_replica_may_have_voted() -> None:
+    filesystem = FakeFilesystem()
+    log = open_log(filesystem)
+    log.keep_birth(Membership(frozenset({NodeId(1), NodeId(2), NodeId(3)})))
+    log.save_hard_state(HardState(Term(1), NodeId(2)))
+    sync(log)
+    log.close()
+    for name in ("hard_state.a", "hard_state.b"):
+        filesystem.overwrite(f"{DIRECTORY}/{name}", bytes(SLOT_BYTES))
+    with pytest.raises(SlotsInDoubt):
+        open_log(filesystem)
 
 
 def test_a_damaged_checkpoint_is_corruption_and_a_full_disk_keeps_the_old_one() -> None:

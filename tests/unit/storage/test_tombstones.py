@@ -18,6 +18,9 @@ GROUP = GroupId(7)
 OLD = Tombstone(HardState(Term(9), NodeId(1)), EntryId(Term(8), Index(100)))
 
 
+FAR = EntryId(Term(99), Index(99))
+
+
 def replica(filesystem: FakeFilesystem, state: HardState, records: int = 0) -> None:
     log = SegmentedLog.open(filesystem, "/data/replica", LogSettings(), SystemClock())
     log.save_hard_state(state)
@@ -29,8 +32,8 @@ def replica(filesystem: FakeFilesystem, state: HardState, records: int = 0) -> N
     log.close()
 
 
-def bury(filesystem: FakeFilesystem) -> None:
-    tombstones.bury(filesystem, "/data", GROUP, "/data/replica", SystemClock())
+def bury(filesystem: FakeFilesystem, end: EntryId = FAR) -> None:
+    tombstones.bury(filesystem, "/data", GROUP, "/data/replica", SystemClock(), end)
 
 
 @pytest.mark.parametrize("vote", [NodeId(3), None])
@@ -89,3 +92,14 @@ def test_a_damaged_log_is_buried_as_one_that_was_as_long_as_can_be() -> None:
     bury(filesystem)
     found = tombstones.load(filesystem, "/data", GROUP)
     assert found == Tombstone(HardState(Term(5), NodeId(2)), EntryId(Term(5), tombstones.INDEX_MAX))
+
+
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_no_entry_is_kept_that_its_leader_did_not_have(is_damaged: bool) -> None:
+    filesystem = FakeFilesystem()
+    replica(filesystem, HardState(Term(5), None), records=3)
+    if is_damaged:
+        filesystem.flip_bit("/data/replica/00000000000000000000.log", 70)
+    end = EntryId(Term(4), Index(1))
+    bury(filesystem, end)
+    assert tombstones.load(filesystem, "/data", GROUP) == Tombstone(HardState(Term(5), None), end)
