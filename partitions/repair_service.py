@@ -159,9 +159,11 @@ def _from_group(group: RaftGroup[object], ask: Ask) -> tuple[Told, list[Buffer]]
 
 
 def _members_of(group: RaftGroup[object], index: Index) -> bytes:
-    if index < group.log.first_index - 1:
+    """Only what is committed counts, and only a log that reaches the place can say who took part there."""
+    if not group.log.first_index - 1 <= index <= group.commit_index:
         return b""
-    return encode_entries([MembershipEntry(index, group.membership_at(index))])
+    members = group.membership_at(index)
+    return encode_entries([MembershipEntry(index, members)]) if members.voters else b""
 
 
 def _members_in_files(filesystem: Filesystem, seen: Examination, index: Index) -> bytes:

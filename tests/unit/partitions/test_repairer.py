@@ -18,6 +18,7 @@ from raftlog.errors import ConnectionLost, LogCorrupt
 from raftlog.node.calls import Handler
 from raftlog.node.group_host import GroupHost
 from raftlog.storage.fake_filesystem import FakeFilesystem
+from raftlog.storage.members import MEMBERS_NAME, load_members
 from raftlog.storage.segmented_log import SegmentedLog
 from raftlog.storage.slots import SLOT_BYTES
 from raftlog.storage.verify import examine
@@ -37,14 +38,16 @@ class Leader:
     term: Term
     is_leader: bool = True
     stopped: BaseException | None = None
+    commit_index: Index = Index(-1)
+    membership: Membership = NOBODY  # by the whole log
 
     def stop(self, error: BaseException) -> None:
         """It ends."""
         self.stopped = error
 
     def membership_at(self, index: Index) -> Membership:
-        """Not asked for here."""
-        return NOBODY
+        """The same everywhere."""
+        return self.membership
 
 
 @dataclass
@@ -245,3 +248,24 @@ def test_what_a_peer_sends_is_checked() -> None:
     assert terms_in(cluster.mend()) == TERMS
     told = [ask for peer, ask in cluster.net.asked if peer == 2 and ask.first == 3]
     assert told, "broker 2 was asked, and not believed"
+
+
+def test_who_took_part_is_said_by_who_is_that_far_only() -> None:
+    """Broker 2 has another membership there, and has not heard that it is committed."""
+    right, wrong = (Membership(frozenset({NodeId(1), NodeId(2), NodeId(at)})) for at in (3, 4))
+    one = log_of(*TERMS)
+    log = open_log(one)
+    log.keep_birth(right)
+    log.truncate_prefix(Index(8))
+    sync(log)
+    log.close()
+    one.restart()
+    start = examine(one, DIRECTORY).state.log_start
+    one.flip_bit(f"{DIRECTORY}/{MEMBERS_NAME}", 9)
+    behind, knows = leads(log_of(*TERMS), 3), leads(log_of(*TERMS), 3)
+    behind.membership, behind.commit_index = wrong, Index(start - 2)
+    knows.membership, knows.commit_index = right, Index(start - 1)
+    with pytest.raises(CannotMend, match="who took part"):
+        Cluster(one, broker_2=behind).mend()
+    Cluster(one, broker_2=behind, broker_3=knows).mend()
+    assert load_members(one, DIRECTORY).base(start) == right
