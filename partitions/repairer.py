@@ -29,7 +29,7 @@ import msgspec
 
 from partitions.repair_service import SERVICE, Ask, RepairService, RunBlocking, Told
 from raftlog.core.ready import HardState
-from raftlog.errors import CorruptBatch, NotLeader, RaftlogError
+from raftlog.errors import CorruptBatch, LogCorrupt, NotLeader, RaftlogError
 from raftlog.node.group_host import GroupHost
 from raftlog.records.batch import Batch
 from raftlog.storage.batch_search import Run
@@ -164,8 +164,14 @@ class Repairer:
         for part in segment.parts:
             if isinstance(part, Run):
                 await self.run_blocking(partial(writer.copy, part))
-            elif not await self._fetch(patient, seen, writer, part, list(told)):
-                await self.run_blocking(writer.abandon)
+                continue
+            is_fetched = False
+            try:
+                is_fetched = await self._fetch(patient, seen, writer, part, list(told))
+            finally:
+                if not is_fetched:
+                    await self.run_blocking(writer.abandon)
+            if not is_fetched:
                 return False
         await self.run_blocking(writer.finish)
         return True
@@ -178,12 +184,18 @@ class Repairer:
         part: Lacking,
         peers: list[NodeId],
     ) -> bool:
-        """From one peer after the other, each as far as it can; a lost link costs nothing that is written."""
+        """From one peer after the other, each as far as it can; a lost link costs nothing that is written.
+
+        Who was there and is silent now may hold the anchor: then no leader's log is taken in its place.
+        """
         anchor = seen.anchor
         assert anchor is not None
         useless = 0
+        silent: set[NodeId] = set()
         while writer.following <= part.last:
             if useless == len(peers):
+                if silent:
+                    raise CannotMend(f"brokers {sorted(silent)} do not answer any more")
                 return False
             peer = peers[0]
             ask = Ask(
@@ -195,8 +207,12 @@ class Repairer:
             )
             try:
                 told, data = await self._ask(peer, ask)
+                silent.discard(peer)
                 batches = writer.checked(data, part.last) if told.is_held else []
-            except (RaftlogError, CorruptBatch):
+            except CorruptBatch:
+                batches = []
+            except RaftlogError:
+                silent.add(peer)
                 batches = []
             if batches:
                 await self._add(writer, batches)
@@ -245,7 +261,10 @@ class Repairer:
         if seen.doubt is not None or answer.term != hard_state.term:
             hard_state = HardState(Term(max(term, answer.term) + margin), self.host.node_id)
         await self._copy_leader(patient, seen, runs, _Lead(leader, answer, first, hard_state))
-        await self.run_blocking(lambda: settle(self.filesystem, seen, hard_state))
+        try:
+            await self.run_blocking(lambda: settle(self.filesystem, seen, hard_state, answer.last))
+        except LogCorrupt as error:
+            raise CannotMend(str(error)) from error
 
     async def _copy_leader(self, patient: Patient, seen: Examination, runs: list[Run], lead: _Lead) -> None:
         base = max((base for base in seen.bases if base <= lead.first), default=lead.first)
@@ -266,9 +285,11 @@ class Repairer:
     async def _fetch_from_leader(
         self, patient: Patient, seen: Examination, writer: SegmentWriter, lead: _Lead, before: Term
     ) -> None:
-        """All that this replica may have acknowledged; the rest comes by appends."""
+        """All that this replica may have acknowledged, also behind the damage; the rest comes by appends."""
         end = seen.holes[-1].last
-        last = lead.answer.last if end is None else min(end, lead.answer.last)
+        last = int(lead.answer.last)
+        if end is not None and seen.doubt is None:
+            last = min(last, max(end, seen.state.promised, seen.covers - 1, seen.last))
         while writer.following <= last:
             ask = Ask(
                 group_id=patient.group_id,

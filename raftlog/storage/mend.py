@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from raftlog.core.ready import HardState
-from raftlog.errors import CorruptBatch
+from raftlog.errors import CorruptBatch, LogCorrupt
 from raftlog.records.batch import Batch, check_batch, split_batches
 from raftlog.storage.batch_search import Run
 from raftlog.storage.durable_state import DurableState
@@ -186,10 +186,17 @@ def forget_from(
     filesystem.sync_directory(seen.directory)
 
 
-def settle(filesystem: Filesystem, seen: Examination, hard_state: HardState) -> None:
-    """The log was replaced and is whole: promise what it holds, with this term and vote."""
+def settle(filesystem: Filesystem, seen: Examination, hard_state: HardState, leader_last: int) -> None:
+    """The log was replaced and is whole: promise what it holds, with this term and vote.
+
+    Raises ``LogCorrupt`` when it lacks what was promised before and the leader, which ends at
+    ``leader_last``, has: an acknowledged entry must not be forgotten.
+    """
     state, epochs = seen.state, Epochs()
     found = examine(filesystem, seen.directory)
+    owed = min(max(state.promised, seen.covers - 1), leader_last)
+    if found.last < owed or any(hole.first <= found.last for hole in found.holes):
+        raise LogCorrupt(f"{seen.directory}: the log ends at {found.last}, and {owed} was promised")
     for run in found.runs:
         epochs.note(run.term, run.first)
     promise = epochs.promise(state.log_start, state.before, found.last)

@@ -19,6 +19,7 @@ from raftlog.node.calls import Handler
 from raftlog.node.group_host import GroupHost
 from raftlog.storage.fake_filesystem import FakeFilesystem
 from raftlog.storage.members import MEMBERS_NAME, load_members
+from raftlog.storage.mend import forget_from, settle
 from raftlog.storage.segmented_log import SegmentedLog
 from raftlog.storage.slots import SLOT_BYTES
 from raftlog.storage.verify import examine
@@ -28,6 +29,7 @@ from tests.unit.storage.test_recovery import BATCH, DIRECTORY, open_log, segment
 
 GROUP = GroupId(5)
 NOBODY = Membership(frozenset())
+Answer = tuple[bytes, Sequence[bytes | bytearray | memoryview]]
 
 
 @dataclass
@@ -187,6 +189,47 @@ def test_where_the_logs_part_before_the_damage_the_leader_s_counts(theirs: list[
     assert terms_in(Cluster(one, broker_2=leads(other, 4)).mend()) == theirs
 
 
+@pytest.mark.parametrize("leader_terms", [[1] * 39 + [2], [1] * 30])
+def test_what_was_acknowledged_behind_the_damage_is_taken_from_the_leader_too(
+    leader_terms: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody holds the anchor, entry 39 of term 1; the leader's answers are short."""
+    monkeypatch.setattr("partitions.repair_service.ANSWER_BYTES_MAX", 3 * BATCH)
+    one = log_of(*[1] * 40, hard_term=2)
+    one.flip_bit(segment(8), 3 * BATCH + 62)
+    assert [hole.last for hole in examine(one, DIRECTORY).holes] == [11]
+    log = Cluster(one, broker_2=leads(log_of(*leader_terms), 2), broker_3=log_of(*[1] * 20)).mend()
+    assert terms_in(log) == leader_terms
+
+
+def test_a_log_that_lacks_what_was_promised_is_not_settled() -> None:
+    one = log_of(*[1] * 12)
+    seen = examine(one, DIRECTORY)
+    forget_from(one, seen, 0, HardState(Term(2), None), 7)
+    with pytest.raises(LogCorrupt, match="the log ends at 7, and 10 was promised"):
+        settle(one, seen, HardState(Term(2), None), 10)
+    assert examine(one, DIRECTORY).holes, "it stays in need of repair"
+
+
+def test_a_peer_that_falls_silent_is_waited_for() -> None:
+    """Broker 2 holds the anchor; that broker 3 leads with another log is no reason to take that one."""
+    one, two = log_of(*TERMS), log_of(*TERMS)
+    one.flip_bit(segment(0), 6 * BATCH + 62)
+    cluster = Cluster(one, broker_2=two, broker_3=leads(log_of(*[1, 1, 1, 1, 2, 2], *[4] * 6), 5))
+    answers = cluster.net.services[NodeId(2)]
+
+    async def says_who_it_is(sender: NodeId, head: bytes, payload: memoryview) -> Answer:
+        if msgspec.msgpack.decode(head, type=Ask).first == 6:
+            raise ConnectionLost("it hangs", sent=True)
+        return await answers(sender, head, payload)
+
+    cluster.net.services[NodeId(2)] = says_who_it_is
+    with pytest.raises(CannotMend, match=r"brokers \[2\] do not answer"):
+        cluster.mend()
+    cluster.net.services[NodeId(2)] = answers
+    assert terms_in(cluster.mend()) == TERMS
+
+
 def test_a_lost_slot_costs_a_question_to_everybody_and_a_vote() -> None:
     one = log_of(*TERMS)
     write_raw(one, f"{DIRECTORY}/hard_state.a", 0, bytes(SLOT_BYTES))
@@ -235,9 +278,7 @@ def test_what_a_peer_sends_is_checked() -> None:
     cluster = Cluster(one, broker_3=two)
     honest = cluster.net.services[NodeId(3)]
 
-    async def garbles(
-        sender: NodeId, head: bytes, payload: memoryview
-    ) -> tuple[bytes, Sequence[bytes | bytearray | memoryview]]:
+    async def garbles(sender: NodeId, head: bytes, payload: memoryview) -> Answer:
         answer, data = await honest(sender, head, payload)
         garbled = bytearray(b"".join(bytes(part) for part in data))
         if garbled:
