@@ -79,15 +79,21 @@ class RepairService:
     directory_of: Callable[[GroupId], str | None]
     _seen: dict[str, Examination] = field(default_factory=dict)
     _places: Places = field(default_factory=dict)
+    _changes: dict[str, int] = field(default_factory=dict)  # how often each directory's files have changed
 
     def offer(self) -> None:
         """Answer from now on."""
         self.host.calls.serve(SERVICE, self._serve)
 
     def forget(self, directory: str) -> None:
-        """The files there have changed."""
+        """The files there change: what was seen of them, or is being looked at now, counts no more."""
         self._seen.pop(directory, None)
         self._places.clear()
+        self._changes[directory] = self._changes.get(directory, 0) + 1
+
+    def remember(self, seen: Examination) -> None:
+        """Answer from this, until the files change."""
+        self._seen[seen.directory] = seen
 
     async def _serve(
         self, sender: NodeId, head: bytes, payload: memoryview
@@ -109,7 +115,10 @@ class RepairService:
             raise InvalidRequest(f"group {ask.group_id} is not here")
         seen = self._seen.get(directory)
         if seen is None:
+            changes = self._changes.get(directory, 0)
             found = await self.run_blocking(lambda: examine(self.filesystem, directory))
+            if self._changes.get(directory, 0) != changes:
+                raise InvalidRequest(f"the files of group {ask.group_id} have just changed; ask again")
             seen = self._seen.setdefault(directory, found)
         is_held = ask.anchor_index != NO_INDEX and seen.holds(EntryId(ask.anchor_term, ask.anchor_index))
         told = Told(

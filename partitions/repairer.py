@@ -20,7 +20,7 @@ Three rules, each a consequence of Raft's own:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -95,12 +95,21 @@ class Repairer:
         """Return once the files are whole again. Raises ``CannotMend`` and ``OSError``."""
         for _ in range(ROUNDS_MAX):
             seen = await self.run_blocking(lambda: examine(self.filesystem, patient.directory))
-            self.service.forget(patient.directory)
             if seen.is_clean:
+                self.service.forget(patient.directory)
                 self.counts.replicas_mended += 1
                 return
+            self.service.remember(seen)  # peers may need of this replica what it has
             await self._mend_once(patient, seen)
         raise NeedsRebuild("it is damaged again after each repair")
+
+    async def _change(self, seen: Examination, work: Callable[[], None]) -> None:
+        """Write files. What peers were told of them before does not count from then on."""
+        self.service.forget(seen.directory)
+        try:
+            await self.run_blocking(work)
+        finally:
+            self.service.forget(seen.directory)
 
     async def _mend_once(self, patient: Patient, seen: Examination) -> None:
         start = Index(seen.state.log_start - 1)
@@ -110,7 +119,7 @@ class Repairer:
             known = next((answer.members for answer in told.values() if answer.members), b"")
             if not known:
                 raise CannotMend("no replica says who took part where the log begins")
-            await self.run_blocking(lambda: replace_members(self.filesystem, seen.directory, known))
+            await self._change(seen, lambda: replace_members(self.filesystem, seen.directory, known))
         anchored = [hole for hole in seen.holes if _is_anchored(hole, seen.anchor)]
         if anchored:
             if await self._fill(patient, seen, anchored, told):
@@ -121,7 +130,7 @@ class Repairer:
         elif seen.doubt is not None:
             term, margin = self._newest_term(patient, seen, told)
             hard_state = HardState(Term(term + margin), self.host.node_id)
-            await self.run_blocking(lambda: end_doubt(self.filesystem, seen, hard_state))
+            await self._change(seen, lambda: end_doubt(self.filesystem, seen, hard_state))
             return
         else:
             return
@@ -173,7 +182,7 @@ class Repairer:
                     await self.run_blocking(writer.abandon)
             if not is_fetched:
                 return False
-        await self.run_blocking(writer.finish)
+        await self._change(seen, writer.finish)
         return True
 
     async def _fetch(
@@ -262,7 +271,7 @@ class Repairer:
             hard_state = HardState(Term(max(term, answer.term) + margin), self.host.node_id)
         await self._copy_leader(patient, seen, runs, _Lead(leader, answer, first, hard_state))
         try:
-            await self.run_blocking(lambda: settle(self.filesystem, seen, hard_state, answer.last))
+            await self._change(seen, lambda: settle(self.filesystem, seen, hard_state, answer.last))
         except LogCorrupt as error:
             raise CannotMend(str(error)) from error
 
@@ -279,8 +288,8 @@ class Repairer:
             await self.run_blocking(writer.abandon)
             raise CannotMend(f"the leader's entries did not come: {error}") from error
         last = writer.following - 1
-        await self.run_blocking(lambda: forget_from(self.filesystem, seen, base, lead.hard_state, last))
-        await self.run_blocking(writer.finish)
+        await self._change(seen, lambda: forget_from(self.filesystem, seen, base, lead.hard_state, last))
+        await self._change(seen, writer.finish)
 
     async def _fetch_from_leader(
         self, patient: Patient, seen: Examination, writer: SegmentWriter, lead: _Lead, before: Term

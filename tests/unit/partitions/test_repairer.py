@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
 import msgspec
 import pytest
 
-from partitions.repair_service import SERVICE, Ask, RepairService, RunBlocking
+from partitions.repair_service import SERVICE, Ask, RepairService, RunBlocking, Told
 from partitions.repairer import FORGOTTEN_TERMS, CannotMend, NeedsRebuild, Patient, Repairer
 from raftlog.core.membership import Membership
 from raftlog.core.ready import HardState
-from raftlog.errors import ConnectionLost, LogCorrupt
+from raftlog.errors import ConnectionLost, InvalidRequest, LogCorrupt
 from raftlog.node.calls import Handler
 from raftlog.node.group_host import GroupHost
 from raftlog.storage.fake_filesystem import FakeFilesystem
@@ -310,3 +310,43 @@ def test_who_took_part_is_said_by_who_is_that_far_only() -> None:
         Cluster(one, broker_2=behind).mend()
     Cluster(one, broker_2=behind, broker_3=knows).mend()
     assert load_members(one, DIRECTORY).base(start) == right
+
+def test_what_was_read_for_one_s_own_repair_answers_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two that need one another: reading all files takes longer than a question may."""
+
+    def too_slow(*of: object) -> object:
+        raise ConnectionLost("the question has ended before", sent=True)
+
+    monkeypatch.setattr("partitions.repair_service.examine", too_slow)
+    one = log_of(*TERMS)
+    one.flip_bit(segment(0), 3 * BATCH + 62)
+    cluster = Cluster(one)
+    ask = Ask(group_id=GROUP, first=Index(8), last=Index(9), anchor_term=Term(3), anchor_index=Index(11))
+    question = cluster.net.services[NodeId(1)](NodeId(2), msgspec.msgpack.encode(ask), memoryview(b""))
+    with pytest.raises(CannotMend):
+        cluster.mend()
+    told, data = asyncio.run(cast("Coroutine[None, None, Answer]", question))
+    assert msgspec.msgpack.decode(told, type=Told).is_held
+    assert len(data) == 2
+
+
+def test_files_that_change_while_they_are_read_are_not_told_of() -> None:
+    one = log_of(*TERMS)
+    cluster = Cluster(one)
+    service = cluster.repairer.service
+
+    async def overtaken(work: object) -> object:
+        found = await at_once(work)
+        service.forget(DIRECTORY)
+        return found
+
+    async def asked() -> Answer:
+        return await cluster.net.services[NodeId(1)](NodeId(2), question, memoryview(b""))
+
+    question = msgspec.msgpack.encode(Ask(group_id=GROUP, members_at=Index(-1)))
+    service.run_blocking = cast("RunBlocking", overtaken)
+    with pytest.raises(InvalidRequest, match="have just changed"):
+        asyncio.run(asked())
+    service.run_blocking = cast("RunBlocking", at_once)
+    told = msgspec.msgpack.decode(asyncio.run(asked())[0], type=Told)
+    assert told.is_sure
