@@ -23,8 +23,9 @@ from raftlog.node.group_host import GroupHost
 from raftlog.node.raft_group import RaftGroup
 from raftlog.records.batch import check_batch, split_batches
 from raftlog.storage.batch_walk import BatchDamaged, walk_batches
+from raftlog.storage.epochs import load_epochs
 from raftlog.storage.filesystem import Buffer, Filesystem
-from raftlog.storage.members import encode_entries, load_members
+from raftlog.storage.members import encode_entries, load_members, membership_in
 from raftlog.storage.verify import Examination, examine
 from raftlog.types import EntryId, GroupId, Index, NodeId, Term
 
@@ -67,6 +68,7 @@ class Told(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     last: Index
     is_held: bool = False  # the anchor, or the previous entry, stands in this log
     members: bytes = b""  # as the file of that name holds them; empty where they are not known
+    voters: tuple[NodeId, ...] = ()  # of the membership in force in that log; empty where it is not known
 
 
 @dataclass(slots=True)
@@ -129,10 +131,15 @@ class RepairService:
             last=Index(seen.last),
             is_held=is_held,
             members=await self.run_blocking(lambda: _members_in_files(self.filesystem, seen, ask.members_at)),
+            voters=await self.run_blocking(lambda: self._voters_in(seen, ask)),
         )
         if not is_held:
             return told, []
         return told, await self.run_blocking(lambda: _from_runs(self.filesystem, seen, ask, self._places))
+
+    def _voters_in(self, seen: Examination, ask: Ask) -> tuple[NodeId, ...]:
+        """Only a question for who and how far is worth reading them."""
+        return voters_in_files(self.filesystem, seen) if ask.members_at != NO_INDEX else ()
 
 
 def _from_group(group: RaftGroup[object], ask: Ask) -> tuple[Told, list[Buffer]]:
@@ -149,6 +156,7 @@ def _from_group(group: RaftGroup[object], ask: Ask) -> tuple[Told, list[Buffer]]
         last=log.last_index,
         is_held=is_held,
         members=_members_of(group, ask.members_at),
+        voters=tuple(sorted(group.membership.all_voters)),
     )
     last = min(ask.last, log.last_index)
     if not is_held or not log.first_index <= ask.first <= last:
@@ -184,6 +192,30 @@ def _members_in_files(filesystem: Filesystem, seen: Examination, index: Index) -
     except LogCorrupt:
         return b""
     return b"" if found is None else encode_entries([MembershipEntry(index, found)])
+
+
+def voters_in_files(filesystem: Filesystem, seen: Examination) -> tuple[NodeId, ...]:
+    """Who votes by the newest membership in a closed log, as far as that is sound; nobody if none is."""
+    try:
+        newest = load_members(filesystem, seen.directory).base(seen.state.log_start)
+    except LogCorrupt:
+        newest = None
+    known = load_epochs(filesystem, seen.directory).memberships if seen.covers >= 0 else []
+    if known:
+        newest = known[-1].membership
+    for run in seen.runs:
+        if run.last < seen.covers:
+            continue
+        file = filesystem.open(run.path)
+        try:
+            for _, batch in walk_batches(file, run.position, run.end):
+                if batch.base_offset >= seen.covers:
+                    newest = membership_in(batch) or newest
+        except (BatchDamaged, CorruptBatch):
+            pass  # it has been damaged since it was looked at
+        finally:
+            file.close()
+    return () if newest is None else tuple(sorted(newest.all_voters))
 
 
 def _holds(group: RaftGroup[object], index: Index, term: Term) -> bool:

@@ -21,13 +21,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
 import msgspec
 
-from partitions.repair_service import SERVICE, Ask, RepairService, RunBlocking, Told
+from partitions.repair_service import SERVICE, Ask, RepairService, RunBlocking, Told, voters_in_files
 from raftlog.core.ready import HardState
 from raftlog.errors import CorruptBatch, LogCorrupt, NotLeader, RaftlogError
 from raftlog.node.group_host import GroupHost
@@ -55,7 +55,10 @@ FORGOTTEN_TERMS: Final = 1000  # elections that nobody remembers are fewer
 
 @dataclass(frozen=True, slots=True)
 class Patient:
-    """A replica that is here, damaged and closed, and the other voters of its group."""
+    """A replica that is here, damaged and closed, and who else has one as far as the metadata tell.
+
+    Who votes may be others: each log says it, and ``Repairer`` asks those, too.
+    """
 
     group_id: GroupId
     directory: str
@@ -113,7 +116,9 @@ class Repairer:
 
     async def _mend_once(self, patient: Patient, seen: Examination) -> None:
         start = Index(seen.state.log_start - 1)
-        told = await self._ask_everybody(patient, Ask(group_id=patient.group_id, members_at=start))
+        patient, told = await self._ask_everybody(
+            patient, seen, Ask(group_id=patient.group_id, members_at=start)
+        )
         await self.run_blocking(lambda: clear_sidecars(self.filesystem, seen))
         if any(damage.path.endswith(f"/{MEMBERS_NAME}") for damage in seen.damages):
             known = next((answer.members for answer in told.values() if answer.members), b"")
@@ -138,16 +143,28 @@ class Repairer:
 
     # Asking.
 
-    async def _ask_everybody(self, patient: Patient, question: Ask) -> dict[NodeId, Told]:
+    async def _ask_everybody(
+        self, patient: Patient, seen: Examination, question: Ask
+    ) -> tuple[Patient, dict[NodeId, Told]]:
+        """Ask also those who vote by any log that answers, until nobody new is named."""
+
         async def ask(peer: NodeId) -> Told | None:
             try:
                 return (await self._ask(peer, question))[0]
             except RaftlogError:
                 return None
 
-        answers = await asyncio.gather(*map(ask, patient.peers))
-        found = zip(patient.peers, answers, strict=True)
-        return {peer: told for peer, told in found if told is not None}
+        told: dict[NodeId, Told] = {}
+        asked = {self.host.node_id}
+        named = {*patient.peers, *await self.run_blocking(lambda: voters_in_files(self.filesystem, seen))}
+        while strangers := sorted(named - asked):
+            answers = await asyncio.gather(*map(ask, strangers))
+            told |= {
+                peer: answer for peer, answer in zip(strangers, answers, strict=True) if answer is not None
+            }
+            asked |= {*strangers}
+            named.update(*(answer.voters for answer in told.values()))
+        return replace(patient, peers=tuple(sorted(named - {self.host.node_id}))), told
 
     async def _ask(self, peer: NodeId, ask: Ask) -> tuple[Told, memoryview]:
         head = msgspec.msgpack.encode(ask)
@@ -297,7 +314,7 @@ class Repairer:
         """All that this replica may have acknowledged, also behind the damage; the rest comes by appends."""
         end = seen.holes[-1].last
         last = int(lead.answer.last)
-        if end is not None and seen.doubt is None:
+        if end is not None and seen.doubt is None and not seen.torn:
             last = min(last, max(end, seen.state.promised, seen.covers - 1, seen.last))
         while writer.following <= last:
             ask = Ask(

@@ -68,7 +68,7 @@ class ReplicaWard:
                 patient = Patient(
                     partition.group_id,
                     self._directory(bed.topic, partition.partition),
-                    tuple(peer for peer in partition.replicas if peer != self._node_id),
+                    tuple(peer for peer in partition.holders if peer != self._node_id),
                 )
                 found.append(Sick(TopicPartition(bed.topic.name, partition.partition), error, patient))
         return found

@@ -52,6 +52,20 @@ REPAIR = (
         script=_REPAIRER,
     ),
     Mutant(
+        "what stood behind the damage is not taken from the leader",
+        "partitions.repairer:Repairer._fetch_from_leader",
+        "max(end, seen.state.promised, seen.covers - 1, seen.last)",
+        "end",
+        script=_REPAIRER,
+    ),
+    Mutant(
+        "who votes without the metadata knowing is not asked for terms",
+        "partitions.repairer:Repairer._ask_everybody",
+        "named.update(*(answer.voters for answer in told.values()))",
+        "pass",
+        script=_REPAIRER,
+    ),
+    Mutant(
         "a replaced log's later segments stay",
         "raftlog.storage.mend:forget_from",
         "if base > first:",

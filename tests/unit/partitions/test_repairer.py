@@ -10,7 +10,7 @@ from typing import cast
 import msgspec
 import pytest
 
-from partitions.repair_service import SERVICE, Ask, RepairService, RunBlocking, Told
+from partitions.repair_service import NO_INDEX, SERVICE, Ask, RepairService, RunBlocking, Told
 from partitions.repairer import FORGOTTEN_TERMS, CannotMend, NeedsRebuild, Patient, Repairer
 from raftlog.core.membership import Membership
 from raftlog.core.ready import HardState
@@ -18,7 +18,7 @@ from raftlog.errors import ConnectionLost, InvalidRequest, LogCorrupt
 from raftlog.node.calls import Handler
 from raftlog.node.group_host import GroupHost
 from raftlog.storage.fake_filesystem import FakeFilesystem
-from raftlog.storage.members import MEMBERS_NAME, load_members
+from raftlog.storage.members import MEMBERS_NAME, batch_of, load_members
 from raftlog.storage.mend import forget_from, settle
 from raftlog.storage.segmented_log import SegmentedLog
 from raftlog.storage.slots import SLOT_BYTES
@@ -40,7 +40,7 @@ class Leader:
     term: Term
     is_leader: bool = True
     stopped: BaseException | None = None
-    commit_index: Index = Index(-1)
+    commit_index: Index = NO_INDEX
     membership: Membership = NOBODY  # by the whole log
 
     def stop(self, error: BaseException) -> None:
@@ -311,6 +311,7 @@ def test_who_took_part_is_said_by_who_is_that_far_only() -> None:
     Cluster(one, broker_2=behind, broker_3=knows).mend()
     assert load_members(one, DIRECTORY).base(start) == right
 
+
 def test_what_was_read_for_one_s_own_repair_answers_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two that need one another: reading all files takes longer than a question may."""
 
@@ -350,3 +351,38 @@ def test_files_that_change_while_they_are_read_are_not_told_of() -> None:
     service.run_blocking = cast("RunBlocking", at_once)
     told = msgspec.msgpack.decode(asyncio.run(asked())[0], type=Told)
     assert told.is_sure
+
+
+def members(*nodes: int) -> Membership:
+    return Membership(frozenset(map(NodeId, nodes)))
+
+
+@pytest.mark.parametrize("where", ["a group", "files", "its own files"])
+def test_who_votes_by_the_log_is_asked_for_terms_whatever_the_metadata_say(where: str) -> None:
+    """The metadata name brokers 2 and 3; by the log 4 votes in the place of 3, and 5 by the log of 4."""
+    one, two, four = (log_of(*TERMS) for _ in range(3))
+    write_raw(one, f"{DIRECTORY}/hard_state.a", 0, bytes(SLOT_BYTES))
+    leader = leads(four, 9)
+    leader.membership = members(1, 2, 4, 5)
+    teller: FakeFilesystem | Leader = two
+    if where == "a group":
+        teller = leads(two, 3)
+        teller.membership = members(1, 2, 4)
+    else:
+        add_membership(two if where == "files" else one, members(1, 2, 4))
+    others: dict[str, FakeFilesystem | Leader] = {"broker_2": teller, "broker_3": log_of(*TERMS)}
+    with pytest.raises(CannotMend, match=r"brokers \[4\] must say"):
+        Cluster(one, **others).mend()
+    with pytest.raises(CannotMend, match=r"brokers \[5\] must say"):
+        Cluster(one, **others, broker_4=leader).mend()
+    log = Cluster(one, **others, broker_4=leader, broker_5=log_of(*TERMS, hard_term=11)).mend()
+    assert log.restored(NOBODY).hard_state == HardState(Term(11), NodeId(1))
+
+
+def add_membership(filesystem: FakeFilesystem, membership: Membership) -> None:
+    """At the end of a closed log, whether its slots are sound or not."""
+    file = filesystem.open(segment(8))
+    batch = batch_of(membership, index=Index(len(TERMS)), term=Term(TERMS[-1]), timestamp_ms=0)
+    file.write_at(file.size, bytes(batch.data))
+    file.sync()
+    file.close()
