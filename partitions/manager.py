@@ -292,8 +292,6 @@ class PartitionManager:
         if self.replicas.pop(key, None) is not None:
             self._host.close_group(held.partition.group_id)
 
-    # Deleting.
-
     async def _delete_gone(self, image: MetadataImage) -> None:
         """Close what belongs to topics that are gone, and to groups that a recovery has given up."""
         folders: dict[str, None] = {}
@@ -312,6 +310,9 @@ class PartitionManager:
             await self._folders.remove(folder)
 
     async def _close(self, held: _Held) -> None:
+        held.is_leaving = True  # and so it gets no other treatment
+        if self.sick_bay is not None:
+            await self.sick_bay.end(TopicPartition(*held.key))
         self._close_replica(held.key)
         del self._held[held.key]
         await asyncio.sleep(0)
@@ -369,8 +370,6 @@ class PartitionManager:
         while not self._is_swept:
             self._changed.set()
             await asyncio.sleep(SWEEP_AGAIN_S)
-
-    # Helpers.
 
     def _kept(self) -> Iterator[Kept]:
         for held in list(self._held.values()):

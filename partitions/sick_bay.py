@@ -84,6 +84,14 @@ class SickBay:
             if tasks:
                 await asyncio.gather(*tasks, return_exceptions=True)
 
+    async def end(self, target: TopicPartition) -> None:
+        """Return once nobody mends it any more, on no thread: its files may be removed or opened."""
+        task = self._treated.get(target)
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+        self._due.pop(target, None)
+
     def _is_due(self, sick: Sick, now: float) -> bool:
         if sick.target in self._treated:
             return False
