@@ -57,6 +57,7 @@ class RetentionKeeper:
         self._host = host
         self._replicas = replicas
         self._waited: dict[GroupId, int] = {}
+        self._asked: dict[GroupId, int] = {}  # how often those were asked again that had not applied enough
         host.calls.serve(SERVICE, self._serve)
 
     async def run(self, interval_ms: int) -> None:
@@ -73,7 +74,7 @@ class RetentionKeeper:
         for kept in list(self._replicas()):
             _close_idle_segment(kept)
             first_kept = self._first_kept(kept)
-            if first_kept > kept.log.first_index:
+            if first_kept > kept.log.first_index or kept.group.group_id in self._asked:
                 await self._cut_everywhere(kept, first_kept)
             await asyncio.sleep(0)
 
@@ -117,9 +118,11 @@ class RetentionKeeper:
         head = msgspec.msgpack.encode(_Cut(group.group_id, first_kept))
         others = sorted(group.membership.members - {self._host.node_id})
         reachable = [node for node in others if self._host.is_reachable(node)]
-        for end in await asyncio.gather(
-            *(self._ask(peer, head) for peer in reachable), return_exceptions=True
-        ):
+        starts = await asyncio.gather(*(self._ask(peer, head) for peer in reachable), return_exceptions=True)
+        asked = self._asked.pop(group.group_id, 0) + 1
+        if asked <= GRACE_LOOKS and any(not isinstance(end, int) or end < first_kept for end in starts):
+            self._asked[group.group_id] = asked
+        for end in starts:
             if isinstance(end, RaftlogError):
                 _log.info("group %s: a replica has not cut its log: %s", group.group_id, end)
             elif isinstance(end, BaseException):
