@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 from typing import cast
 
 from partitions.repair_service import RepairService
@@ -12,13 +13,16 @@ from partitions.repairer import Patient, Repairer
 from partitions.sick_bay import Sick, SickBay
 from raftlog.errors import LogCorrupt
 from raftlog.node.group_host import GroupHost
-from raftlog.storage.fake_filesystem import FakeFilesystem
+from raftlog.storage.os_filesystem import OsFilesystem
 from raftlog.types import GroupId, TopicPartition
+from tests.helpers.controlled_cluster import ControlledCluster
+from tests.helpers.partition_cluster import eventually
+from tests.unit.partitions.test_moving import holds, leader, move, produce, values
 
 TARGET = TopicPartition("t", 0)
 
 
-class BlockedFiles(FakeFilesystem):
+class BlockedFiles(OsFilesystem):
     """Files whose listing hangs until it is let go."""
 
     def __init__(self) -> None:
@@ -31,7 +35,7 @@ class BlockedFiles(FakeFilesystem):
         self.is_reached.set()
         self.may_go_on.wait(10)
         self.is_over = True
-        return []
+        return super().list_directory(path)
 
 
 class OneBed:
@@ -65,16 +69,66 @@ def test_a_treatment_ends_with_its_work_on_the_disk() -> None:
         bay = SickBay(Repairer(cast("GroupHost", None), files, asyncio.to_thread, service), ward)
         running = asyncio.create_task(bay.run())
         await asyncio.to_thread(files.is_reached.wait, 10)
-        for ending in (asyncio.create_task(bay.end(TARGET)), running):
-            if ending is running:
-                running.cancel()
-            done, _ = await asyncio.wait([ending], timeout=0.05)
-            assert not done
-            assert not files.is_over
-        files.may_go_on.set()
+        try:
+            for ending in (asyncio.create_task(bay.end(TARGET)), running):
+                if ending is running:
+                    running.cancel()
+                done, _ = await asyncio.wait([ending], timeout=0.05)
+                assert not done
+                assert not files.is_over
+        finally:
+            files.may_go_on.set()
         await asyncio.gather(running, return_exceptions=True)
         assert files.is_over
         assert bay.under_repair == 0
         assert not ward.is_discharged
 
     asyncio.run(scenario())
+
+
+class AskedToEnd(SickBay):
+    """Says when it was asked to end a treatment."""
+
+    is_asked = False
+
+    async def end(self, target: TopicPartition) -> None:
+        """Say so first."""
+        self.is_asked = True
+        await super().end(target)
+
+
+# requirement: F2
+def test_a_replica_is_deleted_and_added_again_only_after_its_repair_is_over(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with ControlledCluster(str(tmp_path), brokers=4) as cluster:
+            topic = await cluster.create("orders")
+            before = list(topic.partitions[0].replicas)
+            (outside,) = set(cluster.nodes) - set(before)
+            await produce(cluster, b"a")
+            led = (await leader(cluster)).node_id
+            ill = next(node for node in before if node != led)
+            broker, files = cluster.brokers[ill], BlockedFiles()
+            manager = broker.manager
+            service = RepairService(broker.host, files, asyncio.to_thread, manager.ward.directory_of)
+            bay = AskedToEnd(Repairer(broker.host, files, asyncio.to_thread, service), manager.ward)
+            manager.sick_bay = bay
+            running = asyncio.create_task(bay.run())
+            try:
+                manager.replicas["orders", 0].group.stop(LogCorrupt("damaged"))
+                await asyncio.to_thread(files.is_reached.wait, 10)
+                await move(cluster, *(outside if node == ill else node for node in before))
+                await eventually(lambda: bay.is_asked)
+                assert not files.is_over
+                assert bay.under_repair == 1
+                assert holds(tmp_path, ill)
+            finally:
+                files.may_go_on.set()
+            await eventually(lambda: not holds(tmp_path, ill))
+            assert bay.under_repair == 0
+            await move(cluster, *before)
+            assert ("orders", 0) in manager.replicas
+            assert await values(broker) == [b"a"]
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(story())
