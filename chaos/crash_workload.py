@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from api.broker import Broker
@@ -16,8 +16,7 @@ from chaos.history import Outcome, Send
 from chaos.simulator.clients import TOPIC, Client
 from chaos.simulator.convergence import Convergence
 from chaos.simulator.machine import Machine
-from chaos.simulator.network import NetworkOdds
-from chaos.simulator.odds import AIMED_FAULTS, Odds
+from chaos.simulator.odds import CALM
 from chaos.simulator.simulation import Simulation
 from partitions.values import QUORUM
 from raftlog.errors import RaftlogError
@@ -30,29 +29,7 @@ FADING, PASSING = "fading", "passing"
 SEED: Final = 1
 STEP_TIMEOUT_S: Final = 15.0
 
-ODDS: Final = Odds(
-    brokers=3,
-    partitions=1,
-    replicas=3,
-    tick_ms=50,
-    election_ticks=5,
-    quiet_ticks=15,
-    sync_s=0.0005,
-    network=NetworkOdds(latency_s=0.0005, jitter_s=0.0, refusal_odds=0.0, replay_odds=0.0),
-    rates=(1.0, 1.0, 1.0),
-    faults_s=0.0,
-    pause_s=1.0,
-    timed=(),
-    aimed=dict.fromkeys(AIMED_FAULTS, 0.0),
-    producers=0,
-    consumers=0,
-    pipeline=1,
-    think_s=0.0,
-    padding_bytes=0,
-    segment_bytes=1024,
-    churns_topics=False,
-    retention_check_ms=200,
-)
+ODDS: Final = replace(CALM, retention_check_ms=200)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@ from __future__ import annotations
 import logging
 import random
 import re
-from collections.abc import Awaitable, Callable
-from typing import Final, Protocol, TypeVar
+from typing import Final
 
+from partitions.blocking import RunBlocking
 from partitions.controller.image import MetadataImage, TopicInfo
 from raftlog.errors import LogCorrupt
 from raftlog.storage.filesystem import Filesystem
@@ -30,15 +30,6 @@ FOLDER_NAME_MAX: Final = 255  # bytes, on every usual filesystem
 
 _FOLDER: Final = re.compile(r"[A-Za-z0-9._-]+-([0-9a-f]{32})")
 _PARTITION: Final = re.compile(r"Partition-([0-9]{1,5})")
-
-Result = TypeVar("Result")
-
-
-class RunBlocking(Protocol):
-    """Runs what waits for the disk away from the loop; ``asyncio.to_thread`` does."""
-
-    def __call__(self, work: Callable[[], Result], /) -> Awaitable[Result]:
-        """The result of ``work``, or what it raised."""
 
 
 class Folders:

@@ -24,9 +24,10 @@ from functools import partial
 from typing import Final
 
 from partitions import replica_calls, topic_config
+from partitions.blocking import RunBlocking
 from partitions.controller.image import MetadataImage, PartitionInfo, TopicInfo
 from partitions.departures import Departures
-from partitions.folders import Folders, RunBlocking
+from partitions.folders import Folders
 from partitions.metadata_source import MetadataSource
 from partitions.openings import MetadataBehind, Openings, log_settings
 from partitions.repairer import Repairer

@@ -11,14 +11,16 @@ Leaves to others: what the asker does with it (``repairer``).
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol, TypeVar
+from typing import Final
 
 import msgspec
 
+from partitions.blocking import RunBlocking
 from raftlog.core.membership import MembershipEntry
 from raftlog.errors import CorruptBatch, InvalidRequest, LogCorrupt, OffsetOutOfRange
+from raftlog.node.calls import request_of
 from raftlog.node.group_host import GroupHost
 from raftlog.node.raft_group import RaftGroup
 from raftlog.records.batch import check_batch, split_batches
@@ -29,21 +31,12 @@ from raftlog.storage.members import encode_entries, load_members, membership_in
 from raftlog.storage.verify import Examination, examine
 from raftlog.types import EntryId, GroupId, Index, NodeId, Term
 
-Result = TypeVar("Result")
-
 SERVICE: Final = "repair"
 ANSWER_BYTES_MAX: Final = 1 << 18
 NO_INDEX: Final = Index(-2)
 
 Places = dict[tuple[str, int], int]
 """Where in a file the batch of an offset begins."""
-
-
-class RunBlocking(Protocol):
-    """Runs what waits for the disk away from the loop."""
-
-    def __call__(self, work: Callable[[], Result], /) -> Awaitable[Result]:
-        """The result of ``work``, or what it raised."""
 
 
 class Ask(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
@@ -100,10 +93,7 @@ class RepairService:
     async def _serve(
         self, sender: NodeId, head: bytes, payload: memoryview
     ) -> tuple[bytes, Sequence[Buffer]]:
-        try:
-            ask = msgspec.msgpack.decode(head, type=Ask)
-        except msgspec.DecodeError as error:
-            raise InvalidRequest(f"this is no request for entries: {error}") from None
+        ask = request_of(head, Ask, "for entries")
         group = self.host.groups.get(ask.group_id)
         if group is not None and group.stopped is None:
             told, data = _from_group(group, ask)

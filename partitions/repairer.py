@@ -21,14 +21,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
 import msgspec
 
-from partitions.repair_service import SERVICE, Ask, RepairService, Result, RunBlocking, Told, voters_in_files
+from partitions.blocking import RunBlocking, ToItsEnd
+from partitions.repair_service import SERVICE, Ask, RepairService, Told, voters_in_files
 from raftlog.core.ready import HardState
 from raftlog.errors import CorruptBatch, LogCorrupt, NotLeader, RaftlogError
 from raftlog.node.group_host import GroupHost
@@ -79,7 +79,6 @@ class RepairCounts:
     """For metrics."""
 
     replicas_mended: int = 0
-    entries_fetched: int = 0
     bytes_fetched: int = 0
     attempts_failed: int = 0
 
@@ -96,7 +95,7 @@ class Repairer:
     counts: RepairCounts = field(default_factory=RepairCounts)
 
     def __post_init__(self) -> None:
-        self.run_blocking = _ToItsEnd(self.run_blocking)
+        self.run_blocking = ToItsEnd(self.run_blocking)
 
     async def mend(self, patient: Patient) -> None:
         """Return once the files are whole again. Raises ``CannotMend`` and ``OSError``."""
@@ -256,7 +255,6 @@ class Repairer:
         await self.run_blocking(lambda: writer.add(batches))
         size = sum(len(batch.data) for batch in batches)
         self.counts.bytes_fetched += size
-        self.counts.entries_fetched += batches[-1].last_offset - batches[0].base_offset + 1
         if self.bytes_per_s:
             await asyncio.sleep(size / self.bytes_per_s)
 
@@ -349,23 +347,6 @@ class Repairer:
         is_sure = all(answer.is_sure for answer in told.values()) and bool(told)
         newest = max([own, *(answer.term for answer in told.values())])
         return Term(newest), 0 if is_sure else FORGOTTEN_TERMS
-
-
-@dataclass(frozen=True, slots=True)
-class _ToItsEnd:
-    """Blocking work that a cancellation waits for: a thread cannot be stopped, and it writes to files."""
-
-    run: RunBlocking
-
-    async def __call__(self, work: Callable[[], Result], /) -> Result:
-        running = asyncio.ensure_future(self.run(work))
-        try:
-            return await asyncio.shield(running)
-        except asyncio.CancelledError:
-            while not running.done():
-                with suppress(asyncio.CancelledError):
-                    await asyncio.wait([running])
-            raise
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from typing import Final
 import msgspec
 
 from raftlog.errors import InvalidRequest, RaftlogError
+from raftlog.node.calls import request_of
 from raftlog.node.group_host import GroupHost
 from raftlog.node.raft_group import RaftGroup
 from raftlog.storage.filesystem import Buffer
@@ -31,9 +32,7 @@ _log = logging.getLogger("raftlog.partitions")
 
 SERVICE: Final = "retention"
 CUT_TIMEOUT_MS: Final = 5000
-GRACE_LOOKS: Final = (
-    10  # how often a log waits for members that are alive and behind; then they get a snapshot
-)
+GRACE_LOOKS: Final = 10  # so often a log waits for members that are alive and behind, no longer
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,10 +135,7 @@ class RetentionKeeper:
     async def _serve(
         self, sender: NodeId, head: bytes, payload: memoryview
     ) -> tuple[bytes, Sequence[Buffer]]:
-        try:
-            cut = msgspec.msgpack.decode(head, type=_Cut)
-        except msgspec.DecodeError as error:
-            raise InvalidRequest(f"this is no request to cut a log: {error}") from None
+        cut = request_of(head, _Cut, "to cut a log")
         group = self._host.groups.get(cut.group_id)
         if group is None or sender not in group.membership.members:
             raise InvalidRequest(f"group {cut.group_id} is not here")

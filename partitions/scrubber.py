@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Protocol
 
-from partitions.repair_service import RunBlocking
+from partitions.blocking import RunBlocking
 from raftlog.clock import Clock
 from raftlog.errors import LogCorrupt
 from raftlog.storage.filesystem import Filesystem
@@ -63,7 +63,6 @@ class ScrubCounts:
 
     bytes_read: int = 0
     damages_found: int = 0
-    cycles: int = 0
     last_cycle_ended_ms: int = 0  # 0 before the first has
 
 
@@ -95,7 +94,6 @@ class Scrubber:
             for rested in rested_in(replica.log):
                 if replica.group.stopped is None:
                     await self._segment(replica, rested)
-        self.counts.cycles += 1
         self.counts.last_cycle_ended_ms = self.clock.wall_ms()
 
     async def _segment(self, replica: Scrubbed, rested: Rested) -> None:

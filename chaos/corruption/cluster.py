@@ -17,9 +17,7 @@ from typing import Final
 from chaos.simulator.clients import TIMEOUT_MS, TOPIC
 from chaos.simulator.event_loop import Process
 from chaos.simulator.faults import Faults
-from chaos.simulator.machine import Machine
-from chaos.simulator.network import NetworkOdds
-from chaos.simulator.odds import Odds
+from chaos.simulator.odds import CALM
 from chaos.simulator.simulation import Simulation
 from partitions.values import QUORUM
 from raftlog.errors import RaftlogError, TopicExists
@@ -29,7 +27,6 @@ from raftlog.types import NodeId, TopicPartition
 
 TARGET: Final = TopicPartition(TOPIC, 0)
 BATCHES: Final = 40  # in each half of the filling
-SEGMENT_BYTES: Final = 1024
 LONGEST_S: Final = 120.0
 
 Image = dict[str, bytes]
@@ -57,7 +54,7 @@ class RottingCluster(Simulation):
     def __init__(
         self, seed: str, disks: dict[NodeId, Image], work: Callable[[RottingCluster], Awaitable[None]]
     ) -> None:
-        super().__init__(0, _odds(), keeps_lines=False)
+        super().__init__(0, CALM, keeps_lines=False)
         self.name = seed
         self._work = work
         self.faults = NoFaults(self)
@@ -115,7 +112,7 @@ class RottingCluster(Simulation):
                             TOPIC,
                             partitions=1,
                             replication_factor=len(self.machines),
-                            config={"segment.bytes": SEGMENT_BYTES},
+                            config={"segment.bytes": CALM.segment_bytes},
                             timeout_ms=TIMEOUT_MS,
                         )
                     )
@@ -188,33 +185,3 @@ async def _half(cluster: RottingCluster, filled: Filled, rng: random.Random) -> 
         await cluster.produce(filled.acknowledged, rng)
         if number in (BATCHES // 3, BATCHES // 2) and rng.random() < 0.7:
             await cluster.depose()
-
-
-def _odds() -> Odds:
-    return Odds(
-        brokers=3,
-        partitions=1,
-        replicas=3,
-        tick_ms=50,
-        election_ticks=5,
-        quiet_ticks=15,
-        sync_s=0.0005,
-        network=NetworkOdds(latency_s=0.0005, jitter_s=0.0, refusal_odds=0.0, replay_odds=0.0),
-        rates=(1.0, 1.0, 1.0),
-        faults_s=0.0,
-        pause_s=1.0,
-        timed=(),
-        aimed={},
-        producers=0,
-        consumers=0,
-        pipeline=1,
-        think_s=0.0,
-        padding_bytes=0,
-        segment_bytes=SEGMENT_BYTES,
-        churns_topics=False,
-    )
-
-
-def machine_of(cluster: RottingCluster, node: NodeId) -> Machine:
-    """One of its machines."""
-    return next(machine for machine in cluster.machines if machine.node == node)

@@ -96,7 +96,6 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     def __init__(self, watcher: Watcher, thread_latency: Callable[[Process | None], float]) -> None:
         self.now = 0.0
-        self.callbacks = 0
         self.is_stopped = False
         self._watcher = watcher
         self._thread_latency = thread_latency
@@ -211,7 +210,6 @@ class SimulatedLoop(asyncio.BaseEventLoop):
                 process.deferred.append(handle)
                 return
         self._current = process
-        self.callbacks += 1
         try:
             handle.context.run(handle.function, *handle.arguments)
         except BaseException as error:

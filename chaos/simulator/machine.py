@@ -78,11 +78,6 @@ class Machine:
         """Whether a process runs, paused or not."""
         return self.process is not None
 
-    @property
-    def is_serving(self) -> bool:
-        """Whether a broker has started and may be asked."""
-        return self.broker is not None and self.process is not None and not self.process.is_paused
-
     def start(self) -> None:
         """Begin a new life."""
         simulation = self.simulation

@@ -56,7 +56,6 @@ class SimulatedNetwork:
         self.rng = rng
         self.odds = odds
         self.breaks = 0
-        self.replayed = 0
         self.is_calm = False
         self.on_frame: Callable[[NodeId, NodeId, bytes], None] = lambda sender, to, frame: None
         self.on_arrival: Callable[[NodeId, NodeId, bytes], None] = lambda sender, to, frame: None
@@ -164,7 +163,6 @@ class SimulatedNetwork:
         odds = 0.0 if self.is_calm else self.odds.replay_odds
         for frame in self._sent.get((connection.sender.node, connection.receiver.node), ()):
             if odds and self.rng.random() < odds:
-                self.replayed += 1
                 self.loop.later(self.rng.random(), self._schedule, connection, frame)
 
     # Frames.

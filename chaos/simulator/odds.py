@@ -115,3 +115,28 @@ class Odds:
         brokers = max(self.brokers, rng.choice((3, 4, 4, 5)))
         rates = (*self.rates, *(1.0 for _ in range(brokers - self.brokers)))
         return replace(self, brokers=brokers, rates=rates, timed=(*self.timed, *MOVES))
+
+
+CALM: Final = Odds(
+    brokers=3,
+    partitions=1,
+    replicas=3,
+    tick_ms=50,
+    election_ticks=5,
+    quiet_ticks=15,
+    sync_s=0.0005,
+    network=NetworkOdds(latency_s=0.0005, jitter_s=0.0, refusal_odds=0.0, replay_odds=0.0),
+    rates=(1.0, 1.0, 1.0),
+    faults_s=0.0,
+    pause_s=1.0,
+    timed=(),
+    aimed=dict.fromkeys(AIMED_FAULTS, 0.0),
+    producers=0,
+    consumers=0,
+    pipeline=1,
+    think_s=0.0,
+    padding_bytes=0,
+    segment_bytes=1024,
+    churns_topics=False,
+)
+"""Nothing goes wrong by itself, and nobody asks for anything: for runs that do so themselves."""

@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final
+from typing import Final, TypeVar
+
+import msgspec
 
 from raftlog.errors import ConnectionLost, InvalidRequest, Overloaded, RaftlogError, from_code
 from raftlog.node.codec import FrameKind, MalformedFrame, encode_frame, unpack_head
@@ -20,6 +22,8 @@ from raftlog.types import NodeId
 
 Handler = Callable[[NodeId, bytes, memoryview], Awaitable[tuple[bytes, Sequence[Buffer]]]]
 """Takes caller, head and payload; gives head and payload of the answer, or raises a RaftlogError."""
+
+Ask = TypeVar("Ask")
 
 HANDLERS_MAX: Final = 4096  # questions worked on at once; many of them are reads that wait for records
 RETRY_AFTER_MS: Final = 100
@@ -150,3 +154,11 @@ class Calls:
 
 def _failure(call_id: int, error: RaftlogError) -> list[Buffer]:
     return encode_frame(FrameKind.FAILURE, [call_id, error.code, str(error), error.details])
+
+
+def request_of(head: bytes, kind: type[Ask], what: str) -> Ask:
+    """The question in a head. Raises ``InvalidRequest``, saying ``what`` it is not."""
+    try:
+        return msgspec.msgpack.decode(head, type=kind)
+    except msgspec.DecodeError as error:
+        raise InvalidRequest(f"this is no request {what}: {error}") from None

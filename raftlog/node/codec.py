@@ -257,8 +257,3 @@ _UNPACK: Final[dict[int, Callable[[list[object]], Message]]] = {
     5: _timeout_now,
     6: _snapshot_offer,
 }
-
-
-def sender_name(node: NodeId) -> str:
-    """How logs and errors call a broker."""
-    return f"broker {node}"

@@ -83,7 +83,7 @@ class RaftGroup(GroupView, Generic[Reply]):
         self._environment = environment
         self._has_failed = False
         self._applier = Applier(log, machine)
-        self._replication = Replication(group_id, log, self._applier, environment)
+        self._replication = Replication(group_id, self._applier, environment)
         self._writer = LogWriter(log, self._applier, node_id)
         self._waits: Waits[Reply] = Waits()
         self._transfer = SnapshotTransfer(group_id, environment.calls, lambda: self._guarded(self._install))

@@ -17,7 +17,6 @@ from raftlog.core.ready import Replicate
 from raftlog.node.catch_up import FAR_BYTES
 from raftlog.node.group_ports import GroupEnvironment
 from raftlog.storage.filesystem import Buffer
-from raftlog.storage.log_storage import LogStorage
 from raftlog.types import GroupId, Index, NodeId, Term
 
 APPEND_BYTES_MAX: Final = 1 << 20  # of one AppendRequest
@@ -34,16 +33,12 @@ class EntryBytes(Protocol):
 class Replication:
     """The way from one group's log to its followers."""
 
-    def __init__(
-        self, group_id: GroupId, log: LogStorage, entries: EntryBytes, environment: GroupEnvironment
-    ) -> None:
+    def __init__(self, group_id: GroupId, entries: EntryBytes, environment: GroupEnvironment) -> None:
         self._group_id = group_id
-        self._log = log
         self._entries = entries
         self._environment = environment
-        self._behind: dict[
-            NodeId, int
-        ] = {}  # bytes that went to a member since an append last reached our end
+        # Bytes that went to a member since an append to it last reached the end of our log.
+        self._behind: dict[NodeId, int] = {}
 
     def carry_out(self, order: Replicate) -> Iterator[AppendCut | PeerUnreachable]:
         """Send one append; what was not sent as ordered is for the core to know."""

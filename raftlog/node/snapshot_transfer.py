@@ -19,7 +19,7 @@ from crc32c import crc32c
 from raftlog.core.raft import Raft
 from raftlog.core.ready import FetchSnapshot
 from raftlog.errors import InvalidRequest, RaftlogError
-from raftlog.node.calls import Calls
+from raftlog.node.calls import Calls, request_of
 from raftlog.node.group_view import GroupView
 from raftlog.storage.filesystem import Buffer, is_disk_full
 from raftlog.storage.log_storage import LogStorage
@@ -56,10 +56,7 @@ class SnapshotService:
     async def _serve(
         self, sender: NodeId, head: bytes, payload: memoryview
     ) -> tuple[bytes, Sequence[Buffer]]:
-        try:
-            ask = msgspec.msgpack.decode(head, type=_Ask)
-        except msgspec.DecodeError as error:
-            raise InvalidRequest(f"this is no request for a snapshot: {error}") from None
+        ask = request_of(head, _Ask, "for a snapshot")
         state, checksum = self._state(ask)
         chunk = memoryview(state)[ask.offset : ask.offset + CHUNK_BYTES]
         return msgspec.msgpack.encode(_Chunk(len(state), checksum, crc32c(chunk))), [chunk]

@@ -81,7 +81,6 @@ class Group:
         self.sent = 0
         self.tokens = 0
         self.acknowledged = 0
-        self.reads_confirmed = 0
         self.installed = 0
         self._wire: dict[int, list[tuple[NodeId, NodeId, Message]]] = {}  # by the step in which it is due
         self._reads: dict[Token, Index] = {}
@@ -302,7 +301,6 @@ class Group:
                         raise Broken(
                             "H stale look", f"node {node.id} confirms {index}; {asked} was committed"
                         )
-                    self.reads_confirmed += 1
                 case Refused(token, _):
                     self._reads.pop(token, None)
                 case Appended(_, entry):

@@ -11,7 +11,6 @@ from raftlog.core.messages import Heartbeat, Message, TimeoutNow
 from raftlog.node.group_ports import GroupEnvironment
 from raftlog.node.replication import EntryBytes, Replication
 from raftlog.storage.filesystem import Buffer
-from raftlog.storage.memory_log import MemoryLog
 from raftlog.types import GroupId, Index, NodeId, Term
 
 ME, FURTHEST, BEHIND = NodeId(1), NodeId(2), NodeId(3)
@@ -35,6 +34,6 @@ class Links:
 def test_a_leader_that_ends_calls_the_furthest_of_the_others(mine: dict[NodeId, Index]) -> None:
     links = Links()
     environment, entries = cast("GroupEnvironment", links), cast("EntryBytes", None)
-    replication = Replication(GroupId(1), MemoryLog(), entries, environment)
+    replication = Replication(GroupId(1), entries, environment)
     replication.call_election(Term(3), {**mine, BEHIND: Index(5), FURTHEST: Index(8)})
     assert links.sent == [(FURTHEST, Heartbeat), (BEHIND, Heartbeat), (FURTHEST, TimeoutNow)]

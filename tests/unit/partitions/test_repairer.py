@@ -10,7 +10,8 @@ from typing import cast
 import msgspec
 import pytest
 
-from partitions.repair_service import NO_INDEX, SERVICE, Ask, RepairService, RunBlocking, Told
+from partitions.blocking import RunBlocking
+from partitions.repair_service import NO_INDEX, SERVICE, Ask, RepairService, Told
 from partitions.repairer import FORGOTTEN_TERMS, CannotMend, NeedsRebuild, Patient, Repairer
 from raftlog.core.membership import Membership
 from raftlog.core.ready import HardState

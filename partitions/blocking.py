@@ -1,0 +1,38 @@
+"""Work that waits for the disk, away from the event loop.
+
+Nothing is decided here but what becomes of such work when whoever waits for it is cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+Result = TypeVar("Result")
+
+
+class RunBlocking(Protocol):
+    """Runs what waits for the disk away from the loop; ``asyncio.to_thread`` does."""
+
+    def __call__(self, work: Callable[[], Result], /) -> Awaitable[Result]:
+        """The result of ``work``, or what it raised."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToItsEnd:
+    """The same for work that a cancellation waits for: a thread cannot be stopped, and it writes to files."""
+
+    run: RunBlocking
+
+    async def __call__(self, work: Callable[[], Result], /) -> Result:
+        running = asyncio.ensure_future(self.run(work))
+        try:
+            return await asyncio.shield(running)
+        except asyncio.CancelledError:
+            while not running.done():
+                with suppress(asyncio.CancelledError):
+                    await asyncio.wait([running])
+            raise
