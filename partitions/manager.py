@@ -32,7 +32,7 @@ from partitions.metadata_source import MetadataSource
 from partitions.openings import MetadataBehind, Openings, log_settings
 from partitions.repairer import Repairer
 from partitions.replica import PartitionReplica
-from partitions.retention_keeper import Kept, RetentionKeeper
+from partitions.retention_keeper import Kept, RetentionKeeper, retention_limits
 from partitions.sick_bay import SickBay
 from partitions.values import key_of
 from partitions.ward import ReplicaWard
@@ -41,7 +41,6 @@ from raftlog.errors import LogCorrupt, RaftlogError
 from raftlog.node.group_host import GroupHost
 from raftlog.node.raft_group import RaftGroup
 from raftlog.storage.filesystem import Buffer, Filesystem, is_disk_full
-from raftlog.storage.retention import RetentionLimits
 from raftlog.storage.segmented_log import SegmentedLog
 from raftlog.types import BEFORE_LOG, EntryId, NodeId, TopicPartition
 
@@ -376,12 +375,8 @@ class PartitionManager:
         for held in list(self._held.values()):
             if held.replica is None or held.log is None or held.replica.group.stopped is not None:
                 continue
-            config = _config(held.topic)
-            if config["cleanup.policy"] == "delete":
-                age_ms, size_bytes = (
-                    topic_config.number(config, key) for key in ("retention.ms", "retention.bytes")
-                )
-                limits = RetentionLimits(retention_ms=age_ms, retention_bytes=size_bytes)
+            limits = retention_limits(_config(held.topic))
+            if limits is not None:
                 yield Kept(held.replica.group, held.log, limits)
 
     def _begin(self, work: Coroutine[None, None, None]) -> None:

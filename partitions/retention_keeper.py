@@ -6,19 +6,21 @@ order (the log), and bringing up whoever needs what is gone (snapshots).
 
 The leader decides for its partition. It has the others that it can reach cut their logs first, so that
 whoever leads next usually begins no earlier than what was shown before; segments of replicas may end in
-other places. A member that is down holds nothing back.
+other places. A member that is down holds nothing back; whose log still begins earlier than it should is
+asked again at every look: when it is back, or has applied enough.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
 
+from partitions import topic_config
 from raftlog.errors import InvalidRequest, RaftlogError
 from raftlog.node.calls import request_of
 from raftlog.node.group_host import GroupHost
@@ -26,7 +28,7 @@ from raftlog.node.raft_group import RaftGroup
 from raftlog.storage.filesystem import Buffer
 from raftlog.storage.retention import RetentionLimits, first_index_to_keep
 from raftlog.storage.segmented_log import SegmentedLog
-from raftlog.types import GroupId, Index, NodeId
+from raftlog.types import GroupId, Index, NodeId, Term
 
 _log = logging.getLogger("raftlog.partitions")
 
@@ -44,6 +46,25 @@ class Kept:
     limits: RetentionLimits
 
 
+def retention_limits(config: Mapping[str, int | str]) -> RetentionLimits | None:
+    """What a topic with these settings wants kept. None: its old segments do not go."""
+    if config["cleanup.policy"] != "delete":
+        return None
+    age_ms, size_bytes = (topic_config.number(config, key) for key in ("retention.ms", "retention.bytes"))
+    return RetentionLimits(retention_ms=age_ms, retention_bytes=size_bytes)
+
+
+@dataclass(slots=True)
+class _Office:
+    """What one leader has seen of one group. Another term begins anew."""
+
+    term: Term
+    waited: int = 0  # looks, for members that are behind
+    starts: dict[NodeId, Index] = field(
+        default_factory=dict
+    )  # where members' logs began when they last said so
+
+
 class _Cut(msgspec.Struct, frozen=True, array_like=True):
     group_id: GroupId
     first_kept: Index
@@ -55,8 +76,7 @@ class RetentionKeeper:
     def __init__(self, host: GroupHost, replicas: Callable[[], Iterable[Kept]]) -> None:
         self._host = host
         self._replicas = replicas
-        self._waited: dict[GroupId, int] = {}
-        self._asked: dict[GroupId, int] = {}  # how often those were asked again that had not applied enough
+        self._offices: dict[GroupId, _Office] = {}
         host.calls.serve(SERVICE, self._serve)
 
     async def run(self, interval_ms: int) -> None:
@@ -70,17 +90,20 @@ class RetentionKeeper:
 
         Before that, on all replicas, segments that nobody appends to are closed when they are old.
         """
+        before, self._offices = self._offices, {}
         for kept in list(self._replicas()):
             _close_idle_segment(kept)
-            first_kept = self._first_kept(kept)
-            if first_kept > kept.log.first_index or kept.group.group_id in self._asked:
-                await self._cut_everywhere(kept, first_kept)
+            group = kept.group
+            if group.is_ready:
+                office = before.get(group.group_id)
+                if office is None or office.term != group.term:
+                    office = _Office(group.term)
+                self._offices[group.group_id] = office
+                await self._cut_everywhere(kept, office)
             await asyncio.sleep(0)
 
-    def _first_kept(self, kept: Kept) -> Index:
+    def _first_kept(self, kept: Kept, office: _Office) -> Index:
         group, log = kept.group, kept.log
-        if not group.is_ready:
-            return log.first_index
         closed = log.closed_segments
         wanted = first_index_to_keep(
             closed,
@@ -90,10 +113,10 @@ class RetentionKeeper:
             commit_index=group.commit_index,
             first_index=log.first_index,
         )
-        limit = min(wanted, self._held_back(group, wanted))
+        limit = min(wanted, self._held_back(group, office, wanted))
         return max((Index(s.last + 1) for s in closed if s.last < limit), default=log.first_index)
 
-    def _held_back(self, group: RaftGroup[None], wanted: Index) -> Index:
+    def _held_back(self, group: RaftGroup[None], office: _Office, wanted: Index) -> Index:
         """What members that are alive and catching up still have to read, for a while."""
         status = group.status()
         matches = {**status.learner_match_index, **status.match_index}
@@ -105,28 +128,29 @@ class RetentionKeeper:
             and node != self._host.node_id
             and self._host.is_reachable(node)
         ]
-        waited = self._waited.get(group.group_id, 0) + 1
-        if not behind or waited > GRACE_LOOKS:
-            self._waited.pop(group.group_id, None)
-            return wanted
-        self._waited[group.group_id] = waited
-        return min(behind)
+        office.waited = office.waited + 1 if behind and office.waited < GRACE_LOOKS else 0
+        return min(behind) if office.waited else wanted
 
-    async def _cut_everywhere(self, kept: Kept, first_kept: Index) -> None:
-        group = kept.group
+    async def _cut_everywhere(self, kept: Kept, office: _Office) -> None:
+        group, first_kept = kept.group, self._first_kept(kept, office)
         head = msgspec.msgpack.encode(_Cut(group.group_id, first_kept))
-        others = sorted(group.membership.members - {self._host.node_id})
-        reachable = [node for node in others if self._host.is_reachable(node)]
-        starts = await asyncio.gather(*(self._ask(peer, head) for peer in reachable), return_exceptions=True)
-        asked = self._asked.pop(group.group_id, 0) + 1
-        if asked <= GRACE_LOOKS and any(not isinstance(end, int) or end < first_kept for end in starts):
-            self._asked[group.group_id] = asked
-        for end in starts:
-            if isinstance(end, RaftlogError):
-                _log.info("group %s: a replica has not cut its log: %s", group.group_id, end)
-            elif isinstance(end, BaseException):
-                raise end
-        group.truncate_prefix(first_kept)
+        begin_earlier = [
+            node
+            for node in sorted(group.membership.members - {self._host.node_id})
+            if office.starts.get(node, Index(0)) < first_kept and self._host.is_reachable(node)
+        ]
+        starts = await asyncio.gather(
+            *(self._ask(node, head) for node in begin_earlier), return_exceptions=True
+        )
+        for node, start in zip(begin_earlier, starts, strict=True):
+            if isinstance(start, RaftlogError):
+                _log.info("group %s: broker %s has not cut its log: %s", group.group_id, node, start)
+            elif isinstance(start, BaseException):
+                raise start
+            else:
+                office.starts[node] = start
+        if first_kept > kept.log.first_index:
+            group.truncate_prefix(first_kept)
 
     async def _ask(self, peer: NodeId, head: bytes) -> Index:
         answer, _ = await self._host.calls.call(peer, SERVICE, head, timeout_ms=CUT_TIMEOUT_MS)

@@ -122,11 +122,15 @@ class Applier(Generic[Reply]):
         log = self._log
         log.states.flush()
         limit = min(first_kept, self.applied_index + 1)
-        bases = [base for base in log.states.standing if base <= limit and log.base_from(base) == base]
+        bases = [
+            base
+            for base in log.states.standing
+            if log.first_index < base <= limit and log.base_from(base) == base
+        ]
         # What rots on the disk, or was removed for it, is not what a log may begin with.
         sound = next((base for base in reversed(bases) if log.states.load(base) is not None), None)
         try:
-            if sound is not None and sound > log.first_index:
+            if sound is not None:
                 log.truncate_prefix(sound)
         except OSError as error:
             if not is_disk_full(error):

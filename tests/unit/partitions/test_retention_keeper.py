@@ -1,32 +1,73 @@
-"""Segments that nobody appends to grow old, too."""
+"""Old records go on all replicas: of idle partitions too, and where a replica was away meanwhile."""
 
 from __future__ import annotations
 
 import asyncio
 from pathlib import Path
 
+from partitions.replica import PartitionReplica
 from partitions.values import QUORUM
-from tests.helpers.controlled_cluster import ControlledCluster
+from tests.helpers.controlled_cluster import ControlledBroker, ControlledCluster
 from tests.helpers.partition_cluster import batch_of, eventually
+
+
+def held(broker: ControlledBroker) -> PartitionReplica:
+    return broker.manager.replicas["orders", 0]
+
+
+def start_of(broker: ControlledBroker) -> int:
+    """Where its log begins."""
+    return held(broker).group.log.first_index
+
+
+async def look(cluster: ControlledCluster) -> None:
+    for broker in cluster.brokers.values():
+        await broker.manager.retention.look()
+
+
+async def leader_that_has_closed_one_record(cluster: ControlledCluster) -> ControlledBroker:
+    """Two records: on every replica the first stands alone in a segment that is old."""
+    await cluster.create("orders", segment_ms=50, retention_ms=50)
+    brokers = list(cluster.brokers.values())
+    await eventually(lambda: any(held(broker).group.is_ready for broker in brokers))
+    leader = next(broker for broker in brokers if held(broker).group.is_ready)
+    await held(leader).append(batch_of(b"v"), acks=QUORUM, timeout_ms=5000)
+    await eventually(lambda: all(held(broker).group.durable_index == 0 for broker in brokers))
+    await asyncio.sleep(0.06)  # what the tests are about: an age
+    await look(cluster)
+    receipt = await held(leader).append(batch_of(b"w"), acks=QUORUM, timeout_ms=5000)
+    assert receipt.base_offset == 1
+    await eventually(lambda: all(held(broker).group.durable_index == 1 for broker in brokers))
+    return leader
 
 
 # requirement: RT2, L2
 def test_an_idle_partition_closes_its_old_segment_and_lets_it_go(tmp_path: Path) -> None:
     async def story() -> None:
         async with ControlledCluster(str(tmp_path)) as cluster:
-            await cluster.create("orders", segment_ms=50, retention_ms=50)
-            found = [broker.manager.replicas["orders", 0] for broker in cluster.brokers.values()]
-            await eventually(lambda: any(replica.group.is_ready for replica in found))
-            leader = next(replica for replica in found if replica.group.is_ready)
-            await leader.append(batch_of(b"v"), acks=QUORUM, timeout_ms=5000)
-            await eventually(lambda: all(replica.group.durable_index == 0 for replica in found))
-            await asyncio.sleep(0.06)  # what the test is about: an age
-            for broker in cluster.brokers.values():
-                await broker.manager.retention.look()
-            assert (await leader.append(batch_of(b"w"), acks=QUORUM, timeout_ms=5000)).base_offset == 1
-            await eventually(lambda: all(replica.group.durable_index == 1 for replica in found))
-            for broker in cluster.brokers.values():
-                await broker.manager.retention.look()
-            assert [replica.group.log.first_index for replica in found] == [1, 1, 1]
+            await leader_that_has_closed_one_record(cluster)
+            await look(cluster)
+            assert [start_of(broker) for broker in cluster.brokers.values()] == [1, 1, 1]
+
+    asyncio.run(story())
+
+
+# requirement: RT2
+def test_a_replica_that_was_away_is_cut_when_it_is_back(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with ControlledCluster(str(tmp_path)) as cluster:
+            leader = await leader_that_has_closed_one_record(cluster)
+            away = next(node for node in cluster.nodes if node != leader.node_id)
+            await cluster.stop(away)
+            await look(cluster)
+            assert start_of(leader) == 1
+            back = await cluster.start(away)
+            await eventually(lambda: ("orders", 0) in back.manager.replicas)
+            assert start_of(back) == 0
+            async with asyncio.timeout(10):
+                while start_of(back) == 0:
+                    await look(cluster)
+                    await asyncio.sleep(0.02)
+            assert start_of(back) == 1
 
     asyncio.run(story())
