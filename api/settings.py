@@ -72,9 +72,13 @@ class Timing(BaseModel):
     retention_check_ms: Annotated[int, Field(ge=100)] = 60_000
 
     @model_validator(mode="after")
-    def _elections_outlast_heartbeats(self) -> Timing:
+    def _ticks_fit_together(self) -> Timing:
         if self.election_ticks < 3 * self.heartbeat_ticks:
             raise ValueError("election_ticks must be at least three times heartbeat_ticks")
+        if self.quiet_ticks < self.election_ticks:
+            raise ValueError(
+                f"quiet_ticks is {self.quiet_ticks}: choose election_ticks ({self.election_ticks}) or more"
+            )
         return self
 
 
