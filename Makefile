@@ -11,6 +11,7 @@ demo: .venv/server.stamp
 
 test: check
 	$(PY) -m pytest -m e2e -q
+	$(PY) -m chaos.simulator --seeds 5000 --minutes 6
 
 check: .venv/dev.stamp
 	$(BIN)/ruff format --check --no-cache -q $(SOURCES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sys
 import time
@@ -22,18 +23,23 @@ def main() -> int:
     parser.add_argument("--seed", help="replay this one and draw its timeline: 7, or core:7 of the bare core")
     parser.add_argument("--shrink", action="store_true", help="leave out of --seed what does not matter")
     parser.add_argument("--seeds", type=int, default=SEEDS, help=f"how many to run ({SEEDS})")
+    parser.add_argument("--minutes", type=float, help="stop after so many, with what was run until then")
     parser.add_argument("--first", type=int, default=0, help="the first of them (0)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (one a core)")
     options = parser.parse_args()
     if options.seed is not None:
         return replay(Seed.named(options.seed), shrinks=options.shrink)
     began = time.monotonic()
+    limit_s = math.inf if options.minutes is None else 60 * options.minutes
     results = []
     for result in sweep(seeds(options.first, options.seeds), options.jobs):
         results.append(result)
         for violation in result.violations[:3]:
             line = f"seed {result.name} at {violation.at_s:.3f} s: {violation.invariant}: {violation.detail}"
             print(line, flush=True)
+        if time.monotonic() - began > limit_s:
+            print(f"stopped after {options.minutes} minutes, before the last of {options.seeds} seeds")
+            break
     took_s = time.monotonic() - began
     kinds = sum((result.faults for result in results), Counter())
     print("faults: " + ", ".join(f"{kind} {count}" for kind, count in sorted(kinds.items())))
