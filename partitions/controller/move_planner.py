@@ -44,6 +44,7 @@ def plan_move(wish: MoveReplicas, image: MetadataImage) -> SetReplicas:
         raise InvalidRequest(
             f"{len(target)} replicas are too many; choose 1 to {REPLICAS_MAX}", field="replicas"
         )
+    _check_in_sync(topic, partition, where, len(target))
     for node in target:
         _check_broker(image, node, is_new=node not in partition.replicas)
     _check_majority(image, where, "vote now", partition.replicas)
@@ -92,6 +93,17 @@ def _target(wish: MoveReplicas, partition: PartitionInfo) -> tuple[NodeId, ...]:
             )
         wanted = tuple(node for node in wanted if node != wish.remove)
     return wanted
+
+
+def _check_in_sync(topic: TopicInfo, partition: PartitionInfo, where: str, count: int) -> None:
+    """Fewer than a produce needs would refuse them all. Where there are fewer already, nothing gets worse."""
+    least = topic.config.get("min.insync.replicas")
+    if isinstance(least, int) and count < min(least, len(partition.replicas)):
+        raise InvalidRequest(
+            f"{where} would have {count} replicas, and min.insync.replicas of {topic.name} is {least}: every "
+            f"produce would be refused; name {least} at least, or set min.insync.replicas to {count} first",
+            field="replicas",
+        )
 
 
 def _check_broker(image: MetadataImage, node: NodeId, *, is_new: bool) -> None:

@@ -87,6 +87,24 @@ def test_the_last_replica_cannot_be_removed() -> None:
         planned(wish(remove=1), image)
 
 
+def test_a_target_with_fewer_replicas_than_a_produce_needs_is_refused() -> None:
+    image, _ = applied(create("orders", (1, 2, 3), min_insync_replicas=3), to=cluster(brokers=9))
+    with pytest.raises(
+        InvalidRequest, match=r"min\.insync\.replicas of orders is 3.*name 3 at least"
+    ) as refused:
+        planned(wish(remove=1), image)
+    assert refused.value.details["field"] == "replicas"
+    assert planned(wish(2, 3, 4), image).replicas == nodes(2, 3, 4)
+    assert planned(wish(remove=1)).replicas == nodes(2, 3), "a majority that nobody set is counted anew"
+
+
+def test_where_there_are_too_few_replicas_already_some_more_are_no_worse() -> None:
+    before, _ = applied(create("orders", (1, 2, 3), min_insync_replicas=3), to=cluster(brokers=9))
+    image, _ = applied(recovered("orders", 1, 2, 3), to=before)
+    assert planned(wish(add=4), image).replicas == nodes(1, 4)
+    assert planned(wish(4), image).replicas == nodes(4)
+
+
 def test_new_replicas_go_to_living_brokers_that_are_not_drained() -> None:
     with pytest.raises(Conflict, match="broker 4 is not alive"):
         planned(wish(add=4), fenced(4))
