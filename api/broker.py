@@ -114,6 +114,7 @@ class Broker:
             repairer=self.repairer,
             disk_id=self._disk_id,
         )
+        self.manager.ward.forget = self.repairs.forget
         self.gateway = Gateway(
             self.node_id,
             lambda: self.controller.image,

@@ -231,6 +231,7 @@ class PartitionManager:
     def _open_replica(self, held: _Held, young: list[RaftGroup[None]]) -> None:
         topic, partition = held.topic, held.partition
         self._held[topic.name, partition.partition] = held
+        self.ward.hand_over(held)
         if held.log is None:
             return
         replica = PartitionReplica(
@@ -288,6 +289,7 @@ class PartitionManager:
 
     def _close_replica(self, key: Key) -> None:
         held = self._held[key]
+        self.ward.hand_over(held)
         held.replica = held.log = None
         if self.replicas.pop(key, None) is not None:
             self._host.close_group(held.partition.group_id)

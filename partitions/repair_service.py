@@ -81,7 +81,7 @@ class RepairService:
         self.host.calls.serve(SERVICE, self._serve)
 
     def forget(self, directory: str) -> None:
-        """The files there change: what was seen of them, or is being looked at now, counts no more."""
+        """The files there change, or did: what was seen of them, or is being looked at, counts no more."""
         self._seen.pop(directory, None)
         self._places.clear()
         self._changes[directory] = self._changes.get(directory, 0) + 1
@@ -111,7 +111,9 @@ class RepairService:
             found = await self.run_blocking(lambda: examine(self.filesystem, directory))
             if self._changes.get(directory, 0) != changes:
                 raise InvalidRequest(f"the files of group {ask.group_id} have just changed; ask again")
-            seen = self._seen.setdefault(directory, found)
+            seen = found
+            if ask.group_id not in self.host.groups:  # else it is about to be closed, which changes it
+                self._seen[directory] = found
         is_held = ask.anchor_index != NO_INDEX and seen.holds(EntryId(ask.anchor_term, ask.anchor_index))
         told = Told(
             term=Term(max(seen.state.hard_state.term, seen.runs[-1].term if seen.runs else 0)),

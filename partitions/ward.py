@@ -49,6 +49,7 @@ class ReplicaWard:
         self._directory = directory
         self._close = close
         self._look_again = look_again
+        self.forget: Callable[[str], None] = lambda directory: None  # what peers were told of files there
         self.to_rebuild: dict[Key, str] = {}  # no repair can help these
 
     def directory_of(self, group_id: GroupId) -> str | None:
@@ -57,6 +58,10 @@ class ReplicaWard:
             if bed.partition.group_id == group_id:
                 return self._directory(bed.topic, bed.partition.partition)
         return None
+
+    def hand_over(self, bed: Bed) -> None:
+        """Its files were opened, or are about to be closed or removed: they are not as anybody saw them."""
+        self.forget(self._directory(bed.topic, bed.partition.partition))
 
     def sick(self) -> Sequence[Sick]:
         """Replicas that have failed, for another reason than a full disk."""

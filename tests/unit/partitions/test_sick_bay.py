@@ -8,13 +8,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
-from partitions.repair_service import RepairService
+import msgspec
+
+from partitions.repair_service import SERVICE, Ask, RepairService, Told
 from partitions.repairer import Patient, Repairer
 from partitions.sick_bay import Sick, SickBay
 from raftlog.errors import LogCorrupt
 from raftlog.node.group_host import GroupHost
 from raftlog.storage.os_filesystem import OsFilesystem
-from raftlog.types import GroupId, TopicPartition
+from raftlog.types import GroupId, Index, TopicPartition
 from tests.helpers.controlled_cluster import ControlledCluster
 from tests.helpers.partition_cluster import eventually
 from tests.unit.partitions.test_moving import holds, leader, move, produce, values
@@ -130,5 +132,40 @@ def test_a_replica_is_deleted_and_added_again_only_after_its_repair_is_over(tmp_
             assert await values(broker) == [b"a"]
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(story())
+
+
+def test_peers_are_told_of_the_files_as_they_are_after_another_life(tmp_path: Path) -> None:
+    """What was seen of a closed replica is no answer once it has been open again, whoever closes it."""
+
+    async def story() -> None:
+        async with ControlledCluster(str(tmp_path)) as cluster:
+            await cluster.create("orders")
+            await produce(cluster, b"a")
+            led = await leader(cluster)
+            ill = next(broker for broker in cluster.brokers.values() if broker is not led)
+            ward = ill.manager.ward
+            service = RepairService(ill.host, ill.filesystem, asyncio.to_thread, ward.directory_of)
+            service.offer()
+            ward.forget = service.forget
+
+            async def told_to_end_at() -> Index:
+                group_id = ill.controller.image.topics["orders"].partitions[0].group_id
+                question = msgspec.msgpack.encode(Ask(group_id=group_id, members_at=Index(-1)))
+                answer, _ = await led.host.calls.call(ill.node_id, SERVICE, question, timeout_ms=5000)
+                return msgspec.msgpack.decode(answer, type=Told).last
+
+            for end in range(3):
+                replica = ill.manager.replicas["orders", 0]
+                await eventually(lambda replica=replica, end=end: replica.group.status().commit_index == end)
+                replica.group.stop(LogCorrupt("damaged"))
+                assert await told_to_end_at() == end
+                (sick,) = ward.sick()
+                ward.admit(sick)
+                assert await told_to_end_at() == end
+                ward.discharge(sick)
+                await eventually(lambda: ("orders", 0) in ill.manager.replicas)
+                await produce(cluster, b"more")
 
     asyncio.run(story())
