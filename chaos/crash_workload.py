@@ -18,14 +18,16 @@ from chaos.simulator.convergence import Convergence
 from chaos.simulator.machine import Machine
 from chaos.simulator.odds import CALM
 from chaos.simulator.simulation import Simulation
+from chaos.simulator.whereabouts import misplaced
+from partitions.controller.move_planner import MoveReplicas
 from partitions.values import QUORUM
 from raftlog.errors import RaftlogError
 from raftlog.records.batch import Codec
 from raftlog.records.builder import Record, build_batch
-from raftlog.types import GroupId, TopicPartition
+from raftlog.types import GroupId, NodeId, TopicPartition
 
 KILL, POWER_LOSS = "kill", "power loss"
-FADING, PASSING = "fading", "passing"
+FADING, PASSING, MOVING = "fading", "passing", "moving"
 SEED: Final = 1
 STEP_TIMEOUT_S: Final = 15.0
 
@@ -50,6 +52,7 @@ class Workload(Simulation):
         self._point = point
         self._values = 0
         self._client = Client(self, "writer")
+        self.judged = [TopicPartition(TOPIC, 0), TopicPartition(MOVING, 0)]
         if point is not None:
             self.counted.disk.dies_after = point.operation
             self.counted.is_killed_in_a_change = point.manner == KILL
@@ -70,6 +73,7 @@ class Workload(Simulation):
             await asyncio.sleep(0.5)
         self.faults.heal()
         await self.make_topic(TOPIC, 1, 3)
+        await self.make_topic(MOVING, 1, 1)
         convergence = Convergence(self)
         await convergence.reached()
         await convergence.settled()
@@ -91,7 +95,11 @@ class Workload(Simulation):
             self._create_and_delete,
             self._stop_and_start,
             self._fall_behind_the_log_start,
-            self._fill_segments,
+            self._leave_and_return_behind_the_log_start,
+            self._join,
+            self._lead_a_change,
+            self._leave,
+            self._return,
         )
         for step in steps:
             await step()
@@ -101,15 +109,16 @@ class Workload(Simulation):
         await self._until(lambda: all(machine.broker is not None for machine in self.machines))
         await self.make_topic(TOPIC, 1, 3)
         await self.make_topic(FADING, 1, 3, retention_bytes=2000)
+        await self.make_topic(MOVING, 1, 1)
 
     async def _fill_segments(self) -> None:
         """Records enough for several segments, in batches of one and of many."""
         for number in range(12):
             await self._send(TOPIC, count=1 + number % 3)
 
-    async def _lead(self) -> None:
+    async def _lead(self, topic: str = TOPIC) -> None:
         """The counted machine leads from now on."""
-        group_id = self._group(TOPIC)
+        group_id = self._group(topic)
 
         def leads(machine: Machine) -> bool:
             broker = machine.broker
@@ -166,7 +175,52 @@ class Workload(Simulation):
         await self._start_again()
         await self._until(self._is_level)
 
+    async def _leave_and_return_behind_the_log_start(self) -> None:
+        """Its replica goes, and comes back by a snapshot."""
+        await self._move(FADING, 1, 3)
+        for _ in range(6):
+            await self._send(FADING)
+        await self._move(FADING, 1, 2, 3)
+
+    async def _join(self) -> None:
+        """It learns a log of which it has never held a replica, and votes in another's place."""
+        await self._move(MOVING, 1, 3)
+        for _ in range(3):
+            await self._send(MOVING, count=3)
+        await self._move(MOVING, 1, 2)
+
+    async def _lead_a_change(self) -> None:
+        """It leads others through a change."""
+        await self._lead(MOVING)
+        await self._send(MOVING)
+        await self._move(MOVING, 2, 3)
+
+    async def _leave(self) -> None:
+        """It leads its own removal; a tombstone stays."""
+        await self._send(MOVING)
+        await self._move(MOVING, 1, 3)
+        await self._send(MOVING)
+
+    async def _return(self) -> None:
+        await self._move(MOVING, 1, 2, 3)
+        await self._send(MOVING)
+
     # How it is done.
+
+    async def _move(self, topic: str, *nodes: int) -> None:
+        """Until the replicas are there and nowhere else."""
+        wish = MoveReplicas(topic, 0, tuple(NodeId(node) for node in nodes))
+        await self._ask(lambda broker: broker.admin.change_replicas(wish, 1500))
+        await self._until(lambda: all(self._has_moved(machine, wish) for machine in self.machines))
+        await self._until(self._is_level)
+
+    @staticmethod
+    def _has_moved(machine: Machine, wish: MoveReplicas) -> bool:
+        if machine.broker is None:
+            return False
+        partition = machine.broker.controller.image.topics[wish.name].partitions[0]
+        is_done = set(partition.replicas) == set(wish.replicas or ()) and not partition.target
+        return is_done and not misplaced(machine)
 
     async def _start_again(self) -> None:
         if not self.counted.is_up:
@@ -223,14 +277,14 @@ class Workload(Simulation):
                         break
                     await asyncio.sleep(0.1)
         finally:  # also when the machine dies meanwhile
-            if topic == TOPIC:
-                self._note(values, invoked, outcome, offset)
+            if target in self.judged:
+                self._note(self.judged.index(target), values, invoked, outcome, offset)
 
-    def _note(self, values: list[str], invoked: float, outcome: Outcome, offset: int) -> None:
+    def _note(self, number: int, values: list[str], invoked: float, outcome: Outcome, offset: int) -> None:
         for place, value in enumerate(values):
             send = Send(
                 process=self.next_process(),
-                partition=0,
+                partition=number,
                 value=value,
                 invoked_s=invoked,
                 completed_s=self.loop.now,

@@ -75,7 +75,7 @@ class Client:
     async def fetch(self, partition: int, position: int, *, wait_ms: int) -> FetchResult:
         """Read once from any broker. Raises what it raises."""
         request = FetchRequest(position=Offset(position), bytes_max=4096, wait_ms=wait_ms)
-        target = TopicPartition(TOPIC, partition)
+        target = self.simulation.judged[partition]
         result = await self.ask(self.machine(), lambda broker: broker.gateway.fetch(target, request))
         key = (partition, result.leader_epoch)
         if result.high_watermark < self._watermarks.get(key, 0):

@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING, Final
 import msgpack
 
 from chaos.history import Outcome, Send
-from chaos.simulator.clients import TIMEOUT_MS, TOPIC, Client
+from chaos.simulator.clients import TIMEOUT_MS, Client
 from chaos.simulator.oracles import GroupRecord
+from chaos.simulator.whereabouts import misplaced
 from partitions.controller.machine import encode_image
 from partitions.producers import WINDOW
 from partitions.values import QUORUM
 from raftlog.errors import RaftlogError
 from raftlog.records.batch import BatchHeader, Codec
 from raftlog.records.builder import Record, build_batch
-from raftlog.types import GroupId, TopicPartition
+from raftlog.types import GroupId
 
 if TYPE_CHECKING:
     from api.broker import Broker
@@ -46,7 +47,7 @@ class Convergence:
         simulation = self._simulation
         deadline = simulation.loop.now + RECOVERY_S
         for machine in simulation.machines:
-            for partition in range(simulation.odds.partitions):
+            for partition in range(len(simulation.judged)):
                 while not await self._append(machine, partition):
                     if simulation.loop.now > deadline:
                         detail = f"{machine.name} takes nothing for partition {partition} in {RECOVERY_S} s"
@@ -59,7 +60,7 @@ class Convergence:
         self._values += 1
         value = f"finisher-{self._values}"
         data = build_batch([Record(value=value.encode())], codec=Codec.NONE, timestamp_ms=0)
-        target = TopicPartition(TOPIC, partition)
+        target = simulation.judged[partition]
         invoked = simulation.loop.now
         offset: int | None = None
         outcome = Outcome.ACKNOWLEDGED
@@ -98,7 +99,7 @@ class Convergence:
 
     async def read_everything(self) -> None:
         """The final reads, and what stands on the disks."""
-        for partition in range(self._simulation.odds.partitions):
+        for partition in range(len(self._simulation.judged)):
             await self._read(partition)
         records = self._simulation.oracles.groups
         for machine in self._simulation.machines:
@@ -146,7 +147,7 @@ class Convergence:
             failures = machine.broker.manager.failures
             if failures:
                 found.append(f"{machine.name}: {failures}")
-            found += _moves(machine.broker)
+            found += _moves(machine.broker) + misplaced(machine)
         if len(set(images.values())) > 1:
             found.append(f"metadata differs: {images}")
         for record in simulation.oracles.groups.values():

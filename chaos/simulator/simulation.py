@@ -32,7 +32,7 @@ from chaos.simulator.trace import Trace
 from raftlog.errors import RaftlogError, TopicExists
 from raftlog.node.group_host import GroupHost
 from raftlog.storage.fake_filesystem import PowerLost
-from raftlog.types import NodeId
+from raftlog.types import NodeId, TopicPartition
 
 LONGEST_RUN_S = 300.0
 VIOLATIONS_MAX = 3  # of one kind
@@ -57,6 +57,7 @@ class Simulation:
         self.violations: list[Violation] = []
         self.history = History()
         self.is_producing = True
+        self.judged = [TopicPartition(TOPIC, number) for number in range(self.odds.partitions)]
         thread_rng = self.rng("threads")
         self.loop = SimulatedLoop(self, lambda process: thread_rng.random() * 0.002)
         self.trace = Trace(lambda: self.loop.now, keeps_lines=keeps_lines)

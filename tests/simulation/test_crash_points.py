@@ -32,7 +32,14 @@ def test_every_operation_of_the_workload_is_a_crash_point() -> None:
     assert operations > 300
 
 
-def test_the_workload_rolls_cuts_closes_and_deletes() -> None:
+@pytest.mark.parametrize("manner", [KILL, POWER_LOSS])
+def test_a_death_while_a_replica_is_removed_is_survived(manner: str) -> None:
+    removed_at = dict(run_point(None).steps)["leave"]
+    for operation in range(removed_at - 20, removed_at, 6):
+        assert run_point(CrashPoint(operation, manner)).violations == []
+
+
+def test_the_workload_rolls_cuts_closes_deletes_and_moves() -> None:
     workload = run_point(None)
     disk = workload.counted.disk
     files = [path.rpartition("/")[2] for path in disk.paths()]
@@ -41,6 +48,8 @@ def test_the_workload_rolls_cuts_closes_and_deletes() -> None:
     assert not fading[0].endswith("00000000000000000000.log")
     assert not any("/passing" in path for path in disk.paths())
     assert "snapshot" in files
+    assert sum("/moving" in path for path in disk.paths()) > 3
+    assert sum("/tombstones/" in path for path in disk.paths()) == 2
 
 
 @pytest.mark.parametrize(

@@ -77,4 +77,11 @@ MOVES = (
         "survivor = min(",
         script="tests/unit/partitions/test_recovery.py",
     ),
+    Mutant(
+        "what a death has left of a replica that was going stays",
+        "partitions.manager:PartitionManager._missing",
+        "elif partition.partition in left:",
+        "elif False:",
+        script="tests/simulation/test_crash_points.py::test_a_death_while_a_replica_is_removed_is_survived",
+    ),
 )
