@@ -154,6 +154,7 @@ class FakeFilesystem:
         self.names_version = 0  # rises with every change of a name, seen or on the disk
         self._seen: dict[str, StoredFile] = {}
         self._disk: dict[str, StoredFile] = {}
+        self._paths_in: dict[str, dict[str, None]] = {}  # whatever was ever named in a directory
         self._directories: set[str] = {"", "/"}
 
     def open(self, path: str, *, create: bool = False) -> File:
@@ -163,8 +164,8 @@ class FakeFilesystem:
             if not create or _parent(path) not in self._directories:
                 raise FileNotFoundError(errno.ENOENT, "no such file", path)
             self.count_change()
-            node = self._seen[path] = StoredFile()
-            self.names_version += 1
+            node = StoredFile()
+            self._name(path, node)
         return FakeFile(self, path, node)
 
     def read_file(self, path: str) -> bytes:
@@ -184,8 +185,7 @@ class FakeFilesystem:
             self.remove(temporary)
             raise
         self.count_change()
-        self._seen[path] = self._seen.pop(temporary)
-        self.names_version += 1
+        self._name(path, self._seen.pop(temporary))
         self.sync_directory(_parent(path))
 
     def exists(self, path: str) -> bool:
@@ -206,8 +206,7 @@ class FakeFilesystem:
     def rename(self, path: str, target: str) -> None:
         """Give a file another name. On the disk the two names may change one without the other."""
         self.count_change()
-        self._seen[target] = self._seen.pop(path)
-        self.names_version += 1
+        self._name(target, self._seen.pop(path))
 
     def remove(self, path: str) -> None:
         """Remove one file; nothing happens when it is not there."""
@@ -234,9 +233,8 @@ class FakeFilesystem:
         if self.lies_about_syncs:
             return
         self.names_version += 1
-        for name in {*self._seen, *self._disk}:
-            if _parent(name) == path:
-                _set(self._disk, name, self._seen.get(name))
+        for name in self._paths_in.get(path, ()):
+            _set(self._disk, name, self._seen.get(name))
 
     def free_bytes(self, path: str) -> int:
         """What ``capacity_bytes`` leaves."""
@@ -250,7 +248,8 @@ class FakeFilesystem:
     def stored_in(self, directory: str, *, durable: bool) -> dict[str, StoredFile]:
         """The files of a directory by name, sorted: as programs see them, or as the disk holds them."""
         names = self._disk if durable else self._seen
-        return {name.rpartition("/")[2]: names[name] for name in sorted(names) if _parent(name) == directory}
+        known = sorted(self._paths_in.get(directory, ()))
+        return {name.rpartition("/")[2]: names[name] for name in known if name in names}
 
     def lose_power(self, rng: random.Random) -> None:
         """Keep what the disk holds and any part of the rest; every open file is dead."""
@@ -284,7 +283,8 @@ class FakeFilesystem:
         self._seen.pop(path, None)
         self._disk.pop(path, None)
         if data is not None:
-            self._seen[path] = self._disk[path] = StoredFile(bytearray(data), bytearray(data))
+            self._disk[path] = StoredFile(bytearray(data), bytearray(data))
+            self._name(path, self._disk[path])
         self.names_version += 1
 
     def image(self) -> dict[str, bytes]:
@@ -296,6 +296,12 @@ class FakeFilesystem:
         for path, data in image.items():
             self.make_directories(_parent(path))
             self.overwrite(path, data)
+
+    def _name(self, path: str, node: StoredFile) -> None:
+        """Programs find this file by this name from now on."""
+        self._seen[path] = node
+        self._paths_in.setdefault(_parent(path), {})[path] = None
+        self.names_version += 1
 
     def count_change(self) -> None:
         """One more change; the power goes when it is the one that was asked for."""
