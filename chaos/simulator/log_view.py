@@ -13,7 +13,17 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from raftlog.records.batch import BATCH_OVERHEAD, CHECKSUM_START, HEADER_BYTES, BatchHeader, parse_header
+from raftlog.core.membership import Membership
+from raftlog.records.batch import (
+    BATCH_OVERHEAD,
+    CHECKSUM_START,
+    CONTROL_BIT,
+    HEADER_BYTES,
+    Batch,
+    BatchHeader,
+    parse_header,
+)
+from raftlog.records.control import members_in
 from raftlog.storage.fake_filesystem import UNCHANGED, FakeFilesystem, StoredFile
 
 _HEADER = struct.Struct(">qiibIhi")  # up to the last offset's delta
@@ -53,6 +63,7 @@ class LogView:
 
     def __init__(self, disk: FakeFilesystem, directory: str, *, durable: bool) -> None:
         self.entries: list[Entry] = []
+        self.memberships: list[tuple[int, Membership]] = []  # those that stand in the log, and where
         self._disk = disk
         self._directory = directory
         self._durable = durable
@@ -115,7 +126,7 @@ class LogView:
         kept = len(self.entries)
         if same < len(known):
             kept = min((segment.first for segment in self._segments[same:] if segment.end), default=kept)
-            del self.entries[kept:]
+            self._drop(kept)
             del self._segments[same:]
         for base, file in listed[same:]:
             self._segments.append(_Segment(base, file, len(self.entries)))
@@ -147,7 +158,7 @@ class LogView:
                 end += size
                 number += 1
             segment.end = end
-            del self.entries[number:]
+            self._drop(number)
             for later in self._segments[at + 1 :]:
                 later.end, later.first = 0, len(self.entries)
                 if self._durable:
@@ -156,19 +167,32 @@ class LogView:
                     later.file.seen_mark = 0
         return len(self.entries)
 
+    def _drop(self, number: int) -> None:
+        """Forget all entries but the first so many."""
+        if number < len(self.entries):
+            first_removed = self.entries[number].base
+            del self.entries[number:]
+            while self.memberships and self.memberships[-1][0] >= first_removed:
+                self.memberships.pop()
+
     def _parse(self, segment: _Segment, content: bytearray) -> None:
         position, size = segment.end, len(content)
         if position == 0:
             segment.first = len(self.entries)
         following = self.last + 1 if position else segment.base
         while size - position >= HEADER_BYTES:
-            base, length, term, magic, checksum, _, delta = _HEADER.unpack_from(content, position)
+            base, length, term, magic, checksum, attributes, delta = _HEADER.unpack_from(content, position)
             end = position + length + BATCH_OVERHEAD
             if base != following or magic != 2 or end > size or length < HEADER_BYTES - BATCH_OVERHEAD:
                 break
             if delta < 0 or crc32c(content[position + CHECKSUM_START : end]) != checksum:
                 break
             self.entries.append(Entry(base, base + delta, term, checksum))
+            if attributes & CONTROL_BIT:
+                batch = bytes(content[position:end])
+                members = members_in(Batch(batch, parse_header(batch)))
+                if members is not None:
+                    self.memberships.append((base, Membership(*members)))
             following = base + delta + 1
             position = end
         segment.end = position

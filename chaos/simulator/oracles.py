@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, cast
 import msgpack
 
 from chaos.simulator.log_view import Entry, LogView, durable_vote
-from raftlog.core.membership import Membership
+from raftlog.core.membership import NOBODY, Membership
 from raftlog.core.ready import Role
 from raftlog.node.codec import FrameKind
 from raftlog.storage.segmented_log import SegmentedLog
-from raftlog.types import GroupId, Index, NodeId
+from raftlog.types import EntryId, GroupId, Index, NodeId
 
 if TYPE_CHECKING:
     from chaos.simulator.machine import Machine
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 _VOTE_REQUEST, _VOTE, _APPEND, _APPEND_REPLY = 1, 2, 3, 4  # tags of the codec
 _HEAD = 5  # bytes before the head: kind and length
+
+Seen = tuple[int, Role, int, EntryId, int, int]
+"""Term, role, commit index, last entry and durable index of a core, and where its log's files end."""
 
 Report = Callable[[str, str], None]
 """Takes the invariant's name and what broke it."""
@@ -40,6 +43,7 @@ class GroupRecord:
     """What is known of one group, whoever said it."""
 
     group_id: GroupId
+    birth: Membership  # who took part before the first entry
     membership: Membership  # the newest that is committed
     halves: tuple[frozenset[NodeId], ...]  # of each a majority holds all that is committed
     replicas: dict[NodeId, ReplicaRecord] = field(default_factory=dict)
@@ -49,6 +53,7 @@ class GroupRecord:
     commit_terms: list[int] = field(default_factory=list)
     places: dict[int, int] = field(default_factory=dict)  # in ``committed``, by base offset
     candidacies: dict[tuple[int, NodeId], tuple[int, int]] = field(default_factory=dict)  # what logs they had
+    states: dict[int, int] = field(default_factory=dict)  # hash of the machine's state, by applied index
     is_retired: bool = False  # its topic was deleted, and so are its files
 
 
@@ -72,7 +77,7 @@ class ReplicaRecord:
         self.directory = directory
         self.seen = LogView(machine.disk, directory, durable=False)
         self.durable = LogView(machine.disk, directory, durable=True)
-        self.numbers: tuple[object, ...] = ()
+        self.numbers: Seen | None = None
         self.process: object = None
         self._agreed = {False: 0, True: 0}
 
@@ -123,7 +128,8 @@ class Oracles:
         groups = machine.replicas
         for group_id, group in broker.host.groups.items():
             core = group._core
-            numbers = (core.term, core.role, core.commit_index, core.last, core.durable_index)
+            written = group.log.last_index
+            numbers = (core.term, core.role, core.commit_index, core.last, core.durable_index, written)
             replica = groups.get(group_id)
             if replica is None or replica.numbers != numbers or replica.process is not machine.process:
                 self._changed(machine, group_id, group, numbers)
@@ -200,19 +206,17 @@ class Oracles:
 
     # Inside.
 
-    def _changed(
-        self, machine: Machine, group_id: GroupId, group: RaftGroup[object], numbers: tuple[object, ...]
-    ) -> None:
+    def _changed(self, machine: Machine, group_id: GroupId, group: RaftGroup[object], numbers: Seen) -> None:
         record = self.groups.get(group_id)
         if record is None:
-            record = self.groups[group_id] = GroupRecord(group_id, group.membership, group.membership.halves)
+            record = self.groups[group_id] = _record_of(group)
         if record.is_retired:
             return  # a broker that starts again may not know yet, and open an empty replica for a moment
         replica = machine.replicas.get(group_id)
         if replica is None:
             replica = ReplicaRecord(machine, cast("SegmentedLog", group.log).directory)
             machine.replicas[group_id] = record.replicas[machine.node] = replica
-        before = replica.numbers if replica.process is machine.process else ()
+        before = replica.numbers if replica.process is machine.process else None
         replica.numbers, replica.process = numbers, machine.process
         if group.stopped is not None:
             return  # its disk has failed: what it has in memory says nothing any more, and nobody asks it
@@ -228,15 +232,16 @@ class Oracles:
             self._check_durable(replica, now.term, machine.node, f"itself as leader of term {now.term}")
             self._check_complete(record, replica, now, group)
             self.on_leader(machine, group_id, now.term)
-        if not before or before[2] != now.commit_index:
+        if not before or before[2] != now.commit_index or before[5] < now.commit_index:  # as with a full disk
             self._check_commit(record, replica, now)
+            self._check_state(record, replica, now, group)
         else:
             replica.look(record, durable=False)
+        if replica.seen.last == now.last_index:
+            self._check_membership(record, replica, group)
 
-    def _check_monotonic(
-        self, machine: Machine, group_id: GroupId, before: tuple[object, ...], now: Numbers
-    ) -> None:
-        term, _, commit_index, *_ = cast("tuple[int, Role, int]", before)
+    def _check_monotonic(self, machine: Machine, group_id: GroupId, before: Seen, now: Numbers) -> None:
+        term, _, commit_index, *_ = before
         if now.term < term or now.commit_index < commit_index:
             detail = f"{machine.name} group {group_id}: {before} became {now}"
             self._violated("I5 monotonic term and commit", detail)
@@ -304,6 +309,31 @@ class Oracles:
             self.check_durable_quorum(record, f"as {where} became known")
             self.on_commit(replica.machine, record.group_id, commit_index)
 
+    def _check_state(
+        self, record: GroupRecord, replica: ReplicaRecord, now: Numbers, group: RaftGroup[object]
+    ) -> None:
+        """Whoever has applied as much has the same state, however it came by it (I21)."""
+        state = hash(group._applier._machine.snapshot())
+        if record.states.setdefault(now.applied_index, state) != state:
+            detail = f"{replica.machine.name} group {record.group_id} at {now.applied_index}"
+            self._violated("I21 equal state at an equal index", detail)
+
+    def _check_membership(
+        self, record: GroupRecord, replica: ReplicaRecord, group: RaftGroup[object]
+    ) -> None:
+        """The newest membership of the log is in force, or what was before it where it names none (I16)."""
+        view, found = replica.seen, group.membership
+        expected: tuple[Membership, ...]
+        if view.memberships:
+            expected = (view.memberships[-1][1],)
+        elif view.start == 0:
+            expected = (record.birth, NOBODY)
+        else:
+            return
+        if found not in expected:
+            detail = f"{replica.machine.name} group {record.group_id}: {found}, its log says {expected}"
+            self._violated("I16 the newest membership counts", detail)
+
     def _check_durable(self, replica: ReplicaRecord, term: int, voted_for: int | None, what: str) -> None:
         machine = replica.machine
         vote = durable_vote(machine.disk, replica.directory)
@@ -319,6 +349,10 @@ class Oracles:
             record.is_retired = True
         else:
             record.replicas.pop(machine.node, None)
+
+
+def _record_of(group: RaftGroup[object]) -> GroupRecord:
+    return GroupRecord(group.group_id, group.membership, group.membership, group.membership.halves)
 
 
 def _note_membership(record: GroupRecord, replica: ReplicaRecord, commit_index: int) -> None:

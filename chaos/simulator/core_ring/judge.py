@@ -96,15 +96,9 @@ class Judge:
                 raise Broken("I7 write-ahead", f"node {node.id} says {message}; durable is {disk.hard_state}")
 
     def write(self, node: Node, write: Write) -> None:
-        """The membership in force is the newest in the log; a leader changes it one safe step at a time."""
+        """A leader changes the membership one safe step at a time (I16)."""
         log, birth = node.log, node.disk.birth
         changes = [span for span in write.spans if span.membership is not None]
-        if write.truncate_from is not None or changes:
-            in_force = log.membership_at(len(log), birth)
-            if node.core.membership != in_force:
-                raise Broken(
-                    "I16 the newest membership counts", f"node {node.id}: {in_force} stands in its log"
-                )
         if node.core.role is not Role.LEADER:
             return
         for span in changes:
@@ -117,13 +111,16 @@ class Judge:
                 raise Broken("I16 one change at a time", f"node {node.id}: {earlier[-1]} and {span.first}")
 
     def step(self, node: Node) -> None:
-        """What holds between a core, its log and its disk at all times (I5)."""
+        """What holds between a core, its log and its disk at all times (I5, I16)."""
         core, log = node.core, node.log
         commit_index, durable_index, last = core.commit_index, core.durable_index, len(log) - 1
         if core.last.index != last:
             raise Broken(
                 "I5 order of pointers", f"node {node.id}: last is {core.last}, its log ends at {last}"
             )
+        in_force = log.membership_at(last, node.disk.birth)
+        if core.membership is not in_force and core.membership != in_force:
+            raise Broken("I16 the newest membership counts", f"node {node.id}: {in_force} stands in its log")
         if not (node.disk.snapshot.index <= commit_index <= last and durable_index <= last):
             numbers = f"snapshot {node.disk.snapshot}, commit {commit_index}, durable {durable_index}, {last}"
             raise Broken("I5 order of pointers", f"node {node.id}: {numbers}")
