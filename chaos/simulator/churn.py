@@ -99,13 +99,15 @@ class Churner(Client):
         return await self._until(read, ())
 
     async def _create(self, broker: Broker) -> list[str]:
-        await broker.controller.create_topic(
+        topic = await broker.controller.create_topic(
             NAME, partitions=1, replication_factor=3, config={}, timeout_ms=TIMEOUT_MS
         )
+        self.simulation.answers.changed(broker, topic.version)
         return []
 
     async def _delete(self, broker: Broker) -> list[str]:
-        await broker.controller.delete_topic(NAME, expected_version=None, timeout_ms=TIMEOUT_MS)
+        version = await broker.controller.delete_topic(NAME, expected_version=None, timeout_ms=TIMEOUT_MS)
+        self.simulation.answers.changed(broker, version)
         return []
 
     async def _until(

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from api.broker import Broker
 from chaos.history import Look, Outcome, Poll, Send
-from partitions.values import QUORUM, AppendReceipt, FetchRequest, FetchResult, Start
+from partitions.values import QUORUM, Acks, AcksKind, AppendReceipt, FetchRequest, FetchResult, Start
 from raftlog.errors import (
     CommitUnknown,
     ConnectionLost,
@@ -38,6 +39,7 @@ TIMEOUT_MS: Final = 1500
 PATIENCE_S: Final = 6.0
 PAUSE_S: Final = 0.05
 LOST_ANSWER_ODDS: Final = 0.01
+QUORUM_ODDS: Final = 0.8
 
 
 class Client:
@@ -50,13 +52,28 @@ class Client:
         self.process = simulation.next_process()
         self._watermarks: dict[tuple[int, int], int] = {}
 
-    async def ask(self, machine: Machine, ask: Callable[[Broker], Awaitable[Result]]) -> Result:
-        """One request to one broker. Raises ``ConnectionLost`` when no answer comes."""
+    async def ask(
+        self,
+        machine: Machine,
+        ask: Callable[[Broker], Awaitable[Result]],
+        judge: Callable[[Broker, Result], None] | None = None,
+    ) -> Result:
+        """One request to one broker. Raises ``ConnectionLost`` when no answer comes.
+
+        ``judge`` hears the answer in the moment in which the broker gives it.
+        """
         network = self.simulation.network
+
+        async def judged(broker: Broker) -> Result:
+            answer = await ask(broker)
+            if judge is not None:
+                judge(broker, answer)
+            return answer
+
         await asyncio.sleep(network.latency())
         try:
             async with asyncio.timeout(TIMEOUT_MS / 1000 + 4.0):
-                result = await machine.call(ask)
+                result = await machine.call(judged)
         except TimeoutError:
             raise ConnectionLost("no answer came", sent=True) from None
         await asyncio.sleep(network.latency())
@@ -68,6 +85,16 @@ class Client:
         """Any broker's."""
         return self.rng.choice(self.simulation.machines)
 
+    async def append(
+        self, machine: Machine, target: TopicPartition, data: bytes, acks: Acks = QUORUM
+    ) -> AppendReceipt:
+        """Send a batch once."""
+        return await self.ask(
+            machine,
+            lambda broker: broker.gateway.append(target, data, acks=acks, timeout_ms=TIMEOUT_MS),
+            partial(self.simulation.answers.appended, target, data, acks),
+        )
+
     async def pause(self) -> None:
         """Before trying again."""
         await asyncio.sleep(PAUSE_S * (0.5 + self.rng.random()))
@@ -76,7 +103,11 @@ class Client:
         """Read once from any broker. Raises what it raises."""
         request = FetchRequest(position=Offset(position), bytes_max=4096, wait_ms=wait_ms)
         target = self.simulation.judged[partition]
-        result = await self.ask(self.machine(), lambda broker: broker.gateway.fetch(target, request))
+        result: FetchResult = await self.ask(
+            self.machine(),
+            lambda broker: broker.gateway.fetch(target, request),
+            partial(self.simulation.answers.read, target),
+        )
         key = (partition, result.leader_epoch)
         if result.high_watermark < self._watermarks.get(key, 0):
             detail = f"{result.high_watermark} after {self._watermarks[key]} in epoch {result.leader_epoch}"
@@ -112,6 +143,7 @@ class Producer(Client):
         super().__init__(simulation, name)
         self._target = TopicPartition(TOPIC, partition)
         self._has_id = has_id
+        self._acks_rng = simulation.rng(f"acks of {name}")
         self._sequence = 0
         self._producer_id = -1
         self._is_known = False  # a first batch was acknowledged: from now on several may be under way
@@ -139,7 +171,9 @@ class Producer(Client):
     async def _get_id(self) -> None:
         try:
             ids = await self.ask(
-                self.machine(), lambda broker: broker.controller.allocate_producer_ids(1, TIMEOUT_MS)
+                self.machine(),
+                lambda broker: broker.controller.allocate_producer_ids(1, TIMEOUT_MS),
+                self.simulation.answers.gave_ids,
             )
         except RaftlogError:
             await self.pause()
@@ -192,14 +226,10 @@ class Producer(Client):
         self, data: bytes, producer_id: int, invoked: float
     ) -> tuple[Outcome, AppendReceipt | None]:
         in_doubt = False
+        acks = self._draw_acks()
         while True:
             try:
-                receipt = await self.ask(
-                    self.machine(),
-                    lambda broker: broker.gateway.append(
-                        self._target, data, acks=QUORUM, timeout_ms=TIMEOUT_MS
-                    ),
-                )
+                receipt = await self.append(self.machine(), self._target, data, acks)
             except (UnknownTopic, UnknownPartition, OutOfOrderSequence):
                 pass  # that broker's metadata lags; a batch before this one is under way
             except (CommitUnknown, ConnectionLost) as error:
@@ -212,12 +242,25 @@ class Producer(Client):
                     self.simulation.violated("I12 errors", f"{self.name}: {error!r}")
                     break
             else:
-                return Outcome.ACKNOWLEDGED, receipt
+                if acks.kind is not AcksKind.LEADER:
+                    return Outcome.ACKNOWLEDGED, receipt
+                acks, in_doubt = QUORUM, True
+                continue
             late = self.simulation.loop.now - invoked > PATIENCE_S
             if late or (self._has_id and producer_id != self._producer_id):
                 break
             await self.pause()
         return (Outcome.UNKNOWN if in_doubt else Outcome.FAILED), None
+
+    def _draw_acks(self) -> Acks:
+        """Mostly a quorum. Who has an id may hear sooner, and ask again to be sure, or wait for more."""
+        if not self._has_id or self._acks_rng.random() < QUORUM_ODDS:
+            return QUORUM
+        odds = self.simulation.odds
+        kinds = [Acks(AcksKind.LEADER), Acks(AcksKind.EVERY)]
+        if odds.replicas > 1 and "reassign" not in odds.timed:  # so many it always has
+            kinds.append(Acks(AcksKind.COUNT, odds.replicas))
+        return self._acks_rng.choice(kinds)
 
 
 class Consumer(Client):
@@ -250,7 +293,9 @@ class Consumer(Client):
         invoked = self.simulation.loop.now
         target = TopicPartition(TOPIC, self._partition)
         offset, _ = await self.ask(
-            self.machine(), lambda broker: broker.gateway.offset_at(target, Start.LATEST)
+            self.machine(),
+            lambda broker: broker.gateway.offset_at(target, Start.LATEST),
+            partial(self.simulation.answers.looked, target),
         )
         self.simulation.history.looks.append(
             Look(

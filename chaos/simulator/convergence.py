@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Final
 import msgpack
 
 from chaos.history import Outcome, Send
-from chaos.simulator.clients import TIMEOUT_MS, Client
+from chaos.simulator.clients import Client
 from chaos.simulator.oracles import GroupRecord
 from chaos.simulator.whereabouts import misplaced
 from partitions.controller.machine import encode_image
 from partitions.producers import WINDOW
-from partitions.values import QUORUM
 from raftlog.errors import RaftlogError
 from raftlog.records.batch import BatchHeader, Codec
 from raftlog.records.builder import Record, build_batch
@@ -65,11 +64,7 @@ class Convergence:
         offset: int | None = None
         outcome = Outcome.ACKNOWLEDGED
         try:
-            receipt = await self._client.ask(
-                machine,
-                lambda broker: broker.gateway.append(target, data, acks=QUORUM, timeout_ms=TIMEOUT_MS),
-            )
-            offset = receipt.base_offset
+            offset = (await self._client.append(machine, target, data)).base_offset
         except RaftlogError as error:
             self._refused = error
             outcome = Outcome.FAILED if error.is_definite else Outcome.UNKNOWN
@@ -199,7 +194,12 @@ class Convergence:
                     ]
                 )
                 _, _, rows = msgpack.unpackb(replica.machine.snapshot())
-                found = {row[0]: (row[1], [tuple(batch[:4]) for batch in row[3]]) for row in rows}
+                start = record.seen.start  # of batches before it only the table tells
+                found = {
+                    row[0]: (row[1], window)
+                    for row in rows
+                    if (window := [tuple(batch) for batch in row[3] if batch[2] >= start])
+                }
                 if found != expected:
                     detail = f"{machine.name} {key}: {found}, and the log says {expected}"
                     self._simulation.violated("I10 producer table", detail)
@@ -215,14 +215,21 @@ def _moves(broker: Broker) -> list[str]:
     ]
 
 
-def _table_of(headers: list[BatchHeader]) -> dict[int, tuple[int, list[tuple[int, int, int, int]]]]:
-    """Producer id to epoch and its last batches: sequences and offsets."""
-    table: dict[int, tuple[int, list[tuple[int, int, int, int]]]] = {}
+def _table_of(headers: list[BatchHeader]) -> dict[int, tuple[int, list[tuple[int, ...]]]]:
+    """Producer id to epoch and its last batches: sequences, offsets, time and term."""
+    table: dict[int, tuple[int, list[tuple[int, ...]]]] = {}
     for header in headers:
         if header.producer_id < 0:
             continue
         last = header.base_sequence + header.last_offset_delta
-        row = (header.base_sequence, last, header.base_offset, header.last_offset)
+        row = (
+            header.base_sequence,
+            last,
+            header.base_offset,
+            header.last_offset,
+            header.max_timestamp,
+            header.leader_epoch,
+        )
         epoch, rows = table.get(header.producer_id, (header.producer_epoch, []))
         if epoch != header.producer_epoch:
             rows = []

@@ -17,6 +17,7 @@ from functools import partial
 
 from chaos.checkers import check
 from chaos.history import History, Outcome
+from chaos.simulator.answers import Answers
 from chaos.simulator.churn import Churner
 from chaos.simulator.clients import TIMEOUT_MS, TOPIC, Client, Consumer, Producer
 from chaos.simulator.convergence import Convergence
@@ -64,6 +65,7 @@ class Simulation:
         self.network = SimulatedNetwork(self.loop, self.rng("network"), self.odds.network)
         self.oracles = Oracles(self.violated)
         self.machines = [Machine(self, NodeId(number)) for number in range(1, self.odds.brokers + 1)]
+        self.answers = Answers(self.oracles, self.machines, self.violated)
         self.faults = Faults(self)
         self._by_process: dict[Process, Machine] = {}
         self._processes = 0
@@ -203,6 +205,7 @@ class Simulation:
                             config=settings,
                             timeout_ms=TIMEOUT_MS,
                         ),
+                        self.answers.created,
                     )
                 except TopicExists:
                     return

@@ -1,0 +1,159 @@
+"""What a broker tells a client must be true when it tells it.
+
+Decides: what an answer may show, acknowledge and promise, by the oracles' own record of what is committed:
+that grows only when a member's commit index moves, so it cannot lag behind any broker. Leaves to others: what
+several answers say together (``chaos.checkers``).
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from crc32c import crc32c
+
+from partitions.values import AcksKind, AppendReceipt, FetchResult, key_of
+from raftlog.records.batch import APPEND_TIME_BIT, CHECKSUM_START, split_batches
+from raftlog.types import METADATA_GROUP, Offset, TopicPartition
+
+if TYPE_CHECKING:
+    from api.broker import Broker
+    from chaos.simulator.log_view import Entry
+    from chaos.simulator.machine import Machine
+    from chaos.simulator.oracles import GroupRecord, Oracles, ReplicaRecord, Report
+    from partitions.controller.image import TopicInfo
+    from partitions.values import Acks
+
+_MAX_TIMESTAMP_AT = 14  # behind the attributes, where the checksum begins to count
+_TIME = struct.Struct(">q")
+_SHOWN = "I18 what is shown is committed"
+_ACKNOWLEDGED = "I19 what is acknowledged is kept"
+_PROMISED = "I20 what the metadata promises is committed"
+
+
+class Answers:
+    """Holds every answer to what is known when it is given. Each method is called in the broker's process."""
+
+    def __init__(self, oracles: Oracles, machines: Sequence[Machine], violated: Report) -> None:
+        self._oracles = oracles
+        self._machines = {machine.node: machine for machine in machines}
+        self._violated = violated
+
+    def read(self, target: TopicPartition, broker: Broker, result: FetchResult) -> None:
+        """A fetch shows a piece of what is committed: these very batches, one after another (I18)."""
+        record = self._record(broker, target)
+        if record is None:
+            return
+        where = f"broker {broker.node_id} {target} at {result.offset}"
+        self._check_end(record, result.high_watermark, where)
+        following: int = result.offset
+        for number, batch in enumerate(split_batches(result.data)):
+            header = batch.header
+            entry = _entry_at(record, header.base_offset)
+            shown = (header.base_offset, header.last_offset, header.leader_epoch, header.crc)
+            if shown != entry:
+                self._violated(_SHOWN, f"{where}: {shown}, committed there is {entry}")
+                return
+            begins = header.base_offset
+            if begins != following and not (number == 0 and begins < following <= header.last_offset):
+                self._violated(_SHOWN, f"{where}: {shown} where {following} comes next")
+            following = header.last_offset + 1
+        if result.next_offset != following or following > result.high_watermark:
+            detail = f"{result.next_offset} comes next, of {result.high_watermark}; shown up to {following}"
+            self._violated(_SHOWN, f"{where}: {detail}")
+
+    def looked(self, target: TopicPartition, broker: Broker, told: tuple[Offset, int | None]) -> None:
+        """The end that is told is one of what is committed (I18)."""
+        record = self._record(broker, target)
+        if record is not None:
+            self._check_end(record, told[0], f"broker {broker.node_id} {target}")
+
+    def appended(
+        self, target: TopicPartition, sent: bytes, acks: Acks, broker: Broker, receipt: AppendReceipt
+    ) -> None:
+        """What is acknowledged is kept as it was sent: committed, or with ``acks=1`` on a disk (I19).
+
+        On how many disks it is can be judged only where nothing has happened since: at the leader itself.
+        """
+        record = self._record(broker, target)
+        if record is None:
+            return
+        first, last = receipt.base_offset, receipt.base_offset + receipt.record_count - 1
+        wanted = (first, last, receipt.leader_epoch, _checksum(sent, receipt.timestamp_ms))
+        where = f"broker {broker.node_id} {target} acks={acks} {wanted}"
+        if receipt.durability.committed or acks.kind is not AcksKind.LEADER:
+            entry = _entry_at(record, first)
+            if entry != wanted:
+                self._violated(_ACKNOWLEDGED, f"{where}: committed there is {entry}")
+        group = broker.host.groups.get(record.group_id)
+        if group is not None and group.is_leader:
+            disks = {node for node, replica in record.replicas.items() if _has(replica, wanted)}
+            replica = broker.manager.replicas[key_of(target)]
+            every = replica.in_sync() if acks.kind is AcksKind.EVERY else frozenset()
+            count = max(receipt.durability.replicas, acks.count)
+            if len(disks) < count or not every <= disks:
+                self._violated(_ACKNOWLEDGED, f"{where}: {count} disks, {sorted(every)}; it is on {disks}")
+
+    def created(self, broker: Broker, topic: TopicInfo) -> None:
+        """Who is told of a new topic finds it where it was told, and its making is committed (I20)."""
+        shown = broker.controller.image.topics.get(topic.name)
+        if shown is None or shown.topic_id != topic.topic_id:
+            self._violated(_PROMISED, f"broker {broker.node_id} has no {topic}, but {shown}")
+        self.changed(broker, topic.version)
+
+    def gave_ids(self, broker: Broker, ids: range) -> None:
+        """Producer ids are given for good when they are told (I20)."""
+        image = broker.controller.image
+        if image.next_producer_id < ids.stop:
+            self._violated(
+                _PROMISED, f"broker {broker.node_id} gives {ids}, and knows up to {image.next_producer_id}"
+            )
+        self.changed(broker, image.version)
+
+    def changed(self, broker: Broker, version: int) -> None:
+        """The version that is told is one that is committed (I20)."""
+        self._oracles.stepped(self._machines[broker.node_id])
+        newest = self._oracles.groups[METADATA_GROUP].committed[-1]
+        if version - 1 > newest.last:
+            self._violated(_PROMISED, f"broker {broker.node_id} tells {version}, committed is {newest}")
+
+    def _check_end(self, record: GroupRecord, end: int, where: str) -> None:
+        known = record.committed[-1].last + 1 if record.committed else 0
+        if end > known:
+            self._violated(_SHOWN, f"{where}: {end} is told, {known} is the end of what is committed")
+
+    def _record(self, broker: Broker, target: TopicPartition) -> GroupRecord | None:
+        """What is known of a partition's group by now; None where it may be deleted."""
+        self._oracles.stepped(self._machines[broker.node_id])
+        topic = broker.controller.image.topics.get(target.topic)
+        if topic is None:
+            return None
+        record = self._oracles.groups.get(topic.partitions[target.partition].group_id)
+        return None if record is None or record.is_retired else record
+
+
+def _entry_at(record: GroupRecord, base: int) -> Entry | None:
+    """The committed batch that begins there."""
+    place = record.places.get(base)
+    return None if place is None else record.committed[place]
+
+
+def _checksum(sent: bytes, append_time_ms: int | None) -> int:
+    """Of a batch as it must stand in the log: with the time that its leader has told, if that stamps it."""
+    body = bytearray(sent[CHECKSUM_START:])
+    if append_time_ms is not None:
+        body[1] |= APPEND_TIME_BIT
+        _TIME.pack_into(body, _MAX_TIMESTAMP_AT, append_time_ms)
+    return crc32c(body)
+
+
+def _has(replica: ReplicaRecord, wanted: tuple[int, int, int, int]) -> bool:
+    """Whether a batch stands on this replica's disk, or did before its log was cut in front."""
+    view = replica.durable
+    view.refresh()
+    if wanted[0] < view.start:
+        return True
+    place = bisect_left(view.entries, wanted)
+    return place < len(view.entries) and view.entries[place] == wanted
