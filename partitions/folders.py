@@ -5,7 +5,8 @@ that are no more. Leaves to others: when a replica may be deleted (``manager``),
 (``raftlog.storage``).
 
 ``<data>/<topic>-<topic id>/Partition-<n>/`` is one replica. The file ``recovery`` in it holds the number
-of the unsafe recovery that its log has been through; without one it has been through none.
+of the unsafe recovery that its log has been through; without one it has been through none. It, ``disk_id``
+and ``bootstrap_id`` are kept twice (``raftlog.storage.twin_file``).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Final
 from partitions.blocking import RunBlocking
 from partitions.controller.image import MetadataImage, TopicInfo
 from raftlog.errors import LogCorrupt
+from raftlog.storage import twin_file
 from raftlog.storage.filesystem import Filesystem
 from raftlog.types import TopicId
 
@@ -60,19 +62,16 @@ class Folders:
 
     def recovery_of(self, directory: str) -> int:
         """How many unsafe recoveries the log there has been through. Waits for the disk."""
-        try:
-            mark = self._filesystem.read_file(f"{directory}/{RECOVERY_FILE}")
-        except FileNotFoundError:
-            return 0
-        if not mark.isdigit():
-            raise LogCorrupt(f"{directory}/{RECOVERY_FILE} holds no number; remove this replica's folder")
-        return int(mark)
+        return twin_file.load(self._filesystem, *self._mark_of(directory), int) or 0
 
     def mark(self, directory: str, recovery: int) -> None:
         """Note the recovery that the log there has been through. Waits for the disk."""
         if recovery:
             self._filesystem.make_directories(directory)
-            self._filesystem.replace_file(f"{directory}/{RECOVERY_FILE}", str(recovery).encode())
+            twin_file.keep(self._filesystem, *self._mark_of(directory), recovery)
+
+    def _mark_of(self, directory: str) -> tuple[str, str]:
+        return self._data_directory, f"{directory.removeprefix(self._data_directory + '/')}/{RECOVERY_FILE}"
 
     async def remove(self, folder: str) -> bool:
         """Remove a topic's folder, or a replica's; whether the disk let it."""
@@ -98,6 +97,13 @@ class Folders:
         except OSError as error:
             _log.error("%s cannot be swept yet: %s", self._data_directory, error)
             return False
+        except LogCorrupt as error:
+            _log.error(
+                "no folder is removed from %s, for nobody knows whose they are: %s",
+                self._data_directory,
+                error,
+            )
+            return True
         if not is_ours:
             _log.error("the folders in %s belong to other metadata: none is removed", self._data_directory)
             return True
@@ -110,24 +116,24 @@ class Folders:
         return True
 
     def _is_same_bootstrap(self, bootstrap_id: str) -> bool:
-        path = f"{self._data_directory}/{BOOTSTRAP_FILE}"
-        try:
-            return self._filesystem.read_file(path).decode(errors="replace") == bootstrap_id
-        except FileNotFoundError:
-            self._filesystem.replace_file(path, bootstrap_id.encode())
-            return True
+        known = twin_file.load(self._filesystem, self._data_directory, BOOTSTRAP_FILE, str)
+        if known is None:
+            twin_file.keep(self._filesystem, self._data_directory, BOOTSTRAP_FILE, bootstrap_id)
+        return known in (None, bootstrap_id)
 
 
 def disk_id(filesystem: Filesystem, data_directory: str, rng: random.Random) -> str:
     """The id of a broker's disk, drawn where its folder begins from nothing. Waits for the disk."""
-    path = f"{data_directory}/{DISK_FILE}"
     try:
-        return filesystem.read_file(path).decode(errors="replace")
-    except FileNotFoundError:
-        drawn = f"{rng.getrandbits(128):032x}"
+        known = twin_file.load(filesystem, data_directory, DISK_FILE, str)
+    except LogCorrupt as error:
+        _log.error("this disk passes for a new one: %s", error)
+        known = None
+    if known is None:
+        known = f"{rng.getrandbits(128):032x}"
         filesystem.make_directories(data_directory)
-        filesystem.replace_file(path, drawn.encode())
-        return drawn
+        twin_file.keep(filesystem, data_directory, DISK_FILE, known)
+    return known
 
 
 def folder_name(topic: TopicInfo) -> str:

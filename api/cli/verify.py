@@ -19,6 +19,7 @@ DirectoryOption = Annotated[
 ]
 
 _REMEDY = "start the broker: it is mended from its peers"
+_REMEDY_TWIN = "start the broker: it is mended from its twin"
 _REMEDY_ALONE = "restore the file from a copy, or remove the directory if its data may go"
 
 
@@ -35,7 +36,8 @@ def verify(data: DirectoryOption, output: OutputOption = Format.TABLE) -> None:
     """
     with errors_reported():
         from raftlog.errors import InvalidRequest
-        from raftlog.storage.data_directory import IDENTITY_NAME, is_in_use, read_identity
+        from raftlog.storage import twin_file
+        from raftlog.storage.data_directory import IDENTITY_NAME, is_in_use
         from raftlog.storage.os_filesystem import OsFile, OsFilesystem
         from raftlog.storage.verify import examine
 
@@ -46,15 +48,15 @@ def verify(data: DirectoryOption, output: OutputOption = Format.TABLE) -> None:
                 return OsFile(path, os.O_RDONLY)
 
         rows: list[dict[str, object]] = []
-        for identity in sorted(data.rglob(IDENTITY_NAME)):
-            directory = str(identity.parent)
-            if is_in_use(directory):
+        for directory in sorted({found.parent for found in data.rglob(f"{IDENTITY_NAME}*")}):
+            if is_in_use(str(directory)):
                 raise InvalidRequest(
                     f"data: a broker runs on {directory}; stop it, or look at its metrics raftlog_scrub_*"
                 )
-            trouble = read_identity(directory)
-            if trouble is not None:
-                rows.append(_row(str(identity), 0, identity.stat().st_size, trouble, _REMEDY_ALONE))
+            for name in _kept_twice(directory):
+                damaged = twin_file.damaged(ReadOnly(), str(directory), name)
+                remedy = _REMEDY_TWIN if len(damaged) == 1 else _REMEDY_ALONE
+                rows += [_row(path, 0, _size(path), "missing, damaged, or older", remedy) for path in damaged]
         found = sorted(path for path in data.rglob("Partition-*") if path.is_dir())
         for partition in found:
             seen = examine(ReadOnly(), str(partition))
@@ -63,10 +65,36 @@ def verify(data: DirectoryOption, output: OutputOption = Format.TABLE) -> None:
                 note(f"{torn.path}: from byte {torn.position} a torn end, never promised; opening cuts it")
             for index in seen.stale:
                 note(f"{index.path}: {index.reason}; opening builds it again")
+            for slot in seen.flipped:
+                note(f"{slot.path}: {slot.reason}; it is turned back on reading")
         show(rows, output)
         note(f"{len(found)} logs read, {len(rows)} damages")
         if rows:
             raise typer.Exit(REFUSED)
+
+
+def _kept_twice(directory: Path) -> list[str]:
+    """Names below a data directory of what is kept in two files."""
+    from partitions.folders import BOOTSTRAP_FILE, DISK_FILE, RECOVERY_FILE
+    from raftlog.storage import twin_file
+    from raftlog.storage.data_directory import IDENTITY_NAME
+    from raftlog.storage.tombstones import TOMBSTONES_FOLDER
+
+    patterns = (
+        IDENTITY_NAME,
+        DISK_FILE,
+        BOOTSTRAP_FILE,
+        f"*/Partition-*/{RECOVERY_FILE}",
+        f"{TOMBSTONES_FOLDER}/*",
+    )
+    plain, twin = twin_file.ENDINGS
+    found = {path for pattern in patterns for path in directory.glob(pattern + plain)}
+    found |= {path for pattern in patterns for path in directory.glob(pattern + twin)}
+    return sorted({str(path.relative_to(directory)).removesuffix(twin) for path in found})
+
+
+def _size(path: str) -> int:
+    return os.path.getsize(path) if os.path.exists(path) else 0
 
 
 def _rows(seen: Examination) -> list[dict[str, object]]:

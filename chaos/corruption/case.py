@@ -16,13 +16,14 @@ from typing import Final
 
 from api.broker import Broker
 from chaos.corruption.cluster import TARGET, Filled, RottingCluster, fill
-from chaos.corruption.damage import CATEGORIES, KINDS, Damage, do_damage
+from chaos.corruption.damage import CATEGORIES, KEPT_TWICE, KINDS, Damage, do_damage
 from chaos.simulator.clients import TOPIC
 from chaos.simulator.machine import DATA_DIRECTORY, Machine
 from partitions.values import FetchRequest, FetchResult
 from raftlog.errors import CorruptBatch, OffsetOutOfRange, RaftlogError
 from raftlog.records.batch import check_batch, split_batches
 from raftlog.records.reader import read_records
+from raftlog.storage import twin_file
 from raftlog.storage.verify import examine
 from raftlog.types import Offset
 
@@ -63,11 +64,12 @@ def run_case(seed: int, *, all_replicas: bool = False) -> Outcome:
     filled = _filled(rng.randrange(FILLINGS))
     case = _Case(seed, filled, rng, all_replicas=all_replicas)
     cluster = RottingCluster(f"case {seed} {all_replicas}", filled.images, case.work)
+    before = _findings(cluster)
     for machine, older in _victims(cluster, filled, rng, all_replicas=all_replicas):
         damage = _damaged(machine, older, rng, case)
         case.damages.append(damage)
     outcome = Outcome(seed, tuple(case.damages))
-    outcome.detected = any(_is_seen(machine) for machine in cluster.machines)
+    outcome.detected = bool(_findings(cluster) - before)
     outcome.troubles = cluster.go() + case.troubles
     outcome.detected |= case.noticed
     outcome.repaired = case.repaired
@@ -122,12 +124,23 @@ def _lost_places(machine: Machine) -> list[Place]:
     return found
 
 
-def _is_seen(machine: Machine) -> bool:
-    """Whether reading everything through finds it."""
-    return any(
-        not seen.is_clean or seen.torn
-        for seen in (examine(machine.disk, directory) for directory in _directories(machine))
-    )
+def _findings(cluster: RottingCluster) -> set[str]:
+    """What reading everything through finds on the disks."""
+    found: set[str] = set()
+    for machine in cluster.machines:
+        found.update(f"{machine.name} {path}" for path in _damaged_twins(machine))
+        for directory in _directories(machine):
+            seen = examine(machine.disk, directory)
+            for damage in (*seen.damages, *seen.torn, *seen.stale, *seen.flipped):
+                found.add(f"{machine.name} {damage}")
+            found.update(
+                f"{machine.name} {directory} {doubt}" for doubt in (seen.doubt, *seen.holes) if doubt
+            )
+    return found
+
+
+def _damaged_twins(machine: Machine) -> list[str]:
+    return [path for name in KEPT_TWICE for path in twin_file.damaged(machine.disk, DATA_DIRECTORY, name)]
 
 
 class _Case:
@@ -251,9 +264,9 @@ class _Case:
             if machine.broker is not None:
                 self.repaired += machine.broker.repairer.counts.replicas_mended
                 self.noticed |= machine.broker.scrubber.counts.damages_found > 0
-                for replica in machine.broker.manager.replicas.values():
-                    recovery = replica.group.log.recovery  # type: ignore[attr-defined]
-                    self.noticed |= bool(recovery.rebuilt or recovery.torn_tail)
+            self.troubles += [
+                f"{machine.name}: {path} is damaged in the end" for path in _damaged_twins(machine)
+            ]
             for directory in _directories(machine):
                 seen = examine(machine.disk, directory)
                 if not seen.is_clean:

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from chaos.corruption.cluster import Image
+from partitions.folders import BOOTSTRAP_FILE, DISK_FILE
+from raftlog.storage import twin_file
 from raftlog.storage.fake_filesystem import FakeFilesystem
 
 KINDS: Final = (
@@ -33,8 +35,10 @@ CATEGORIES: Final = (
     "metadata hard state",
     "metadata checkpoint",
     "bootstrap id",
+    "disk id",
 )
 PAGE_BYTES: Final = 256  # of files as small as these
+KEPT_TWICE: Final = (BOOTSTRAP_FILE, DISK_FILE)
 
 _NAMES: Final = {
     "epochs": "epochs",
@@ -42,6 +46,7 @@ _NAMES: Final = {
     "hard_state.b": "hard state",
     "snapshot": "checkpoint",
     "members": "members",
+    **{name + ending: name.replace("_", " ") for name in KEPT_TWICE for ending in twin_file.ENDINGS},
 }
 
 
@@ -75,8 +80,6 @@ def categories_of(image: Image) -> dict[str, list[str]]:
 
 def _category(path: str, newest: dict[str, str]) -> str | None:
     folder, _, name = path.rpartition("/")
-    if name == "bootstrap_id":
-        return "bootstrap id"
     is_metadata = "__cluster_metadata" in folder
     if name.endswith(".log"):
         if is_metadata:

@@ -10,6 +10,7 @@ process never run; those of a paused one wait for its return; a skewed one sees 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import heapq
 from asyncio import events
@@ -307,7 +308,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._timers.clear()
         for task in asyncio.all_tasks(self):
             task._log_destroy_pending = False  # type: ignore[attr-defined]
-            task.get_coro().close()
+            with contextlib.suppress(RuntimeError):  # it waits for something on its way out
+                task.get_coro().close()
 
 
 _NOBODY = contextvars.Context()

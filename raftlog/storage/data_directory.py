@@ -1,8 +1,7 @@
 """The one directory a broker keeps its data in: whose it is, and that nobody else uses it.
 
-<data>/raftlog.json                                    cluster id, broker id, format version
-<data>/lock                                            held (flock) while the broker runs; its pid
-<data>/<topic>-<topic id>/Partition-<n>/               one log
+<data>/raftlog.json    cluster id, broker id, format version; kept twice (``twin_file``)
+<data>/lock            held (flock) while the broker runs; its pid
 """
 
 from __future__ import annotations
@@ -10,21 +9,19 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import re
 from types import TracebackType
 
 import msgspec
 
-from raftlog.errors import InvalidRequest
+from raftlog.errors import LogCorrupt
+from raftlog.storage import twin_file
 from raftlog.storage.filesystem import Filesystem
 from raftlog.storage.os_filesystem import OsFilesystem
-from raftlog.types import NodeId, TopicId
+from raftlog.types import NodeId
 
 IDENTITY_NAME = "raftlog.json"
 LOCK_NAME = "lock"
 FORMAT_VERSION = 1
-_TOPIC_PATTERN = re.compile(r"[A-Za-z0-9._-]{1,249}")
-_TOPIC_ID_PATTERN = re.compile(r"[0-9a-f]{32}")
 
 
 class DataDirectoryRefused(Exception):
@@ -67,27 +64,6 @@ class DataDirectory:
             raise
         return cls(path, wanted, lock, filesystem)
 
-    def partition_directory(self, topic: str, topic_id: TopicId, partition: int) -> str:
-        """Where a partition's log lives. Nothing is created."""
-        if partition < 0:
-            raise InvalidRequest(f"partition: is {partition}; use 0 or more")
-        return f"{self.topic_directory(topic, topic_id)}/Partition-{partition}"
-
-    def topic_directory(self, topic: str, topic_id: TopicId) -> str:
-        """Where a topic's partitions live: the id keeps a topic created anew from meeting old bytes."""
-        if _TOPIC_PATTERN.fullmatch(topic) is None:
-            raise InvalidRequest(
-                f"topic: {topic!r} cannot be a name; use 1 to 249 of the characters A-Z a-z 0-9 . _ -"
-            )
-        if _TOPIC_ID_PATTERN.fullmatch(topic_id) is None:
-            raise InvalidRequest(f"topic_id: {topic_id!r} is not 32 lower-case hexadecimal digits")
-        return f"{self.path}/{topic}-{topic_id}"
-
-    def topic_directories(self) -> list[str]:
-        """Paths of all topics that have data here, to find those that the cluster no longer knows."""
-        names = self._filesystem.list_directory(self.path)
-        return [f"{self.path}/{name}" for name in names if _TOPIC_ID_PATTERN.fullmatch(name[-32:])]
-
     def close(self) -> None:
         """Let go of the lock. Idempotent."""
         if self._lock is not None:
@@ -118,15 +94,6 @@ def is_in_use(path: str) -> bool:
     return False
 
 
-def read_identity(path: str) -> str | None:
-    """Why the file that says whose directory this is cannot be read; None when it can."""
-    try:
-        msgspec.json.decode(OsFilesystem().read_file(f"{path}/{IDENTITY_NAME}"), type=Identity)
-    except (msgspec.DecodeError, OSError) as error:
-        return str(error)
-    return None
-
-
 def _take_lock(path: str) -> int:
     """The descriptor that holds the lock; the system lets go of it when the process ends in any way."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -146,16 +113,15 @@ def _take_lock(path: str) -> int:
 
 
 def _check_identity(filesystem: Filesystem, path: str, wanted: Identity) -> None:
-    file = f"{path}/{IDENTITY_NAME}"
     try:
-        found = msgspec.json.decode(filesystem.read_file(file), type=Identity)
-    except FileNotFoundError:
-        filesystem.replace_file(file, msgspec.json.encode(wanted) + b"\n")
-        return
-    except msgspec.DecodeError as error:
+        found = twin_file.load(filesystem, path, IDENTITY_NAME, Identity)
+    except LogCorrupt as error:
         raise DataDirectoryRefused(
-            f"{file} cannot be read ({error}): restore it, or remove the directory if its data may go"
+            f"{error}; restore one of them, or remove the directory if its data may go"
         ) from None
+    if found is None:
+        twin_file.keep(filesystem, path, IDENTITY_NAME, wanted)
+        return
     if found.format_version > FORMAT_VERSION:
         raise DataDirectoryRefused(
             f"{path} has format {found.format_version}, this release writes {FORMAT_VERSION}: use a newer one"

@@ -135,14 +135,20 @@ def load_checkpoint(filesystem: Filesystem, directory: str) -> tuple[Index, byte
 
 def damaged_states(filesystem: Filesystem, directory: str) -> list[str]:
     """Names of checkpoint and states that are not as they were written."""
-    found = []
-    for name in filesystem.list_directory(directory):
-        if name == CHECKPOINT_NAME or name.endswith(STATE_SUFFIX):
-            try:
-                _read(filesystem, f"{directory}/{name}")
-            except LogCorrupt:
-                found.append(name)
-    return found
+    return [
+        name
+        for name in filesystem.list_directory(directory)
+        if (name == CHECKPOINT_NAME or name.endswith(STATE_SUFFIX))
+        and not _is_sound(filesystem, directory, name)
+    ]
+
+
+def _is_sound(filesystem: Filesystem, directory: str, name: str) -> bool:
+    try:
+        found = _read(filesystem, f"{directory}/{name}")
+    except LogCorrupt:
+        return False
+    return name == CHECKPOINT_NAME or found is None or found[0] == int(name[: -len(STATE_SUFFIX)]) - 1
 
 
 def is_state_known(filesystem: Filesystem, directory: str, log_start: Index) -> bool:

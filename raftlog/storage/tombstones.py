@@ -1,32 +1,30 @@
 """What deleted replicas have promised: a later life of a replica on this broker begins with it.
 
-``<data>/tombstones/<group id>`` is a sealed file: magic ``RLT1``, then four signed 64-bit numbers: term, vote
-(-1 for none), term and index of the newest entry; CRC-32C. It is replaced atomically, before the replica's
-folder is removed, and nothing in it ever goes back. It stays for good: every later opening needs the entry
-(``Restored.forgotten``). What a crash leaves: the folder, the folder and its tombstone, or the tombstone.
+``<data>/tombstones/<group id>`` is kept twice (``twin_file``): term, vote (null for none), term and index of
+the newest entry. It is replaced before the replica's folder is removed, and nothing in it ever goes back. It
+stays for good: every later opening needs the entry (``Restored.forgotten``). What a crash leaves: the folder,
+the folder and its tombstone, or the tombstone.
 
 Decides nothing about when a replica may be deleted (``partitions.departures``).
 """
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass
+
+import msgspec
 
 from raftlog.clock import Clock
 from raftlog.core.membership import NOBODY
 from raftlog.core.ready import HardState
 from raftlog.errors import LogCorrupt
+from raftlog.storage import twin_file
 from raftlog.storage.durable_state import DurableState
 from raftlog.storage.filesystem import Filesystem
-from raftlog.storage.sealed import seal, unseal
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.types import EntryId, GroupId, Index, NodeId, Term
 
 TOMBSTONES_FOLDER = "tombstones"
-_MAGIC = b"RLT1"
-_PAYLOAD = struct.Struct(">qqqq")
-_NO_VOTE = -1
 INDEX_MAX = Index((1 << 62) - 1)
 
 
@@ -36,6 +34,13 @@ class Tombstone:
 
     hard_state: HardState
     last: EntryId
+
+
+class _Kept(msgspec.Struct, frozen=True, array_like=True):
+    term: Term
+    vote: NodeId | None
+    last_term: Term
+    last_index: Index
 
 
 def bury(
@@ -87,27 +92,17 @@ def keep(filesystem: Filesystem, data_directory: str, group: GroupId, tombstone:
     """Write the tombstone of a group, durably."""
     filesystem.make_directories(f"{data_directory}/{TOMBSTONES_FOLDER}")
     state, last = tombstone.hard_state, tombstone.last
-    vote = _NO_VOTE if state.voted_for is None else state.voted_for
-    payload = _PAYLOAD.pack(state.term, vote, last.term, last.index)
-    filesystem.replace_file(_path(data_directory, group), seal(_MAGIC, payload))
+    found = _Kept(state.term, state.voted_for, last.term, last.index)
+    twin_file.keep(filesystem, data_directory, _name(group), found)
 
 
 def load(filesystem: Filesystem, data_directory: str, group: GroupId) -> Tombstone | None:
     """What earlier lives have promised; None when there were none. Raises ``LogCorrupt``."""
-    path = _path(data_directory, group)
-    try:
-        data = filesystem.read_file(path)
-    except FileNotFoundError:
+    found = twin_file.load(filesystem, data_directory, _name(group), _Kept)
+    if found is None:
         return None
-    payload = unseal(_MAGIC, data)
-    if payload is None or len(payload) != _PAYLOAD.size:
-        raise LogCorrupt(f"{path}: the checksum is wrong, so an earlier life's promises are forgotten")
-    term, vote, last_term, last_index = _PAYLOAD.unpack(payload)
-    return Tombstone(
-        HardState(Term(term), None if vote == _NO_VOTE else NodeId(vote)),
-        EntryId(Term(last_term), Index(last_index)),
-    )
+    return Tombstone(HardState(found.term, found.vote), EntryId(found.last_term, found.last_index))
 
 
-def _path(data_directory: str, group: GroupId) -> str:
-    return f"{data_directory}/{TOMBSTONES_FOLDER}/{group}"
+def _name(group: GroupId) -> str:
+    return f"{TOMBSTONES_FOLDER}/{group}"

@@ -49,6 +49,7 @@ class Examination:
     holes: list[Hole] = field(default_factory=list)
     torn: list[Damage] = field(default_factory=list)
     stale: list[Damage] = field(default_factory=list)  # indexes that will be built again
+    flipped: list[Damage] = field(default_factory=list)  # slots with a bit that is turned back on reading
     anchor: EntryId | None = None  # a durable entry: whoever holds it has the same log up to it
     epochs: Epochs = field(default_factory=Epochs)  # of the epochs file, below ``covers``
     covers: int = -1
@@ -94,6 +95,10 @@ class _Examiner:
             for name, slot in zip(SLOT_NAMES, found, strict=True):
                 if isinstance(slot, Trouble) and slot is not Trouble.TORN:
                     self._damaged(name, slot.value)
+        for name, slot in zip(SLOT_NAMES, found, strict=True):
+            if isinstance(slot, Slot) and slot.was_mended:
+                path = f"{self._directory}/{name}"
+                seen.flipped.append(Damage(path, 0, len_of(self._filesystem, path), "one bit is flipped"))
         loaded = load_epochs(self._filesystem, self._directory)
         seen.epochs, seen.covers = loaded[0], loaded[-1]
         if seen.covers < 0 and EPOCHS_NAME in names:

@@ -13,6 +13,7 @@ from partitions.folders import BOOTSTRAP_FILE, folder_name
 from partitions.replica import PartitionReplica
 from partitions.values import QUORUM, AppendReceipt
 from raftlog.errors import NoLeader, RecordTooLarge
+from raftlog.storage import twin_file
 from raftlog.storage.filesystem import File
 from raftlog.storage.os_filesystem import OsFilesystem
 from raftlog.types import NodeId
@@ -170,7 +171,7 @@ def test_metadata_that_began_from_nothing_removes_no_folders_of_an_earlier_life(
     async def story() -> None:
         kept = tmp_path / "broker-1" / f"other-{'ab' * 16}" / "Partition-0"
         kept.mkdir(parents=True)
-        (tmp_path / "broker-1" / BOOTSTRAP_FILE).write_text("f" * 32)
+        twin_file.keep(OsFilesystem(), str(tmp_path / "broker-1"), BOOTSTRAP_FILE, "f" * 32)
         async with ControlledCluster(str(tmp_path)) as cluster:
             await cluster.create("orders")
             await eventually(lambda: "none is removed" in caplog.text)
@@ -195,7 +196,8 @@ def test_a_disk_that_is_full_at_the_first_sweep_ends_nobody(
     async def story() -> None:
         async with ControlledCluster(str(tmp_path)) as cluster:
             await cluster.stop(NodeId(1))
-            (tmp_path / "broker-1" / BOOTSTRAP_FILE).unlink(missing_ok=True)
+            for file in (tmp_path / "broker-1").glob(f"{BOOTSTRAP_FILE}*"):
+                file.unlink()
             broker = await cluster.start(NodeId(1), FullAtFirst())
             await eventually((tmp_path / "broker-1" / BOOTSTRAP_FILE).exists)
             assert len(refused) == 2

@@ -336,7 +336,8 @@ def test_a_broker_whose_disk_was_replaced_gives_no_vote_for_what_it_has_forgotte
             await cluster.stop(keeper)
             for folder in (tmp_path / f"broker-{wiped}").glob("orders-*"):
                 shutil.rmtree(folder)
-            (tmp_path / f"broker-{wiped}" / "disk_id").unlink()
+            for file in (tmp_path / f"broker-{wiped}").glob("disk_id*"):
+                file.unlink()
             for node in (behind, wiped):
                 await cluster.start(node)
             await cluster.registered()

@@ -111,3 +111,18 @@ def test_the_survivor_votes_alone_in_a_new_term_behind_its_whole_log_and_others_
     elsewhere = placed(recovered_from=OTHER)
     log, _ = openings(given_up).open(topic(elsewhere), elsewhere, may_begin=True)
     assert log.restored(NOBODY).hard_state.term == 0
+
+
+# requirement: F6
+@pytest.mark.parametrize("lost", ["recovery", "recovery.twin"])
+def test_a_survivor_that_loses_a_mark_does_not_vote_alone_once_more(lost: str) -> None:
+    filesystem = FakeFilesystem()
+    partition, recovered = placed(), placed(recovered_from=ME)
+    for info in (partition, recovered):
+        log, _ = openings(filesystem).open(topic(info), info, may_begin=True)
+        log.save_hard_state(HardState(Term(log.restored(NOBODY).hard_state.term + 4), OTHER))
+        before = log.restored(NOBODY)
+        log.close()
+    filesystem.overwrite(f"{directory(filesystem)}/{lost}", None)
+    log, _ = openings(filesystem).open(topic(recovered), recovered, may_begin=True)
+    assert log.restored(NOBODY) == before

@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from raftlog.errors import InvalidRequest
-from raftlog.storage.data_directory import DataDirectory, DataDirectoryRefused
-from raftlog.types import NodeId, TopicId
-
-TOPIC_ID = TopicId("0123456789abcdef" * 2)
+from raftlog.storage import twin_file
+from raftlog.storage.data_directory import DataDirectory, DataDirectoryRefused, Identity
+from raftlog.storage.os_filesystem import OsFilesystem
+from raftlog.types import NodeId
 
 
 def open_directory(path: Path, cluster_id: str = "blue", node_id: int = 1) -> DataDirectory:
@@ -63,32 +62,25 @@ def test_a_second_process_is_refused_until_the_first_ends(tmp_path: Path) -> Non
     open_directory(tmp_path).close()
 
 
-def test_damaged_or_newer_identities_are_refused(tmp_path: Path) -> None:
+def test_damage_to_one_of_the_two_files_is_mended_and_to_both_refused(tmp_path: Path) -> None:
     open_directory(tmp_path).close()
-    identity = tmp_path / "raftlog.json"
-    identity.write_text('{"cluster_id": "blue", "node_id": 1, "format_version": 2}')
+    identity, twin = tmp_path / "raftlog.json", tmp_path / "raftlog.json.twin"
+    whole = identity.read_bytes()
+    for path in (identity, twin):
+        path.write_text("not json")
+        open_directory(tmp_path).close()
+        assert path.read_bytes() == whole
+        path.unlink()
+        with pytest.raises(DataDirectoryRefused, match="cluster 'green'"):
+            open_directory(tmp_path, "green")
+    identity.write_text("not json")
+    twin.unlink()
+    with pytest.raises(DataDirectoryRefused, match="restore one of them"):
+        open_directory(tmp_path)
+
+
+def test_the_directory_of_a_newer_release_is_refused(tmp_path: Path) -> None:
+    newer = Identity(cluster_id="blue", node_id=1, format_version=2)
+    twin_file.keep(OsFilesystem(), str(tmp_path), "raftlog.json", newer)
     with pytest.raises(DataDirectoryRefused, match="format 2"):
         open_directory(tmp_path)
-    identity.write_text("not json")
-    with pytest.raises(DataDirectoryRefused, match="cannot be read"):
-        open_directory(tmp_path)
-
-
-# requirement: L3
-def test_partitions_live_in_folders_named_after_topic_id_and_number(tmp_path: Path) -> None:
-    with open_directory(tmp_path) as data:
-        path = data.partition_directory("orders", TOPIC_ID, 3)
-        assert path == f"{tmp_path}/orders-{TOPIC_ID}/Partition-3"
-        Path(path).mkdir(parents=True)
-        assert data.topic_directories() == [f"{tmp_path}/orders-{TOPIC_ID}"]
-
-
-@pytest.mark.parametrize("topic", ["", "a/b", "..\\x", "ä", "x" * 250, "a b", "a\n"])
-def test_a_name_that_could_leave_the_directory_never_becomes_a_path(tmp_path: Path, topic: str) -> None:
-    with open_directory(tmp_path) as data:
-        with pytest.raises(InvalidRequest, match=r"^topic: "):
-            data.partition_directory(topic, TOPIC_ID, 0)
-        with pytest.raises(InvalidRequest, match=r"^topic_id: "):
-            data.partition_directory("orders", TopicId("../" + "0" * 29), 0)
-        with pytest.raises(InvalidRequest, match=r"^partition: "):
-            data.partition_directory("orders", TOPIC_ID, -1)

@@ -72,12 +72,16 @@ def test_a_folder_that_cannot_be_read_is_deleted_only_when_it_was_buried_before(
     assert tombstones.load(filesystem, "/data", GROUP) == OLD
 
 
-def test_a_damaged_tombstone_is_told() -> None:
+# requirement: F6
+def test_a_tombstone_outlives_the_loss_of_one_of_its_files_and_tells_that_of_both() -> None:
     filesystem = FakeFilesystem()
     tombstones.keep(filesystem, "/data", GROUP, OLD)
     path = f"/data/{tombstones.TOMBSTONES_FOLDER}/{GROUP}"
-    filesystem.replace_file(path, filesystem.read_file(path)[:-1] + b"\x00")
-    with pytest.raises(LogCorrupt, match="checksum"):
+    filesystem.overwrite(path, None)
+    assert tombstones.load(filesystem, "/data", GROUP) == OLD
+    for name in (path, f"{path}.twin"):
+        filesystem.flip_bit(name, 3)
+    with pytest.raises(LogCorrupt, match="twin are damaged"):
         tombstones.load(filesystem, "/data", GROUP)
 
 

@@ -169,3 +169,25 @@ def test_a_damaged_state_goes_where_an_older_one_reaches_the_log() -> None:
     clear_sidecars(filesystem, found)
     assert seen(filesystem).is_clean
     assert open_log(filesystem).load_checkpoint() is None
+
+
+def test_a_state_that_belongs_to_another_segment_is_damage() -> None:
+    filesystem = filled()
+    log = open_log(filesystem)
+    for base in (8, 16):
+        log.states.save(Index(base), b"state below %d" % base)
+    log.close()
+    other = filesystem.read_file(f"{segment(8).removesuffix('.log')}.state")
+    filesystem.overwrite(f"{segment(16).removesuffix('.log')}.state", other)
+    found = seen(filesystem)
+    assert [damage.path for damage in found.damages] == [f"{segment(16).removesuffix('.log')}.state"]
+    clear_sidecars(filesystem, found)
+    assert seen(filesystem).is_clean
+
+
+def test_a_bit_that_is_turned_back_on_reading_is_told() -> None:
+    filesystem = filled()
+    filesystem.flip_bit(f"{DIRECTORY}/hard_state.a", 9, 3)
+    found = seen(filesystem)
+    assert found.is_clean
+    assert [slot.path for slot in found.flipped] == [f"{DIRECTORY}/hard_state.a"]

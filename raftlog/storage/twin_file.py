@@ -1,0 +1,108 @@
+"""Small files that nobody could tell us again, kept twice: damage to one is mended from the other.
+
+``<name>`` and ``<name>.twin``, below a data directory, hold the same two lines: the JSON of
+``[number, value]``, then the CRC-32C, in hexadecimal, of the name and that line. The number rises with every
+change, so an older copy that comes back loses against the newer one; the name in the checksum keeps a file
+from passing for another. Each is replaced atomically and durably, the plain one first.
+
+Decides: which copy counts. Leaves to others: what the values mean, and what follows when both are lost.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
+
+import msgspec
+from crc32c import crc32c
+
+from raftlog.errors import LogCorrupt
+from raftlog.storage.filesystem import Filesystem, is_disk_full
+
+_log = logging.getLogger("raftlog.storage")
+
+ENDINGS: Final = ("", ".twin")
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, slots=True)
+class _Copy(Generic[Value]):
+    number: int
+    value: Value
+
+
+def load(filesystem: Filesystem, root: str, name: str, kind: type[Value]) -> Value | None:
+    """The value of a name; None when neither file is there. A copy that is not whole is written again.
+
+    Raises ``LogCorrupt`` when files are there and none is whole, and ``OSError``.
+    """
+    copies = _copies(filesystem, root, name, kind)
+    newest = _newest(copies.values())
+    if newest is None:
+        if any(filesystem.exists(path) for path in copies):
+            raise LogCorrupt(
+                f"{root}/{name} and its twin are damaged: neither has the checksum that it names"
+            )
+        return None
+    for path, copy in copies.items():
+        if copy != newest:
+            _log.warning("%s is missing, damaged or older than its twin: it is written again", path)
+            try:
+                filesystem.replace_file(path, _bytes(name, newest))
+            except OSError as error:
+                if not is_disk_full(error):
+                    raise
+    return newest.value
+
+
+def keep(filesystem: Filesystem, root: str, name: str, value: object) -> None:
+    """Put a value in place of what was there, durably. Raises ``OSError``."""
+    copies = _copies(filesystem, root, name, msgspec.Raw)
+    before = _newest(copies.values())
+    data = _bytes(name, _Copy(0 if before is None else before.number + 1, value))
+    for path in copies:
+        filesystem.replace_file(path, data)
+
+
+def damaged(filesystem: Filesystem, root: str, name: str) -> list[str]:
+    """Paths of the copies that are missing, damaged or older than the other. Nothing is written."""
+    copies = _copies(filesystem, root, name, msgspec.Raw)
+    if not any(filesystem.exists(path) for path in copies):
+        return []
+    newest = _newest(copies.values())
+    return [path for path, copy in copies.items() if copy is None or copy != newest]
+
+
+def _copies(
+    filesystem: Filesystem, root: str, name: str, kind: type[Value]
+) -> dict[str, _Copy[Value] | None]:
+    """By path. None for one that is missing or not whole."""
+    found: dict[str, _Copy[Value] | None] = {}
+    for ending in ENDINGS:
+        path = f"{root}/{name}{ending}"
+        found[path] = None
+        try:
+            *lines, checksum, rest = filesystem.read_file(path).split(b"\n")
+        except (FileNotFoundError, ValueError):
+            continue
+        line = b"\n".join(lines)
+        if not rest and checksum == _checksum(name, line):
+            number, value = msgspec.json.decode(line, type=tuple[int, msgspec.Raw])
+            found[path] = _Copy(number, msgspec.json.decode(value, type=kind))
+    return found
+
+
+def _newest(copies: Iterable[_Copy[Value] | None]) -> _Copy[Value] | None:
+    whole = [copy for copy in copies if copy is not None]
+    return max(whole, key=lambda copy: copy.number, default=None)
+
+
+def _bytes(name: str, copy: _Copy[Value]) -> bytes:
+    line = msgspec.json.encode((copy.number, copy.value))
+    return b"%b\n%b\n" % (line, _checksum(name, line))
+
+
+def _checksum(name: str, line: bytes) -> bytes:
+    return b"%08x" % crc32c(b"%b\n%b" % (name.encode(), line))
