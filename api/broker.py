@@ -25,9 +25,10 @@ from partitions.folders import disk_id
 from partitions.gateway import Gateway
 from partitions.manager import PartitionManager
 from partitions.partition_admin import PartitionAdmin
+from partitions.patient import CannotMend, Patient
 from partitions.reassigner import Reassigner
 from partitions.repair_service import RepairService
-from partitions.repairer import CannotMend, Patient, Repairer
+from partitions.repairer import Repairer
 from partitions.scrubber import Scrubbed, Scrubber
 from raftlog.clock import Clock
 from raftlog.errors import LogCorrupt

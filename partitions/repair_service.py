@@ -34,6 +34,7 @@ from raftlog.types import EntryId, GroupId, Index, NodeId, Term
 SERVICE: Final = "repair"
 ANSWER_BYTES_MAX: Final = 1 << 18
 NO_INDEX: Final = Index(-2)
+UNKNOWN_TERM: Final = Term(-1)
 
 Places = dict[tuple[str, int], int]
 """Where in a file the batch of an offset begins."""
@@ -62,6 +63,7 @@ class Told(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     is_held: bool = False  # the anchor, or the previous entry, stands in this log
     members: bytes = b""  # as the file of that name holds them; empty where they are not known
     voters: tuple[NodeId, ...] = ()  # of the membership in force in that log; empty where it is not known
+    before: Term = UNKNOWN_TERM  # of the entry just before ``first``
 
 
 @dataclass(slots=True)
@@ -124,6 +126,7 @@ class RepairService:
             is_held=is_held,
             members=await self.run_blocking(lambda: _members_in_files(self.filesystem, seen, ask.members_at)),
             voters=await self.run_blocking(lambda: self._voters_in(seen, ask)),
+            before=seen.state.before,
         )
         if not is_held:
             return told, []
@@ -149,6 +152,7 @@ def _from_group(group: RaftGroup[object], ask: Ask) -> tuple[Told, list[Buffer]]
         is_held=is_held,
         members=_members_of(group, ask.members_at),
         voters=tuple(sorted(group.membership.all_voters)),
+        before=log.term_at(Index(log.first_index - 1)),
     )
     last = min(ask.last, log.last_index)
     if not is_held or not log.first_index <= ask.first <= last:

@@ -4,7 +4,7 @@ Decides: what makes a peer's entries the right ones, and when this replica may v
 others: what is damaged (``storage.verify``), writing files (``storage.mend``), when a repair is tried
 (``sick_bay``), what a peer gives away (``repair_service``).
 
-Three rules, each a consequence of Raft's own:
+Four rules, each a consequence of Raft's own:
 
 1. *By an anchor.* Below the newest entry that this log is known to have had durably (its promise, or what
    the epochs file covers), whoever holds that entry has the same log (Log Matching). Any peer will do.
@@ -15,11 +15,15 @@ Three rules, each a consequence of Raft's own:
    no vote was given in a later one, since its candidate knew it first. This replica goes on in that term
    with its vote spent on itself. A peer that has forgotten its own term, too, says what its log tells;
    then a thousand terms are left out.
+4. *Anew.* What no log has any more, since the others begin later, or what stands nowhere else, is not
+   mended: the whole log is replaced by that of a leader as in rule 2, from where that begins, as a
+   follower that lags behind would take its snapshot.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -28,6 +32,9 @@ from typing import Final
 import msgspec
 
 from partitions.blocking import RunBlocking, ToItsEnd
+from partitions.fresh_start import FreshStart
+from partitions.leaders_log import hard_state_in, leader_of, members_told, owed
+from partitions.patient import BeyondRepair, CannotMend, NeedsRebuild, Patient
 from partitions.repair_service import SERVICE, Ask, RepairService, Told, voters_in_files
 from raftlog.core.ready import HardState
 from raftlog.errors import CorruptBatch, LogCorrupt, NotLeader, RaftlogError
@@ -46,32 +53,15 @@ from raftlog.storage.mend import (
     plan,
     settle,
 )
+from raftlog.storage.state_files import is_state_known
 from raftlog.storage.verify import Examination, Hole, examine
-from raftlog.types import EntryId, GroupId, Index, NodeId, Term
+from raftlog.types import EntryId, Index, NodeId, Term
+
+_log = logging.getLogger("raftlog.repair")
 
 CALL_TIMEOUT_MS: Final = 5000
 ROUNDS_MAX: Final = 6  # each mends something, or the repair has failed
 FORGOTTEN_TERMS: Final = 1000  # elections that nobody remembers are fewer
-
-
-@dataclass(frozen=True, slots=True)
-class Patient:
-    """A replica that is here, damaged and closed, and who else has one as far as the metadata tell.
-
-    Who votes may be others: each log says it, and ``Repairer`` asks those, too.
-    """
-
-    group_id: GroupId
-    directory: str
-    peers: tuple[NodeId, ...]
-
-
-class CannotMend(Exception):
-    """It did not work this time; the message says what it waits for."""
-
-
-class NeedsRebuild(CannotMend):
-    """No peer can help: the replica must be removed from its group and added again, empty."""
 
 
 @dataclass(slots=True)
@@ -99,15 +89,27 @@ class Repairer:
 
     async def mend(self, patient: Patient) -> None:
         """Return once the files are whole again. Raises ``CannotMend`` and ``OSError``."""
-        for _ in range(ROUNDS_MAX):
+        for left in reversed(range(ROUNDS_MAX + 1)):
             seen = await self.run_blocking(lambda: examine(self.filesystem, patient.directory))
             if seen.is_clean:
                 self.service.forget(patient.directory)
                 self.counts.replicas_mended += 1
                 return
             self.service.remember(seen)  # peers may need of this replica what it has
+            if not left:
+                raise NeedsRebuild("it is damaged again after each repair; replace its disk, or this replica")
+            try:
+                await self._improve(patient, seen, is_last_try=left == 1)
+            except RaftlogError as error:
+                raise CannotMend(f"a peer has not helped: {error}") from error
+
+    async def _improve(self, patient: Patient, seen: Examination, *, is_last_try: bool) -> None:
+        try:
+            if seen.state.is_given_up or is_last_try:
+                raise BeyondRepair("it is still damaged after each repair")
             await self._mend_once(patient, seen)
-        raise NeedsRebuild("it is damaged again after each repair")
+        except BeyondRepair as reason:
+            await self._begin_anew(patient, seen, str(reason))
 
     async def _change(self, seen: Examination, work: Callable[[], None]) -> None:
         """Write files. What peers were told of them before does not count from then on."""
@@ -118,15 +120,12 @@ class Repairer:
             self.service.forget(seen.directory)
 
     async def _mend_once(self, patient: Patient, seen: Examination) -> None:
-        start = Index(seen.state.log_start - 1)
-        patient, told = await self._ask_everybody(
-            patient, seen, Ask(group_id=patient.group_id, members_at=start)
-        )
+        patient, told = await self._ask_everybody(patient, seen)
         await self.run_blocking(lambda: clear_sidecars(self.filesystem, seen))
+        if seen.state.log_start > 0 and seen.doubt is not None and not seen.state.hard_state.term:
+            raise BeyondRepair(f"{seen.doubt}, and with it where the log begins")
         if any(damage.path.endswith(f"/{MEMBERS_NAME}") for damage in seen.damages):
-            known = next((answer.members for answer in told.values() if answer.members), b"")
-            if not known:
-                raise CannotMend("no replica says who took part where the log begins")
+            known = members_told(seen, told)
             await self._change(seen, lambda: replace_members(self.filesystem, seen.directory, known))
         anchored = [hole for hole in seen.holes if _is_anchored(hole, seen.anchor)]
         if anchored:
@@ -141,15 +140,18 @@ class Repairer:
             await self._change(seen, lambda: end_doubt(self.filesystem, seen, hard_state))
             return
         else:
+            start = seen.state.log_start
+            if not await self.run_blocking(lambda: is_state_known(self.filesystem, seen.directory, start)):
+                raise BeyondRepair(f"nothing here says what led up to {start}, where the log begins")
             return
         await self._take_from_leader(patient, seen, first, told)
 
     # Asking.
 
-    async def _ask_everybody(
-        self, patient: Patient, seen: Examination, question: Ask
-    ) -> tuple[Patient, dict[NodeId, Told]]:
+    async def _ask_everybody(self, patient: Patient, seen: Examination) -> tuple[Patient, dict[NodeId, Told]]:
         """Ask also those who vote by any log that answers, until nobody new is named."""
+        start = Index(seen.state.log_start - 1)
+        question = Ask(group_id=patient.group_id, members_at=start)
 
         async def ask(peer: NodeId) -> Told | None:
             try:
@@ -264,10 +266,7 @@ class Repairer:
         self, patient: Patient, seen: Examination, first: int, told: dict[NodeId, Told]
     ) -> None:
         term, margin = self._newest_term(patient, seen, told)
-        leaders = [peer for peer, answer in told.items() if answer.is_leader and answer.term >= term]
-        if not leaders:
-            raise _nobody_helps(patient, seen, told)
-        leader = leaders[0]
+        leader = leader_of(patient, told, term, f"{seen.holes[0]} are damaged")
         runs = [run for run in seen.runs if run.last < first]
         while True:
             before = _entry_before(seen, runs, first)
@@ -284,10 +283,8 @@ class Repairer:
         if not answer.is_leader or answer.term < term:
             raise CannotMend(f"broker {leader} does not lead any more")
         if not answer.is_held or answer.first > first:
-            raise NeedsRebuild(f"broker {leader}, which leads, no longer has what this replica lacks")
-        hard_state = seen.state.hard_state
-        if seen.doubt is not None or answer.term != hard_state.term:
-            hard_state = HardState(Term(max(term, answer.term) + margin), self.host.node_id)
+            raise BeyondRepair(f"broker {leader}, which leads, no longer has what this replica lacks")
+        hard_state = hard_state_in(Term(max(term, answer.term) + margin), seen, self.host.node_id)
         await self._copy_leader(patient, seen, runs, _Lead(leader, answer, first, hard_state))
         try:
             await self._change(seen, lambda: settle(self.filesystem, seen, hard_state, answer.last))
@@ -314,10 +311,7 @@ class Repairer:
         self, patient: Patient, seen: Examination, writer: SegmentWriter, lead: _Lead, before: Term
     ) -> None:
         """All that this replica may have acknowledged, also behind the damage; the rest comes by appends."""
-        end = seen.holes[-1].last
-        last = int(lead.answer.last)
-        if end is not None and seen.doubt is None and not seen.torn:
-            last = min(last, max(end, seen.state.promised, seen.covers - 1, seen.last))
+        last = owed(seen, lead.answer)
         while writer.following <= last:
             ask = Ask(
                 group_id=patient.group_id,
@@ -330,11 +324,31 @@ class Repairer:
                 raise NotLeader(f"broker {lead.leader} does not lead any more")
             await self._add(writer, writer.checked(data, lead.answer.last))
 
+    # Rule 4.
+
+    async def _begin_anew(self, patient: Patient, seen: Examination, reason: str) -> None:
+        patient, told = await self._ask_everybody(patient, seen)
+        if not patient.peers:
+            raise NeedsRebuild(f"{reason}, and there is no other replica")
+        term, margin = self._newest_term(patient, seen, told)
+        leader = leader_of(patient, told, term, reason)
+        answer = told[leader]
+        _log.warning(
+            "%s: %s; it begins anew at %d, as broker %d does", seen.directory, reason, answer.first, leader
+        )
+        ask, calls = partial(self._ask, leader), self.host.calls
+        anew = FreshStart(patient.group_id, self.filesystem, self.run_blocking, calls, ask, self._add)
+        hard_state = hard_state_in(Term(max(term, answer.term) + margin), seen, self.host.node_id)
+        replace_log = await anew.fetch(seen, leader, answer, owed(seen, answer))
+        await self._change(seen, lambda: replace_log(hard_state, term))
+
     # Rule 3.
 
     def _newest_term(self, patient: Patient, seen: Examination, told: dict[NodeId, Told]) -> tuple[Term, int]:
         """The newest term in which this replica may have voted, and how far to stay away from it."""
         own = max(seen.state.hard_state.term, seen.runs[-1].term if seen.runs else 0)
+        if seen.state.is_given_up:
+            own = seen.state.promise.last.term  # its hard state may stay away from that
         if seen.doubt is None:
             return Term(own), 0
         silent = [peer for peer in patient.peers if peer not in told]
@@ -342,8 +356,6 @@ class Repairer:
             raise CannotMend(
                 f"{seen.doubt}, so a vote may be forgotten: brokers {silent} must say which terms they know"
             )
-        if seen.state.log_start > 0 and not seen.state.hard_state.term:
-            raise NeedsRebuild(f"{seen.doubt}, and with it where the log begins")
         is_sure = all(answer.is_sure for answer in told.values()) and bool(told)
         newest = max([own, *(answer.term for answer in told.values())])
         return Term(newest), 0 if is_sure else FORGOTTEN_TERMS
@@ -365,14 +377,3 @@ def _is_anchored(hole: Hole, anchor: EntryId | None) -> bool:
 
 def _entry_before(seen: Examination, runs: Sequence[Run], first: int) -> Term:
     return Term(runs[-1].term) if runs and runs[-1].last == first - 1 else seen.state.before
-
-
-def _nobody_helps(patient: Patient, seen: Examination, told: dict[NodeId, Told]) -> CannotMend:
-    hole = seen.holes[0]
-    where = f"the entries {hole.first}..{'the end' if hole.last is None else hole.last}"
-    if not patient.peers:
-        return NeedsRebuild(f"{where} are damaged, and there is no other replica")
-    silent = [peer for peer in patient.peers if peer not in told]
-    if silent:
-        return CannotMend(f"{where} are damaged: brokers {silent} do not answer")
-    return CannotMend(f"{where} are damaged: no replica has them whole, and none leads yet")

@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from partitions.repairer import CannotMend, NeedsRebuild, Patient, Repairer
+from partitions.patient import CannotMend, NeedsRebuild, Patient
+from partitions.repairer import Repairer
 from raftlog.errors import LogCorrupt
 from raftlog.types import TopicPartition
 

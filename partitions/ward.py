@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from partitions.controller.image import PartitionInfo, TopicInfo
-from partitions.repairer import Patient
+from partitions.patient import Patient
 from partitions.replica import PartitionReplica
 from partitions.sick_bay import Sick
 from raftlog.types import GroupId, NodeId, TopicPartition

@@ -134,10 +134,7 @@ class SnapshotTransfer:
 
     async def _fetch(self, request: FetchSnapshot) -> None:
         try:
-            while self._manifest is None or len(self._received) < self._manifest[0]:
-                await self._fetch_chunk(request)
-            if crc32c(self._received) != self._manifest[1]:
-                raise InvalidRequest("the state that came is not the one that was announced")
+            state = await self.fetch(request)
         except RaftlogError as error:
             _log.warning(
                 "group %d: the snapshot at %s of broker %d is not here yet, %d bytes are: %s",
@@ -152,8 +149,16 @@ class SnapshotTransfer:
             self._task = None  # the next offer begins anew, or goes on
             return
         self._task = None
-        self.whole = (request, bytes(self._received))
+        self.whole = (request, state)
         self._arrived()
+
+    async def fetch(self, request: FetchSnapshot) -> bytes:
+        """The whole state, checked. Raises ``RaftlogError``; what has come is kept for the next try."""
+        while self._manifest is None or len(self._received) < self._manifest[0]:
+            await self._fetch_chunk(request)
+        if crc32c(self._received) != self._manifest[1]:
+            raise InvalidRequest("the state that came is not the one that was announced")
+        return bytes(self._received)
 
     async def _fetch_chunk(self, request: FetchSnapshot) -> None:
         offset = len(self._received)

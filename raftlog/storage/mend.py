@@ -85,7 +85,7 @@ def _within(hole: Lacking, base: int, last: int | None) -> Lacking | None:
 class SegmentWriter:
     """Writes one of the planned files. Blocks; nothing is in use before ``finish``."""
 
-    def __init__(self, filesystem: Filesystem, directory: str, segment: NewSegment) -> None:
+    def __init__(self, filesystem: Filesystem, directory: str, segment: NewSegment, term: int = 0) -> None:
         self._filesystem = filesystem
         self._directory = directory
         self._path = segment_path(directory, segment.base)
@@ -93,7 +93,13 @@ class SegmentWriter:
         filesystem.remove(temporary)
         self._file: File = filesystem.open(temporary, create=True)
         self.following = segment.base  # the offset that must come next
-        self.term = 0  # of the batch before it, where one was written
+        self.term = term  # of the batch before it, where one is known
+        self.terms = Epochs()  # of what was added
+
+    @property
+    def size(self) -> int:
+        """Bytes written."""
+        return self._file.size
 
     def copy(self, run: Run) -> None:
         """Take over sound batches of the old files."""
@@ -111,6 +117,8 @@ class SegmentWriter:
     def add(self, batches: Sequence[Batch]) -> None:
         """Put fetched batches behind; they have been checked by ``checked``."""
         self._file.append([batch.data for batch in batches])
+        for batch in batches:
+            self.terms.note(batch.leader_epoch, batch.base_offset)
         self.following, self.term = batches[-1].last_offset + 1, batches[-1].leader_epoch
 
     def checked(self, data: Buffer, last: int) -> list[Batch]:

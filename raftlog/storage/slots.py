@@ -44,6 +44,14 @@ class Promise:
         return self.last.index
 
 
+INDEX_MAX = Index((1 << 62) - 1)
+
+
+def given_up(term: Term) -> Promise:
+    """No log reaches so far: this one is being replaced, by that of a leader of ``term`` or a later one."""
+    return Promise(EntryId(term, INDEX_MAX), UNKNOWN_TERMS)
+
+
 NO_PROMISE = Promise(BEFORE_LOG, UNKNOWN_TERMS)
 
 
@@ -61,6 +69,11 @@ class ReplicaState:
     def promised(self) -> Index:
         """Everything up to here was durable when this was written."""
         return self.promise.last.index
+
+    @property
+    def is_given_up(self) -> bool:
+        """Whether the log is being replaced by a leader's, and nothing in the directory counts."""
+        return self.promised == INDEX_MAX
 
 
 class Trouble(enum.Enum):

@@ -22,10 +22,10 @@ from raftlog.storage import twin_file
 from raftlog.storage.durable_state import DurableState
 from raftlog.storage.filesystem import Filesystem
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
+from raftlog.storage.slots import INDEX_MAX
 from raftlog.types import EntryId, GroupId, Index, NodeId, Term
 
 TOMBSTONES_FOLDER = "tombstones"
-INDEX_MAX = Index((1 << 62) - 1)
 
 
 @dataclass(frozen=True, slots=True)

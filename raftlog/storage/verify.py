@@ -22,7 +22,13 @@ from raftlog.storage.members import MEMBERS_NAME, load_members
 from raftlog.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, segment_path
 from raftlog.storage.slots import SLOT_NAMES, UNKNOWN_TERMS, ReplicaState, Slot, Trouble, newborn
 from raftlog.storage.sparse_index import SegmentSummary, load_index, load_summary
-from raftlog.storage.state_files import CHECKPOINT_NAME, damaged_states, load_checkpoint
+from raftlog.storage.state_files import (
+    CHECKPOINT_NAME,
+    STATE_SUFFIX,
+    damaged_states,
+    is_state_known,
+    load_checkpoint,
+)
 from raftlog.types import EntryId, Index, Term
 
 _NEVER = 1 << 62
@@ -34,6 +40,9 @@ class Hole:
 
     first: int
     last: int | None
+
+    def __str__(self) -> str:
+        return f"the entries {self.first}..{'the end' if self.last is None else self.last}"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -91,6 +100,11 @@ class _Examiner:
         in_doubt = doubt(found) if _has_lived(names, found) else None
         state = newborn() if newest is None else newest.state
         self._seen = seen = Examination(directory=self._directory, state=state, doubt=in_doubt)
+        if newest is not None and state.is_given_up:
+            self._damaged(
+                SLOT_NAMES[found.index(newest)], "the log was given up, to be fetched from its leader"
+            )
+            return seen
         if in_doubt is not None:
             for name, slot in zip(SLOT_NAMES, found, strict=True):
                 if isinstance(slot, Trouble) and slot is not Trouble.TORN:
@@ -220,7 +234,7 @@ class _Examiner:
             expected = run.last + 1
         if end < promised:
             seen.holes.append(Hole(end + 1, None if seen.doubt else promised))
-        elif seen.doubt is not None and any(offset > end for offset, _ in self._cut_at):
+        elif seen.doubt is not None and (not seen.bases or any(offset > end for offset, _ in self._cut_at)):
             seen.holes.append(Hole(end + 1, None))
         for offset, damage in self._cut_at:
             (seen.damages if offset <= limit else seen.torn).append(damage)
@@ -245,9 +259,8 @@ class _Examiner:
 
     def _name_holes(self) -> None:
         for hole in self._seen.holes:
-            last = "the end" if hole.last is None else hole.last
             path = segment_path(self._directory, hole.first) + LOG_SUFFIX
-            self._seen.damages.append(Damage(path, 0, 0, f"the entries {hole.first}..{last} are missing"))
+            self._seen.damages.append(Damage(path, 0, 0, f"{hole} are missing"))
 
     # What stands beside the log.
 
@@ -273,6 +286,12 @@ class _Examiner:
         damaged = damaged_states(self._filesystem, self._directory)
         for name in damaged:
             self._damaged(name, "the checksum is wrong")
+        start = self._seen.state.log_start
+        if not damaged and not is_state_known(self._filesystem, self._directory, start):
+            self._damaged(
+                f"{start:020d}{STATE_SUFFIX}",
+                "it is missing, and no other state reaches where the log begins",
+            )
         found = None if CHECKPOINT_NAME in damaged else load_checkpoint(self._filesystem, self._directory)
         if found is not None and not self._seen.holes and found[0] > self._seen.last:
             self._damaged(CHECKPOINT_NAME, f"it stands at {found[0]}, and the log ends at {self._seen.last}")
@@ -293,6 +312,7 @@ def _place(summary: SegmentSummary) -> tuple[int, int, int]:
 
 def _has_lived(names: list[str], found: list[Slot | Trouble]) -> bool:
     """Whether anything was ever promised here: else the directory was just being made."""
-    return any(name.endswith(LOG_SUFFIX) or name in (EPOCHS_NAME, CHECKPOINT_NAME) for name in names) or any(
+    left = (EPOCHS_NAME, CHECKPOINT_NAME, MEMBERS_NAME)
+    return any(name.endswith((LOG_SUFFIX, STATE_SUFFIX)) or name in left for name in names) or any(
         isinstance(slot, Slot) and slot.sequence > 0 for slot in found
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.simulation.mutants.plant import Mutant
 
 _REPAIRER = "tests/unit/partitions/test_repairer.py"
+_FRESH_START = "tests/unit/partitions/test_fresh_start.py"
 _VERIFY = "tests/unit/storage/test_verify.py"
 _CORRUPTION = "tests/corruption/test_corruption.py"
 
@@ -53,7 +54,7 @@ REPAIR = (
     ),
     Mutant(
         "what stood behind the damage is not taken from the leader",
-        "partitions.repairer:Repairer._fetch_from_leader",
+        "partitions.leaders_log:owed",
         "max(end, seen.state.promised, seen.covers - 1, seen.last)",
         "end",
         script=_REPAIRER,
@@ -71,6 +72,41 @@ REPAIR = (
         "if base > first:",
         "if False:",
         script=_REPAIRER,
+    ),
+    Mutant(
+        "a log begins anew with any leader's",
+        "partitions.leaders_log:leader_of",
+        "answer.is_leader and answer.term >= term",
+        "answer.is_leader",
+        script=_FRESH_START,
+    ),
+    Mutant(
+        "a log that begins anew is short of what was acknowledged",
+        "partitions.leaders_log:owed",
+        "min(leader.last, max(end, seen.state.promised, seen.covers - 1, seen.last))",
+        "leader.first - 1",
+        script=_FRESH_START,
+    ),
+    Mutant(
+        "a log is replaced without being given up before",
+        "raftlog.storage.new_log:NewLog.replace",
+        "given_up(term)",
+        "old.promise",
+        script=_FRESH_START,
+    ),
+    Mutant(
+        "another log's state is taken for this one's",
+        "partitions.fresh_start:_lacks_only_a_state",
+        "start == own or seen.holds(EntryId(begin.before, Index(start - 1)))",
+        "True",
+        script=_FRESH_START,
+    ),
+    Mutant(
+        "a state that is missing is not missed",
+        "raftlog.storage.verify:_Examiner._check_checkpoint",
+        "if not damaged and not is_state_known(self._filesystem, self._directory, start):",
+        "if False:",
+        script=_FRESH_START,
     ),
     Mutant(
         "an end that is gone is not missed",

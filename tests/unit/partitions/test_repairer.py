@@ -1,9 +1,9 @@
-"""The three rules by which a damaged replica is mended, on logs that agree or do not."""
+"""The first three rules by which a damaged replica is mended, on logs that agree or do not."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -11,13 +11,16 @@ import msgspec
 import pytest
 
 from partitions.blocking import RunBlocking
+from partitions.patient import CannotMend, NeedsRebuild, Patient
 from partitions.repair_service import NO_INDEX, SERVICE, Ask, RepairService, Told
-from partitions.repairer import FORGOTTEN_TERMS, CannotMend, NeedsRebuild, Patient, Repairer
+from partitions.repairer import FORGOTTEN_TERMS, Repairer
 from raftlog.core.membership import Membership
 from raftlog.core.ready import HardState
 from raftlog.errors import ConnectionLost, InvalidRequest, LogCorrupt
-from raftlog.node.calls import Handler
+from raftlog.node.calls import Calls, Handler
 from raftlog.node.group_host import GroupHost
+from raftlog.node.group_view import GroupView
+from raftlog.node.snapshot_transfer import SnapshotService
 from raftlog.storage.fake_filesystem import FakeFilesystem
 from raftlog.storage.members import MEMBERS_NAME, batch_of, load_members
 from raftlog.storage.mend import forget_from, settle
@@ -58,6 +61,7 @@ class Net:
     """Brokers that call one another's services at once."""
 
     services: dict[NodeId, Handler] = field(default_factory=dict)
+    snapshots: dict[NodeId, Handler] = field(default_factory=dict)
     asked: list[tuple[NodeId, Ask]] = field(default_factory=list)
 
 
@@ -75,9 +79,8 @@ class Host:
         return self
 
     def serve(self, service: str, handler: Handler) -> None:
-        """Offer the one service."""
-        assert service == SERVICE
-        self.net.services[self.node_id] = handler
+        """Offer one of the two services."""
+        (self.net.services if service == SERVICE else self.net.snapshots)[self.node_id] = handler
 
     async def call(
         self, peer: NodeId, service: str, head: bytes, payload: Sequence[bytes] = (), *, timeout_ms: int
@@ -85,6 +88,9 @@ class Host:
         """Ask a peer."""
         if peer not in self.net.services:
             raise ConnectionLost("it is off", sent=False)
+        if service != SERVICE:
+            answer, data = await self.net.snapshots[peer](self.node_id, head, memoryview(b""))
+            return answer, memoryview(b"".join(bytes(part) for part in data))
         self.net.asked.append((peer, msgspec.msgpack.decode(head, type=Ask)))
         answer, data = await self.net.services[peer](self.node_id, head, memoryview(b""))
         return answer, memoryview(b"".join(bytes(part) for part in data))
@@ -127,6 +133,8 @@ class Cluster:
         run = cast("RunBlocking", at_once)
         service = RepairService(cast("GroupHost", host), filesystem, run, lambda group: DIRECTORY)
         service.offer()
+        if leader is not None:
+            SnapshotService(cast("Calls", host), lambda: cast("Mapping[GroupId, GroupView]", host.groups))
         return Repairer(cast("GroupHost", host), filesystem, run, service)
 
     def mend(self) -> SegmentedLog:
@@ -298,6 +306,7 @@ def test_who_took_part_is_said_by_who_is_that_far_only() -> None:
     one = log_of(*TERMS)
     log = open_log(one)
     log.keep_birth(right)
+    log.states.save(Index(8), b"state")
     log.truncate_prefix(Index(8))
     sync(log)
     log.close()

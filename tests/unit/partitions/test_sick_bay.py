@@ -10,8 +10,9 @@ from typing import cast
 
 import msgspec
 
+from partitions.patient import Patient
 from partitions.repair_service import SERVICE, Ask, RepairService, Told
-from partitions.repairer import Patient, Repairer
+from partitions.repairer import Repairer
 from partitions.sick_bay import Sick, SickBay
 from raftlog.errors import LogCorrupt
 from raftlog.node.group_host import GroupHost
