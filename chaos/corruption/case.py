@@ -15,7 +15,7 @@ from functools import lru_cache, partial
 from typing import Final
 
 from api.broker import Broker
-from chaos.corruption.cluster import TARGET, Filled, RottingCluster, fill
+from chaos.corruption.cluster import TARGET, Filled, RottingCluster, fill, is_cut
 from chaos.corruption.damage import CATEGORIES, KEPT_TWICE, KINDS, Damage, do_damage
 from chaos.simulator.clients import TOPIC
 from chaos.simulator.machine import DATA_DIRECTORY, Machine
@@ -31,6 +31,7 @@ FILLINGS: Final = 12
 TRIES: Final = 40  # to find a damage that changes something
 BATCHES_AFTER: Final = 4
 PATIENCE_S: Final = 60.0
+AWAY: Final = 0.2  # how many victims miss how the others' logs lose their beginning
 END: Final = 1 << 60
 
 
@@ -61,13 +62,17 @@ def _filled(number: int) -> Filled:
 def run_case(seed: int, *, all_replicas: bool = False) -> Outcome:
     """Damage one replica, or each in another place, and see."""
     rng = random.Random(f"case {seed} {all_replicas}")
-    filled = _filled(rng.randrange(FILLINGS))
+    number = rng.randrange(FILLINGS)
+    if all_replicas and is_cut(number):
+        number -= 1  # what stands beside a log that was cut may be whole nowhere
+    filled = _filled(number)
     case = _Case(seed, filled, rng, all_replicas=all_replicas)
     cluster = RottingCluster(f"case {seed} {all_replicas}", filled.images, case.work)
     before = _findings(cluster)
     for machine, older in _victims(cluster, filled, rng, all_replicas=all_replicas):
         damage = _damaged(machine, older, rng, case)
         case.damages.append(damage)
+        case.victim = machine
     outcome = Outcome(seed, tuple(case.damages))
     outcome.detected = bool(_findings(cluster) - before)
     outcome.troubles = cluster.go() + case.troubles
@@ -154,6 +159,11 @@ class _Case:
         self.lost = 0
         self._rng = rng
         self._acknowledged = dict(filled.acknowledged)
+        self._start = filled.start
+        self._is_cutting = False
+        is_away = random.Random(f"away {seed}").random() < AWAY
+        self._cuts_meanwhile = is_away and not all_replicas
+        self.victim: Machine | None = None
 
     def overlaps(self, places: list[Place]) -> bool:
         """Whether some entry would be whole nowhere."""
@@ -165,8 +175,12 @@ class _Case:
 
     async def work(self, cluster: RottingCluster) -> None:
         """The whole run."""
-        cluster.start_all()
         reading = asyncio.get_running_loop().create_task(self._read_on_and_on(cluster))
+        if self._cuts_meanwhile:
+            await self._cut_without(self.victim, cluster)
+        for machine in cluster.machines:
+            if not machine.is_up:
+                machine.start()
         for _ in range(BATCHES_AFTER):
             await cluster.produce(self._acknowledged, self._rng)
         await self._until_well(cluster)
@@ -177,6 +191,16 @@ class _Case:
         reading.cancel()
         await self._read_all(cluster)
         self._look_at_the_end(cluster)
+
+    async def _cut_without(self, victim: Machine | None, cluster: RottingCluster) -> None:
+        """The others go on, and their logs lose their beginning, while the damaged one is off."""
+        for machine in cluster.machines:
+            if machine is not victim:
+                machine.start()
+        await cluster.produce(self._acknowledged, self._rng)
+        self._is_cutting = True
+        self._start = await cluster.cut(self._acknowledged)
+        self._is_cutting = False
 
     async def _read_on_and_on(self, cluster: RottingCluster) -> None:
         while True:
@@ -191,15 +215,17 @@ class _Case:
             self.troubles.append(f"acknowledged and not there: {missing[:5]}")
 
     async def _read(self, cluster: RottingCluster) -> dict[int, bytes]:
-        """Everything from the beginning, through any broker, as a consumer of batches sees it."""
+        """Everything that is kept, through any broker, as a consumer of batches sees it."""
         found: dict[int, bytes] = {}
-        position = 0
+        position = self._start
         while True:
             request = FetchRequest(position=Offset(position), bytes_max=2048, wait_ms=0)
             machine = self._rng.choice(cluster.machines)
             try:
                 result = await machine.call(partial(_fetch, request=request))
             except OffsetOutOfRange as error:
+                if self._is_cutting or position < self._start:
+                    return found
                 self.troubles.append(f"a position became invalid: {error}")
                 return found
             except RaftlogError:
@@ -272,11 +298,17 @@ class _Case:
                 if not seen.is_clean:
                     what = [f"{damage.path} {damage.reason}" for damage in seen.damages]
                     self.troubles.append(f"{machine.name}: {what} {seen.doubt} {seen.holes} in the end")
+                if seen.state.log_start > self._start:
+                    self.troubles.append(
+                        f"{directory} begins at {seen.state.log_start}, not at {self._start}"
+                    )
                 logs.setdefault(directory.removeprefix(DATA_DIRECTORY), set()).add(
                     _log_of(machine, directory)
                 )
         self.noticed |= self.repaired > 0
-        self.troubles += [f"the logs of {name} differ" for name, found in logs.items() if len(found) > 1]
+        for name, found in logs.items():  # some may begin later than others
+            if not all(max(found, key=len).endswith(log) for log in found):
+                self.troubles.append(f"the logs of {name} differ")
 
 
 async def _fetch(broker: Broker, request: FetchRequest) -> FetchResult:

@@ -1,7 +1,8 @@
 """A simulated cluster in which nothing goes wrong but its disks, and what it looks like when it was filled.
 
 Decides: what stands on the disks before a case begins: several segments, terms and checkpoints, written
-and ended in ways that the seed draws. Filling takes longer than a case, so it is done once for many.
+and ended in ways that the seed draws; some logs have lost their beginning to retention. Filling takes
+longer than a case, so it is done once for many.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from api.broker import Broker
 from chaos.simulator.clients import TIMEOUT_MS, TOPIC
 from chaos.simulator.event_loop import Process
 from chaos.simulator.faults import Faults
+from chaos.simulator.machine import Machine
 from chaos.simulator.odds import CALM
 from chaos.simulator.simulation import Simulation
 from partitions.values import QUORUM
@@ -39,6 +42,7 @@ class Filled:
     images: dict[NodeId, Image] = field(default_factory=dict)
     older: dict[NodeId, Image] = field(default_factory=dict)
     acknowledged: dict[int, bytes] = field(default_factory=dict)
+    start: int = 0  # what lay before it has been removed
 
 
 class NoFaults(Faults):
@@ -143,6 +147,35 @@ class RottingCluster(Simulation):
                 acknowledged[receipt.base_offset + number] = value
             return
 
+    async def cut(self, acknowledged: dict[int, bytes]) -> int:
+        """Have the older half of the log removed on every machine that runs; where it begins now."""
+        while True:
+            await asyncio.sleep(0.1)
+            leader = self._leader()
+            if leader is None:
+                continue
+            try:
+                await leader.call(_keep_half)
+                await leader.call(lambda broker: broker.manager.retention.look())
+            except RaftlogError:
+                continue
+            starts = {start for machine in self.machines if (start := _log_start(machine)) is not None}
+            if len(starts) == 1 and min(starts) > min(acknowledged):
+                break
+        await leader.call(_keep_all)
+        (start,) = starts
+        for offset in [offset for offset in acknowledged if offset < start]:
+            del acknowledged[offset]
+        return start
+
+    def _leader(self) -> Machine | None:
+        for machine in self.machines:
+            broker = machine.broker
+            replica = None if broker is None else broker.manager.replicas.get((TOPIC, 0))
+            if replica is not None and replica.group.is_ready:
+                return machine
+        return None
+
     async def depose(self) -> None:
         """Another term begins."""
         for machine in self.machines:
@@ -152,6 +185,30 @@ class RottingCluster(Simulation):
                 others = [other.node for other in self.machines if other is not machine]
                 replica.group.transfer_leadership(others[0])
         await asyncio.sleep(0.5)
+
+
+def is_cut(filling: int) -> bool:
+    """Whether the logs of a filling have lost their beginning."""
+    return filling % 3 == 2
+
+
+async def _keep_half(broker: Broker) -> None:
+    size = broker.manager.replicas[TOPIC, 0].group.log.size_bytes
+    await _alter(broker, {"retention.bytes": size // 2})
+
+
+async def _keep_all(broker: Broker) -> None:
+    await _alter(broker, {"retention.bytes": None})
+
+
+async def _alter(broker: Broker, changes: dict[str, int | str | None]) -> None:
+    await broker.controller.alter_config(TOPIC, changes, expected_version=None, timeout_ms=TIMEOUT_MS)
+
+
+def _log_start(machine: Machine) -> int | None:
+    broker = machine.broker
+    replica = None if broker is None else broker.manager.replicas.get((TOPIC, 0))
+    return None if replica is None else replica.group.log.first_index
 
 
 def fill(seed: int) -> Filled:
@@ -168,6 +225,8 @@ def fill(seed: int) -> Filled:
         filled.older = {machine.node: machine.disk.image() for machine in cluster.machines}
         cluster.start_all()
         await _half(cluster, filled, rng)
+        if is_cut(seed):
+            filled.start = await cluster.cut(filled.acknowledged)
         await asyncio.sleep(rng.choice((0.0, 2.0)))
         if end == "stop":
             await cluster.stop_all()

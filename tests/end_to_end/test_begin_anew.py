@@ -1,0 +1,89 @@
+"""Damage that no other replica can mend: the broker begins the replica anew, and nobody is called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from chaos.cluster import Cluster
+from tests.end_to_end.test_damaged_logs import flip_a_byte, logs_of
+from tests.helpers.real_cluster import create_topic, eventually, produce_surely, read_all
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture
+def brokers(directory: Path) -> Iterator[Cluster]:
+    """Three brokers that look after retention five times a second."""
+    with Cluster(directory, environment={"RAFTLOG_TIMING__RETENTION_CHECK_MS": "200"}) as cluster:
+        yield cluster
+
+
+def files_of(cluster: Cluster, broker: int, ending: str) -> list[Path]:
+    """Files of partition 0 on one broker."""
+    return sorted(cluster.data_directory(broker).glob(f"orders-*/Partition-0/*{ending}"))
+
+
+def log_start(cluster: Cluster, broker: int) -> int:
+    """Where the first segment there begins."""
+    return int(files_of(cluster, broker, ".log")[0].stem)
+
+
+def damage_the_first_segment(cluster: Cluster, broker: int) -> None:
+    """While the others go on, and forget what it held."""
+    flip_a_byte(files_of(cluster, broker, ".log")[0], 16)
+
+
+def remove_both_slots(cluster: Cluster, broker: int) -> None:
+    """And with them term, vote, and where the log begins."""
+    for path in files_of(cluster, broker, "hard_state.?"):
+        path.unlink()
+
+
+def remove_all_states(cluster: Cluster, broker: int) -> None:
+    """What the entries before the log have led to."""
+    for path in [*files_of(cluster, broker, ".state"), *files_of(cluster, broker, "snapshot")]:
+        path.unlink()
+
+
+# requirement: M3
+@pytest.mark.parametrize("damage", [damage_the_first_segment, remove_both_slots, remove_all_states])
+def test_a_replica_that_no_other_can_mend_comes_back_by_itself(
+    brokers: Cluster, damage: Callable[[Cluster, int], None]
+) -> None:
+    create_topic(brokers.urls[0], "orders", 1, segment_bytes=4096, retention_bytes=12_000)
+    values = [f"value-{number}-{'x' * 400}" for number in range(50)]
+    for value in values:
+        produce_surely(brokers.urls, "orders", [value])
+    for broker in brokers.brokers:
+        eventually(
+            lambda broker=broker: log_start(brokers, broker) > 0, within_s=20, what="a log that was cut"
+        )
+    sick = brokers.leader("orders", 0)
+    before = log_start(brokers, sick)
+    brokers.kill(sick)
+    damage(brokers, sick)
+    urls = [brokers.url(broker) for broker in brokers.brokers if broker != sick]
+    more = [f"more-{number}-{'x' * 400}" for number in range(50)]
+    for value in more:
+        produce_surely(urls, "orders", [value])
+    others = [broker for broker in brokers.brokers if broker != sick]
+    eventually(
+        lambda: all(log_start(brokers, broker) > before for broker in others),
+        within_s=20,
+        what="logs that begin behind the damage",
+    )
+    brokers.start(sick)
+    produce_surely(brokers.urls, "orders", ["after"])
+    eventually(lambda: len(logs_of(brokers, "orders")) == 1, within_s=60, what="all replicas are equal again")
+    start = max(log_start(brokers, broker) for broker in brokers.brokers)
+    for url in brokers.urls:
+        found = read_all(url, "orders", start=start)
+        assert [value for _, value in found] == [*values, *more, "after"][-len(found) :]
+    for name in ("raftlog_failed_replicas", "raftlog_replicas_to_rebuild", "raftlog_repairs_running"):
+        assert brokers.metric(name, broker=sick) == 0
+    assert brokers.metric("raftlog_repairs_total", broker=sick) >= 1
+    brokers.kill(others[0])  # it votes and acknowledges like any other
+    produce_surely([brokers.url(sick), brokers.url(others[1])], "orders", ["with it"])
