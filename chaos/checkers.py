@@ -8,6 +8,7 @@ operations but for sorts by time.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -48,19 +49,23 @@ def duplicates(history: History) -> Iterator[Anomaly]:
 
 
 def lost_writes(history: History) -> Iterator[Anomaly]:
-    """An acknowledged value is not in the final read."""
+    """An acknowledged value is not in the final read, nor deleted."""
     read = {(poll.partition, value) for poll in history.final for _, value in poll.records}
+    starts = history.log_starts()
     for send in history.sends:
-        if send.outcome is Outcome.ACKNOWLEDGED and (send.partition, send.value) not in read:
+        if send.outcome is not Outcome.ACKNOWLEDGED or (send.partition, send.value) in read:
+            continue
+        if send.offset is None or send.offset >= starts.get(send.partition, 0):
             yield Anomaly("lost write", send.partition, f"{send.value!r} was acknowledged at {send.offset}")
 
 
 def unread_again(history: History) -> Iterator[Anomaly]:
-    """A value that some poll returned is not in the final read: it was shown and then lost."""
+    """A value that some poll returned is not in the final read, nor deleted: it was shown and then lost."""
     read = {(poll.partition, value) for poll in history.final for _, value in poll.records}
+    starts = history.log_starts()
     for poll in history.polls:
         for offset, value in poll.records:
-            if (poll.partition, value) not in read:
+            if (poll.partition, value) not in read and offset >= starts.get(poll.partition, 0):
                 yield Anomaly("read and lost", poll.partition, f"{value!r} was read at {offset}")
 
 
@@ -94,20 +99,26 @@ def disordered_polls(history: History) -> Iterator[Anomaly]:
 
 
 def skipped_records(history: History) -> Iterator[Anomaly]:
-    """Inside one poll, or from one poll of a process to its next, a record was left out that others saw."""
+    """Inside one poll, or from one poll of a process to its next, a record was left out that others saw.
+
+    Not one of which the process was told that it is deleted.
+    """
     offsets: dict[int, set[int]] = defaultdict(set)
     for poll in history.all_polls():
         offsets[poll.partition].update(offset for offset, _ in poll.records)
+    order = {partition: sorted(known) for partition, known in offsets.items()}
     place = {
-        partition: {offset: number for number, offset in enumerate(sorted(known))}
-        for partition, known in offsets.items()
+        partition: {offset: number for number, offset in enumerate(known)}
+        for partition, known in order.items()
     }
     last: dict[tuple[int, int], int] = {}
     for poll in history.all_polls():
+        key = (poll.process, poll.partition)
+        if poll.log_start and key in last:  # as if it had read what is deleted
+            last[key] = max(last[key], bisect_left(order[poll.partition], poll.log_start) - 1)
         if not poll.records:
             continue
         places = place[poll.partition]
-        key = (poll.process, poll.partition)
         numbers = [places[offset] for offset, _ in poll.records]
         expected = last.get(key, numbers[0] - 1) + 1
         last[key] = numbers[-1]

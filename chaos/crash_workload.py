@@ -52,7 +52,7 @@ class Workload(Simulation):
         self._point = point
         self._values = 0
         self._client = Client(self, "writer")
-        self.judged = [TopicPartition(TOPIC, 0), TopicPartition(MOVING, 0)]
+        self.judged = [TopicPartition(topic, 0) for topic in (TOPIC, FADING, MOVING)]
         if point is not None:
             self.counted.disk.dies_after = point.operation
             self.counted.is_killed_in_a_change = point.manner == KILL
@@ -73,6 +73,7 @@ class Workload(Simulation):
             await asyncio.sleep(0.5)
         self.faults.heal()
         await self.make_topic(TOPIC, 1, 3)
+        await self.make_topic(FADING, 1, 3, retention_bytes=2000)
         await self.make_topic(MOVING, 1, 1)
         convergence = Convergence(self)
         await convergence.reached()

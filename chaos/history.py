@@ -40,13 +40,17 @@ class Send:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Poll:
-    """Consecutive records that one process read from one partition, in the order it got them."""
+    """Consecutive records that one process read from one partition, in the order it got them.
+
+    ``log_start``: it was told that all below is deleted, and went on from there.
+    """
 
     process: int
     partition: int
     invoked_s: float
     completed_s: float
     records: tuple[tuple[int, str], ...]  # (offset, value)
+    log_start: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +75,13 @@ class History:
     def all_polls(self) -> Iterator[Poll]:
         """Every read, the final ones last."""
         return chain(self.polls, self.final)
+
+    def log_starts(self) -> dict[int, int]:
+        """Where each partition begins in the end, as the final reads were told. What is below is deleted."""
+        starts: dict[int, int] = {}
+        for poll in self.final:
+            starts[poll.partition] = max(starts.get(poll.partition, 0), poll.log_start)
+        return starts
 
     def count(self, outcome: Outcome) -> int:
         """How many sends ended so."""

@@ -135,6 +135,22 @@ class Client:
         )
         return poll, result.next_offset
 
+    def deleted(self, partition: int, position: int, error: OffsetOutOfRange) -> Poll:
+        """What a reader learns whose position is no more: where the log begins, and nothing else."""
+        start = int(str(error.details["start"]))
+        if start <= position:
+            self.simulation.violated("I13 a position stays valid", f"{self.name}: {error}")
+        self.simulation.log_starts.told(self.simulation.judged[partition], start)
+        now = self.simulation.loop.now
+        return Poll(
+            process=self.process,
+            partition=partition,
+            invoked_s=now,
+            completed_s=now,
+            records=(),
+            log_start=start,
+        )
+
 
 class Producer(Client):
     """An idempotent producer of one partition; sends the same bytes again until it knows or gives up."""
@@ -277,7 +293,9 @@ class Consumer(Client):
             try:
                 await (self._look() if self.rng.random() < 0.3 else self._read())
             except OffsetOutOfRange as error:
-                self.simulation.violated("I13 a position stays valid", f"{self.name}: {error}")
+                poll = self.deleted(self._partition, self._position, error)
+                self.simulation.history.polls.append(poll)
+                self._position = poll.log_start
             except RaftlogError:
                 await self.pause()
 

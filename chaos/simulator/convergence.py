@@ -17,7 +17,7 @@ from chaos.simulator.oracles import GroupRecord
 from chaos.simulator.whereabouts import misplaced
 from partitions.controller.machine import encode_image
 from partitions.producers import WINDOW
-from raftlog.errors import RaftlogError
+from raftlog.errors import OffsetOutOfRange, RaftlogError
 from raftlog.records.batch import BatchHeader, Codec
 from raftlog.records.builder import Record, build_batch
 from raftlog.types import GroupId
@@ -107,6 +107,7 @@ class Convergence:
             if not record.is_retired:
                 self._check_disks(record)
         self._check_tables()
+        self._simulation.log_starts.check_all()
 
     async def _read(self, partition: int) -> None:
         simulation = self._simulation
@@ -114,6 +115,10 @@ class Convergence:
         while True:
             try:
                 poll, following = await self._client.poll(partition, position, wait_ms=0)
+            except OffsetOutOfRange as error:
+                simulation.history.final.append(self._client.deleted(partition, position, error))
+                position = simulation.history.final[-1].log_start
+                continue
             except RaftlogError as error:
                 failures += 1
                 if failures > 20:

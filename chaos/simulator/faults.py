@@ -65,6 +65,7 @@ class Faults:
             "failing sync": self._failing_sync,
             "wall clock": self._wall_clock,
             "transfer": self._transfer,
+            "away": self._away,
             "reassign": self._reassign,
             "transfer by hand": self._transfer_by_hand,
         }
@@ -207,6 +208,11 @@ class Faults:
         for machine in self._simulation.machines:
             machine.kill()
         self.start_again()
+
+    def _away(self, rng: random.Random) -> None:
+        """One alone is off until another fault has all switched on, or everything is healed."""
+        if all(machine.is_up for machine in self._simulation.machines):
+            self._any(rng).kill()
 
     def _pause(self, rng: random.Random) -> None:
         machine = self._any(rng)

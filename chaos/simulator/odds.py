@@ -39,6 +39,9 @@ TIMED_FAULTS: Final = (
 MOVES: Final = ("reassign", "transfer by hand")
 """Not faults, but what operators do meanwhile: in some runs, and then often."""
 
+AWAY: Final = "away"
+"""Off for long: where logs lose their beginnings meanwhile."""
+
 AIMED_FAULTS: Final = (
     "after a vote",
     "after winning",
@@ -73,6 +76,7 @@ class Odds:
     padding_bytes: int  # of some records: beyond a sector a torn write leaves holes within a batch
     segment_bytes: int
     churns_topics: bool
+    retention_bytes: int = -1  # of each partition that clients use; -1: everything is kept
     retention_check_ms: int = 60_000
     lies_about_syncs: bool = False
 
@@ -108,13 +112,27 @@ class Odds:
             segment_bytes=rng.choice((1024, 4096, 1 << 20)),
             churns_topics=rng.random() < 0.25,
         )
-        return drawn._with_moves(rng) if rng.random() < 0.3 else drawn
+        if rng.random() < 0.3:
+            drawn = drawn._with_moves(rng)
+        return drawn._with_retention(rng) if rng.random() < 0.33 else drawn
 
     def _with_moves(self, rng: random.Random) -> Odds:
         """Replicas move as well, mostly with brokers to spare. The other draws stay as they are."""
         brokers = max(self.brokers, rng.choice((3, 4, 4, 5)))
         rates = (*self.rates, *(1.0 for _ in range(brokers - self.brokers)))
         return replace(self, brokers=brokers, rates=rates, timed=(*self.timed, *MOVES))
+
+    def _with_retention(self, rng: random.Random) -> Odds:
+        """Logs lose their beginnings while all else goes on, and who was away comes back behind them."""
+        return replace(
+            self,
+            timed=(*rng.sample(self.timed, min(len(self.timed), 3)), AWAY),
+            think_s=min(self.think_s, 0.05),
+            segment_bytes=1024,
+            padding_bytes=rng.choice((100, 300)),
+            retention_bytes=rng.choice((0, 3000, 5000)),
+            retention_check_ms=rng.choice((100, 500)),
+        )
 
 
 CALM: Final = Odds(

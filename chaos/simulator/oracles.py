@@ -79,6 +79,7 @@ class ReplicaRecord:
         self.durable = LogView(machine.disk, directory, durable=True)
         self.numbers: Seen | None = None
         self.process: object = None
+        self.log_start = 0
         self._agreed = {False: 0, True: 0}
 
     def look(self, group: GroupRecord, *, durable: bool) -> int:
@@ -118,6 +119,7 @@ class Oracles:
         self.groups: dict[GroupId, GroupRecord] = {}
         self.on_leader: Callable[[Machine, GroupId, int], None] = lambda machine, group, term: None
         self.on_commit: Callable[[Machine, GroupId, int], None] = lambda machine, group, commit: None
+        self.on_log_start: Callable[[GroupRecord, ReplicaRecord], None] = lambda group, replica: None
         self._violated = violated
 
     def stepped(self, machine: Machine) -> None:
@@ -239,6 +241,9 @@ class Oracles:
             replica.look(record, durable=False)
         if replica.seen.last == now.last_index:
             self._check_membership(record, replica, group)
+        if replica.log_start != replica.seen.start:
+            replica.log_start = replica.seen.start
+            self.on_log_start(record, replica)
 
     def _check_monotonic(self, machine: Machine, group_id: GroupId, before: Seen, now: Numbers) -> None:
         term, _, commit_index, *_ = before

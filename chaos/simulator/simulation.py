@@ -23,6 +23,7 @@ from chaos.simulator.clients import TIMEOUT_MS, TOPIC, Client, Consumer, Produce
 from chaos.simulator.convergence import Convergence
 from chaos.simulator.event_loop import Process, SimulatedLoop
 from chaos.simulator.faults import Faults
+from chaos.simulator.log_starts import LogStarts
 from chaos.simulator.machine import Machine
 from chaos.simulator.network import SimulatedNetwork
 from chaos.simulator.odds import Odds
@@ -66,6 +67,7 @@ class Simulation:
         self.oracles = Oracles(self.violated)
         self.machines = [Machine(self, NodeId(number)) for number in range(1, self.odds.brokers + 1)]
         self.answers = Answers(self.oracles, self.machines, self.violated)
+        self.log_starts = LogStarts(self)
         self.faults = Faults(self)
         self._by_process: dict[Process, Machine] = {}
         self._processes = 0
@@ -83,6 +85,7 @@ class Simulation:
         self.network.on_arrival = lambda sender, to, frame: self.trace.frame(frame)
         self.oracles.on_leader = self._leader_is_new
         self.oracles.on_commit = self.faults.committed
+        self.oracles.on_log_start = self.log_starts.moved
         for machine in self.machines:
             machine.disk.lies_about_syncs = self.odds.lies_about_syncs
             machine.rate = self.odds.rates[machine.node - 1]
@@ -161,7 +164,9 @@ class Simulation:
         """Trouble, then peace, then what must be true in the end."""
         for machine in self.machines:
             machine.start()
-        await self.make_topic(TOPIC, self.odds.partitions, self.odds.replicas)
+        await self.make_topic(
+            TOPIC, self.odds.partitions, self.odds.replicas, retention_bytes=self.odds.retention_bytes
+        )
         loop = asyncio.get_running_loop()
         clients = [loop.create_task(client.run()) for client in self._clients()]
         breaking = loop.create_task(self.faults.run())

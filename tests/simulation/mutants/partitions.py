@@ -84,6 +84,18 @@ PARTITIONS = (
         "TopicId(found[1]) not in known",
         "TopicId(found[1]) in known",
     ),
+    Mutant(
+        "a replica cuts its log as far as it can",
+        "partitions.retention_keeper:RetentionKeeper._serve",
+        "group.truncate_prefix(cut.first_kept)",
+        "group.truncate_prefix(Index(group.commit_index + 1))",
+    ),
+    Mutant(
+        "a reader is told a later start than the log has",
+        "partitions.reads:Reads._out_of_range",
+        "start=start,",
+        "start=start + 1,",
+    ),
 )
 
 METADATA = (

@@ -130,4 +130,22 @@ STORAGE = (
         "if offset <= self.promised:",
         "if True:",
     ),
+    Mutant(
+        "retention deletes one segment too many",
+        "raftlog.storage.retention:first_index_to_keep",
+        "size > limits.retention_bytes",
+        "size + segment.size_bytes > limits.retention_bytes",
+    ),
+    Mutant(
+        "a log is cut where no state stands",
+        "raftlog.node.applier:Applier.truncate_prefix",
+        "log.truncate_prefix(sound)",
+        "log.truncate_prefix(Index(log.last_index))",
+    ),
+    Mutant(
+        "a snapshot leaves the machine as it was",
+        "raftlog.node.applier:Applier.installed",
+        "self._machine.restore(state)",
+        "pass",
+    ),
 )

@@ -44,14 +44,26 @@ class Story:
         )
         return self
 
-    def poll(self, *records: tuple[int, str], at: float = 50, process: int = 8, partition: int = 0) -> Story:
-        self.history.polls.append(_poll(records, at, process, partition))
+    def poll(
+        self,
+        *records: tuple[int, str],
+        at: float = 50,
+        process: int = 8,
+        partition: int = 0,
+        log_start: int = 0,
+    ) -> Story:
+        self.history.polls.append(_poll(records, at, process, partition, log_start))
         return self
 
     def final(
-        self, *records: tuple[int, str], at: float = 100, process: int = 9, partition: int = 0
+        self,
+        *records: tuple[int, str],
+        at: float = 100,
+        process: int = 9,
+        partition: int = 0,
+        log_start: int = 0,
     ) -> Story:
-        self.history.final.append(_poll(records, at, process, partition))
+        self.history.final.append(_poll(records, at, process, partition, log_start))
         return self
 
     def look(self, high_watermark: int, *, at: float) -> Story:
@@ -61,8 +73,17 @@ class Story:
         return self
 
 
-def _poll(records: tuple[tuple[int, str], ...], at: float, process: int, partition: int) -> Poll:
-    return Poll(process=process, partition=partition, invoked_s=at, completed_s=at + 1, records=records)
+def _poll(
+    records: tuple[tuple[int, str], ...], at: float, process: int, partition: int, log_start: int
+) -> Poll:
+    return Poll(
+        process=process,
+        partition=partition,
+        invoked_s=at,
+        completed_s=at + 1,
+        records=records,
+        log_start=log_start,
+    )
 
 
 def two_sent() -> Story:
@@ -102,6 +123,21 @@ CASES: list[Case] = [
         "lost write",
         lambda: two_sent().final((0, "a")),
         lambda: Story().send("a", 0, at=1).send("b", None, at=3, outcome=UNKNOWN).final((0, "a")),
+    ),
+    (
+        "lost write",  # what lies at the log start is not deleted
+        lambda: two_sent().final(log_start=1),
+        lambda: two_sent().final((1, "b"), log_start=1),
+    ),
+    (
+        "lost write",  # deleted in another partition
+        lambda: two_sent().final((1, "b")).final(log_start=1, partition=1),
+        lambda: two_sent().final((1, "b"), log_start=1).final(partition=1),
+    ),
+    (
+        "read and lost",
+        lambda: two_sent().poll((0, "a"), (1, "b")).final(log_start=1),
+        lambda: two_sent().poll((0, "a"), (1, "b")).final((1, "b"), log_start=1),
     ),
     (
         "read and lost",
@@ -160,6 +196,25 @@ CASES: list[Case] = [
             .poll((0, "a"))
             .poll((2, "c"), process=7)
             .final((0, "a"), (1, "b"), (2, "c"))
+        ),
+    ),
+    (
+        "skipped record",  # one was deleted, as its reader was told, and another was not
+        lambda: (
+            Story()
+            .poll((0, "a"))
+            .poll(log_start=2)
+            .poll((3, "d"))
+            .final((0, "a"), (1, "b"), (2, "c"), (3, "d"))
+        ),
+        lambda: (
+            two_sent()
+            .send("c", 2, at=5)
+            .send("d", 3, at=7)
+            .poll((0, "a"))
+            .poll(log_start=2)
+            .poll((2, "c"), (3, "d"))
+            .final((0, "a"), (1, "b"), (2, "c"), (3, "d"))
         ),
     ),
     (

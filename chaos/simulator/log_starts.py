@@ -1,0 +1,86 @@
+"""Where logs begin: no replica has deleted what nobody asked to delete.
+
+Decides: what retention may take, by the bytes that are left on the disks. Leaves to others: that everything
+behind a log's start is there (``oracles``), and what clients read (``chaos.checkers``).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from raftlog.types import METADATA_GROUP, TopicPartition
+
+if TYPE_CHECKING:
+    from chaos.simulator.oracles import GroupRecord, ReplicaRecord
+    from chaos.simulator.simulation import Simulation
+    from partitions.controller.image import TopicInfo
+
+_INVARIANT: Final = "I22 only what retention asks for is deleted"
+
+
+class LogStarts:
+    """One run's judge of them."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self._simulation = simulation
+
+    def moved(self, record: GroupRecord, replica: ReplicaRecord) -> None:
+        """A log begins elsewhere now: all in front is committed, and there was more than is to be kept.
+
+        A segment goes while the log is larger than ``retention.bytes``: with its last one it was.
+        """
+        topic = self._topic_of(record, replica)
+        if topic is None or record.is_retired or not replica.log_start:
+            return
+        where = f"group {record.group_id} on {replica.machine.name} begins at {replica.log_start}"
+        end = record.committed[-1].last + 1 if record.committed else 0
+        if replica.log_start > end:
+            self._simulation.violated(_INVARIANT, f"{where}, and is committed up to {end}")
+            return
+        wanted = int(topic.config.get("retention.bytes", -1))
+        segment = max(int(topic.config["segment.bytes"]), self._largest_batch)
+        kept = max(_bytes_from(record, one, replica.log_start) for one in record.replicas.values())
+        if wanted < 0 or kept + segment <= wanted:
+            detail = f"{where}; {kept} bytes are left, {wanted} shall be kept but for a segment of {segment}"
+            self._simulation.violated(_INVARIANT, detail)
+
+    def told(self, target: TopicPartition, start: int) -> None:
+        """A client hears that all below is deleted: some replica must begin there."""
+        starts: set[int] = set()
+        for machine in self._simulation.machines:
+            topics = {} if machine.broker is None else machine.broker.controller.image.topics
+            if target.topic in topics:
+                group_id = topics[target.topic].partitions[target.partition].group_id
+                record = self._simulation.oracles.groups[group_id]
+                for replica in record.replicas.values():
+                    replica.look(record, durable=False)
+                    starts |= {replica.log_start, replica.seen.start}
+        if starts and start > max(starts):
+            self._simulation.violated(_INVARIANT, f"{target} is said to begin at {start}, not at {starts}")
+
+    def check_all(self) -> None:
+        """The end of a run: also logs that were cut with nothing said since."""
+        for record in self._simulation.oracles.groups.values():
+            for replica in record.replicas.values():
+                replica.look(record, durable=False)
+                replica.log_start = replica.seen.start
+                self.moved(record, replica)
+
+    @property
+    def _largest_batch(self) -> int:
+        return 100 + 5 * (30 + self._simulation.odds.padding_bytes)
+
+    def _topic_of(self, record: GroupRecord, replica: ReplicaRecord) -> TopicInfo | None:
+        """None for a log that is not retention's, or where its topic is not known."""
+        broker = replica.machine.broker
+        if broker is None or record.group_id == METADATA_GROUP:
+            return None
+        for topic in broker.controller.image.topics.values():
+            if any(partition.group_id == record.group_id for partition in topic.partitions):
+                return topic
+        return None
+
+
+def _bytes_from(record: GroupRecord, replica: ReplicaRecord, start: int) -> int:
+    replica.look(record, durable=False)
+    return sum(header.size_bytes for header in replica.seen.headers() if header.base_offset >= start)
