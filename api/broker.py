@@ -24,14 +24,14 @@ from partitions.controller.service import Controller
 from partitions.folders import disk_id
 from partitions.gateway import Gateway
 from partitions.manager import PartitionManager
+from partitions.metadata_ward import MetadataWard
 from partitions.partition_admin import PartitionAdmin
-from partitions.patient import CannotMend, Patient
+from partitions.patient import Patient
 from partitions.reassigner import Reassigner
 from partitions.repair_service import RepairService
 from partitions.repairer import Repairer
 from partitions.scrubber import Scrubbed, Scrubber
 from raftlog.clock import Clock
-from raftlog.errors import LogCorrupt
 from raftlog.node.flusher import RunSyncs, SyncThreads
 from raftlog.node.group_host import GroupHost, HostSettings
 from raftlog.node.transport import Transport
@@ -41,7 +41,6 @@ from raftlog.types import METADATA_GROUP, GroupId, NodeId
 
 _log = logging.getLogger("raftlog.broker")
 
-MEND_AGAIN_S = 1.0
 METADATA_FOLDER = "__cluster_metadata"  # without a topic id: it is no topic, and none can be called so
 
 
@@ -94,17 +93,16 @@ class Broker:
             ),
         )
         self.repairs = RepairService(self.host, world.filesystem, asyncio.to_thread, self._closed_files)
-        self.repairer = Repairer(self.host, world.filesystem, asyncio.to_thread, self.repairs)
-        self.repairer.bytes_per_s = settings.limits.repair_bytes_per_s
-        self.scrubber = Scrubber(
-            world.filesystem,
-            world.clock,
-            asyncio.to_thread,
-            self._open_logs,
-            settings.limits.scrub_bytes_per_s,
+        self.repairer = Repairer(
+            self.host, world.filesystem, asyncio.to_thread, self.repairs, settings.limits.repair_bytes_per_s
         )
-        self._scrubbing: asyncio.Task[None] | None = None
+        scrub_rate = settings.limits.scrub_bytes_per_s
+        self.scrubber = Scrubber(
+            world.filesystem, world.clock, asyncio.to_thread, self._open_logs, scrub_rate
+        )
+        self._watching: list[asyncio.Task[None]] = []
         self.controller = self._controller()
+        self._metadata_ward = self._ward_of_metadata()
         self.manager = PartitionManager(
             self.host,
             self.controller,
@@ -139,6 +137,16 @@ class Broker:
             random.Random(self._world.rng.getrandbits(64)),
         )
 
+    def _ward_of_metadata(self) -> MetadataWard:
+        world, directory = self._world, self._metadata_directory
+        peers = tuple(NodeId(peer) for peer in self.settings.peers if peer != self.node_id)
+        return MetadataWard(
+            self.controller,
+            self.repairer,
+            Patient(METADATA_GROUP, directory, peers),
+            lambda: SegmentedLog.open(world.filesystem, directory, METADATA_LOG, world.clock),
+        )
+
     async def start(self) -> None:
         """Join the peers and the metadata group, open the replicas. Raises ``OSError``."""
         for peer, address in self.settings.peers.items():
@@ -146,10 +154,11 @@ class Broker:
                 self._world.transport.set_peer(NodeId(peer), address.host, address.port)
         self.repairs.offer()
         await self.host.start()
-        await self._join_metadata_group()
+        await self._metadata_ward.join()
         await self.manager.start()
         await self.reassigner.start()
-        self._scrubbing = asyncio.get_running_loop().create_task(self.scrubber.run())
+        for work in (self.scrubber.run(), self._metadata_ward.run()):
+            self._watching.append(asyncio.get_running_loop().create_task(work))
 
     async def drain(self) -> None:
         """Hand leaderships over; new requests go elsewhere from now on."""
@@ -159,17 +168,17 @@ class Broker:
     async def stop(self) -> None:
         """Close everything, in the order that keeps clean logs."""
         await self.reassigner.stop()
-        if self._scrubbing is not None:
-            self._scrubbing.cancel()
-            await asyncio.gather(self._scrubbing, return_exceptions=True)
+        for task in self._watching:
+            task.cancel()
+        await asyncio.gather(*self._watching, return_exceptions=True)
         await self.manager.stop()
         await self.controller.stop()
         await self.host.stop()
 
     def _open_logs(self) -> list[Scrubbed]:
         return [
-            Scrubbed(group, group.log, goes_on=group_id == METADATA_GROUP)
-            for group_id, group in self.host.groups.items()
+            Scrubbed(group, group.log)
+            for group in self.host.groups.values()
             if group.stopped is None and isinstance(group.log, SegmentedLog)
         ]
 
@@ -181,25 +190,6 @@ class Broker:
         if group_id == METADATA_GROUP:
             return self._metadata_directory
         return self.manager.ward.directory_of(group_id)
-
-    async def _join_metadata_group(self) -> None:
-        """Open its log; a damaged one is mended from the peers first, however long that takes."""
-        peers = tuple(NodeId(peer) for peer in self.settings.peers if peer != self.node_id)
-        patient = Patient(METADATA_GROUP, self._metadata_directory, peers)
-        world = self._world
-        while True:
-            try:
-                log = SegmentedLog.open(world.filesystem, self._metadata_directory, METADATA_LOG, world.clock)
-                await self.controller.start(log)
-            except LogCorrupt as damage:
-                _log.error("the metadata log is being mended: %s", damage)
-            else:
-                return
-            try:
-                await self.repairer.mend(patient)
-            except CannotMend as trouble:
-                _log.error("the metadata log is not mended yet: %s", trouble)
-            await asyncio.sleep(MEND_AGAIN_S)
 
     def _registration(self) -> RegisterBroker:
         mine = self.settings.peers[self.settings.broker_id]

@@ -54,7 +54,6 @@ class Scrubbed:
 
     group: Stoppable
     log: SegmentedLog
-    goes_on: bool = False  # damage of its segments is reported only: it is mended at the next start
 
 
 @dataclass(slots=True)
@@ -133,10 +132,7 @@ class Scrubber:
 
     def _found(self, replica: Scrubbed, error: Exception) -> None:
         self.counts.damages_found += 1
-        if replica.goes_on:
-            _log.error("%s; restart this broker to have it mended", error)
-        else:
-            replica.group.stop(error)
+        replica.group.stop(error)
 
     async def _pause(self, size: int) -> None:
         self.counts.bytes_read += size

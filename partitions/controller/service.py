@@ -91,8 +91,7 @@ class Controller:
         self._registration = registration
         self._settings = settings
         self._rng = rng
-        self._machine = MetadataMachine()
-        self._machine.subscribe(self._image_changed)
+        self._shown = MetadataImage()
         self._listeners: list[Callable[[MetadataImage], None]] = []
         self._versions: dict[int, tuple[int, asyncio.Future[None]]] = {}
         self._waiter_ids = count()
@@ -104,8 +103,8 @@ class Controller:
 
     @property
     def image(self) -> MetadataImage:
-        """The newest metadata here."""
-        return self._machine.image
+        """The newest metadata seen here; it never goes back, also when its log is read anew."""
+        return self._shown
 
     @property
     def leader(self) -> NodeId | None:
@@ -135,15 +134,16 @@ class Controller:
 
         Raises ``LogCorrupt`` when what is committed in the log cannot be applied; the log is closed then.
         """
+        machine = MetadataMachine()
+        machine.subscribe(self._image_changed)
         try:
-            group = self._host.open_group(METADATA_GROUP, log, self._machine, Membership(self._voters), self)
+            group = self._host.open_group(METADATA_GROUP, log, machine, Membership(self._voters), self)
         except LogCorrupt:
             log.close()
             raise
+        self.failure = None
         self._group = group
-        self._active = active = ActiveController(
-            self._host, group, self._machine, self._settings, self._new_id()
-        )
+        self._active = active = ActiveController(self._host, group, machine, self._settings, self._new_id())
         self._host.calls.serve(SERVICE, self._serve)
         loop = asyncio.get_running_loop()
         for work in (active.run(), self._keep_registered()):
@@ -151,15 +151,23 @@ class Controller:
             task.add_done_callback(self._task_ended)
             self._tasks.append(task)
 
+    async def leave(self) -> None:
+        """Take part no more; the log is closed. ``start`` may follow."""
+        await self._end_duties()
+        self._host.close_group(METADATA_GROUP)
+
     async def stop(self) -> None:
         """End the duties; the group is closed by the host."""
+        await self._end_duties()
+        for _, future in self._versions.values():
+            if not future.done():
+                future.set_exception(Draining("this broker is stopping"))
+
+    async def _end_duties(self) -> None:
         tasks, self._tasks = self._tasks, []
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for _, future in self._versions.values():
-            if not future.done():
-                future.set_exception(Draining("this broker is stopping"))
 
     # What one may ask.
 
@@ -275,6 +283,9 @@ class Controller:
         self.failure = error
 
     def _image_changed(self, image: MetadataImage) -> None:
+        if image.version < self._shown.version:
+            return  # the log is being read anew
+        self._shown = image
         self._was_registered |= self.is_registered
         self._something_new.set()
         for version, future in self._versions.values():

@@ -41,13 +41,13 @@ class FileRange:
         if len(data) != self.length:
             raise LogCorrupt(
                 f"{self.file.path}: {self.length} bytes expected at {self.position}, found {len(data)}: "
-                "the file was cut under a reader; repair this replica from its peers"
+                "the file was cut under a reader; its broker mends it from the other replicas"
             )
         trouble = None if self.rested is None else find_trouble(data, self.rested)
         if trouble is not None:
             raise LogCorrupt(
                 f"{self.file.path} at position {self.position + trouble}: a checksum or an offset is "
-                "wrong; repair this replica from its peers"
+                "wrong; its broker mends it from the other replicas"
             )
         return data
 

@@ -34,7 +34,7 @@ from raftlog.storage.slots import UNKNOWN_TERMS
 from raftlog.storage.sparse_index import SegmentSummary, build_index, load_summary, write_index
 from raftlog.storage.state_files import CHECKPOINT_NAME, STATE_SUFFIX
 
-_REPAIR = "remove this replica's directory and let it be rebuilt from its peers"
+_REPAIR = "its broker mends it from the other replicas"
 
 
 @dataclass(frozen=True, slots=True)

@@ -172,6 +172,6 @@ def _read(filesystem: Filesystem, path: str) -> tuple[Index, bytes] | None:
         return None
     payload = unseal(_MAGIC, data)
     if payload is None or len(payload) < _INDEX.size:
-        raise LogCorrupt(f"{path}: the checksum is wrong; repair this replica from its peers")
+        raise LogCorrupt(f"{path}: the checksum is wrong; its broker mends it from the other replicas")
     (index,) = _INDEX.unpack_from(payload)
     return Index(index), bytes(payload[_INDEX.size :])

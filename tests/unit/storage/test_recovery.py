@@ -115,7 +115,7 @@ def test_a_flipped_bit_anywhere_in_what_was_promised_is_corruption(position: int
     filesystem.flip_bit(segment(0), position, bit=6)
     with pytest.raises(LogCorrupt, match=r"Partition-0/0+\.log at position \d+") as caught:
         open_log(filesystem)
-    assert "its peers" in str(caught.value)
+    assert "the other replicas" in str(caught.value)
 
 
 def test_corruption_is_refused_every_time_and_nothing_is_changed() -> None:

@@ -1,0 +1,78 @@
+"""A metadata log that is damaged in use leaves its group, is mended, and comes back by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+
+from chaos.corruption.cluster import RottingCluster
+from chaos.simulator.machine import DATA_DIRECTORY, Machine
+from partitions.controller.image import MetadataImage
+from raftlog.errors import LogCorrupt, RaftlogError
+from raftlog.storage.verify import examine
+from raftlog.types import METADATA_GROUP
+
+DIRECTORY = f"{DATA_DIRECTORY}/__cluster_metadata/Partition-0"
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """In virtual time, which the cluster limits."""
+    while not holds():
+        await asyncio.sleep(0.05)
+
+
+def leads(machine: Machine) -> bool:
+    broker = machine.broker
+    return broker is not None and broker.host.groups[METADATA_GROUP].is_ready
+
+
+def image(machine: Machine) -> MetadataImage:
+    assert machine.broker is not None
+    return machine.broker.controller.image
+
+
+async def create(machine: Machine) -> None:
+    """A topic; one replica is enough."""
+    while True:
+        with contextlib.suppress(RaftlogError):
+            await machine.call(
+                lambda broker: broker.controller.create_topic(
+                    "orders", partitions=1, replication_factor=1, config={}, timeout_ms=1000
+                )
+            )
+            return
+        await asyncio.sleep(0.1)
+
+
+# requirement: M3
+def test_a_leader_that_finds_its_metadata_damaged_is_mended_while_the_others_go_on() -> None:
+    failures: list[BaseException] = []
+    versions: list[int] = []
+
+    async def work(cluster: RottingCluster) -> None:
+        *early, late = cluster.machines
+        for machine in early:
+            machine.start()
+        await until(lambda: all(machine.broker is not None for machine in early))
+        await create(early[0])
+        await until(lambda: any(leads(machine) for machine in early))
+        sick = next(machine for machine in early if leads(machine))
+        assert sick.broker is not None
+        sick.broker.controller.subscribe(lambda image: versions.append(image.version))
+        await asyncio.sleep(2.0)  # what is applied is in memory no more
+        log = next(path for path in sick.disk.paths() if path.startswith(DIRECTORY) and path.endswith(".log"))
+        sick.disk.flip_bit(log, 200)
+        late.start()  # it needs the log from its beginning
+        await until(lambda: sick.broker is not None and sick.broker.controller.failure is not None)
+        assert sick.broker.controller.failure is not None
+        failures.append(sick.broker.controller.failure)
+        assert image(sick).topics  # it goes by what it has seen
+        await until(lambda: sick.broker is not None and sick.broker.controller.failure is None)
+        await until(lambda: all(machine.broker is not None for machine in cluster.machines))
+        await until(lambda: len({image(machine).version for machine in cluster.machines}) == 1)
+        assert examine(sick.disk, DIRECTORY).is_clean
+
+    assert RottingCluster("metadata in use", {}, work).go() == []
+    assert isinstance(failures[0], LogCorrupt)
+    assert versions == sorted(versions)
