@@ -20,6 +20,7 @@ from raftlog.errors import NotLeader, RaftlogError
 from raftlog.node.calls import Calls
 from raftlog.node.raft_group import RaftGroup
 from raftlog.storage.filesystem import Buffer
+from raftlog.storage.tombstones import LetGo
 from raftlog.types import EntryId, GroupId, Index, NodeId, Term, TopicPartition
 
 ASK_TIMEOUT_MS: Final = 2000
@@ -41,8 +42,8 @@ class Departures:
         self._calls = calls
         calls.serve(replica_calls.MAY_DELETE, self._serve)
 
-    async def may_delete(self, target: TopicPartition, partition: PartitionInfo) -> EntryId | None:
-        """The end of the leader's log, if this broker's replica may go: nothing behind it was ever committed.
+    async def may_delete(self, target: TopicPartition, partition: PartitionInfo) -> LetGo | None:
+        """The leader's term and the end of its log, if this broker's replica may go.
 
         None when it may not, or no leader answers: it is asked again later.
         """
@@ -52,10 +53,10 @@ class Departures:
                 answer, _ = await self._calls.call(
                     node, replica_calls.MAY_DELETE, head, timeout_ms=ASK_TIMEOUT_MS
                 )
+                may_go, term, last_term, last = replica_calls.unpack_numbers(answer, 4)
             except RaftlogError:
                 continue  # it does not lead, or does not know yet
-            may_go, term, index = replica_calls.unpack_numbers(answer, 3)
-            return EntryId(Term(term), Index(index)) if may_go else None
+            return LetGo(Term(term), EntryId(Term(last_term), Index(last))) if may_go else None
         return None
 
     async def _serve(
@@ -65,7 +66,7 @@ class Departures:
         group = await self._led(target, group_id)
         may_go = self._is_gone(sender, target, group, version)
         last = group.status().last
-        return replica_calls.pack_numbers(may_go, last.term, last.index), ()
+        return replica_calls.pack_numbers(may_go, group.term, last.term, last.index), ()
 
     async def _led(self, target: TopicPartition, group_id: GroupId) -> RaftGroup[None]:
         """The group, which this broker leads as a quorum says."""

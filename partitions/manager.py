@@ -42,6 +42,7 @@ from raftlog.node.group_host import GroupHost
 from raftlog.node.raft_group import RaftGroup
 from raftlog.storage.filesystem import Buffer, Filesystem, is_disk_full
 from raftlog.storage.segmented_log import SegmentedLog
+from raftlog.storage.tombstones import LetGo
 from raftlog.types import BEFORE_LOG, EntryId, NodeId, TopicPartition
 
 _log = logging.getLogger("raftlog.partitions")
@@ -70,7 +71,7 @@ class _Held:
     error: BaseException | None = None  # what it failed with
     is_short_of_room: bool = False  # the disk was full, or the metadata is behind: it is opened again
     is_leaving: bool = False  # the metadata wants it no more
-    leaves_at: EntryId | None = None  # and so does the leader, whose log ends here
+    let_go: LetGo | None = None  # and so does the leader
 
     @property
     def key(self) -> Key:
@@ -266,7 +267,7 @@ class PartitionManager:
     ) -> None:
         held.topic, held.partition = topic, partition
         held.is_leaving = is_leaving
-        held.leaves_at = held.leaves_at if is_leaving else None
+        held.let_go = held.let_go if is_leaving else None
         if held.replica is not None and held.log is not None:
             held.replica.reconfigure(_config(topic))
             held.log.reconfigure(log_settings(topic))
@@ -324,22 +325,23 @@ class PartitionManager:
     async def _ask_to_leave(self) -> None:
         while True:
             await asyncio.sleep(LEAVE_AGAIN_S)
-            for held in [held for held in self._held.values() if held.is_leaving and not held.leaves_at]:
+            for held in [held for held in self._held.values() if held.is_leaving and not held.let_go]:
                 asked = held.partition
-                leaves_at = await self._departures.may_delete(TopicPartition(*held.key), asked)
-                if leaves_at and held.partition is asked:  # nothing is new since it was asked
-                    held.leaves_at = leaves_at
+                let_go = await self._departures.may_delete(TopicPartition(*held.key), asked)
+                if let_go and held.partition is asked:  # nothing is new since it was asked
+                    held.let_go = let_go
                     self._changed.set()
 
     async def _let_go(self) -> None:
         """Delete replicas whose leader has said that they may go. Term and vote stay behind."""
-        for held, end in [(held, held.leaves_at) for held in self._held.values() if held.leaves_at]:
+        for held, leave in [(held, held.let_go) for held in self._held.values() if held.let_go]:
             folder = self._folders.of_partition(held.topic, held.partition.partition)
             await self._close(held)
             try:
-                await self._run_blocking(partial(self._openings.bury, held.partition.group_id, folder, end))
+                await self._run_blocking(partial(self._openings.bury, held.partition.group_id, folder, leave))
             except (LogCorrupt, OSError) as error:
-                _log.error("%s stays, for its vote cannot be kept: %s", folder, error)
+                _log.error("%s stays for now, for its vote cannot be kept: %s", folder, error)
+                self._held[held.key] = _Held(held.topic, held.partition, is_leaving=True)
                 continue
             if await self._folders.remove(folder):
                 _log.info("%s/%s has moved away from this broker", *held.key)

@@ -22,6 +22,7 @@ from raftlog.storage.filesystem import Filesystem
 from raftlog.storage.members import batch_of
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.storage.slots import has_lived
+from raftlog.storage.tombstones import LetGo
 from raftlog.types import BEFORE_LOG, EntryId, GroupId, Index, NodeId, Term
 
 _log = logging.getLogger("raftlog.partitions")
@@ -67,12 +68,10 @@ class Openings:
             _make_durable(log)
         return log, buried.last
 
-    def bury(self, group_id: GroupId, directory: str, end: EntryId) -> None:
-        """Keep what a replica that is closed and about to go has promised, up to the leader's ``end``.
-
-        Raises ``LogCorrupt``.
-        """
-        tombstones.bury(self.filesystem, self.data_directory, group_id, directory, self.clock, end)
+    def bury(self, group_id: GroupId, directory: str, leader: LetGo) -> None:
+        """Keep what a closed replica has promised that its leader lets go. Raises ``LogCorrupt``."""
+        data, me = self.data_directory, self.node_id
+        tombstones.bury(self.filesystem, data, group_id, directory, self.clock, leader, me)
 
     def _keep_pace(self, topic: TopicInfo, partition: PartitionInfo, directory: str) -> None:
         """Make the folder one that has been through all recoveries of its partition."""

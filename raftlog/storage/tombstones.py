@@ -36,6 +36,14 @@ class Tombstone:
     last: EntryId
 
 
+@dataclass(frozen=True, slots=True)
+class LetGo:
+    """What a leader says that lets a replica go: its term, confirmed by a quorum, and its log's end."""
+
+    term: Term
+    end: EntryId
+
+
 class _Kept(msgspec.Struct, frozen=True, array_like=True):
     term: Term
     vote: NodeId | None
@@ -49,22 +57,25 @@ def bury(
     group: GroupId,
     replica_directory: str,
     clock: Clock,
-    end: EntryId,
+    leader: LetGo,
+    node_id: NodeId,
 ) -> None:
     """Keep what the closed replica in ``replica_directory`` has promised, durably.
 
-    Of its entries no more is kept than ``end``, of the log of a leader that lets it go: what it acknowledged
+    Of its entries no more is kept than the end of the log of the leader that lets it go: what it acknowledged
     beyond was never committed. A damaged log, of which the worst is believed, would else hold up elections.
 
-    Raises ``LogCorrupt`` when that cannot be read and was not kept before: then it must not be deleted.
+    Where term and vote cannot be read, it has voted in the leader's term, for itself. A vote that it may have
+    given in a later one counts for nothing: the membership without this replica is committed, so a candidate
+    that counts that vote lacks an entry that a quorum holds, and cannot win.
+
+    Raises ``LogCorrupt`` when an earlier tombstone cannot be read: then it must not be deleted.
     """
     kept = load(filesystem, data_directory, group)
     found = _promises_in(filesystem, replica_directory, clock)
     if found is None:
-        if kept is None:
-            raise LogCorrupt(f"{replica_directory}: term and vote cannot be read; remove the folder by hand")
-        return  # the power went while the folder was removed
-    state, last = found.hard_state, min(found.last, end)
+        found = Tombstone(HardState(leader.term, node_id), leader.end)
+    state, last = found.hard_state, min(found.last, leader.end)
     if kept is not None:
         state = state if state.term >= kept.hard_state.term else kept.hard_state
         last = max(last, kept.last)

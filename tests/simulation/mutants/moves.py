@@ -11,8 +11,8 @@ MOVES = (
     Mutant(
         "a replica is deleted while it still votes",
         "partitions.departures:Departures.may_delete",
-        "return EntryId(Term(term), Index(index)) if may_go else None",
-        "return EntryId(Term(term), Index(index))",
+        "if may_go else None",
+        "",
         more=(
             Edit(
                 "partitions.manager:PartitionManager._missing",
@@ -31,9 +31,16 @@ MOVES = (
     Mutant(
         "what a deleted replica promised is forgotten",
         "partitions.openings:Openings.bury",
-        "tombstones.bury(self.filesystem, self.data_directory, group_id, directory, self.clock, end)",
+        "tombstones.bury(self.filesystem, data, group_id, directory, self.clock, leader, me)",
         "pass",
         script=MOVING,
+    ),
+    Mutant(
+        "a deleted replica whose vote is lost may vote again",
+        "raftlog.storage.tombstones:bury",
+        "HardState(leader.term, node_id)",
+        "HardState(leader.term, None)",
+        script="tests/unit/storage/test_tombstones.py",
     ),
     Mutant(
         "a log that a recovery has given up comes back",

@@ -108,6 +108,33 @@ def test_replicas_move_to_another_broker_and_back_and_nothing_is_lost(tmp_path: 
 
 
 # requirement: F2
+def test_a_replica_that_has_forgotten_its_vote_can_go_and_come_back(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with ControlledCluster(str(tmp_path), brokers=4) as cluster:
+            topic = await cluster.create("orders")
+            before = list(topic.partitions[0].replicas)
+            (outside,) = set(cluster.nodes) - set(before)
+            await produce(cluster, b"a")
+            ill = before[0]
+            await cluster.stop(ill)
+            for slot in (tmp_path / f"broker-{ill}").glob("orders-*/Partition-0/hard_state.?"):
+                slot.write_bytes(b"rotten")
+            await move(cluster, *before[1:], outside)
+            led = (await leader(cluster)).manager.replicas["orders", 0].group
+            broker = await cluster.start(ill)
+            await eventually(lambda: not holds(tmp_path, ill))
+            left = tombstones.load(broker.filesystem, broker.directory, info(broker).group_id)
+            assert left is not None
+            assert (left.hard_state.voted_for, left.last) == (ill, led.status().last)
+            assert 0 < left.hard_state.term <= led.term
+            await move(cluster, *before)
+            await produce(cluster, b"b")
+            assert await values(broker) == [b"a", b"b"]
+
+    asyncio.run(story())
+
+
+# requirement: F2
 def test_replicas_become_more_and_fewer_and_their_number_counts(tmp_path: Path) -> None:
     async def story() -> None:
         async with ControlledCluster(str(tmp_path), brokers=5) as cluster:

@@ -10,7 +10,7 @@ from raftlog.errors import LogCorrupt
 from raftlog.storage import tombstones
 from raftlog.storage.fake_filesystem import FakeFilesystem
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
-from raftlog.storage.tombstones import Tombstone
+from raftlog.storage.tombstones import LetGo, Tombstone
 from raftlog.types import BEFORE_LOG, EntryId, GroupId, Index, NodeId, Term
 from tests.helpers.storage_batches import storage_batch
 
@@ -32,8 +32,9 @@ def replica(filesystem: FakeFilesystem, state: HardState, records: int = 0) -> N
     log.close()
 
 
-def bury(filesystem: FakeFilesystem, end: EntryId = FAR) -> None:
-    tombstones.bury(filesystem, "/data", GROUP, "/data/replica", SystemClock(), end)
+def bury(filesystem: FakeFilesystem, end: EntryId = FAR, term: int = 99) -> None:
+    leader = LetGo(Term(term), end)
+    tombstones.bury(filesystem, "/data", GROUP, "/data/replica", SystemClock(), leader, NodeId(4))
 
 
 @pytest.mark.parametrize("vote", [NodeId(3), None])
@@ -60,19 +61,31 @@ def test_nothing_in_a_tombstone_ever_goes_back() -> None:
     assert found == Tombstone(HardState(Term(5), None), EntryId(Term(4), Index(0)))
 
 
-def test_a_folder_that_cannot_be_read_is_deleted_only_when_it_was_buried_before() -> None:
+@pytest.mark.parametrize("lost", [("a",), ("b",), ("a", "b")])
+def test_a_vote_that_is_forgotten_was_spent_in_the_leader_s_term(
+    lost: tuple[str, ...],
+) -> None:
     filesystem = FakeFilesystem()
-    replica(filesystem, HardState(Term(5), None), records=1)
-    for name in ("hard_state.a", "hard_state.b"):
-        filesystem.remove(f"/data/replica/{name}")
-    with pytest.raises(LogCorrupt):
-        bury(filesystem)
-    tombstones.keep(filesystem, "/data", GROUP, OLD)
-    bury(filesystem)
-    assert tombstones.load(filesystem, "/data", GROUP) == OLD
+    replica(filesystem, HardState(Term(5), NodeId(2)), records=1)
+    for name in lost:
+        filesystem.overwrite(f"/data/replica/hard_state.{name}", b"rotten")
+    end = EntryId(Term(6), Index(30))
+    bury(filesystem, end, term=7)
+    assert tombstones.load(filesystem, "/data", GROUP) == Tombstone(HardState(Term(7), NodeId(4)), end)
 
 
-# requirement: F6
+def test_what_an_earlier_life_has_promised_stays_where_a_later_one_is_forgotten() -> None:
+    filesystem = FakeFilesystem()
+    for term, hard_state in ((7, OLD.hard_state), (12, HardState(Term(12), NodeId(4)))):
+        tombstones.keep(filesystem, "/data", GROUP, OLD)
+        replica(filesystem, HardState(Term(5), None), records=1)
+        for name in ("hard_state.a", "hard_state.b"):
+            filesystem.remove(f"/data/replica/{name}")
+        bury(filesystem, EntryId(Term(4), Index(0)), term=term)
+        assert tombstones.load(filesystem, "/data", GROUP) == Tombstone(hard_state, OLD.last)
+        filesystem.remove_tree("/data/replica")
+
+
 def test_a_tombstone_outlives_the_loss_of_one_of_its_files_and_tells_that_of_both() -> None:
     filesystem = FakeFilesystem()
     tombstones.keep(filesystem, "/data", GROUP, OLD)
