@@ -21,7 +21,7 @@ def leader_of(patient: Patient, told: Mapping[NodeId, Told], term: Term, trouble
         if answer.is_leader and answer.term >= term:
             return peer
     if not patient.peers:
-        raise NeedsRebuild(f"{trouble}, and there is no other replica")
+        raise NeedsRebuild(f"{trouble}, and there is no other replica; restore its files or delete it")
     silent = [peer for peer in patient.peers if peer not in told]
     if silent:
         raise CannotMend(f"{trouble}: brokers {silent} do not answer")

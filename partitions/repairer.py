@@ -97,7 +97,7 @@ class Repairer:
                 return
             self.service.remember(seen)  # peers may need of this replica what it has
             if not left:
-                raise NeedsRebuild("it is damaged again after each repair; replace its disk, or this replica")
+                raise NeedsRebuild("it is damaged again after each repair; replace its disk or move it away")
             try:
                 await self._improve(patient, seen, is_last_try=left == 1)
             except RaftlogError as error:
@@ -329,7 +329,7 @@ class Repairer:
     async def _begin_anew(self, patient: Patient, seen: Examination, reason: str) -> None:
         patient, told = await self._ask_everybody(patient, seen)
         if not patient.peers:
-            raise NeedsRebuild(f"{reason}, and there is no other replica")
+            raise NeedsRebuild(f"{reason}, and there is no other replica; restore its files or delete it")
         term, margin = self._newest_term(patient, seen, told)
         leader = leader_of(patient, told, term, reason)
         answer = told[leader]

@@ -52,7 +52,7 @@ class Ward(Protocol):
         """Say why it is not served yet."""
 
     def needs_rebuild(self, sick: Sick, reason: str) -> None:
-        """No other replica can help: it must leave its group and come back empty."""
+        """No other replica can help, nor can it begin anew: somebody must look after it."""
 
 
 class SickBay:

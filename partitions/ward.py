@@ -50,7 +50,16 @@ class ReplicaWard:
         self._close = close
         self._look_again = look_again
         self.forget: Callable[[str], None] = lambda directory: None  # what peers were told of files there
-        self.to_rebuild: dict[Key, str] = {}  # no repair can help these
+        self._hopeless: dict[GroupId, str] = {}
+
+    @property
+    def to_rebuild(self) -> Mapping[Key, str]:
+        """Replicas that no repair can help, as long as they are wanted here, and why."""
+        return {
+            key: self._hopeless[bed.partition.group_id]
+            for key, bed in self._held.items()
+            if bed.partition.group_id in self._hopeless and not bed.is_leaving
+        }
 
     def directory_of(self, group_id: GroupId) -> str | None:
         """The files of a replica that is here and not served."""
@@ -92,7 +101,7 @@ class ReplicaWard:
         if bed is not None:
             bed.error = None
             bed.is_short_of_room = True  # it is opened like one that could not be for want of room
-            self.to_rebuild.pop(_key(sick), None)
+            self._hopeless.pop(sick.patient.group_id, None)
             self._look_again()
 
     def note(self, sick: Sick, trouble: str) -> None:
@@ -103,14 +112,10 @@ class ReplicaWard:
             _log.error("%s is not served: %s", sick.target, trouble)
 
     def needs_rebuild(self, sick: Sick, reason: str) -> None:
-        """It must leave its group, and come back empty."""
-        if self.to_rebuild.get(_key(sick)) != reason:
-            self.to_rebuild[_key(sick)] = reason
-            _log.error(
-                "%s cannot be mended: %s; remove this replica from its partition and add it again",
-                sick.target,
-                reason,
-            )
+        """Somebody must look after it."""
+        if self._hopeless.get(sick.patient.group_id) != reason:
+            self._hopeless[sick.patient.group_id] = reason
+            _log.error("%s cannot be mended: %s", sick.target, reason)
 
     def _bed(self, sick: Sick) -> Bed | None:
         """The same replica, if the topic was not deleted meanwhile."""

@@ -1,8 +1,10 @@
-"""Whom a damaged replica may ask, as the metadata tell."""
+"""Whom a damaged replica may ask, as the metadata tell, and how long somebody is called for it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import pytest
 
 from partitions.controller.image import PartitionInfo, TopicInfo
 from partitions.replica import PartitionReplica
@@ -24,20 +26,44 @@ class Damaged:
     is_leaving: bool = False
 
 
+ONE, TWO, THREE, FOUR = map(NodeId, (1, 2, 3, 4))
+PARTITION = PartitionInfo(
+    partition=0, group_id=GroupId(5), replicas=(ONE, TWO, THREE), target=(ONE, TWO, FOUR)
+)
+TOPIC = TopicInfo(
+    name="orders",
+    topic_id=TopicId("1"),
+    replication_factor=3,
+    partitions=(PARTITION,),
+    config={},
+    version=1,
+)
+
+
+def ward_with(held: dict[Key, Damaged]) -> ReplicaWard:
+    held["orders", 0] = Damaged(TOPIC, PARTITION, LogCorrupt("bits"))
+    return ReplicaWard(ONE, held, lambda topic, at: "/data", lambda key: None, lambda: None)
+
+
 def test_a_replica_that_moves_in_is_a_peer_before_the_metadata_hear_that_it_votes() -> None:
-    one, two, three, four = map(NodeId, (1, 2, 3, 4))
-    partition = PartitionInfo(
-        partition=0, group_id=GroupId(5), replicas=(one, two, three), target=(one, two, four)
-    )
-    topic = TopicInfo(
-        name="orders",
-        topic_id=TopicId("1"),
-        replication_factor=3,
-        partitions=(partition,),
-        config={},
-        version=1,
-    )
-    held: dict[Key, Damaged] = {("orders", 0): Damaged(topic, partition, LogCorrupt("bits"))}
-    ward = ReplicaWard(one, held, lambda topic, at: "/data", lambda key: None, lambda: None)
+    (sick,) = ward_with({}).sick()
+    assert sick.patient.peers == (TWO, THREE, FOUR)
+
+
+@pytest.mark.parametrize("remedy", ["mended", "moved away", "deleted", "another group"])
+def test_somebody_is_called_until_the_replica_is_mended_or_gone(remedy: str) -> None:
+    held: dict[Key, Damaged] = {}
+    ward = ward_with(held)
     (sick,) = ward.sick()
-    assert sick.patient.peers == (two, three, four)
+    ward.needs_rebuild(sick, "it is damaged again")
+    assert ward.to_rebuild == {("orders", 0): "it is damaged again"}
+    match remedy:
+        case "mended":
+            ward.discharge(sick)
+        case "moved away":
+            held["orders", 0].is_leaving = True
+        case "deleted":
+            held.clear()
+        case _:
+            held["orders", 0].partition = replace(PARTITION, group_id=GroupId(6))
+    assert not ward.to_rebuild
