@@ -157,8 +157,7 @@ class Broker:
         await self._metadata_ward.join()
         await self.manager.start()
         await self.reassigner.start()
-        for work in (self.scrubber.run(), self._metadata_ward.run()):
-            self._watching.append(asyncio.get_running_loop().create_task(work))
+        self._watching = [self.host.begin(work) for work in (self.scrubber.run(), self._metadata_ward.run())]
 
     async def drain(self) -> None:
         """Hand leaderships over; new requests go elsewhere from now on."""

@@ -384,14 +384,9 @@ class PartitionManager:
                 yield Kept(held.replica.group, held.log, limits)
 
     def _begin(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
+        task = self._host.begin(work)
         self._tasks.add(task)
-        task.add_done_callback(self._task_ended)
-
-    def _task_ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._host.fail(error)
+        task.add_done_callback(self._tasks.discard)
 
 
 def _config(topic: TopicInfo) -> dict[str, int | str]:

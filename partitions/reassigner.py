@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol, assert_never
 
@@ -70,7 +70,7 @@ class Reassigner:
 
     async def start(self) -> None:
         """Look for partitions to move from now on."""
-        self._task = self._begin(self._run())
+        self._task = self._host.begin(self._run())
 
     async def stop(self) -> None:
         """Stop looking; what is under way is left to the next leader."""
@@ -111,7 +111,7 @@ class Reassigner:
             step = next_step(_view(replica, info, move))
             move.goal = group.last_index
             if not isinstance(step, Wait):
-                move.step = self._begin(self._take(key, replica, info, move, step))
+                move.step = self._host.begin(self._take(key, replica, info, move, step))
 
     async def _take(
         self, key: Key, replica: PartitionReplica, info: PartitionInfo, move: _Move, step: Step
@@ -181,15 +181,6 @@ class Reassigner:
         move = self._moves.pop(key, None)
         if move is not None and move.step is not None:
             move.step.cancel()
-
-    def _begin(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(work)
-        task.add_done_callback(self._task_ended)
-        return task
-
-    def _task_ended(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._host.fail(error)
 
 
 def _moving(topics: Mapping[str, TopicInfo]) -> Iterator[Key]:

@@ -145,11 +145,7 @@ class Controller:
         self._group = group
         self._active = active = ActiveController(self._host, group, machine, self._settings, self._new_id())
         self._host.calls.serve(SERVICE, self._serve)
-        loop = asyncio.get_running_loop()
-        for work in (active.run(), self._keep_registered()):
-            task = loop.create_task(work)
-            task.add_done_callback(self._task_ended)
-            self._tasks.append(task)
+        self._tasks = [self._host.begin(work) for work in (active.run(), self._keep_registered())]
 
     async def leave(self) -> None:
         """Take part no more; the log is closed. ``start`` may follow."""
@@ -371,10 +367,6 @@ class Controller:
                 await self._pause(self._settings.retry_pause_ms)
                 continue
             await self._something_new.wait()
-
-    def _task_ended(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._host.fail(error)
 
     def _new_id(self) -> str:
         """32 hexadecimal digits: a version 4 UUID."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final, TypeVar, cast
@@ -245,6 +245,16 @@ class GroupHost:
     def meet(self, peers: frozenset[NodeId]) -> None:
         """Keep these informed that this broker lives, and watch them."""
         self._peers |= peers - {self.node_id}
+
+    def begin(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        """Run this beside the rest; the caller keeps the task. What it raises ends the process."""
+        task = asyncio.get_running_loop().create_task(work)
+        task.add_done_callback(self._task_ended)
+        return task
+
+    def _task_ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.fail(error)
 
     def fail(self, error: BaseException) -> None:
         """A broken invariant: nothing more may leave this process."""
