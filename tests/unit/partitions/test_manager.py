@@ -195,6 +195,7 @@ def test_a_disk_that_is_full_at_the_first_sweep_ends_nobody(
 
     async def story() -> None:
         async with ControlledCluster(str(tmp_path)) as cluster:
+            await eventually((tmp_path / "broker-1" / f"{BOOTSTRAP_FILE}.twin").exists)
             await cluster.stop(NodeId(1))
             for file in (tmp_path / "broker-1").glob(f"{BOOTSTRAP_FILE}*"):
                 file.unlink()
