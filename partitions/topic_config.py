@@ -88,6 +88,8 @@ def check(
 ) -> dict[str, Value | None]:
     """Changes in their one form; ``None`` where a key is to have its default.
 
+    ``replication_factor`` is that of the partition with the fewest replicas.
+
     Raises ``InvalidRequest`` naming the key, the value and what is allowed.
     """
     checked: dict[str, Value | None] = {}
@@ -101,7 +103,8 @@ def check(
         if name == "min.insync.replicas" and isinstance(found, int) and found > replication_factor:
             raise _refused(
                 name,
-                f"{name} is {found} and the topic has {replication_factor} replicas; allowed: {key.allowed}",
+                f"{name} is {found}, and a partition has {replication_factor} replicas; "
+                f"allowed: {key.allowed}",
             )
         checked[name] = None if found == key.default else found
     return checked

@@ -60,9 +60,8 @@ def plan(request: NewTopic | MoveReplicas | Command, image: MetadataImage, limit
             return check_recovery(request, image)
         case AlterTopicConfig(name, changes, expected_version):
             topic = _find(image, name)
-            checked = topic_config.check(
-                changes, replication_factor=topic.replication_factor, internal=topic.is_internal
-            )
+            fewest = min(len(partition.wanted) for partition in topic.partitions)
+            checked = topic_config.check(changes, replication_factor=fewest, internal=topic.is_internal)
             return AlterTopicConfig(name, checked, expected_version)
         case DeleteTopic(name):
             if _find(image, name).is_internal:

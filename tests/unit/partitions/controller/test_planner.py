@@ -15,6 +15,7 @@ from partitions.controller.commands import (
     RegisterBroker,
 )
 from partitions.controller.image import MetadataImage
+from partitions.controller.move_planner import MoveReplicas
 from partitions.controller.planner import NewTopic, PlannerLimits, plan
 from raftlog.errors import InvalidRequest, TopicExists, UnknownTopic
 from raftlog.types import NodeId
@@ -158,7 +159,7 @@ def test_a_change_is_checked_against_the_topic() -> None:
     assert plan(AlterTopicConfig("a", {"retention.ms": "7"}, 4), image, LIMITS) == AlterTopicConfig(
         "a", {"retention.ms": 7}, 4
     )
-    with pytest.raises(InvalidRequest, match="the topic has 1 replicas"):
+    with pytest.raises(InvalidRequest, match="a partition has 1 replicas"):
         plan(AlterTopicConfig("a", {"min.insync.replicas": 2}), image, LIMITS)
     with pytest.raises(UnknownTopic):
         plan(AlterTopicConfig("b", {}), image, LIMITS)
@@ -176,3 +177,13 @@ def test_only_the_users_topics_are_deleted() -> None:
 def test_what_needs_no_plan_is_its_own_command() -> None:
     request = RegisterBroker(NodeId(1), "x", "http://127.0.0.1:1", "127.0.0.1", 1)
     assert plan(request, MetadataImage(), LIMITS) is request
+
+
+def test_a_setting_must_fit_the_partition_that_has_the_fewest_replicas() -> None:
+    image, _ = applied(create("orders", (1, 2, 3), (1, 2, 3)), to=cluster())
+    wish = AlterTopicConfig("orders", {"min.insync.replicas": 3})
+    assert plan(wish, image, LIMITS) == wish
+    moved = plan(MoveReplicas("orders", 1, remove=NodeId(3)), image, LIMITS)
+    image, _ = applied(moved, to=image)
+    with pytest.raises(InvalidRequest, match="is 3, and a partition has 2 replicas"):
+        plan(wish, image, LIMITS)
