@@ -16,7 +16,7 @@ from chaos.history import Outcome, Send
 from chaos.simulator.clients import TOPIC, Client
 from chaos.simulator.convergence import Convergence
 from chaos.simulator.machine import Machine
-from chaos.simulator.odds import CALM
+from chaos.simulator.odds import CALM, Odds
 from chaos.simulator.simulation import Simulation
 from chaos.simulator.whereabouts import misplaced
 from partitions.controller.move_planner import MoveReplicas
@@ -45,8 +45,8 @@ class CrashPoint:
 class Workload(Simulation):
     """One run of the workload. It ends where the counted machine dies; then all must come back."""
 
-    def __init__(self, point: CrashPoint | None, *, keeps_lines: bool = False) -> None:
-        super().__init__(SEED, ODDS, keeps_lines=keeps_lines)
+    def __init__(self, point: CrashPoint | None, *, odds: Odds = ODDS, keeps_lines: bool = False) -> None:
+        super().__init__(SEED, odds, keeps_lines=keeps_lines)
         self.counted = self.machines[1]
         self.steps: list[tuple[str, int]] = []  # the operations after which each step was done
         self._point = point

@@ -46,6 +46,7 @@ class GroupRecord:
     birth: Membership  # who took part before the first entry
     membership: Membership  # the newest that is committed
     halves: tuple[frozenset[NodeId], ...]  # of each a majority holds all that is committed
+    born_at: int  # where the membership stands that it began with
     replicas: dict[NodeId, ReplicaRecord] = field(default_factory=dict)
     leaders: dict[int, NodeId] = field(default_factory=dict)  # by term
     entries: dict[tuple[int, int], tuple[int, int, int]] = field(default_factory=dict)
@@ -357,17 +358,19 @@ class Oracles:
 
 
 def _record_of(group: RaftGroup[object]) -> GroupRecord:
-    return GroupRecord(group.group_id, group.membership, group.membership, group.membership.halves)
+    born_at = group.status().membership_index
+    return GroupRecord(group.group_id, group.membership, group.membership, group.membership.halves, born_at)
 
 
 def _note_membership(record: GroupRecord, replica: ReplicaRecord, commit_index: int) -> None:
     """Who votes now that this is committed, as a log says that names its voters.
 
     What follows a committed joint membership may be committed by the next one, which the leader has appended.
+    What stands before the birth of a group is a survivor's, and true by decree of whoever recovered it.
     """
     broker = replica.machine.broker
     group = None if broker is None else broker.host.groups.get(record.group_id)
-    if group is None:
+    if group is None or commit_index < record.born_at:
         return
     memberships = group._core._member.memberships
     membership = memberships.at(Index(commit_index))
