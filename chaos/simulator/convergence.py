@@ -191,13 +191,17 @@ class Convergence:
                 record = machine.replicas.get(GroupId(replica.group.group_id))
                 if record is None:
                     continue  # said already: its group counts as deleted
-                expected = _table_of(
-                    [
-                        header
-                        for header in record.seen.headers()
-                        if header.last_offset <= replica.group.applied_index
-                    ]
-                )
+                headers = [
+                    header
+                    for header in record.seen.headers()
+                    if header.last_offset <= replica.group.applied_index
+                ]
+                trouble = _break_in_sequences(headers)
+                if trouble is not None:
+                    self._simulation.violated(
+                        "I25 sequences without break", f"{machine.name} {key}: {trouble}"
+                    )
+                expected = _table_of(headers)
                 _, _, rows = msgpack.unpackb(replica.machine.snapshot())
                 start = record.seen.start  # of batches before it only the table tells
                 found = {
@@ -218,6 +222,18 @@ def _moves(broker: Broker) -> list[str]:
         for partition in topic.partitions
         if partition.target
     ]
+
+
+def _break_in_sequences(headers: list[BatchHeader]) -> str | None:
+    """Where a producer's batch does not follow the one before it: a gap, or a repetition (I25)."""
+    newest: dict[tuple[int, int], int] = {}
+    for header in headers:
+        producer = (header.producer_id, header.producer_epoch)
+        if header.producer_id >= 0:
+            if newest.get(producer, header.base_sequence - 1) + 1 != header.base_sequence:
+                return f"{header} follows sequence {newest[producer]}"
+            newest[producer] = header.base_sequence + header.last_offset_delta
+    return None
 
 
 def _table_of(headers: list[BatchHeader]) -> dict[int, tuple[int, list[tuple[int, ...]]]]:

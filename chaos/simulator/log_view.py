@@ -8,7 +8,9 @@ of ``docs/storage-format.md``; a batch counts when its checksum holds.
 from __future__ import annotations
 
 import struct
+from bisect import bisect_left
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import NamedTuple
 
 from crc32c import crc32c
@@ -101,6 +103,12 @@ class LogView:
             if segment.end or at == 0 or segment.base == self.last + 1:
                 self._parse(segment, content)
         return kept
+
+    def entry_over(self, index: int) -> Entry | None:
+        """The batch that this index lies in."""
+        place = bisect_left(self.entries, index, key=attrgetter("last"))
+        found = self.entries[place] if place < len(self.entries) else None
+        return found if found is not None and found.base <= index else None
 
     def headers(self) -> list[BatchHeader]:
         """The headers of all entries, from the bytes; for tables that are derived from them."""

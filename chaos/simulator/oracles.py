@@ -162,6 +162,7 @@ class Oracles:
             ):
                 detail = f"{machine.name} acknowledges {fields[1]} of group {group_id}"
                 self._violated("I7 write-ahead", f"{detail}, {replica.durable.last} is durable")
+            self._check_accepted(record, replica, term, fields[1])
         elif tag == _VOTE and fields[0] and not fields[1]:
             self._check_durable(replica, term, to, f"vote of term {term}")
             self._check_vote(record, replica, term, to)
@@ -210,9 +211,7 @@ class Oracles:
     # Inside.
 
     def _changed(self, machine: Machine, group_id: GroupId, group: RaftGroup[object], numbers: Seen) -> None:
-        record = self.groups.get(group_id)
-        if record is None:
-            record = self.groups[group_id] = _record_of(group)
+        record = self.groups.get(group_id) or self.groups.setdefault(group_id, _record_of(group))
         if record.is_retired:
             return  # a broker that starts again may not know yet, and open an empty replica for a moment
         replica = machine.replicas.get(group_id)
@@ -226,9 +225,7 @@ class Oracles:
         now = _numbers_of(group)
         if before:
             self._check_monotonic(machine, group_id, before, now)
-        if not (
-            now.applied_index <= now.commit_index <= now.last_index and now.durable_index <= now.last_index
-        ):
+        if not (now.applied_index <= now.commit_index <= now.last_index >= now.durable_index):
             self._violated("I5 order of pointers", f"{machine.name} group {group_id}: {now}")
         if now.role is Role.LEADER and (not before or before[1] is not Role.LEADER or before[0] != now.term):
             self._claims(record, machine, now.term)
@@ -257,6 +254,19 @@ class Oracles:
         if known != machine.node:
             detail = f"group {record.group_id} term {term}: brokers {known} and {machine.node}"
             self._violated("I2 one leader a term", detail)
+
+    def _check_accepted(self, record: GroupRecord, replica: ReplicaRecord, term: int, match: int) -> None:
+        """Who accepts an append says that its log equals that of the leader of this term (I26)."""
+        leader = record.replicas.get(record.leaders.get(term, NodeId(0)))
+        if leader is None or leader.numbers is None or leader.numbers[:2] != (term, Role.LEADER):
+            return
+        if leader.process is not leader.machine.process or leader.machine.process is None:
+            return
+        leader.seen.refresh()
+        mine, theirs = replica.durable.entry_over(match), leader.seen.entry_over(match)
+        if mine is not None and theirs is not None and mine != theirs:
+            detail = f"{replica.machine.name} group {record.group_id} term {term}: {mine} for {theirs}"
+            self._violated("I26 an accepted log is the leader's", detail)
 
     def _check_vote(self, record: GroupRecord, replica: ReplicaRecord, term: int, candidate: NodeId) -> None:
         """A vote is given only to a log that is as new as the voter's (I4)."""

@@ -135,6 +135,7 @@ class CoreFaults:
         leader = self._group.leader() or node
         peer = self._other(rng, leader)
         if peer is not None:
+            leader.transfer_asked = self._group.now
             self._group.feed(leader, TransferLeadership(peer))
         return peer is not None and leader.core.role is Role.LEADER
 

@@ -41,6 +41,7 @@ STEP_S = 0.05
 ROUNDS = 3  # of deliveries in a step
 MOMENTS = ROUNDS + 1
 REMEMBERED_MESSAGES = 200
+LEADERS_EVERY = 4  # steps it is looked at whether leaders hear a majority
 MESSAGES_MAX = 40  # that one node may send for each input it gets, over a step; more is a storm
 
 
@@ -83,7 +84,6 @@ class Group:
         self.acknowledged = 0
         self.installed = 0
         self._wire: dict[int, list[tuple[NodeId, NodeId, Message]]] = {}  # by the step in which it is due
-        self._reads: dict[Token, Index] = {}
         self._timers: dict[int, list[Callable[[], None]]] = {}
 
     @property
@@ -111,6 +111,8 @@ class Group:
         for node in islice(cycle(nodes), start, start + len(nodes)):
             if node.is_up and not node.core.is_asleep:
                 self.feed(node, TICK)
+            if self.now % LEADERS_EVERY == 0:
+                self.judge.lead(node, self.now, self.settings["election_ticks"] + 2 * LEADERS_EVERY)
         for number in range(1, MOMENTS):
             self._deliver()
             self._move_disks()
@@ -152,6 +154,8 @@ class Group:
     def feed(self, node: Node, event: Input) -> None:
         """Step one core and do the work it hands out."""
         core = node.core
+        if type(event) is Receive:
+            node.heard[event.sender] = self.now
         core.step(event)
         is_quiet = event is TICK
         while (ready := core.take_ready()) is not None:
@@ -245,7 +249,7 @@ class Group:
     def _read(self, node: Node) -> None:
         if node.is_up:
             self.tokens += 1
-            self._reads[Token(self.tokens)] = Index(len(self.judge.committed) - 1)
+            node.reads[Token(self.tokens)] = Index(len(self.judge.committed) - 1)
             self.feed(node, ConfirmRead(Token(self.tokens)))
 
     def _install(self, node: Node, request: FetchSnapshot) -> None:
@@ -296,13 +300,14 @@ class Group:
         for settled in ready.settled:
             match settled:
                 case ReadConfirmed(token, index):
-                    asked = self._reads.pop(token)
+                    asked = node.reads.pop(token)
                     if index < asked:
                         raise Broken(
                             "H stale look", f"node {node.id} confirms {index}; {asked} was committed"
                         )
-                case Refused(token, _):
-                    self._reads.pop(token, None)
+                case Refused(token):
+                    node.reads.pop(token, None)
+                    self.judge.refuse(node, settled, self.now, self.settings["election_ticks"])
                 case Appended(_, entry):
                     if node.log.entries[entry.index].term != entry.term:
                         raise Broken("I9 no broken invariant inside", f"node {node.id}: {entry} is not there")

@@ -15,7 +15,7 @@ from itertools import combinations, product
 from chaos.simulator.core_ring.log import Broken, Lineage, Log, Node
 from raftlog.core.membership import Membership
 from raftlog.core.messages import AppendReply, Message, VoteReply, VoteRequest
-from raftlog.core.ready import Role, RoleChange, Write
+from raftlog.core.ready import RefusalReason, Refused, Role, RoleChange, Write
 from raftlog.types import Index, NodeId, Term
 
 
@@ -90,10 +90,49 @@ class Judge:
                 raise Broken("I7 write-ahead", f"node {node.id} accepts in a term that is not durable")
             if node.core.term == message.term and not disk.log.is_equal_up_to(message.match_index, node.log):
                 raise Broken("I7 write-ahead", f"node {node.id} accepts {message}, which is not durable")
+            self._accept(node, message)
         elif isinstance(message, VoteReply | VoteRequest) and not message.is_pre_vote:
             is_said = message.granted if isinstance(message, VoteReply) else True
             if is_said and disk.hard_state.term < message.term:
                 raise Broken("I7 write-ahead", f"node {node.id} says {message}; durable is {disk.hard_state}")
+
+    def _accept(self, node: Node, reply: AppendReply) -> None:
+        """Who accepts an append says that its log equals that of the leader of this term (I26)."""
+        leader = self.nodes.get(self.leaders.get(reply.term, node.id))
+        if (
+            leader is None
+            or not leader.is_up
+            or (leader.core.term, node.core.term) != (reply.term, reply.term)
+        ):
+            return
+        if leader.core.role is Role.LEADER and not node.log.is_equal_up_to(reply.match_index, leader.log):
+            raise Broken("I26 an accepted log is the leader's", f"node {node.id} says {reply}")
+
+    def lead(self, node: Node, now: int, ticks_max: int) -> None:
+        """A leader that hears no majority for so long has stepped down (I23)."""
+        core = node.core
+        if (
+            core.role is not Role.LEADER
+            or core.is_asleep
+            or not node.is_up
+            or node.leads_by is not core.membership
+        ):
+            node.leads_by, node.leads_since = core.membership, now
+            return
+        since = now - ticks_max
+        if node.leads_since > since:
+            return
+        heard = {peer for peer, at in node.heard.items() if at >= since} | {node.id}
+        if not all(2 * len(half & heard) > len(half) for half in core.membership.halves):
+            detail = f"node {node.id} in term {core.term} hears {sorted(heard)} of {core.membership}"
+            raise Broken("I23 who hears no majority steps down", detail)
+
+    def refuse(self, node: Node, refused: Refused, now: int, election_ticks: int) -> None:
+        """A leader that cannot hand over takes proposals again (I24)."""
+        waits = now - node.transfer_asked
+        if refused.reason is RefusalReason.HANDING_OVER and waits > election_ticks + 1:
+            detail = f"node {node.id} refuses {refused.token}, {waits} steps after it was asked"
+            raise Broken("I24 a transfer ends", detail)
 
     def write(self, node: Node, write: Write) -> None:
         """A leader changes the membership one safe step at a time (I16)."""

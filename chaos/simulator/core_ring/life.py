@@ -95,5 +95,7 @@ def _check_agreement(group: Group) -> None:
             raise Broken("L3 replicas agree in the end", detail)
         if not node.core.is_asleep:
             raise Broken("L4 who has nothing to do sleeps", f"node {member} is awake")
+        if node.reads:
+            raise Broken("L5 every question is answered", f"node {member} keeps {sorted(node.reads)}")
     if group.on_the_wire:
         raise Broken("L4 who has nothing to do sleeps", f"{group.on_the_wire} messages are under way")

@@ -15,7 +15,7 @@ from raftlog.core.entries import EntryKind, EntrySpan
 from raftlog.core.membership import NOBODY, Membership, MembershipEntry
 from raftlog.core.raft import Raft
 from raftlog.core.ready import FetchSnapshot, HardState, Restored, Write
-from raftlog.types import BEFORE_LOG, EntryId, Index, NodeId, Term
+from raftlog.types import BEFORE_LOG, EntryId, Index, NodeId, Term, Token
 
 NOTHING = Index(-1)
 
@@ -198,4 +198,9 @@ class Node:
     commit_seen: Index = NOTHING
     term_seen: int = 0
     fetch: Fetch | None = None
+    heard: dict[NodeId, int] = field(default_factory=dict)  # in which step each other was heard last
+    leads_by: Membership | None = None  # awake
+    leads_since: int = 0
+    transfer_asked: int = 0
+    reads: dict[Token, Index] = field(default_factory=dict)  # and what was committed when they were asked
     pending: dict[int, Term] = field(default_factory=dict)  # indexes of what it proposed, not yet committed

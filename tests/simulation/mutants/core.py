@@ -150,4 +150,35 @@ CORE = (
         "voted_for=None",
         "voted_for=self._member.voted_for",
     ),
+    Mutant(
+        "a hand-over whose message was lost never ends",
+        "raftlog.core.leader:Leader.tick",
+        "if self._transfer is not None and now >= self._transfer.until_tick:",
+        "if False:",
+    ),
+    Mutant(
+        "a leader without a quorum stays",
+        "raftlog.core.leader:Leader.tick",
+        "now >= self._quorum_lost_tick and not self._hears_quorum()",
+        "False",
+    ),
+    Mutant(
+        "a deposed leader leaves its reads unanswered",
+        "raftlog.core.leader:Leader.resign",
+        "self._reads.refuse_all(leader)",
+        "pass",
+    ),
+    Mutant(
+        "a promise waits for its term, not for its entries",
+        "raftlog.core.writes:Writes.hold_back",
+        "max(covering, self._hard_state_write)",
+        "self._hard_state_write",
+    ),
+    Mutant(
+        "a write under way confirms what has replaced what was cut",
+        "raftlog.core.writes:Writes.truncate",
+        "min(covered, kept)",
+        "covered",
+        equivalent="entries come only after a promise of the same term, which waits for all earlier writes",
+    ),
 )

@@ -64,4 +64,10 @@ DRIVER = (
         "pass",
         script="tests/scenarios/node",
     ),
+    Mutant(
+        "the state where a segment begins is kept one batch early",
+        "raftlog.node.applier:Applier._keep_at_boundary",
+        "following = Index(self.applied_index + 1)",
+        "following = Index(self.applied_index + 2)",
+    ),
 )

@@ -96,6 +96,48 @@ PARTITIONS = (
         "start=start,",
         "start=start + 1,",
     ),
+    Mutant(
+        "a duplicate is told at another offset",
+        "partitions.producers:_known",
+        "Offset(first.base_offset)",
+        "Offset(first.base_offset + (first.base_offset % 5 == 3))",
+    ),
+    Mutant(
+        "a gap in a producer's sequences is let through",
+        "partitions.producers:_expect",
+        "if header.base_sequence != expected:",
+        "if header.base_sequence < expected:",
+    ),
+    Mutant(
+        "a table comes back without its clock",
+        "partitions.producers:ProducerTable.restore",
+        "self._clock_ms, rows = state",
+        "_, rows = state",
+    ),
+    Mutant(
+        "acks=1 is answered before the leader has synced",
+        "partitions.acks:_reached",
+        "await group.durable(proposal)",
+        "pass",
+    ),
+    Mutant(
+        "acks=every waits for a quorum only",
+        "partitions.acks:_reached",
+        "in_sync() <= nodes",
+        "True",
+    ),
+    Mutant(
+        "a forwarded produce forgets its acks",
+        "partitions.forwarding:pack_append",
+        "str(acks)",
+        "'1'",
+    ),
+    Mutant(
+        "the end that a fetch tells is one too far",
+        "partitions.reads:Reads.high_watermark",
+        "self._visible_index + 1",
+        "self._visible_index + 2",
+    ),
 )
 
 METADATA = (
@@ -127,6 +169,12 @@ METADATA = (
         "metadata is read at a leader that may be deposed",
         "partitions.controller.active:ActiveController._current_version",
         "await self._group.confirm_read()",
+        "pass",
+    ),
+    Mutant(
+        "a change is told before this broker knows it",
+        "partitions.controller.service:Controller._once_known_here",
+        "await self.wait_for_version(answer.version, max(timeout_ms, 0.0))",
         "pass",
     ),
 )

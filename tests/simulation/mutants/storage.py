@@ -148,4 +148,16 @@ STORAGE = (
         "self._machine.restore(state)",
         "pass",
     ),
+    Mutant(
+        "a state vouches for one entry more than it has seen",
+        "raftlog.storage.state_files:StateFiles.save",
+        "Index(base - 1)",
+        "Index(base)",
+    ),
+    Mutant(
+        "an old state is taken for the newest",
+        "raftlog.storage.state_files:StateFiles.newest",
+        "return max(found, key=lambda state: state[0], default=None)",
+        "return (max(found)[0], min(found)[1]) if found else None",
+    ),
 )
