@@ -53,7 +53,7 @@ class FreshStart:
     add: Adds
 
     async def fetch(self, seen: Examination, leader: NodeId, answer: Told, last: int) -> Replace:
-        """All up to ``last`` of the log of a leader that gave that answer. Raises ``CannotMend``."""
+        """At least up to ``last`` of the log of a leader that gave that answer. Raises ``CannotMend``."""
         begin = await self._beginning(leader, answer)
         if await self.run_blocking(lambda: _lacks_only_a_state(self.filesystem, seen, begin)):
             return lambda hard_state, term: _keep_state(self.filesystem, seen, begin)
@@ -63,8 +63,10 @@ class FreshStart:
             while log.following <= last:
                 writer = await self.run_blocking(log.writer)
                 following = Index(log.following)
-                _, data = await self._ask_leader(leader, answer, following, last, Term(log.term))
-                await self.add(writer, writer.checked(data, last))
+                end, before = answer.last, Term(log.term)  # no batch of the leader's need end at ``last``
+                _, data = await self._ask_leader(leader, answer, following, end, before)
+                batches = writer.checked(data, end)
+                await self.add(writer, [batch for batch in batches if batch.base_offset <= last])
             is_whole = True
         except CorruptBatch as error:
             raise CannotMend(f"the leader's entries did not come: {error}") from error

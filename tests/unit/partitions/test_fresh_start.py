@@ -19,8 +19,9 @@ from raftlog.storage.members import MEMBERS_NAME
 from raftlog.storage.segmented_log import SegmentedLog
 from raftlog.storage.verify import examine
 from raftlog.types import Index, NodeId, Term
+from tests.helpers.storage_batches import storage_batch
 from tests.unit.partitions.test_repairer import GROUP, NOBODY, TERMS, Cluster, Leader, log_of, members
-from tests.unit.storage.test_recovery import BATCH, DIRECTORY, open_log, segment
+from tests.unit.storage.test_recovery import BATCH, DIRECTORY, open_log, segment, sync
 
 MEMBERS = members(1, 2, 3)
 LONG = [*TERMS, *[3] * 12]  # 24 entries, three segments
@@ -219,3 +220,19 @@ def test_the_only_replica_begins_anew_from_nobody() -> None:
     with pytest.raises(NeedsRebuild, match="there is no other replica"):
         cluster.mend()
     assert examine(one, DIRECTORY).runs
+
+
+def test_a_log_whose_end_lies_within_a_batch_of_the_leader_s_takes_all_of_that_batch() -> None:
+    """Broker 1 ends with entries that nobody committed; the leader has one batch in their place."""
+    two = begins_at(8, *TERMS)
+    log = open_log(two)
+    log.save_hard_state(HardState(Term(4), NodeId(2)))
+    log.append([storage_batch(12, 4, epoch=4)])
+    sync(log)
+    log.close()
+    two.restart()
+    one = log_of(*LONG[:14])
+    one.flip_bit(segment(0), 62)
+    log = Cluster(one, broker_2=leader(two, 4), broker_3=begins_at(8, *TERMS)).mend()
+    assert (log.first_index, log.last_index) == (8, 15)
+    assert terms_in(log) == [*TERMS[8:], 4, 4, 4, 4]
