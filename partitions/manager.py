@@ -166,18 +166,19 @@ class PartitionManager:
         while True:
             await self._changed.wait()
             self._changed.clear()
-            image = self._metadata.image
+            image, is_sure = self._metadata.image, self._is_sure  # it may be confirmed while logs are opened
             if not self._knows_this_disk(image):
                 continue
             if image.topics is not self._seen:
                 await self._delete_gone(image)
-                await self._open(await self._missing(image))
+                await self._open(await self._missing(image), may_begin=is_sure)
                 self._seen = image.topics
             self._seen_version = image.version
-            await self._open([held for held in self._held.values() if held.is_short_of_room])
+            short = [held for held in self._held.values() if held.is_short_of_room]
+            await self._open(short, may_begin=is_sure)
             self._waits = any(held.is_short_of_room and not held.error for held in self._held.values())
             await self._let_go()
-            if self._is_sure and not self._is_swept:
+            if is_sure and not self._is_swept:
                 self._is_swept = await self._folders.remove_leftovers(image)
             self._settled.set()
 
@@ -209,22 +210,22 @@ class PartitionManager:
                     self._held[held.key] = held
         return missing
 
-    async def _open(self, missing: list[_Held]) -> None:
+    async def _open(self, missing: list[_Held], *, may_begin: bool) -> None:
         young: list[RaftGroup[None]] = []
         for at in range(0, len(missing), OPEN_AT_ONCE):
             some = missing[at : at + OPEN_AT_ONCE]
-            await asyncio.gather(*(self._open_log(held) for held in some))
+            await asyncio.gather(*(self._open_log(held, may_begin=may_begin) for held in some))
             for held in some:
                 self._open_replica(held, young)
             await asyncio.sleep(0)
         if young:
             self._begin(self._campaign_again(young))
 
-    async def _open_log(self, held: _Held) -> None:
+    async def _open_log(self, held: _Held, *, may_begin: bool) -> None:
         held.is_short_of_room, held.failure = False, ""
         try:
             held.log, held.forgotten = await self._run_blocking(
-                lambda: self._openings.open(held.topic, held.partition, may_begin=self._is_sure)
+                lambda: self._openings.open(held.topic, held.partition, may_begin=may_begin)
             )
         except (LogCorrupt, OSError) as error:
             self._note_failure(held, error)

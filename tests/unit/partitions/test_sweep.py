@@ -1,0 +1,111 @@
+"""Folders of deleted topics go by metadata that was confirmed, however long a replica takes to open."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from partitions.controller.commands import SetClusterId
+from partitions.controller.image import MetadataImage
+from partitions.folders import BOOTSTRAP_FILE, folder_name
+from partitions.manager import PartitionManager
+from raftlog.clock import SystemClock
+from raftlog.node.group_host import GroupHost
+from raftlog.storage import twin_file
+from raftlog.storage.filesystem import File
+from raftlog.storage.log_storage import Sync
+from raftlog.storage.os_filesystem import OsFilesystem
+from raftlog.storage.segmented_log import LogSettings, SegmentedLog
+from raftlog.types import NodeId
+from tests.helpers.memory_network import MemoryNetwork
+from tests.helpers.partition_cluster import eventually
+from tests.unit.partitions.controller.images import applied, create
+from tests.unit.partitions.controller.images import cluster as image_of_cluster
+
+ME = NodeId(1)
+
+
+class SlowToOpen(OsFilesystem):
+    """A disk on which opening a log of one topic takes as long as one likes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_reached, self.may_go_on = threading.Event(), threading.Event()
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        """Wait, if it is one of that topic's."""
+        if "/orders-" in path:
+            self.is_reached.set()
+            self.may_go_on.wait(10)
+        return super().open(path, create=create)
+
+
+class LateMetadata:
+    """Metadata that is behind at first, and is known to be current later."""
+
+    def __init__(self, image: MetadataImage) -> None:
+        self.image = image
+        self.confirmed: asyncio.Future[MetadataImage] = asyncio.get_running_loop().create_future()
+        self.is_told = False
+        self._listeners: list[Callable[[MetadataImage], None]] = []
+
+    def subscribe(self, listener: Callable[[MetadataImage], None]) -> None:
+        """Tell it of what comes."""
+        self._listeners.append(listener)
+
+    async def current_image(self, timeout_ms: int) -> MetadataImage:
+        """Once a quorum has said so."""
+        image = await asyncio.shield(self.confirmed)
+        self.is_told = True
+        return image
+
+    def confirm(self, image: MetadataImage) -> None:
+        """This is the newest."""
+        self.image = image
+        for listener in self._listeners:
+            listener(image)
+        self.confirmed.set_result(image)
+
+
+async def _sync(syncs: Sequence[Sync]) -> list[OSError | None]:
+    for sync in syncs:
+        sync.run()
+    return [None for _ in syncs]
+
+
+# requirement: L9
+def test_a_topic_that_old_metadata_does_not_know_keeps_its_folder(tmp_path: Path) -> None:
+    """The broker was killed before its metadata log had noted that the topic's creation was committed."""
+    disk, data = SlowToOpen(), str(tmp_path)
+    begun, _ = applied(SetClusterId("c" * 32, "b" * 32), to=image_of_cluster())
+    old, _ = applied(create("orders", (1,)), to=begun)
+    new, _ = applied(create("later", (1,), number=2), to=old)
+    kept = [f"{data}/{folder_name(new.topics[name])}/Partition-0" for name in ("orders", "later")]
+    for directory in kept:
+        SegmentedLog.open(OsFilesystem(), directory, LogSettings(), SystemClock()).close()
+        Path(directory, "witness").write_bytes(b"what was here before")
+    twin_file.keep(disk, data, BOOTSTRAP_FILE, new.bootstrap_id)
+
+    async def story() -> None:
+        fatal: list[BaseException] = []
+        clock = SystemClock()
+        transport = MemoryNetwork().transport(ME)
+        host = GroupHost(ME, transport, clock, random.Random(1), _sync, on_fatal=fatal.append)
+        metadata = LateMetadata(old)
+        manager = PartitionManager(host, metadata, disk, data, clock)
+        await host.start()
+        await manager.start()
+        await eventually(disk.is_reached.is_set)
+        metadata.confirm(new)
+        await eventually(lambda: metadata.is_told)
+        disk.may_go_on.set()
+        await eventually(lambda: ("later", 0) in manager.replicas)
+        assert [path for path in kept if not Path(path, "witness").exists()] == []
+        await manager.stop()
+        await host.stop()
+        assert fatal == []
+
+    asyncio.run(story())
