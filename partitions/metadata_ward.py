@@ -56,12 +56,14 @@ class MetadataWard:
 
     async def join(self) -> None:
         """Return once this broker takes part in the metadata group. Raises ``OSError``."""
+        self._forget()
         while True:
             try:
                 await self._member.start(await self._run_blocking(self._open_log))
             except LogCorrupt as damage:
                 _log.error("the metadata log is being mended: %s", damage)
             else:
+                self._forget()
                 return
             try:
                 await self._repairer.mend(self._patient)
@@ -85,3 +87,7 @@ class MetadataWard:
                 _log.error("the metadata log cannot be opened yet: %s", error)
             else:
                 _log.warning("this broker takes part in the metadata group again")
+
+    def _forget(self) -> None:
+        """The log was closed, or opened: its files are not as peers were told while it was not open."""
+        self._repairer.service.forget(self._patient.directory)
