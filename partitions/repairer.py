@@ -266,6 +266,8 @@ class Repairer:
         self, patient: Patient, seen: Examination, first: int, told: dict[NodeId, Told]
     ) -> None:
         term, margin = self._newest_term(patient, seen, told)
+        if margin:  # only a log that is given up remembers the term, too, that it stays away from
+            raise BeyondRepair(f"{seen.holes[0]} are damaged, and which terms there were")
         leader = leader_of(patient, told, term, f"{seen.holes[0]} are damaged")
         runs = [run for run in seen.runs if run.last < first]
         while True:
@@ -284,7 +286,7 @@ class Repairer:
             raise CannotMend(f"broker {leader} does not lead any more")
         if not answer.is_held or answer.first > first:
             raise BeyondRepair(f"broker {leader}, which leads, no longer has what this replica lacks")
-        hard_state = hard_state_in(Term(max(term, answer.term) + margin), seen, self.host.node_id)
+        hard_state = hard_state_in(Term(max(term, answer.term)), seen, self.host.node_id)
         await self._copy_leader(patient, seen, runs, _Lead(leader, answer, first, hard_state))
         try:
             await self._change(seen, lambda: settle(self.filesystem, seen, hard_state, answer.last))

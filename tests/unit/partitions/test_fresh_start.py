@@ -236,3 +236,26 @@ def test_a_log_whose_end_lies_within_a_batch_of_the_leader_s_takes_all_of_that_b
     log = Cluster(one, broker_2=leader(two, 4), broker_3=begins_at(8, *TERMS)).mend()
     assert (log.first_index, log.last_index) == (8, 15)
     assert terms_in(log) == [*TERMS[8:], 4, 4, 4, 4]
+
+
+# requirement: L9
+def test_a_log_that_stays_away_from_forgotten_terms_finds_its_leader_again_after_any_crash() -> None:
+    """Two replicas have lost their slots; the end of one is damaged, too, and the leader is of term 6."""
+    crash_after = 0
+    is_over = False
+    while not is_over:
+        crash_after += 1
+        one, other = log_of(*LONG[:20]), log_of(*LONG)
+        for path in SLOTS:
+            one.overwrite(path, None)
+            other.overwrite(path, None)
+        one.flip_bit(segment(16), 2 * BATCH + 62)
+        cluster = Cluster(one, broker_2=leader(log_of(*LONG), 6), broker_3=other)
+        one.crash_after_changes = crash_after
+        with contextlib.suppress(PowerLost):
+            asyncio.run(cluster.repairer.mend(cluster.patient))
+            is_over = True
+        one.restart()
+        log = cluster.mend()
+        assert terms_in(log) == LONG
+        assert log.restored(NOBODY).hard_state == HardState(Term(6 + FORGOTTEN_TERMS), NodeId(1))
