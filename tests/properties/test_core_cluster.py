@@ -37,7 +37,7 @@ def test_members_come_and_go_and_snapshots_arrive() -> None:
 
 @pytest.mark.parametrize("size", [1, 3, 5])
 def test_an_idle_group_sends_nothing(size: int) -> None:
-    group = Group(size, seed=3, odds=CALM, settings={})
+    group = Group(size, seed=3, odds=CALM, settings={"election_ticks": 15})
     group.run(200)
     assert all(node.core.is_asleep for node in group.nodes.values())
     before = group.sent
