@@ -17,12 +17,14 @@ from raftlog.storage.log_storage import Sync
 class SimulatedDisk(FakeFilesystem):
     """A fake filesystem that tells when the machine died in the midst of a change, and what is deleted.
 
-    With ``dies_after`` it dies when so many changes have been made in all its lives.
+    With ``dies_after`` it dies when so many changes have been made in all its lives; with
+    ``dies_writing``, part of a file's name, while such a file is written: nothing is synced any more.
     """
 
     def __init__(self, died: Callable[[], None], removed: Callable[[str], None]) -> None:
         super().__init__()
         self.dies_after: int | None = None
+        self.dies_writing: str | None = None
         self._died = died
         self._removed = removed
 
@@ -42,6 +44,17 @@ class SimulatedDisk(FakeFilesystem):
         except PowerLost:
             self._died()
             raise
+
+    def take_room(self, growth_bytes: int, path: str) -> None:
+        """A write begins."""
+        super().take_room(growth_bytes, path)
+        if self.dies_writing is not None and self.dies_writing in path:
+            self.dies_writing, self.crash_after_changes = None, 0
+
+    def restart(self) -> None:
+        """Another life."""
+        self.dies_writing = None
+        super().restart()
 
 
 class SyncQueue:

@@ -46,7 +46,7 @@ class Faults:
         self._is_healed = False
         self._timed: dict[str, Timed] = {
             "kill": lambda rng: self._down(self._any(rng).kill),
-            "lose power": lambda rng: self._down(self._any(rng).lose_power),
+            "lose power": self._lose_power,
             "lose power in a change": self._lose_power_in_a_change,
             "lose all power": self._lose_all_power,
             "kill all": self._kill_all,
@@ -115,7 +115,7 @@ class Faults:
         simulation.network.heal()
         for machine in simulation.machines:
             self._mend_disk(machine)
-            machine.disk.crash_after_changes = None
+            machine.disk.crash_after_changes = machine.disk.dies_writing = None
             machine.resume()
             if machine.is_restart_needed:
                 machine.kill()
@@ -158,7 +158,11 @@ class Faults:
             self._simulation.loop.later(delay, lambda: self._strike(self._next(kind, machine)))
 
     def _dies(self, rng: random.Random, machine: Machine) -> None:
-        self._down(rng.choice((machine.kill, machine.lose_power, machine.lose_power)))
+        manner = rng.choice(("kill", "lose power", "lose power writing"))
+        if manner == "lose power writing":
+            self._lose_power_writing(rng, machine)
+        else:
+            self._down(machine.kill if manner == "kill" else machine.lose_power)
 
     # What can go wrong.
 
@@ -192,6 +196,19 @@ class Faults:
             if not machine.is_up:
                 delay = self._restart_rng.uniform(0.05, 2.0)
                 self._simulation.loop.later(delay, _start_if_off, machine)
+
+    def _lose_power(self, rng: random.Random) -> None:
+        """At once, or in the midst of a write, which it may tear."""
+        machine = self._any(rng)
+        if rng.random() < 0.5:
+            self._down(machine.lose_power)
+        else:
+            self._lose_power_writing(rng, machine)
+
+    def _lose_power_writing(self, rng: random.Random, machine: Machine) -> None:
+        if machine.is_up:
+            machine.disk.dies_writing = rng.choice((".log", ".log", "hard_state"))
+            self._later(rng, 0.5, 3.0, self.start_again)
 
     def _lose_power_in_a_change(self, rng: random.Random) -> None:
         machine = self._any(rng)

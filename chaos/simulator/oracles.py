@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, cast
 import msgpack
 
 from chaos.simulator.log_view import Entry, LogView, durable_vote
+from chaos.simulator.promises import Promises
 from raftlog.core.membership import NOBODY, Membership
 from raftlog.core.ready import Role
 from raftlog.node.codec import FrameKind
@@ -81,6 +82,7 @@ class ReplicaRecord:
         self.numbers: Seen | None = None
         self.process: object = None
         self.log_start = 0
+        self.promises = Promises(machine.disk, directory)
         self._agreed = {False: 0, True: 0}
 
     def look(self, group: GroupRecord, *, durable: bool) -> int:
@@ -180,12 +182,12 @@ class Oracles:
         """What is committed must still be on a quorum of disks (I6)."""
         for group_id, replica in machine.replicas.items():
             record = self.groups[group_id]
+            if forgotten := replica.promises.forgotten():
+                self._violated("I7 write-ahead", f"{machine.name} has forgotten {forgotten}")
             hint = durable_vote(machine.disk, replica.directory).commit_hint
             held = replica.look(record, durable=True)
             if held < len(record.committed) and record.committed[held].base <= hint:
-                detail = (
-                    f"{machine.name} group {group_id}: {hint}, and {record.committed[held]} is not durable"
-                )
+                detail = f"{machine.name} group {group_id}: {hint}, {record.committed[held]} is not durable"
                 self._violated("I5 the commit hint stays below what is durable", detail)
             if not record.is_retired:
                 self.check_durable_quorum(record, f"after {machine.name} lost power")
@@ -351,11 +353,9 @@ class Oracles:
             self._violated("I16 the newest membership counts", detail)
 
     def _check_durable(self, replica: ReplicaRecord, term: int, voted_for: int | None, what: str) -> None:
-        machine = replica.machine
-        vote = durable_vote(machine.disk, replica.directory)
-        if vote.term < term or (voted_for is not None and vote.term == term and vote.voted_for != voted_for):
-            detail = f"{machine.name} names {what} for {replica.directory}; durable is {vote}"
-            self._violated("I7 write-ahead", detail)
+        missing = replica.promises.name(term, voted_for)
+        if missing:
+            self._violated("I7 write-ahead", f"{replica.machine.name} names {what}: {missing}")
 
     def _closed(self, machine: Machine, group_id: GroupId) -> None:
         """A replica that a committed membership names no more may go; the last of a topic all go together."""

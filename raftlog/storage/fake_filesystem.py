@@ -355,15 +355,17 @@ def _apply(content: bytearray, position: int, data: bytes | None) -> None:
 
 def _tear(node: StoredFile, rng: random.Random) -> None:
     """Let the disk keep some of the changes that were not synced."""
-    manner = rng.choice(("all", "none", "prefix", "any"))
-    kept = rng.randint(0, len(node.unsynced)) if manner == "prefix" else len(node.unsynced)
+    manner = rng.choice(("all", "none", "prefix", "any", "last", "last"))
+    kept = rng.randint(0, len(node.unsynced)) if manner == "prefix" else len(node.unsynced) - 1
     for at, (position, data) in enumerate(node.unsynced):
         whole = (
-            manner == "all" or (manner == "prefix" and at < kept) or (manner == "any" and rng.random() < 0.5)
+            manner == "all"
+            or (manner in ("prefix", "last") and at < kept)
+            or (manner == "any" and rng.random() < 0.5)
         )
         if whole:
             _apply(node.disk, position, data)
-        elif manner == "any" or (manner == "prefix" and at == kept):
+        elif manner == "any" or (manner in ("prefix", "last") and at == kept):
             _apply_part(node.disk, position, data, rng)
     node.seen = bytearray(node.disk)
     node.seen_mark = node.disk_mark = 0
@@ -373,7 +375,7 @@ def _tear(node: StoredFile, rng: random.Random) -> None:
 def _apply_part(content: bytearray, position: int, data: bytes | None, rng: random.Random) -> None:
     if not data:
         return
-    if rng.random() < 0.5:  # cut short
+    if len(data) <= _SECTOR_BYTES or rng.random() < 0.5:  # cut short
         _apply(content, position, data[: rng.randint(0, len(data))])
         return
     for start in range(0, len(data), _SECTOR_BYTES):  # some sectors only

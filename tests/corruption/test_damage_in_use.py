@@ -1,15 +1,20 @@
-"""A metadata log that is damaged in use leaves its group, is mended, and comes back by itself."""
+"""What is damaged while its broker runs is mended while it runs."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 from collections.abc import Callable
 
+from api.broker import Broker
 from chaos.corruption.cluster import RottingCluster
+from chaos.simulator.clients import TOPIC
 from chaos.simulator.machine import DATA_DIRECTORY, Machine
 from partitions.controller.image import MetadataImage
+from partitions.replica import PartitionReplica
 from raftlog.errors import LogCorrupt, RaftlogError
+from raftlog.storage.segmented_log import SegmentedLog
 from raftlog.storage.verify import examine
 from raftlog.types import METADATA_GROUP
 
@@ -76,3 +81,33 @@ def test_a_leader_that_finds_its_metadata_damaged_is_mended_while_the_others_go_
     assert RottingCluster("metadata in use", {}, work).go() == []
     assert isinstance(failures[0], LogCorrupt)
     assert versions == sorted(versions)
+
+
+# requirement: M3
+def test_a_segment_that_nobody_reads_is_found_by_the_scrub_and_mended() -> None:
+    repaired: list[int] = []
+
+    async def work(cluster: RottingCluster) -> None:
+        cluster.start_all()
+        await cluster.create_topic()
+        rng, acknowledged = random.Random(1), dict[int, bytes]()
+        for _ in range(30):
+            await cluster.produce(acknowledged, rng)
+        await asyncio.sleep(1.0)
+        sick = next(m for m in cluster.machines if m.broker and not replica(m.broker).group.is_leader)
+        assert sick.broker is not None
+        log = replica(sick.broker).group.log
+        assert isinstance(log, SegmentedLog)
+        assert len(log.closed_segments) > 2
+        sick.disk.flip_bit(f"{log.directory}/{log.closed_segments[1].base:020d}.log", 100)
+        await sick.call(lambda broker: broker.scrubber.cycle())
+        await until(lambda: sick.broker is not None and not sick.broker.manager.failures)
+        assert examine(sick.disk, log.directory).is_clean
+        repaired.append(sick.broker.repairer.counts.replicas_mended)
+
+    assert RottingCluster("a segment in use", {}, work).go() == []
+    assert repaired == [1]
+
+
+def replica(broker: Broker) -> PartitionReplica:
+    return broker.manager.replicas[TOPIC, 0]

@@ -8,6 +8,7 @@ _REPAIRER = "tests/unit/partitions/test_repairer.py"
 _FRESH_START = "tests/unit/partitions/test_fresh_start.py"
 _VERIFY = "tests/unit/storage/test_verify.py"
 _CORRUPTION = "tests/corruption/test_corruption.py"
+_IN_USE = "tests/corruption/test_damage_in_use.py"
 
 REPAIR = (
     Mutant(
@@ -120,6 +121,6 @@ REPAIR = (
         "partitions.scrubber:Scrubber._found",
         "replica.group.stop(error)",
         "pass",
-        script=_CORRUPTION,
+        script=_IN_USE,
     ),
 )
