@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from api.broker import Broker
     from chaos.simulator.log_view import Entry
     from chaos.simulator.machine import Machine
-    from chaos.simulator.oracles import GroupRecord, Oracles, ReplicaRecord, Report
+    from chaos.simulator.oracles import Oracles, Report
+    from chaos.simulator.records import GroupRecord, ReplicaRecord
     from partitions.controller.image import TopicInfo
     from partitions.values import Acks
 

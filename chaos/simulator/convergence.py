@@ -13,7 +13,7 @@ import msgpack
 
 from chaos.history import Outcome, Send
 from chaos.simulator.clients import Client
-from chaos.simulator.oracles import GroupRecord
+from chaos.simulator.records import GroupRecord
 from chaos.simulator.whereabouts import misplaced
 from partitions.controller.machine import encode_image
 from partitions.producers import WINDOW

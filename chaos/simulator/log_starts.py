@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from raftlog.types import METADATA_GROUP, TopicPartition
 
 if TYPE_CHECKING:
-    from chaos.simulator.oracles import GroupRecord, ReplicaRecord
+    from chaos.simulator.records import GroupRecord, ReplicaRecord
     from chaos.simulator.simulation import Simulation
     from partitions.controller.image import TopicInfo
 

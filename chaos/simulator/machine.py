@@ -24,7 +24,7 @@ from raftlog.types import GroupId, NodeId
 
 if TYPE_CHECKING:
     from chaos.simulator.network import SimulatedTransport
-    from chaos.simulator.oracles import ReplicaRecord
+    from chaos.simulator.records import ReplicaRecord
     from chaos.simulator.simulation import Simulation
 
 Result = TypeVar("Result")

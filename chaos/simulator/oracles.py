@@ -12,18 +12,17 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
 import msgpack
 
-from chaos.simulator.log_view import Entry, LogView, durable_vote
-from chaos.simulator.promises import Promises
+from chaos.simulator.log_view import Entry, durable_vote
+from chaos.simulator.records import GroupRecord, Numbers, ReplicaRecord, Seen, numbers_of, record_of
 from raftlog.core.membership import NOBODY, Membership
 from raftlog.core.ready import Role
 from raftlog.node.codec import FrameKind
 from raftlog.storage.segmented_log import SegmentedLog
-from raftlog.types import EntryId, GroupId, Index, NodeId
+from raftlog.types import GroupId, Index, NodeId
 
 if TYPE_CHECKING:
     from chaos.simulator.machine import Machine
@@ -32,87 +31,8 @@ if TYPE_CHECKING:
 _VOTE_REQUEST, _VOTE, _APPEND, _APPEND_REPLY = 1, 2, 3, 4  # tags of the codec
 _HEAD = 5  # bytes before the head: kind and length
 
-Seen = tuple[int, Role, int, EntryId, int, int]
-"""Term, role, commit index, last entry and durable index of a core, and where its log's files end."""
-
 Report = Callable[[str, str], None]
 """Takes the invariant's name and what broke it."""
-
-
-@dataclass(slots=True)
-class GroupRecord:
-    """What is known of one group, whoever said it."""
-
-    group_id: GroupId
-    birth: Membership  # who took part before the first entry
-    membership: Membership  # the newest that is committed
-    halves: tuple[frozenset[NodeId], ...]  # of each a majority holds all that is committed
-    born_at: int  # where the membership stands that it began with
-    replicas: dict[NodeId, ReplicaRecord] = field(default_factory=dict)
-    leaders: dict[int, NodeId] = field(default_factory=dict)  # by term
-    entries: dict[tuple[int, int], tuple[int, int, int]] = field(default_factory=dict)
-    committed: list[Entry] = field(default_factory=list)
-    commit_terms: list[int] = field(default_factory=list)
-    places: dict[int, int] = field(default_factory=dict)  # in ``committed``, by base offset
-    candidacies: dict[tuple[int, NodeId], tuple[int, int]] = field(default_factory=dict)  # what logs they had
-    states: dict[int, int] = field(default_factory=dict)  # hash of the machine's state, by applied index
-    is_retired: bool = False  # its topic was deleted, and so are its files
-
-
-@dataclass(slots=True)
-class Numbers:
-    """A member's numbers, as its driver tells them."""
-
-    term: int
-    role: Role
-    commit_index: int
-    applied_index: int
-    last_index: int
-    durable_index: int
-
-
-class ReplicaRecord:
-    """One member's files, and what it said last."""
-
-    def __init__(self, machine: Machine, directory: str) -> None:
-        self.machine = machine
-        self.directory = directory
-        self.seen = LogView(machine.disk, directory, durable=False)
-        self.durable = LogView(machine.disk, directory, durable=True)
-        self.numbers: Seen | None = None
-        self.process: object = None
-        self.log_start = 0
-        self.promises = Promises(machine.disk, directory)
-        self._agreed = {False: 0, True: 0}
-
-    def look(self, group: GroupRecord, *, durable: bool) -> int:
-        """How many committed entries, from the first, stand in this log."""
-        view = self.durable if durable else self.seen
-        kept = view.refresh()
-        if not durable and kept < len(view.entries):
-            _note_entries(group, view, kept, self.machine)
-        agreed = min(self._agreed[durable], kept)
-        start = 0 if view.start == 0 else group.places.get(view.start, len(group.committed))
-        entries, committed = view.entries, group.committed
-        limit = min(len(entries), len(committed) - start)
-        while agreed < limit and entries[agreed] == committed[start + agreed]:
-            agreed += 1
-        self._agreed[durable] = agreed
-        return start + agreed
-
-
-def _note_entries(group: GroupRecord, view: LogView, first: int, machine: Machine) -> None:
-    """Log matching, by induction: an entry id names one entry and one predecessor (I3)."""
-    entries = view.entries
-    before = entries[first - 1].term if first else 0
-    for entry in entries[first:]:
-        found = (entry.last, entry.checksum, before if entry.base else 0)
-        if entry is entries[0] and entry.base:  # the log is cut in front of it
-            found = (*found[:2], group.entries.get((entry.base, entry.term), found)[2])
-        known = group.entries.setdefault((entry.base, entry.term), found)
-        if known != found:
-            machine.simulation.violated("I3 log matching", f"{entry} on {machine.name}: {found} and {known}")
-        before = entry.term
 
 
 class Oracles:
@@ -213,7 +133,9 @@ class Oracles:
     # Inside.
 
     def _changed(self, machine: Machine, group_id: GroupId, group: RaftGroup[object], numbers: Seen) -> None:
-        record = self.groups.get(group_id) or self.groups.setdefault(group_id, _record_of(group))
+        record = self.groups.get(group_id)
+        if record is None or (group.membership.voters and not record.birth.voters):
+            record = self.groups[group_id] = record_of(group, record)
         if record.is_retired:
             return  # a broker that starts again may not know yet, and open an empty replica for a moment
         replica = machine.replicas.get(group_id)
@@ -224,7 +146,7 @@ class Oracles:
         replica.numbers, replica.process = numbers, machine.process
         if group.stopped is not None:
             return  # its disk has failed: what it has in memory says nothing any more, and nobody asks it
-        now = _numbers_of(group)
+        now = numbers_of(group)
         if before:
             self._check_monotonic(machine, group_id, before, now)
         if not (now.applied_index <= now.commit_index <= now.last_index >= now.durable_index):
@@ -367,11 +289,6 @@ class Oracles:
             record.replicas.pop(machine.node, None)
 
 
-def _record_of(group: RaftGroup[object]) -> GroupRecord:
-    born_at = group.status().membership_index
-    return GroupRecord(group.group_id, group.membership, group.membership, group.membership.halves, born_at)
-
-
 def _note_membership(record: GroupRecord, replica: ReplicaRecord, commit_index: int) -> None:
     """Who votes now that this is committed, as a log says that names its voters.
 
@@ -392,9 +309,3 @@ def _note_membership(record: GroupRecord, replica: ReplicaRecord, commit_index: 
 
 def _last_of(entry: Entry) -> int:
     return entry.last
-
-
-def _numbers_of(group: RaftGroup[object]) -> Numbers:
-    return Numbers(
-        group.term, group.role, group.commit_index, group.applied_index, group.last_index, group.durable_index
-    )

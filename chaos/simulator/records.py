@@ -1,0 +1,113 @@
+"""What is known of the groups of a run and of their replicas, whoever said it.
+
+Decides: what counts as agreed between a replica's files and what was committed (I3). Leaves to others: what
+must hold of it (``oracles``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from chaos.simulator.log_view import Entry, LogView
+from chaos.simulator.promises import Promises
+from raftlog.core.membership import Membership
+from raftlog.core.ready import Role
+from raftlog.types import EntryId, GroupId, NodeId
+
+if TYPE_CHECKING:
+    from chaos.simulator.machine import Machine
+    from raftlog.node.raft_group import RaftGroup
+
+Seen = tuple[int, Role, int, EntryId, int, int]
+"""Term, role, commit index, last entry and durable index of a core, and where its log's files end."""
+
+
+@dataclass(slots=True)
+class GroupRecord:
+    """What is known of one group, whoever said it."""
+
+    group_id: GroupId
+    birth: Membership  # who took part before the first entry
+    membership: Membership  # the newest that is committed
+    halves: tuple[frozenset[NodeId], ...]  # of each a majority holds all that is committed
+    born_at: int  # where the membership stands that it began with
+    replicas: dict[NodeId, ReplicaRecord] = field(default_factory=dict)
+    leaders: dict[int, NodeId] = field(default_factory=dict)  # by term
+    entries: dict[tuple[int, int], tuple[int, int, int]] = field(default_factory=dict)
+    committed: list[Entry] = field(default_factory=list)
+    commit_terms: list[int] = field(default_factory=list)
+    places: dict[int, int] = field(default_factory=dict)  # in ``committed``, by base offset
+    candidacies: dict[tuple[int, NodeId], tuple[int, int]] = field(default_factory=dict)  # what logs they had
+    states: dict[int, int] = field(default_factory=dict)  # hash of the machine's state, by applied index
+    is_retired: bool = False  # its topic was deleted, and so are its files
+
+
+@dataclass(slots=True)
+class Numbers:
+    """A member's numbers, as its driver tells them."""
+
+    term: int
+    role: Role
+    commit_index: int
+    applied_index: int
+    last_index: int
+    durable_index: int
+
+
+class ReplicaRecord:
+    """One member's files, and what it said last."""
+
+    def __init__(self, machine: Machine, directory: str) -> None:
+        self.machine = machine
+        self.directory = directory
+        self.seen = LogView(machine.disk, directory, durable=False)
+        self.durable = LogView(machine.disk, directory, durable=True)
+        self.numbers: Seen | None = None
+        self.process: object = None
+        self.log_start = 0
+        self.promises = Promises(machine.disk, directory)
+        self._agreed = {False: 0, True: 0}
+
+    def look(self, group: GroupRecord, *, durable: bool) -> int:
+        """How many committed entries, from the first, stand in this log."""
+        view = self.durable if durable else self.seen
+        kept = view.refresh()
+        if not durable and kept < len(view.entries):
+            _note_entries(group, view, kept, self.machine)
+        agreed = min(self._agreed[durable], kept)
+        start = 0 if view.start == 0 else group.places.get(view.start, len(group.committed))
+        entries, committed = view.entries, group.committed
+        limit = min(len(entries), len(committed) - start)
+        while agreed < limit and entries[agreed] == committed[start + agreed]:
+            agreed += 1
+        self._agreed[durable] = agreed
+        return start + agreed
+
+
+def _note_entries(group: GroupRecord, view: LogView, first: int, machine: Machine) -> None:
+    """Log matching, by induction: an entry id names one entry and one predecessor (I3)."""
+    entries = view.entries
+    before = entries[first - 1].term if first else 0
+    for entry in entries[first:]:
+        found = (entry.last, entry.checksum, before if entry.base else 0)
+        if entry is entries[0] and entry.base:  # the log is cut in front of it
+            found = (*found[:2], group.entries.get((entry.base, entry.term), found)[2])
+        known = group.entries.setdefault((entry.base, entry.term), found)
+        if known != found:
+            machine.simulation.violated("I3 log matching", f"{entry} on {machine.name}: {found} and {known}")
+        before = entry.term
+
+
+def record_of(group: RaftGroup[object], before: GroupRecord | None) -> GroupRecord:
+    """Newcomers, who know no members, may have opened before the first founder has."""
+    began, born_at = group.membership, group.status().membership_index
+    replicas = {} if before is None else before.replicas
+    return GroupRecord(group.group_id, began, began, began.halves, born_at, replicas)
+
+
+def numbers_of(group: RaftGroup[object]) -> Numbers:
+    """A group's numbers now."""
+    return Numbers(
+        group.term, group.role, group.commit_index, group.applied_index, group.last_index, group.durable_index
+    )
