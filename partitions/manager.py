@@ -205,9 +205,8 @@ class PartitionManager:
                         missing.append(held)
                 elif wanted:
                     missing.append(_Held(topic, partition))
-                elif partition.partition in left:  # it went while this broker was not there
-                    held = _Held(topic, partition, is_leaving=True)
-                    self._held[held.key] = held
+                elif partition.partition in left:  # it is to go; until its leader lets it, it takes part
+                    missing.append(_Held(topic, partition, is_leaving=True))
         return missing
 
     async def _open(self, missing: list[_Held], *, may_begin: bool) -> None:

@@ -11,7 +11,8 @@ import pytest
 from partitions.controller.image import PartitionInfo
 from partitions.controller.move_planner import MoveReplicas
 from partitions.values import QUORUM, FetchRequest
-from raftlog.errors import Conflict, InvalidRequest, RaftlogError
+from raftlog.core.membership import Membership
+from raftlog.errors import CommitUnknown, Conflict, InvalidRequest, RaftlogError
 from raftlog.records.batch import split_batches
 from raftlog.records.reader import read_records
 from raftlog.storage import tombstones
@@ -171,6 +172,44 @@ def test_a_dead_broker_is_replaced_and_gives_its_copy_up_when_it_comes_back(tmp_
             await cluster.start(dead)
             await eventually(lambda: not holds(tmp_path, dead))
             await move(cluster, stay, other, dead)
+            assert await values(cluster.any) == [b"a", b"b"]
+
+    asyncio.run(story())
+
+
+# requirement: F2
+def test_a_voter_that_the_metadata_has_never_named_still_votes_when_its_broker_starts_again(
+    tmp_path: Path,
+) -> None:
+    """It was to vote when another was chosen in its place: its group cannot go on without it."""
+
+    async def story() -> None:
+        async with ControlledCluster(str(tmp_path), brokers=3) as cluster:
+            topic = await cluster.create("orders", factor=1)
+            (stays,) = topic.partitions[0].replicas
+            away, other = (node for node in cluster.nodes if node != stays)
+            await produce(cluster, b"a")
+            led = cluster.brokers[stays]
+            await led.reassigner.stop()  # the test takes its steps
+            await led.admin.change_replicas(MoveReplicas("orders", 0, nodes(stays, away)), 5000)
+            await eventually(lambda: ("orders", 0) in cluster.brokers[away].manager.replicas)
+            group = led.manager.replicas["orders", 0].group
+            await group.change_membership(Membership(frozenset({stays}), frozenset({away})))
+            last = group.last_index
+            await eventually(lambda: group.status().learner_match_index.get(away) == last)
+            await cluster.stop(away)
+            with pytest.raises(CommitUnknown):  # alone it leads no more
+                await group.change_membership(Membership(frozenset({stays, away})))
+            await led.admin.change_replicas(MoveReplicas("orders", 0, nodes(stays, other)), 5000)
+            await cluster.stop(stays)
+            late = await cluster.start(away)
+            await eventually(lambda: info(late).target == (stays, other))
+            await cluster.stop(away)  # when it starts again it knows that nobody wants it
+            await cluster.start(away)
+            await cluster.start(stays)
+            await eventually(lambda: info(cluster.brokers[other]).replicas == (stays, other), within_s=10.0)
+            await eventually(lambda: not holds(tmp_path, away))
+            await produce(cluster, b"b")
             assert await values(cluster.any) == [b"a", b"b"]
 
     asyncio.run(story())
