@@ -67,19 +67,26 @@ class Churner(Client):
     async def _append(self, value: str) -> bool:
         data = build_batch([Record(value=value.encode())], codec=Codec.NONE, timestamp_ms=0)
         target = TopicPartition(NAME, 0)
+
+        async def append(broker: Broker) -> object:
+            await broker.controller.current_image(TIMEOUT_MS)  # see ``_read``
+            return await broker.gateway.append(target, data, acks=QUORUM, timeout_ms=TIMEOUT_MS)
+
         try:
-            await self.ask(
-                self.machine(),
-                lambda broker: broker.gateway.append(target, data, acks=QUORUM, timeout_ms=TIMEOUT_MS),
-            )
+            await self.ask(self.machine(), append)
         except RaftlogError:
             return False
         return True
 
     async def _read(self, wanted: int) -> list[str]:
-        """Everything from the beginning on, which is ``wanted`` records at least."""
+        """Everything from the beginning on, which is ``wanted`` records at least.
+
+        At a broker that knows of the newest life: brokers that have all been down may go by older metadata
+        for a moment, in which a topic that was deleted is one that is still there.
+        """
 
         async def read(broker: Broker) -> list[str]:
+            await broker.controller.current_image(TIMEOUT_MS)
             position, values = 0, []
             while True:
                 request = FetchRequest(position=Offset(position))

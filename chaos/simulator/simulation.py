@@ -38,6 +38,7 @@ from raftlog.types import NodeId, TopicPartition
 
 LONGEST_RUN_S = 300.0
 VIOLATIONS_MAX = 3  # of one kind
+SETUP_S = 30.0  # then nothing goes wrong any more
 
 
 class Simulation:
@@ -164,13 +165,18 @@ class Simulation:
         """Trouble, then peace, then what must be true in the end."""
         for machine in self.machines:
             machine.start()
-        await self.make_topic(
-            TOPIC, self.odds.partitions, self.odds.replicas, retention_bytes=self.odds.retention_bytes
-        )
         loop = asyncio.get_running_loop()
+        odds = self.odds
+        making = loop.create_task(
+            self.make_topic(TOPIC, odds.partitions, odds.replicas, retention_bytes=odds.retention_bytes)
+        )
+        await asyncio.wait([making], timeout=SETUP_S)
+        if not making.done():  # whoever is elected is struck at once, again and again
+            self.faults.heal()
+        await making
         clients = [loop.create_task(client.run()) for client in self._clients()]
         breaking = loop.create_task(self.faults.run())
-        await asyncio.sleep(self.odds.faults_s)
+        await asyncio.sleep(odds.faults_s)
         self.faults.heal()
         breaking.cancel()
         convergence = Convergence(self)
