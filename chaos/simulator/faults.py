@@ -77,14 +77,14 @@ class Faults:
             "after a sync": self._dies,
         }
 
+    def replay(self) -> None:
+        """Let what is written down happen. Some strikes before ``run``."""
+        for fault in self._simulation.schedule or ():
+            self._simulation.loop.at(fault.at, self._strike, fault)
+
     async def run(self) -> None:
         """Break things until it is time to heal."""
-        schedule = self._simulation.schedule
-        if schedule is not None:
-            for fault in schedule:
-                self._simulation.loop.at(fault.at, self._strike, fault)
-            return
-        while not self._is_healed:
+        while not self._is_healed and self._simulation.schedule is None:
             await asyncio.sleep(self._rng.expovariate(1 / self._odds.pause_s))
             self._strike(self._next(self._rng.choice(self._odds.timed)))
 

@@ -163,6 +163,7 @@ class Simulation:
 
     async def live(self) -> None:
         """Trouble, then peace, then what must be true in the end."""
+        self.faults.replay()
         for machine in self.machines:
             machine.start()
         loop = asyncio.get_running_loop()
