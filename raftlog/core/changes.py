@@ -12,7 +12,7 @@ from raftlog.core.member import Member
 from raftlog.core.membership import Membership
 from raftlog.core.peers import Peers
 from raftlog.core.ready import RefusalReason
-from raftlog.types import BEFORE_LOG, EntryId, Index, NodeId
+from raftlog.types import EntryId, Index, NodeId
 
 
 class Changes:
@@ -44,7 +44,7 @@ class Changes:
             return RefusalReason.VOTING_LEARNER
         if target == self._member.membership:
             return RefusalReason.NO_CHANGE
-        return None if self._all_know(target.voters) else RefusalReason.STRANGERS
+        return None if self._enough_know(target.voters) else RefusalReason.STRANGERS
 
     def begin(self, target: Membership, now: int) -> EntryId:
         """Append the first step to ``target``, which was not refused."""
@@ -58,15 +58,18 @@ class Changes:
             self._append(membership.left(), now)
         return not membership.is_joint
 
-    def _all_know(self, voters: frozenset[NodeId]) -> bool:
-        """Whether those new among them hold the membership that makes them learners.
+    def _enough_know(self, voters: frozenset[NodeId]) -> bool:
+        """Whether all that are new among them, and a majority of them all, hold the newest membership.
 
-        A log that does not name its owner gives no vote: with such voters nobody might win.
+        A log that does not name its owner gives no vote: with such voters nobody might win once we are
+        gone. Learners begin with such a log, and so does a founder that first opens when others have left.
         """
         newest = self._member.memberships.newest
+        matches = self._peers.match_index(voters)
+        know = {node for node, match in matches.items() if match >= newest.index}
         added = voters - newest.membership.voters
-        matches = self._peers.match_index(added & newest.membership.learners)
-        return all(matches.get(node, BEFORE_LOG.index - 1) >= newest.index for node in added)
+        know_or_lead = know | (voters & {self._member.id})
+        return added <= know & newest.membership.learners and 2 * len(know_or_lead) > len(voters)
 
     def _append(self, membership: Membership, now: int) -> EntryId:
         """In force at once, for us as for whoever appends it (thesis 4.1)."""

@@ -110,7 +110,7 @@ class RefusalReason(enum.Enum):
     CHANGE_PENDING = "an earlier membership change is not finished; wait for it"
     NO_CHANGE = "target is the membership in force"
     NO_VOTERS = "target.voters is empty; name at least one"
-    STRANGERS = "target.voters names members that do not know it yet; make them learners first"
+    STRANGERS = "target.voters names too many that do not know it yet; make them learners first, or wait"
     VOTING_LEARNER = "target.learners names a voter; name each member once"
     JOINT_TARGET = "target.outgoing is not empty; name only what shall be in the end"
 

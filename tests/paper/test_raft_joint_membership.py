@@ -119,6 +119,20 @@ def test_a_target_that_makes_no_sense_is_refused_with_the_reason(
     assert member.writes == []
 
 
+def test_no_change_leaves_a_majority_of_voters_that_have_never_heard_of_their_membership() -> None:
+    """One of them may open its log only now, with nothing in it, and gives no vote while nobody leads."""
+    member = leader(members(1, 2, 3))
+    change(member, members(1, 2, 3, learners=[4]))
+    at = member.core.last.index
+    member.acknowledge(TWO, at)
+    member.acknowledge(FOUR, at)
+    change(member, members(1, 3), token=2)
+    assert member.settled[-1] == Refused(Token(2), ME, RefusalReason.STRANGERS)
+    change(member, members(1, 3, 4), token=3)  # two of three know
+    assert not isinstance(member.settled[-1], Refused) or member.settled[-1].token != Token(3)
+    assert written(member)[-1] == members(1, 3, 4, outgoing=[1, 2, 3])
+
+
 def test_a_learner_becomes_a_voter_only_when_it_knows_that_it_is_a_member() -> None:
     member = leader(members(1, 2, 3))
     change(member, members(1, 2, 3, learners=[4]))
