@@ -31,6 +31,7 @@ from raftlog.storage.slots import (
     Slot,
     Trouble,
     encode_slot,
+    highest_number,
     newborn,
     read_slot,
 )
@@ -92,7 +93,10 @@ class DurableState:
         _make_durable(filesystem, f"{directory}/{SLOT_NAMES[at]}", encode_slot(newest.sequence, newest.state))
         if found[1 - at] is Trouble.ABSENT:  # the power went at its birth; later its name would not be synced
             _make_durable(filesystem, f"{directory}/{SLOT_NAMES[1 - at]}", encode_slot(0, newborn()))
-        return cls(filesystem, directory, newest.state, at, newest.sequence)
+        sequence = newest.sequence
+        if found[1 - at] is Trouble.TORN:
+            sequence = max(sequence, highest_number(filesystem, f"{directory}/{SLOT_NAMES[1 - at]}"))
+        return cls(filesystem, directory, newest.state, at, sequence)
 
     @classmethod
     def _born(cls, filesystem: Filesystem, directory: str) -> DurableState:

@@ -142,6 +142,12 @@ def read_slot(filesystem: Filesystem, path: str) -> Slot | Trouble:
     return Trouble.TORN if head != tail else Trouble.LOST
 
 
+def highest_number(filesystem: Filesystem, path: str) -> int:
+    """The highest sequence number in a torn slot. Used again, two torn writes could look like damage."""
+    data = filesystem.read_file(path)
+    return max(int.from_bytes(data[at : at + _SEQUENCE.size]) for at in (4, _SEALED_BYTES))
+
+
 def _with_a_bit_turned_back(data: bytes) -> Slot | None:
     for bit in range(8 * _SEALED_BYTES):
         changed = bytearray(data)

@@ -42,6 +42,23 @@ def hard_state(log: SegmentedLog) -> HardState:
     return log.restored(NOBODY).hard_state
 
 
+@pytest.mark.parametrize("cut", range(SLOT_BYTES))
+def test_a_slot_that_is_torn_twice_is_torn_and_not_damaged(cut: int) -> None:
+    filesystem = voted()
+    newest = newest_slot(found_slots(filesystem, DIRECTORY))
+    assert newest is not None
+    (other,) = (path for path in PATHS if read_slot(filesystem, path) != newest)
+    first, second = (encode_slot(newest.sequence + number, newest.state) for number in (1, 2))
+    torn = second[:40] + first[40:]
+    filesystem.overwrite(other, torn)
+    assert read_slot(filesystem, other) is Trouble.TORN
+    state = DurableState.open(filesystem, DIRECTORY, is_new=False)
+    state.set_hard_state(HardState(Term(9), NodeId(3)))
+    state.save()
+    filesystem.overwrite(other, filesystem.read_file(other)[:cut] + torn[cut:])
+    assert read_slot(filesystem, other) is not Trouble.LOST
+
+
 # requirement: M3
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("bit", range(0, 8 * SLOT_BYTES, 5))
