@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from raftlog.core.membership import Membership
@@ -48,7 +50,8 @@ def test_a_slot_that_is_torn_twice_is_torn_and_not_damaged(cut: int) -> None:
     newest = newest_slot(found_slots(filesystem, DIRECTORY))
     assert newest is not None
     (other,) = (path for path in PATHS if read_slot(filesystem, path) != newest)
-    first, second = (encode_slot(newest.sequence + number, newest.state) for number in (1, 2))
+    first = encode_slot(newest.sequence + 1, replace(newest.state, commit_index=Index(1)))
+    second = encode_slot(newest.sequence + 2, replace(newest.state, hard_state=HardState(Term(12), None)))
     torn = second[:40] + first[40:]
     filesystem.overwrite(other, torn)
     assert read_slot(filesystem, other) is Trouble.TORN
