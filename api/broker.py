@@ -75,7 +75,7 @@ class Broker:
             world.filesystem, data_directory, settings.limits.disk_reserve_bytes, world.clock
         )
         self._disk_id = disk_id(world.filesystem, data_directory, world.rng)
-        timing = settings.timing
+        timing, limits = settings.timing, settings.limits
         self.host = GroupHost(
             self.node_id,
             world.transport,
@@ -89,16 +89,17 @@ class Broker:
                 heartbeat_ticks=timing.heartbeat_ticks,
                 election_ticks=timing.election_ticks,
                 quiet_ticks=timing.quiet_ticks,
-                catch_up_bytes_per_s=settings.limits.catch_up_bytes_per_s,
+                catch_up_bytes_per_s=limits.catch_up_bytes_per_s,
             ),
         )
-        self.repairs = RepairService(self.host, world.filesystem, asyncio.to_thread, self._closed_files)
-        self.repairer = Repairer(
-            self.host, world.filesystem, asyncio.to_thread, self.repairs, settings.limits.repair_bytes_per_s
+        self.repairs = RepairService(
+            self.host, world.filesystem, asyncio.to_thread, self._closed_files, data_directory
         )
-        scrub_rate = settings.limits.scrub_bytes_per_s
+        self.repairer = Repairer(
+            self.host, world.filesystem, asyncio.to_thread, self.repairs, limits.repair_bytes_per_s
+        )
         self.scrubber = Scrubber(
-            world.filesystem, world.clock, asyncio.to_thread, self._open_logs, scrub_rate
+            world.filesystem, world.clock, asyncio.to_thread, self._open_logs, limits.scrub_bytes_per_s
         )
         self._watching: list[asyncio.Task[None]] = []
         self.controller = self._controller()
@@ -113,13 +114,12 @@ class Broker:
             repairer=self.repairer,
             disk_id=self._disk_id,
         )
-        self.manager.ward.forget = self.repairs.forget
         self.gateway = Gateway(
             self.node_id,
             lambda: self.controller.image,
             self.manager.replicas,
             self.host.calls,
-            bytes_in_flight_max=settings.limits.request_bytes_in_flight_max,
+            bytes_in_flight_max=limits.request_bytes_in_flight_max,
         )
         self.admin = PartitionAdmin(self.host, self.controller, self.gateway, world.clock)
         self.reassigner = Reassigner(self.host, self.controller, self.manager.replicas)

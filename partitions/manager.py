@@ -115,7 +115,12 @@ class PartitionManager:
         self.retention = RetentionKeeper(host, self._kept)
         self.replicas: dict[Key, PartitionReplica] = {}
         self.ward = ReplicaWard(
-            host.node_id, self._held, self._folders.of_partition, self._close_replica, self._changed.set
+            host.node_id,
+            self._held,
+            self._folders.of_partition,
+            self._close_replica,
+            self._changed.set,
+            (lambda directory: None) if repairer is None else repairer.service.forget,
         )
         self.sick_bay = None if repairer is None else SickBay(repairer, self.ward)
         self._departures = Departures(host.node_id, lambda: metadata.image, self.replicas, host.calls)

@@ -24,6 +24,7 @@ from raftlog.node.calls import request_of
 from raftlog.node.group_host import GroupHost
 from raftlog.node.raft_group import RaftGroup
 from raftlog.records.batch import check_batch, split_batches
+from raftlog.storage import tombstones
 from raftlog.storage.batch_walk import BatchDamaged, walk_batches
 from raftlog.storage.epochs import load_epochs
 from raftlog.storage.filesystem import Buffer, Filesystem
@@ -74,6 +75,7 @@ class RepairService:
     filesystem: Filesystem
     run_blocking: RunBlocking
     directory_of: Callable[[GroupId], str | None]
+    data_directory: str  # with the tombstones of those that were here
     _seen: dict[str, Examination] = field(default_factory=dict)
     _places: Places = field(default_factory=dict)
     _changes: dict[str, int] = field(default_factory=dict)  # how often each directory's files have changed
@@ -106,7 +108,7 @@ class RepairService:
     async def _from_files(self, ask: Ask) -> tuple[Told, list[Buffer]]:
         directory = self.directory_of(ask.group_id)
         if directory is None:
-            raise InvalidRequest(f"group {ask.group_id} is not here")
+            return await self._from_tombstone(ask.group_id), []
         seen = self._seen.get(directory)
         if seen is None:
             changes = self._changes.get(directory, 0)
@@ -131,6 +133,18 @@ class RepairService:
         if not is_held:
             return told, []
         return told, await self.run_blocking(lambda: _from_runs(self.filesystem, seen, ask, self._places))
+
+    async def _from_tombstone(self, group_id: GroupId) -> Told:
+        """A replica that has gone knew these terms, and has neither voted nor stood since."""
+        try:
+            left = await self.run_blocking(
+                lambda: tombstones.load(self.filesystem, self.data_directory, group_id)
+            )
+        except LogCorrupt as error:
+            raise InvalidRequest(f"what group {group_id} has promised here is lost: {error}") from None
+        if left is None:
+            raise InvalidRequest(f"group {group_id} is not here")
+        return Told(term=left.hard_state.term, is_sure=True, is_leader=False, first=Index(0), last=Index(-1))
 
     def _voters_in(self, seen: Examination, ask: Ask) -> tuple[NodeId, ...]:
         """Only a question for who and how far is worth reading them."""

@@ -34,7 +34,9 @@ class Bed(Protocol):
 
 
 class ReplicaWard:
-    """See ``sick_bay.Ward``. ``close`` ends a replica that has failed; ``look_again`` opens what is due."""
+    """See ``sick_bay.Ward``. ``close`` ends a replica that has failed, ``look_again`` opens what is due, and
+    ``forget`` ends what peers are told of files as they were.
+    """
 
     def __init__(
         self,
@@ -43,13 +45,14 @@ class ReplicaWard:
         directory: Callable[[TopicInfo, int], str],
         close: Callable[[Key], None],
         look_again: Callable[[], None],
+        forget: Callable[[str], None],
     ) -> None:
         self._node_id = node_id
         self._held = held
         self._directory = directory
         self._close = close
         self._look_again = look_again
-        self.forget: Callable[[str], None] = lambda directory: None  # what peers were told of files there
+        self.forget = forget
         self._hopeless: dict[GroupId, str] = {}
 
     @property

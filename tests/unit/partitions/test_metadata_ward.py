@@ -44,7 +44,7 @@ def test_a_peer_that_asks_before_the_log_is_opened_is_told_of_the_terms_that_cam
     """It has lost a slot: an older term than this broker has promised would let it vote twice."""
     filesystem, net, run = log_of(1, 1), Net(), cast("RunBlocking", at_once)
     host = Host(NodeId(2), net)
-    service = RepairService(cast("GroupHost", host), filesystem, run, lambda group: DIRECTORY)
+    service = RepairService(cast("GroupHost", host), filesystem, run, lambda group: DIRECTORY, "/data")
     service.offer()
     repairer = Repairer(cast("GroupHost", host), filesystem, run, service)
     patient = Patient(GROUP, DIRECTORY, (NodeId(1),))

@@ -131,7 +131,8 @@ class Cluster:
     def _repairer(self, node: NodeId, filesystem: FakeFilesystem, leader: Leader | None) -> Repairer:
         host = Host(node, self.net, {} if leader is None else {GROUP: leader})
         run = cast("RunBlocking", at_once)
-        service = RepairService(cast("GroupHost", host), filesystem, run, lambda group: DIRECTORY)
+        here = DIRECTORY if filesystem.exists(DIRECTORY) else None
+        service = RepairService(cast("GroupHost", host), filesystem, run, lambda group: here, "/data")
         service.offer()
         if leader is not None:
             SnapshotService(cast("Calls", host), lambda: cast("Mapping[GroupId, GroupView]", host.groups))

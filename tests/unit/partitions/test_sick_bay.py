@@ -19,8 +19,8 @@ from raftlog.node.group_host import GroupHost
 from raftlog.storage.os_filesystem import OsFilesystem
 from raftlog.types import GroupId, Index, TopicPartition
 from tests.helpers.controlled_cluster import ControlledCluster
+from tests.helpers.moving import holds, leader, move, produce, values
 from tests.helpers.partition_cluster import eventually
-from tests.unit.partitions.test_moving import holds, leader, move, produce, values
 
 TARGET = TopicPartition("t", 0)
 
@@ -112,7 +112,7 @@ def test_a_replica_is_deleted_and_added_again_only_after_its_repair_is_over(tmp_
             ill = next(node for node in before if node != led)
             broker, files = cluster.brokers[ill], BlockedFiles()
             manager = broker.manager
-            service = RepairService(broker.host, files, asyncio.to_thread, manager.ward.directory_of)
+            service = RepairService(broker.host, files, asyncio.to_thread, manager.ward.directory_of, "/data")
             bay = AskedToEnd(Repairer(broker.host, files, asyncio.to_thread, service), manager.ward)
             manager.sick_bay = bay
             running = asyncio.create_task(bay.run())
@@ -147,7 +147,7 @@ def test_peers_are_told_of_the_files_as_they_are_after_another_life(tmp_path: Pa
             led = await leader(cluster)
             ill = next(broker for broker in cluster.brokers.values() if broker is not led)
             ward = ill.manager.ward
-            service = RepairService(ill.host, ill.filesystem, asyncio.to_thread, ward.directory_of)
+            service = RepairService(ill.host, ill.filesystem, asyncio.to_thread, ward.directory_of, "/data")
             service.offer()
             ward.forget = service.forget
 

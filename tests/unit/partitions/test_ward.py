@@ -42,7 +42,9 @@ TOPIC = TopicInfo(
 
 def ward_with(held: dict[Key, Damaged]) -> ReplicaWard:
     held["orders", 0] = Damaged(TOPIC, PARTITION, LogCorrupt("bits"))
-    return ReplicaWard(ONE, held, lambda topic, at: "/data", lambda key: None, lambda: None)
+    return ReplicaWard(
+        ONE, held, lambda topic, at: "/data", lambda key: None, lambda: None, lambda directory: None
+    )
 
 
 def test_a_replica_that_moves_in_is_a_peer_before_the_metadata_hear_that_it_votes() -> None:
