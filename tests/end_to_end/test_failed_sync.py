@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -75,3 +76,34 @@ def test_a_failed_sync_stops_that_replica_only(directory: Path) -> None:
             what="all three replicas take part again",
         )
         assert [value for _, value in read_all(cluster.url(sick), "orders")][:3] == ["a", "b", "c"]
+
+
+def test_a_broker_whose_metadata_log_fails_a_sync_goes_on_and_comes_back_to_it(directory: Path) -> None:
+    # requirement: N4
+    trigger = directory / "trigger"
+    shim = {"LD_PRELOAD": str(build_failing_sync(directory)), "FAILING_SYNC_TRIGGER": str(trigger)}
+    with Cluster(directory / "cluster", environment=shim) as cluster:
+        create_topic(cluster.urls[0], "orders", 3)
+        for partition in range(3):
+            assert produce(cluster.urls[0], "orders", ["a"], partition=partition).status == 200
+        sick = cast("int", cluster.get("/v1/cluster/controller")["broker_id"])
+        well = next(broker for broker in cluster.brokers if broker != sick)
+        trigger.write_text(f"broker-{sick}/data/__cluster_metadata")
+
+        create_topic(cluster.url(well), "made-without-it", 1)
+        eventually(
+            lambda: f"group 0 on broker {sick} ends" in cluster.log_text(sick),
+            within_s=10,
+            what="it says that it has left",
+        )
+        for partition in range(3):
+            answer = produce(cluster.url(sick), "orders", ["b"], partition=partition, query="?acks=every")
+            assert answer.status == 200, answer
+        trigger.unlink()
+        eventually(
+            lambda: "takes part in the metadata group again" in cluster.log_text(sick),
+            within_s=60,
+            what="it comes back to the metadata group",
+        )
+        create_topic(cluster.url(sick), "made-by-it", 1)
+        assert cluster.running == [1, 2, 3]
