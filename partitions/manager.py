@@ -291,7 +291,8 @@ class PartitionManager:
         held.is_short_of_room = held.error is None or (isinstance(error, OSError) and is_disk_full(error))
         if held.is_short_of_room:
             asyncio.get_running_loop().call_later(OPEN_AGAIN_S, self._changed.set)
-        _log.error("%s/%s is not served: %s", held.topic.name, held.partition.partition, held.failure)
+        tell = _log.debug if held.error is None else _log.error  # all replicas begin by waiting for metadata
+        tell("%s/%s is not served: %s", held.topic.name, held.partition.partition, held.failure)
 
     def _close_replica(self, key: Key) -> None:
         held = self._held[key]

@@ -54,6 +54,9 @@ def test_a_clean_stop_leaves_nothing_that_the_next_start_must_write(cluster: Clu
     eventually(lambda: has_leaders(url, "orders", 3), within_s=20, what="leaders")
     assert produce_surely(cluster.urls, "orders", ["c"]) == 2
     assert ends(url, "orders") == [(3, 3), (2, 2), (2, 2)]
+    told = [line for broker in cluster.brokers for line in cluster.log_text(broker).splitlines()]
+    assert told
+    assert [line for line in told if "level='error'" in line] == [], "a calm life is no news for operators"
 
 
 def test_a_leadership_that_is_handed_over_costs_no_offset(cluster: Cluster) -> None:
