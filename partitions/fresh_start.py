@@ -23,7 +23,7 @@ from raftlog.node.calls import Calls
 from raftlog.node.snapshot_transfer import SnapshotTransfer
 from raftlog.records.batch import Batch
 from raftlog.storage.filesystem import Filesystem
-from raftlog.storage.members import encode_entries
+from raftlog.storage.members import decode_entries, encode_entries
 from raftlog.storage.mend import SegmentWriter
 from raftlog.storage.new_log import Beginning, NewLog
 from raftlog.storage.state_files import StateFiles, is_state_known
@@ -45,6 +45,7 @@ class Adds(Protocol):
 class FreshStart:
     """One replica's. ``ask`` asks its leader."""
 
+    node_id: NodeId
     group_id: GroupId
     filesystem: Filesystem
     run_blocking: RunBlocking
@@ -108,8 +109,9 @@ class FreshStart:
             return Beginning(start=start, before=before, members=told.members or _NOBODY, state=b"")
         if not told.members:
             raise CannotMend(f"broker {leader} does not say who took part at {place.index}")
-        transfer = SnapshotTransfer(self.group_id, self.calls, lambda: None)
-        state = await transfer.fetch(FetchSnapshot(leader, place, NOBODY))
+        there = decode_entries(memoryview(told.members))[-1].membership
+        transfer = SnapshotTransfer(self.node_id, self.group_id, self.calls)
+        state = await transfer.fetch(FetchSnapshot(leader, place, there))
         return Beginning(start=start, before=before, members=told.members, state=state)
 
 

@@ -339,8 +339,9 @@ class Repairer:
             "%s: %s; it begins anew at %d, as broker %d does", seen.directory, reason, answer.first, leader
         )
         ask, calls = partial(self._ask, leader), self.host.calls
-        anew = FreshStart(patient.group_id, self.filesystem, self.run_blocking, calls, ask, self._add)
-        hard_state = hard_state_in(Term(max(term, answer.term) + margin), seen, self.host.node_id)
+        me, files = self.host.node_id, self.filesystem
+        anew = FreshStart(me, patient.group_id, files, self.run_blocking, calls, ask, self._add)
+        hard_state = hard_state_in(Term(max(term, answer.term) + margin), seen, me)
         replace_log = await anew.fetch(seen, leader, answer, owed(seen, answer))
         await self._change(seen, lambda: replace_log(hard_state, term))
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, Generic, TypeVar, TypeVarTuple, Unpack
 
 from raftlog.core.inputs import (
@@ -33,14 +34,7 @@ from raftlog.core.membership import Membership
 from raftlog.core.messages import Message
 from raftlog.core.raft import Raft
 from raftlog.core.ready import Ready, Role, RoleChange
-from raftlog.errors import (
-    CommitUnknown,
-    InvariantViolated,
-    LogCorrupt,
-    NotLeader,
-    Overloaded,
-    StorageFull,
-)
+from raftlog.errors import CommitUnknown, InvariantViolated, LogCorrupt, NotLeader, Overloaded, StorageFull
 from raftlog.node.applier import Applier
 from raftlog.node.group_ports import GroupEnvironment, GroupListener
 from raftlog.node.group_view import GroupView
@@ -86,7 +80,8 @@ class RaftGroup(GroupView, Generic[Reply]):
         self._replication = Replication(group_id, self._applier, environment)
         self._writer = LogWriter(log, self._applier, node_id)
         self._waits: Waits[Reply] = Waits()
-        self._transfer = SnapshotTransfer(group_id, environment.calls, lambda: self._guarded(self._install))
+        arrived = partial(self._guarded, self._install)
+        self._transfer = SnapshotTransfer(node_id, group_id, environment.calls, arrived)
         for _ in self._applier.apply_up_to(core.commit_index):
             pass  # committed in an earlier life: nobody waits for the replies
 

@@ -1,9 +1,10 @@
 """A snapshot on its way from a leader to a replica whose log ends before the leader's begins.
 
 Decides: how the state travels (in chunks over ``calls``, one at a time, each with its checksum) and what of
-it is kept when a call fails: all that has come, as long as the next offer is of the same snapshot and the
-leader there holds the same bytes. Leaves to others: when a snapshot is offered (``core``), and whether it
-is still wanted once it is here (``raft_group``).
+it is kept when a call fails: all that has come, as long as the next offer is of the same snapshot and who
+gives it then holds the same bytes. A leader that has lost the state is no obstacle: what is applied at an
+index is equal everywhere, so any log that begins there can give it. Leaves to others: when a snapshot is
+offered (``core``), and whether it is still wanted once it is here (``raft_group``).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from raftlog.node.calls import Calls, request_of
 from raftlog.node.group_view import GroupView
 from raftlog.storage.filesystem import Buffer, is_disk_full
 from raftlog.storage.log_storage import LogStorage
-from raftlog.types import GroupId, Index, NodeId, Term
+from raftlog.types import EntryId, GroupId, Index, NodeId, Term
 
 SERVICE: Final = "snapshot"
 CHUNK_BYTES: Final = 256 << 10
@@ -46,7 +47,7 @@ class _Chunk(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SnapshotService:
-    """One broker's side of it as a leader: gives out the state that its log begins with."""
+    """One broker's side of it, as a leader or in its place: gives out the state that its log begins with."""
 
     def __init__(self, calls: Calls, groups: Callable[[], Mapping[GroupId, GroupView]]) -> None:
         self._groups = groups
@@ -79,7 +80,10 @@ class SnapshotService:
 class SnapshotTransfer:
     """One group's side of it as a follower: at most one snapshot at a time, in memory until it is whole."""
 
-    def __init__(self, group_id: GroupId, calls: Calls, arrived: Callable[[], None]) -> None:
+    def __init__(
+        self, node_id: NodeId, group_id: GroupId, calls: Calls, arrived: Callable[[], None] = lambda: None
+    ) -> None:
+        self._node_id = node_id
         self._group_id = group_id
         self._calls = calls
         self._arrived = arrived
@@ -153,18 +157,33 @@ class SnapshotTransfer:
         self._arrived()
 
     async def fetch(self, request: FetchSnapshot) -> bytes:
-        """The whole state, checked. Raises ``RaftlogError``; what has come is kept for the next try."""
+        """The whole state, checked: the leader's, or where that lacks it, of another log that begins there.
+
+        Raises ``RaftlogError``; what has come is kept for the next try.
+        """
+        try:
+            return await self._fetch_from(request.leader, request)
+        except InvalidRequest as error:
+            refused = error
+        for other in sorted(request.membership.members - {request.leader, self._node_id}):
+            try:
+                return await self._fetch_from(other, request)
+            except InvalidRequest:
+                continue
+        raise refused
+
+    async def _fetch_from(self, source: NodeId, request: FetchSnapshot) -> bytes:
         while self._manifest is None or len(self._received) < self._manifest[0]:
-            await self._fetch_chunk(request)
+            await self._fetch_chunk(source, request.snapshot)
         if crc32c(self._received) != self._manifest[1]:
             raise InvalidRequest("the state that came is not the one that was announced")
         return bytes(self._received)
 
-    async def _fetch_chunk(self, request: FetchSnapshot) -> None:
+    async def _fetch_chunk(self, source: NodeId, snapshot: EntryId) -> None:
         offset = len(self._received)
-        ask = _Ask(self._group_id, request.snapshot.term, request.snapshot.index, offset)
+        ask = _Ask(self._group_id, snapshot.term, snapshot.index, offset)
         head, payload = await self._calls.call(
-            request.leader, SERVICE, msgspec.msgpack.encode(ask), timeout_ms=CHUNK_TIMEOUT_MS
+            source, SERVICE, msgspec.msgpack.encode(ask), timeout_ms=CHUNK_TIMEOUT_MS
         )
         try:
             chunk = msgspec.msgpack.decode(head, type=_Chunk)
@@ -172,7 +191,7 @@ class SnapshotTransfer:
             raise InvalidRequest(f"this is no chunk of a snapshot: {error}") from None
         if self._manifest != (chunk.length, chunk.checksum):
             self._manifest = (chunk.length, chunk.checksum)
-            if offset:  # another leader's bytes differ: begin anew with its own
+            if offset:  # another broker's bytes differ: begin anew with its own
                 self._received = bytearray()
                 return
         if crc32c(payload) != chunk.chunk_checksum or len(payload) != min(CHUNK_BYTES, chunk.length - offset):

@@ -17,7 +17,7 @@ from raftlog.node import snapshot_transfer
 from raftlog.storage.fake_filesystem import PowerLost
 from raftlog.storage.log_storage import LogStorage
 from raftlog.storage.segmented_log import LogSettings
-from raftlog.types import GroupId, Index, NodeId
+from raftlog.types import EntryId, GroupId, Index, NodeId
 from tests.helpers.node_cluster import ClusterNode, NodeCluster
 from tests.helpers.partition_cluster import batch_of
 from tests.helpers.raft_member import members
@@ -127,9 +127,9 @@ def test_a_transfer_goes_on_after_trouble_in_its_midst(
         asked: list[int] = []
         fetch_chunk = transfer._fetch_chunk
 
-        async def noted(request: FetchSnapshot) -> None:
+        async def noted(source: NodeId, snapshot: EntryId) -> None:
             asked.append(len(transfer._received))
-            await fetch_chunk(request)
+            await fetch_chunk(source, snapshot)
 
         transfer._fetch_chunk = noted  # type: ignore[method-assign]
         await cluster.until(lambda: len(transfer._received) == after_bytes)
@@ -154,30 +154,48 @@ def test_a_transfer_goes_on_after_trouble_in_its_midst(
     run_virtual(story())
 
 
+def test_a_leader_whose_first_state_is_lost_lets_others_give_it() -> None:
+    # requirement: M3
+    async def story() -> None:
+        cluster = NodeCluster(3, log_settings=SMALL)
+        behind = await one_behind(cluster)
+        leader = cluster.leading()
+        states = leader.groups[GROUP].log.states
+        leader.filesystem.remove(states._path(leader.groups[GROUP].log.first_index))
+        await behind.start()
+        await cluster.until(lambda: behind.groups[GROUP].log.first_index > 0)
+        assert cluster.leading() is leader
+        await append(cluster, 3)
+        await cluster.settled()
+        assert state_of(behind) == state_of(leader)
+        await cluster.stop()
+
+    run_virtual(story())
+
+
 def test_a_damaged_chunk_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     async def story() -> None:
         cluster = NodeCluster(5, log_settings=SMALL)
         behind = await one_behind(cluster)
         await behind.start()
         calls = behind.host.calls
-        ask, damaged = calls.call, 0
+        ask, starts = calls.call, []
 
         async def spoiled(
             peer: NodeId, service: str, head: bytes, **options: int
         ) -> tuple[bytes, memoryview]:
-            nonlocal damaged
             answer, payload = await ask(peer, service, head, timeout_ms=options["timeout_ms"])
-            if service == snapshot_transfer.SERVICE and damaged < 3:
-                damaged += 1
+            if service == snapshot_transfer.SERVICE and len(starts) < 3:
+                starts.append(behind.groups[GROUP].log.first_index)
                 payload = memoryview(bytes(payload[:-1]) + bytes([payload[-1] ^ 1]))
             return answer, payload
 
         monkeypatch.setattr(calls, "call", spoiled)
-        await cluster.until(lambda: damaged == 3)
-        assert behind.groups[GROUP].log.first_index == 0
         await cluster.until(lambda: behind.groups[GROUP].log.first_index > 0)
+        assert starts == [0, 0, 0]
         await append(cluster, 3)
         await cluster.settled()
+        assert state_of(behind) == state_of(cluster.leading())
         await cluster.stop()
 
     run_virtual(story())

@@ -108,7 +108,7 @@ MEMBERS = (
         "if ",
         more=(
             Edit(
-                "raftlog.node.snapshot_transfer:SnapshotTransfer.fetch",
+                "raftlog.node.snapshot_transfer:SnapshotTransfer._fetch_from",
                 "if crc32c(self._received) != self._manifest[1]:",
                 "if False:",
             ),
