@@ -36,6 +36,7 @@ class Placed:
     timestamp_ms: int | None
     was_duplicate: bool
     proposal: Proposal[None] | None
+    in_one_run: bool = True  # from ``first`` to ``last`` stand these records and no others
 
     @property
     def is_committed(self) -> bool:

@@ -133,6 +133,14 @@ class Known(Generic[Handle]):
     timestamp_ms: int
     leader_epoch: Term
     handle: Handle | None
+    in_one_run: bool = True  # they stand one behind another
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """Of a request that was sent before, a death has left the first ``count`` batches; the others are new."""
+
+    count: int
 
 
 class _Pending(NamedTuple, Generic[Handle]):
@@ -156,11 +164,11 @@ class InFlight(Generic[Handle]):
     def __len__(self) -> int:
         return len(self._order)
 
-    def check(self, headers: Sequence[BatchHeader]) -> Known[Handle] | None:
+    def check(self, headers: Sequence[BatchHeader]) -> Known[Handle] | Begun | None:
         """None when the batches may be appended; ``Known`` when all of them have been before.
 
-        Raises ``OutOfOrderSequence``, ``ProducerFenced``, and ``InvalidRequest`` when only a part
-        of the batches is known: one answer could not describe them.
+        ``Begun`` when the first of them have been, and the others may be appended. Raises
+        ``OutOfOrderSequence``, ``ProducerFenced``, and ``InvalidRequest`` when another part is known.
         """
         if len(headers) == 1:
             header = headers[0]
@@ -209,13 +217,15 @@ class InFlight(Generic[Handle]):
         self._pending.clear()
         self._order.clear()
 
-    def _check_many(self, headers: Sequence[BatchHeader]) -> Known[Handle] | None:
+    def _check_many(self, headers: Sequence[BatchHeader]) -> Known[Handle] | Begun | None:
         found: list[_Pending[Handle] | _Pending[None]] = []
+        new = 0
         tails: dict[int, tuple[int, int] | None] = {}
         counts: dict[int, int] = {}
         for header in headers:
             producer_id = header.producer_id
             if producer_id < 0:
+                new += 1
                 continue
             counts[producer_id] = counts.get(producer_id, 0) + 1
             if counts[producer_id] > WINDOW:
@@ -226,19 +236,20 @@ class InFlight(Generic[Handle]):
                 )
             known = self._find(header)
             if known is not None:
+                if new:
+                    raise _not_as_it_was()
                 found.append(known)
                 continue
             _expect(header, tails.get(producer_id) or self._tail(producer_id))
             tails[producer_id] = (header.producer_epoch, header.last_sequence)
+            new += 1
         if not found:
             return None
-        ends = [known.batch.last_offset + 1 for known in found[:-1]]
-        if len(found) != len(headers) or ends != [known.batch.base_offset for known in found[1:]]:
-            raise InvalidRequest(
-                "some of these batches were sent before, in other requests; repeat each request as it was",
-                field="batches",
-            )
-        return _known(found)
+        if not new:
+            return _known(found)
+        if any(header.producer_id < 0 for header in headers):
+            raise _not_as_it_was()  # who has no id is not recognised
+        return Begun(len(found))
 
     def _find(self, header: BatchHeader) -> _Pending[Handle] | _Pending[None] | None:
         """The same batch of the same life of its producer, if its like is remembered."""
@@ -289,6 +300,13 @@ def _expect(header: BatchHeader, tail: tuple[int, int] | None) -> None:
         )
 
 
+def _not_as_it_was() -> InvalidRequest:
+    return InvalidRequest(
+        "some of these batches were sent before, in other requests; repeat each request as it was",
+        field="batches",
+    )
+
+
 def _sequenced(header: BatchHeader, base_offset: int, timestamp_ms: int, leader_epoch: int) -> Sequenced:
     return Sequenced(
         header.base_sequence,
@@ -303,10 +321,12 @@ def _sequenced(header: BatchHeader, base_offset: int, timestamp_ms: int, leader_
 def _known(found: Sequence[_Pending[Handle] | _Pending[None]]) -> Known[Handle]:
     """Batches commit in order, so the fate of the last is the fate of all."""
     first, last = found[0].batch, found[-1]
+    ends = [known.batch.last_offset + 1 for known in found[:-1]]
     return Known(
         Offset(first.base_offset),
         Offset(last.batch.last_offset),
         last.batch.timestamp_ms,
         Term(first.leader_epoch),
         last.handle,
+        in_one_run=ends == [known.batch.base_offset for known in found[1:]],
     )

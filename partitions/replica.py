@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from partitions.acks import Placed, acknowledged, check_acks
 from partitions.machine import PartitionMachine
-from partitions.producers import InFlight
+from partitions.producers import InFlight, Known
 from partitions.reads import Reads
 from partitions.serving import RETRY_AFTER_MS, Serving
 from partitions.topic_rules import Body, TopicRules
@@ -29,7 +29,7 @@ from partitions.values import (
 from raftlog.clock import Clock
 from raftlog.core.membership import Membership
 from raftlog.core.ready import Role
-from raftlog.errors import NotEnoughReplicas, NotLeader, OutOfOrderSequence
+from raftlog.errors import CommitUnknown, NotEnoughReplicas, NotLeader, OutOfOrderSequence
 from raftlog.node.proposals import Proposal
 from raftlog.node.raft_group import RaftGroup
 from raftlog.records.batch import Batch
@@ -137,6 +137,11 @@ class PartitionReplica:
             await self._serving.confirm()
             placed = self._place(batches)
         durability = await acknowledged(self.group, placed, acks, self.in_sync, deadline)
+        if not placed.in_one_run:
+            raise CommitUnknown(
+                "all is stored, but a change of leader stands in its midst: read where",
+                committed=durability.committed or None,
+            )
         return AppendReceipt(
             base_offset=placed.first,
             record_count=placed.last - placed.first + 1,
@@ -182,7 +187,7 @@ class PartitionReplica:
         stamps = self._rules.stamps_append_time
         headers = [batch.header for batch in batches]
         known = self._in_flight.check(headers)
-        if known is not None:
+        if isinstance(known, Known):
             return Placed(
                 first=known.base_offset,
                 last=Index(known.last_offset),
@@ -190,12 +195,14 @@ class PartitionReplica:
                 timestamp_ms=known.timestamp_ms if stamps else None,
                 was_duplicate=True,
                 proposal=known.handle,
+                in_one_run=known.in_one_run,
             )
+        begun = 0 if known is None else known.count
         append_time_ms = self._clock.wall_ms() if stamps else None
-        proposal = self.group.propose(batches, append_time_ms=append_time_ms)
+        proposal = self.group.propose(batches[begun:], append_time_ms=append_time_ms)
         if self.group.last_index < proposal.last:
             raise NotLeader(f"{self.target} is handing its leadership over; retry", leader=None)
-        self._in_flight.add(headers, proposal.first, proposal.term, append_time_ms, proposal)
+        self._in_flight.add(headers[begun:], proposal.first, proposal.term, append_time_ms, proposal)
         return Placed(
             first=Offset(proposal.first),
             last=proposal.last,
@@ -203,6 +210,7 @@ class PartitionReplica:
             timestamp_ms=append_time_ms,
             was_duplicate=False,
             proposal=proposal,
+            in_one_run=not begun,
         )
 
     def _count(self, membership: Membership) -> None:

@@ -14,7 +14,7 @@ PARTITIONS = (
     Mutant(
         "a retry of what is in flight is appended again",
         "partitions.replica:PartitionReplica._place",
-        "self._in_flight.add(headers, proposal.first, proposal.term, append_time_ms, proposal)",
+        "self._in_flight.add(headers[begun:], proposal.first, proposal.term, append_time_ms, proposal)",
         "pass",
     ),
     Mutant(

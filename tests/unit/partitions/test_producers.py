@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from partitions.producers import WINDOW, InFlight, Known, ProducerTable
+from partitions.producers import WINDOW, Begun, InFlight, Known, ProducerTable
 from raftlog.errors import InvalidRequest, InvariantViolated, OutOfOrderSequence, ProducerFenced
 from raftlog.records.batch import APPEND_TIME_BIT, CONTROL_BIT, SEQUENCE_MAX, BatchHeader
 from raftlog.types import Index, Term
@@ -168,20 +168,34 @@ def test_several_batches_of_one_request_must_follow_one_another() -> None:
 def test_a_request_of_several_batches_is_a_duplicate_as_a_whole() -> None:
     tracker = applied(header(0, base=50), header(10, base=60))
     known = tracker.check([header(0), header(10)])
-    assert known is not None
+    assert isinstance(known, Known)
     assert (known.base_offset, known.last_offset) == (50, 69)
 
 
-def test_a_request_of_which_a_part_is_known_is_refused() -> None:
-    tracker = applied(header(0))
-    with pytest.raises(InvalidRequest, match="sent before"):
-        tracker.check([header(0), header(10)])
+def test_a_request_whose_first_batches_a_death_has_left_is_begun() -> None:
+    # requirement: D3
+    tracker = applied(header(0, base=50))
+    assert tracker.check([header(0), header(10), header(20)]) == Begun(1)
+    assert applied(header(0), header(10)).check([header(0), header(10), header(20)]) == Begun(2)
+    with pytest.raises(OutOfOrderSequence):
+        tracker.check([header(0), header(20)])
 
 
-def test_duplicates_that_do_not_stand_together_are_refused_in_one_request() -> None:
-    tracker = applied(header(0, base=50), header(10, base=70))
+def test_a_request_of_which_another_part_is_known_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="sent before"):
-        tracker.check([header(0), header(10)])
+        applied(header(0)).check([header(0, producer=8), header(0)])
+    with pytest.raises(InvalidRequest, match="sent before"):
+        applied(header(0)).check([header(0), header(-1, producer=-1)])
+    with pytest.raises(InvalidRequest, match="sent before"):
+        applied(header(0)).check([header(-1, producer=-1), header(0)])
+
+
+def test_duplicates_that_do_not_stand_together_are_no_run() -> None:
+    for second, in_one_run in ((60, True), (70, False)):
+        tracker = applied(header(0, base=50), header(10, base=second))
+        known = tracker.check([header(0), header(10)])
+        assert isinstance(known, Known)
+        assert known.in_one_run is in_one_run
 
 
 def test_more_batches_than_are_remembered_are_refused_in_one_request() -> None:

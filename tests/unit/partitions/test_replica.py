@@ -280,6 +280,24 @@ def test_a_deposed_leader_never_says_that_a_batch_is_missing() -> None:
     asyncio.run(story())
 
 
+def test_a_request_of_which_a_death_has_left_the_first_batch_is_finished_by_its_retry() -> None:
+    # requirement: D3
+    async def story() -> None:
+        async with PartitionCluster() as cluster:
+            leader = await cluster.leader()
+            left, lost = batch_of(b"a", producer=7, sequence=0), batch_of(b"b", producer=7, sequence=1)
+            await append(cluster, leader, left)
+            await append(cluster, leader, batch_of(b"x"))
+            for _ in range(2):
+                with pytest.raises(CommitUnknown, match="all is stored") as told:
+                    await append(cluster, leader, left + lost)
+                assert told.value.details["committed"] is True
+            assert cluster.replica(leader.node_id).group.last_index == 2
+            assert (await append(cluster, leader, batch_of(b"c", producer=7, sequence=2))).base_offset == 3
+
+    asyncio.run(story())
+
+
 def test_an_old_life_of_a_producer_is_fenced() -> None:
     # requirement: D3
     async def story() -> None:
