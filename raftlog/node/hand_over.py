@@ -7,6 +7,7 @@ when the successor is told to stand up (``core``).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import Final
 
@@ -36,6 +37,8 @@ async def hand_over(
             while group.stopped is None and group.leader in (None, group.node_id):
                 if group.is_leader:
                     ask()
-                await asyncio.wait([role_changes()], timeout=ASK_AGAIN_S)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(ASK_AGAIN_S):
+                        await role_changes()
     except TimeoutError:
         raise LeadershipNotMoved(f"no other broker led within {timeout_ms} ms; retry") from None

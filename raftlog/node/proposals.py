@@ -53,7 +53,7 @@ class Waits(Generic[Reply]):
         self._replicated: list[tuple[Index, int, asyncio.Future[None]]] = []
         self._ready: list[asyncio.Future[None]] = []
         self._changes: dict[Token, tuple[Membership, asyncio.Future[None]]] = {}
-        self._role_changes: list[asyncio.Future[None]] = []
+        self._role_changes: dict[asyncio.Future[None], None] = {}
 
     @property
     def counts_replicas(self) -> bool:
@@ -104,9 +104,10 @@ class Waits(Generic[Reply]):
         return token, future
 
     def until_role_changes(self) -> asyncio.Future[None]:
-        """Done once the role, the term or the known leader is another."""
+        """Done once the role, the term or the known leader is another. Cancelled, it leaves nothing."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._role_changes.append(future)
+        self._role_changes[future] = None
+        future.add_done_callback(lambda _: self._role_changes.pop(future, None))
         return future
 
     def settle(self, settled: Appended | ReadConfirmed | Refused) -> Sequence[Batch]:
@@ -137,7 +138,7 @@ class Waits(Generic[Reply]):
 
     def role_changed(self) -> None:
         """Role, term or leader is another: whoever waits looks again."""
-        waiting, self._role_changes = self._role_changes, []
+        waiting, self._role_changes = self._role_changes, {}
         for future in waiting:
             _finish(future, None)
 

@@ -98,3 +98,17 @@ def test_waiters_that_have_gone_are_passed_over() -> None:
         assert waits.uncommitted_bytes == 0
 
     asyncio.run(story())
+
+
+def test_who_waits_no_longer_for_another_role_leaves_nothing() -> None:
+    async def story() -> None:
+        waits: Waits[str] = Waits()
+        gone, stays = waits.until_role_changes(), waits.until_role_changes()
+        gone.cancel()
+        await asyncio.sleep(0)
+        assert list(waits._role_changes) == [stays]
+        waits.role_changed()
+        assert stays.done()
+        assert not waits._role_changes
+
+    asyncio.run(story())
