@@ -81,11 +81,28 @@ class Answers:
         record = self._record(broker, target)
         if record is None:
             return
-        first, last = receipt.base_offset, receipt.base_offset + receipt.record_count - 1
-        wanted = (first, last, receipt.leader_epoch, _checksum(sent, receipt.timestamp_ms))
+        where = f"broker {broker.node_id} {target} acks={acks}"
+        following: int = receipt.base_offset
+        for batch in split_batches(sent):
+            first, following = following, following + batch.header.record_count
+            checksum = _checksum(bytes(batch.data), receipt.timestamp_ms)
+            wanted = (first, following - 1, receipt.leader_epoch, checksum)
+            self._check_kept(record, broker, target, acks, receipt, wanted)
+        if following != receipt.base_offset + receipt.record_count:
+            self._violated(_ACKNOWLEDGED, f"{where}: {receipt} of {following - receipt.base_offset} records")
+
+    def _check_kept(
+        self,
+        record: GroupRecord,
+        broker: Broker,
+        target: TopicPartition,
+        acks: Acks,
+        receipt: AppendReceipt,
+        wanted: tuple[int, int, int, int],
+    ) -> None:
         where = f"broker {broker.node_id} {target} acks={acks} {wanted}"
         if receipt.durability.committed or acks.kind is not AcksKind.LEADER:
-            entry = _entry_at(record, first)
+            entry = _entry_at(record, wanted[0])
             if entry != wanted:
                 self._violated(_ACKNOWLEDGED, f"{where}: committed there is {entry}")
         group = broker.host.groups.get(record.group_id)

@@ -17,6 +17,7 @@ from raftlog.types import Offset, TopicPartition
 
 if TYPE_CHECKING:
     from chaos.simulator.simulation import Simulation
+    from partitions.controller.image import TopicInfo
 
 Result = TypeVar("Result")
 NAME: Final = "passing"
@@ -28,11 +29,16 @@ class GaveUp(Exception):
 
 
 class Churner(Client):
-    """Alone on its topic, so that it knows what each life of it may hold."""
+    """Alone on its topic, so that it knows what each life of it may hold.
+
+    In half of the runs it deletes by version: then no deletion that comes late can hit a later life.
+    """
 
     def __init__(self, simulation: Simulation, name: str) -> None:
         super().__init__(simulation, name)
         self._life = 0
+        self._by_version = simulation.rng(f"versions of {name}").random() < 0.5
+        self._topic_id = ""  # of a life that was made, and that nobody was asked to end
         self._written_before: set[str] = (
             set()
         )  # acknowledged in earlier lives; what is in doubt may come late
@@ -47,8 +53,9 @@ class Churner(Client):
                 await self.pause()
 
     async def _live(self) -> None:
+        self._topic_id = ""
         await self._until(self._delete, UnknownTopic)
-        await self._until(self._create, TopicExists)
+        self._topic_id = "".join(await self._until(self._create, TopicExists))
         written: set[str] = set()
         for number in range(self.rng.randint(0, 3)):
             value = f"{self._life}-{number}"
@@ -69,8 +76,11 @@ class Churner(Client):
         target = TopicPartition(NAME, 0)
 
         async def append(broker: Broker) -> object:
-            await broker.controller.current_image(TIMEOUT_MS)  # see ``_read``
-            return await broker.gateway.append(target, data, acks=QUORUM, timeout_ms=TIMEOUT_MS)
+            topic = await self._look(broker)  # see ``_read``
+            receipt = await broker.gateway.append(target, data, acks=QUORUM, timeout_ms=TIMEOUT_MS)
+            if _is_still(topic, broker):
+                self.simulation.answers.appended(target, data, QUORUM, broker, receipt)
+            return receipt
 
         try:
             await self.ask(self.machine(), append)
@@ -86,11 +96,13 @@ class Churner(Client):
         """
 
         async def read(broker: Broker) -> list[str]:
-            await broker.controller.current_image(TIMEOUT_MS)
+            topic = await self._look(broker)
             position, values = 0, []
             while True:
                 request = FetchRequest(position=Offset(position))
                 result = await broker.gateway.fetch(TopicPartition(NAME, 0), request)
+                if _is_still(topic, broker):
+                    self.simulation.answers.read(TopicPartition(NAME, 0), broker, result)
                 values += [
                     (record.value or b"").decode()
                     for batch in split_batches(result.data)
@@ -105,15 +117,32 @@ class Churner(Client):
 
         return await self._until(read, ())
 
+    async def _look(self, broker: Broker) -> TopicInfo | None:
+        """The topic by confirmed metadata: the one that was made, until somebody wants it deleted."""
+        made = self._topic_id
+        image = await broker.controller.current_image(TIMEOUT_MS)
+        topic = image.topics.get(NAME)
+        found = "" if topic is None else topic.topic_id
+        if self._by_version and made and made == self._topic_id and found != made:
+            detail = f"{NAME} was made as {made}; broker {broker.node_id} has {found!r}"
+            self.simulation.violated("I15 what was not deleted stays", detail)
+        return topic
+
     async def _create(self, broker: Broker) -> list[str]:
         topic = await broker.controller.create_topic(
             NAME, partitions=1, replication_factor=3, config={}, timeout_ms=TIMEOUT_MS
         )
         self.simulation.answers.changed(broker, topic.version)
-        return []
+        return [topic.topic_id]
 
     async def _delete(self, broker: Broker) -> list[str]:
-        version = await broker.controller.delete_topic(NAME, expected_version=None, timeout_ms=TIMEOUT_MS)
+        expected: int | None = None
+        if self._by_version:
+            topic = await self._look(broker)
+            if topic is None:
+                return []
+            expected = topic.version
+        version = await broker.controller.delete_topic(NAME, expected_version=expected, timeout_ms=TIMEOUT_MS)
         self.simulation.answers.changed(broker, version)
         return []
 
@@ -130,3 +159,9 @@ class Churner(Client):
             except RaftlogError:
                 await self.pause()
         raise GaveUp
+
+
+def _is_still(topic: TopicInfo | None, broker: Broker) -> bool:
+    """Whether a broker has known of no other life meanwhile."""
+    now = broker.controller.image.topics.get(NAME)
+    return topic is not None and now is not None and now.topic_id == topic.topic_id

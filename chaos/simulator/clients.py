@@ -8,6 +8,7 @@ and back takes time, and an answer may be lost on it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -20,6 +21,7 @@ from raftlog.errors import (
     ConnectionLost,
     OffsetOutOfRange,
     OutOfOrderSequence,
+    ProducerFenced,
     RaftlogError,
     UnknownPartition,
     UnknownTopic,
@@ -40,6 +42,12 @@ PATIENCE_S: Final = 6.0
 PAUSE_S: Final = 0.05
 LOST_ANSWER_ODDS: Final = 0.01
 QUORUM_ODDS: Final = 0.8
+NEXT_EPOCH_ODDS: Final = 0.5  # for who has given up, instead of another id
+GIVES_UP_ODDS: Final = 0.05  # once it is refused: a refusal must be one
+REPLACED_ODDS: Final = 0.15  # a producer ends, and a later life of it begins
+
+Life = tuple[int, int]
+"""Id and epoch of a producer: another one begins its sequence anew."""
 
 
 class Client:
@@ -153,15 +161,21 @@ class Client:
 
 
 class Producer(Client):
-    """An idempotent producer of one partition; sends the same bytes again until it knows or gives up."""
+    """An idempotent producer of one partition; sends the same bytes again until it knows or gives up.
+
+    Who has given up goes on with another id, or with the next epoch of its own: then nothing of the one
+    before may follow.
+    """
 
     def __init__(self, simulation: Simulation, name: str, partition: int, *, has_id: bool) -> None:
         super().__init__(simulation, name)
         self._target = TopicPartition(TOPIC, partition)
         self._has_id = has_id
         self._acks_rng = simulation.rng(f"acks of {name}")
+        self._bodies_rng = simulation.rng(f"bodies of {name}")
         self._sequence = 0
-        self._producer_id = -1
+        self._life: Life = (-1, -1)
+        self._replaced: Life | None = None  # one that is over
         self._is_known = False  # a first batch was acknowledged: from now on several may be under way
         self._values = 0
 
@@ -170,12 +184,14 @@ class Producer(Client):
         simulation = self.simulation
         under_way: list[asyncio.Task[None]] = []
         while simulation.is_producing:
-            if self._has_id and self._producer_id < 0:
+            if self._has_id and self._is_known:
+                await self._perhaps_begin_anew(under_way)
+            if self._has_id and self._life[0] < 0:
                 await self._get_id()
                 continue
             limit = simulation.odds.pipeline if self._has_id and self._is_known else 1
-            batch = self._next_batch()
-            task = asyncio.get_running_loop().create_task(self._send(*batch))
+            body = self._next_body()
+            task = asyncio.get_running_loop().create_task(self._send(*body))
             under_way.append(task)
             while len(under_way) >= limit:
                 await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
@@ -194,31 +210,63 @@ class Producer(Client):
         except RaftlogError:
             await self.pause()
             return
-        self._producer_id = ids.start
-        self._sequence = 0
-        self._is_known = False
+        self._begin((ids.start, 0))
         self.simulation.given_producer_id(ids.start)
 
-    def _next_batch(self) -> tuple[int, int, bytes, list[str]]:
+    def _begin(self, life: Life) -> None:
+        self._life = life
+        self._sequence = 0
+        self._is_known = False
+
+    async def _perhaps_begin_anew(self, under_way: list[asyncio.Task[None]]) -> None:
+        """End once all is known; and once the next life is known, the one before speaks again."""
+        if self._replaced is not None:
+            life, self._replaced = self._replaced, None
+            await self._speak_late(life)
+        elif self._bodies_rng.random() < REPLACED_ODDS:
+            life = self._life
+            await asyncio.gather(*under_way)
+            if life == self._life:
+                self._replaced = life
+                self._begin((life[0], life[1] + 1))
+
+    async def _speak_late(self, life: Life) -> None:
+        """With the very sequence that comes next."""
+        data = self._batch([f"{self.name}-late-{life[1]}"], life, self._sequence)
+        with contextlib.suppress(RaftlogError):
+            receipt = await self.append(self.machine(), self._target, data)
+            self.simulation.violated("I25 sequences without break", f"{life} is over, and yet {receipt}")
+
+    def _next_body(self) -> tuple[int, Life, bytes, list[str]]:
+        """Mostly one batch; who has one request under way at a time may send several in it."""
+        count = self._bodies_rng.choice((1, 1, 2, 3)) if self.simulation.odds.pipeline == 1 else 1
+        batches = [self._next_batch() for _ in range(count)]
+        values = [value for _, some in batches for value in some]
+        return self.process, self._life, b"".join(data for data, _ in batches), values
+
+    def _next_batch(self) -> tuple[bytes, list[str]]:
         values = []
         for _ in range(self.rng.choice((1, 1, 2, 5))):
             self._values += 1
             values.append(f"{self.name}-{self._values}")
+        data = self._batch(values, self._life, self._sequence)
+        self._sequence += len(values)
+        return data, values
+
+    def _batch(self, values: list[str], life: Life, sequence: int) -> bytes:
         padding = bytes(self.rng.randint(0, self.simulation.odds.padding_bytes)) or None
-        data = build_batch(
+        return build_batch(
             [Record(value=value.encode(), key=padding) for value in values],
             codec=Codec.NONE,
             timestamp_ms=1_700_000_000_000,
-            producer_id=self._producer_id,
-            producer_epoch=0 if self._has_id else -1,
-            base_sequence=self._sequence if self._has_id else -1,
+            producer_id=life[0],
+            producer_epoch=life[1],
+            base_sequence=sequence if self._has_id else -1,
         )
-        self._sequence += len(values)
-        return self.process, self._producer_id, data, values
 
-    async def _send(self, process: int, producer_id: int, data: bytes, values: list[str]) -> None:
+    async def _send(self, process: int, life: Life, data: bytes, values: list[str]) -> None:
         invoked = self.simulation.loop.now
-        outcome, receipt = await self._until_known(data, producer_id, invoked)
+        outcome, receipt = await self._until_known(data, life, invoked)
         completed = self.simulation.loop.now
         for number, value in enumerate(values):
             send = Send(
@@ -232,24 +280,32 @@ class Producer(Client):
             )
             self.simulation.history.sends.append(send)
         self.simulation.trace.note(None, f"{values} {outcome.value} {receipt and receipt.base_offset}")
+        if life != self._life:
+            return
         if outcome is Outcome.ACKNOWLEDGED:
             self._is_known = True
-        elif producer_id == self._producer_id:  # the sequence has a hole now, or may have one
-            self._producer_id = -1
+        else:  # the sequence has a hole now, or may have one
+            self._replaced = None
+            goes_on = self._has_id and self._bodies_rng.random() < NEXT_EPOCH_ODDS
+            self._begin((life[0], life[1] + 1) if goes_on else (-1, -1))
             self.process = self.simulation.next_process()
 
     async def _until_known(
-        self, data: bytes, producer_id: int, invoked: float
+        self, data: bytes, life: Life, invoked: float
     ) -> tuple[Outcome, AppendReceipt | None]:
         in_doubt = False
         acks = self._draw_acks()
         while True:
             try:
                 receipt = await self.append(self.machine(), self._target, data, acks)
-            except (UnknownTopic, UnknownPartition, OutOfOrderSequence):
-                pass  # that broker's metadata lags; a batch before this one is under way
+            except (UnknownTopic, UnknownPartition):
+                pass  # that broker's metadata lags
+            except (OutOfOrderSequence, ProducerFenced) as error:
+                self._check_refusal(error, life)
             except (CommitUnknown, ConnectionLost) as error:
                 in_doubt |= error.details.get("sent") is not False
+                if error.details.get("committed") is True and self.simulation.odds.retention_bytes < 0:
+                    return Outcome.ACKNOWLEDGED, None
                 if in_doubt and not self._has_id:
                     break
             except RaftlogError as error:
@@ -263,10 +319,16 @@ class Producer(Client):
                 acks, in_doubt = QUORUM, True
                 continue
             late = self.simulation.loop.now - invoked > PATIENCE_S
-            if late or (self._has_id and producer_id != self._producer_id):
+            if late or life != self._life or (not in_doubt and self._bodies_rng.random() < GIVES_UP_ODDS):
                 break
             await self.pause()
         return (Outcome.UNKNOWN if in_doubt else Outcome.FAILED), None
+
+    def _check_refusal(self, error: RaftlogError, life: Life) -> None:
+        """Sequences are refused only where one before is missing, epochs only where there is a later one."""
+        others = self.simulation.odds.pipeline > 1 and isinstance(error, OutOfOrderSequence)
+        if life == self._life and not others:
+            self.simulation.violated("I12 errors", f"{self.name} in {life}: {error!r}")
 
     def _draw_acks(self) -> Acks:
         """Mostly a quorum. Who has an id may hear sooner, and ask again to be sure, or wait for more."""

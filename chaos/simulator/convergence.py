@@ -13,6 +13,7 @@ import msgpack
 
 from chaos.history import Outcome, Send
 from chaos.simulator.clients import Client
+from chaos.simulator.leftovers import leftovers
 from chaos.simulator.records import GroupRecord
 from chaos.simulator.whereabouts import misplaced
 from partitions.controller.machine import encode_image
@@ -85,12 +86,14 @@ class Convergence:
         simulation = self._simulation
         await asyncio.sleep(LATE_S)
         deadline = simulation.loop.now + SETTLING_S
-        trouble = self._trouble()
-        while trouble and simulation.loop.now < deadline:
+        trouble, held = self._trouble(), self._held()
+        while (trouble or held) and simulation.loop.now < deadline:
             await asyncio.sleep(0.25)
-            trouble = self._trouble()
+            trouble, held = self._trouble(), self._held()
         for what in trouble:
             simulation.violated("L3 replicas agree in the end", what)
+        for what in held:
+            simulation.violated("L6 nothing is left over", what)
 
     async def read_everything(self) -> None:
         """The final reads, and what stands on the disks."""
@@ -132,6 +135,9 @@ class Convergence:
                 return
             position = following
             simulation.history.final.append(poll)
+
+    def _held(self) -> list[str]:
+        return [what for machine in self._simulation.machines for what in leftovers(machine)]
 
     # What must be equal.
 
@@ -225,14 +231,17 @@ def _moves(broker: Broker) -> list[str]:
 
 
 def _break_in_sequences(headers: list[BatchHeader]) -> str | None:
-    """Where a producer's batch does not follow the one before it: a gap, or a repetition (I25)."""
-    newest: dict[tuple[int, int], int] = {}
+    """Where a producer's batch does not follow the one before it: a gap, repetition, or old epoch (I25)."""
+    newest: dict[int, tuple[int, int]] = {}  # epoch and last sequence
     for header in headers:
-        producer = (header.producer_id, header.producer_epoch)
-        if header.producer_id >= 0:
-            if newest.get(producer, header.base_sequence - 1) + 1 != header.base_sequence:
-                return f"{header} follows sequence {newest[producer]}"
-            newest[producer] = header.base_sequence + header.last_offset_delta
+        if header.producer_id < 0:
+            continue
+        epoch, last = newest.get(header.producer_id, (header.producer_epoch, header.base_sequence - 1))
+        if header.producer_epoch > epoch:
+            epoch, last = header.producer_epoch, -1
+        if (header.producer_epoch, header.base_sequence) != (epoch, last + 1):
+            return f"{header} follows sequence {last} of epoch {epoch}"
+        newest[header.producer_id] = (epoch, header.base_sequence + header.last_offset_delta)
     return None
 
 

@@ -44,6 +44,8 @@ class Faults:
         self._restart_rng = simulation.rng("restarts")
         self._odds = simulation.odds
         self._is_healed = False
+        wishes = simulation.rng("wishes")
+        self._favourites = [self._wish(wishes), self._wish(wishes)]
         self._timed: dict[str, Timed] = {
             "kill": lambda rng: self._down(self._any(rng).kill),
             "lose power": self._lose_power,
@@ -80,7 +82,7 @@ class Faults:
     def replay(self) -> None:
         """Let what is written down happen. Some strikes before ``run``."""
         for fault in self._simulation.schedule or ():
-            self._simulation.loop.at(fault.at, self._strike, fault)
+            self._simulation.loop.at(fault.at, self._simulation.loop.later, 0.0, self._strike, fault)
 
     async def run(self) -> None:
         """Break things until it is time to heal."""
@@ -243,9 +245,14 @@ class Faults:
         )
 
     def _depose(self, rng: random.Random) -> None:
-        """A leader goes on alone for a while; as it comes back, the one that replaced it is gone."""
+        """A leader goes on alone for a while; as it comes back, the one that replaced it is gone.
+
+        Sometimes its disk is full meanwhile, and what it could not write is replaced.
+        """
         deposed = self._leader(rng)
         self._isolate(rng, deposed)
+        if rng.random() < 0.3:
+            self._fill(rng, deposed)
         self._later(rng, 0.5, 3.0, lambda: self._return_of(rng, deposed))
 
     def _return_of(self, rng: random.Random, deposed: Machine) -> None:
@@ -305,7 +312,9 @@ class Faults:
         machine.syncs.stalled_until = self._simulation.loop.now + rng.uniform(0.2, 3.0)
 
     def _full_disk(self, rng: random.Random) -> None:
-        machine = self._any(rng)
+        self._fill(rng, self._leader(rng) if rng.random() < 0.5 else self._any(rng))
+
+    def _fill(self, rng: random.Random, machine: Machine) -> None:
         machine.disk.capacity_bytes = machine.disk.used_bytes + rng.choice((0, 100, 2000))
         self._later(rng, 0.3, 3.0, lambda: self._mend_disk(machine))
 
@@ -353,13 +362,15 @@ class Faults:
                 self._simulation.loop.later_in(machine.process, 0.0, group.transfer_leadership, to)
 
     def _reassign(self, rng: random.Random) -> None:
-        """Somebody wants other replicas for a partition that is in use."""
+        """Somebody wants other replicas for a partition in use: often to and fro between two wishes."""
+        wish = rng.choice(self._favourites) if rng.random() < 0.4 else self._wish(rng)
+        self._ask(rng, lambda broker: broker.admin.change_replicas(wish, TIMEOUT_MS))
+
+    def _wish(self, rng: random.Random) -> MoveReplicas:
         nodes = [machine.node for machine in self._simulation.machines]
         count = min(len(nodes), rng.choice((1, 2, 3, 3, 3, 3, 5)))
-        wish = MoveReplicas(
-            TOPIC, rng.randrange(self._simulation.odds.partitions), tuple(rng.sample(nodes, count))
-        )
-        self._ask(rng, lambda broker: broker.admin.change_replicas(wish, TIMEOUT_MS))
+        partition = rng.randrange(self._simulation.odds.partitions)
+        return MoveReplicas(TOPIC, partition, tuple(rng.sample(nodes, count)))
 
     def _transfer_by_hand(self, rng: random.Random) -> None:
         target = TopicPartition(TOPIC, rng.randrange(self._simulation.odds.partitions))

@@ -1,0 +1,48 @@
+"""What brokers still hold once nobody waits for anything: it must be nothing, or it grows with every mishap.
+
+Decides: what counts as held: bytes that are counted against a bound, and those that wait. Leaves to others:
+when everybody is done (``convergence``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from api.broker import Broker
+    from chaos.simulator.machine import Machine
+
+
+def leftovers(machine: Machine) -> list[str]:
+    """By name; those of calls that are just under way among them."""
+    broker = machine.broker
+    held = () if broker is None else (*_of_requests(broker), *_of_groups(broker))
+    return [f"{machine.name}: {count} {what}" for what, count in held if count]
+
+
+def _of_requests(broker: Broker) -> Iterator[tuple[str, int]]:
+    yield "bytes of bodies in flight", broker.gateway.bytes_in_flight
+    yield "calls without an answer", len(broker.host.calls._open)
+    yield "calls being answered", len(broker.host.calls._running)
+    yield "waits for metadata", len(broker.controller._versions)
+    for key, replica in broker.manager.replicas.items():
+        yield f"reads parked at {key}", replica.parked
+        yield f"batches in flight at {key}", len(replica._in_flight)
+
+
+def _of_groups(broker: Broker) -> Iterator[tuple[str, int]]:
+    for group_id, group in broker.host.groups.items():
+        waits = group._waits
+        yield f"uncommitted bytes of group {group_id}", waits.uncommitted_bytes
+        for what, waiting in (
+            ("offered", waits._offered),
+            ("appended", waits._in_log),
+            ("read", waits._reads),
+            ("durable", waits._durable),
+            ("replicated", waits._replicated),
+            ("ready", waits._ready),
+            ("changed", waits._changes),
+            ("of another role", waits._role_changes),
+        ):
+            yield f"waits to be {what} in group {group_id}", len(waiting)
