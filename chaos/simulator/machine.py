@@ -122,12 +122,14 @@ class Machine:
         """The process dies; the machine keeps what is in its page cache."""
         if self._end("is killed", silently=False):
             self.disk.restart()
+            self.simulation.oracles.died(self)
 
     def lose_power(self, why: str = "") -> None:
         """The machine goes off; its disk keeps what was synced, and any part of the rest."""
         if self._end(f"loses power {why}".rstrip(), silently=True):
             self.disk.lose_power(self._disk_rng)
             self.simulation.oracles.lost_power(self)
+            self.simulation.oracles.died(self)
 
     def pause(self) -> None:
         """The process stands still."""

@@ -22,6 +22,7 @@ from raftlog.core.membership import NOBODY, Membership
 from raftlog.core.ready import Role
 from raftlog.node.codec import FrameKind
 from raftlog.storage.segmented_log import SegmentedLog
+from raftlog.storage.verify import examine
 from raftlog.types import GroupId, Index, NodeId
 
 if TYPE_CHECKING:
@@ -88,15 +89,26 @@ class Oracles:
         elif tag == _VOTE and fields[0] and not fields[1]:
             self._check_durable(replica, term, to, f"vote of term {term}")
             self._check_vote(record, replica, term, to)
+            self._votes(record, machine, term, to)
         elif tag == _VOTE_REQUEST and not fields[2]:
             self._check_durable(replica, term, machine.node, f"candidacy of term {term}")
             record.candidacies[term, machine.node] = (fields[0], fields[1])
+            self._votes(record, machine, term, machine.node)
 
     def files_removed(self, machine: Machine, directory: str) -> None:
         """A topic's folder goes, or that of a replica that has moved, and what it had promised with it."""
         for group_id, replica in list(machine.replicas.items()):
             if f"{replica.directory}/".startswith(f"{directory}/"):
                 self._closed(machine, group_id)
+
+    def died(self, machine: Machine) -> None:
+        """What any death leaves is a whole log, with a torn tail at most: no damage to be mended (I27)."""
+        for replica in machine.replicas.values():
+            seen = examine(machine.disk, replica.directory)
+            if not seen.is_clean:
+                found = [f"{damage.path}: {damage.reason}" for damage in seen.damages]
+                detail = f"{machine.name} {replica.directory}: {found} {seen.holes} {seen.doubt}"
+                self._violated("I27 a death damages nothing", detail)
 
     def lost_power(self, machine: Machine) -> None:
         """What is committed must still be on a quorum of disks (I6)."""
@@ -178,6 +190,13 @@ class Oracles:
         if known != machine.node:
             detail = f"group {record.group_id} term {term}: brokers {known} and {machine.node}"
             self._violated("I2 one leader a term", detail)
+
+    def _votes(self, record: GroupRecord, machine: Machine, term: int, candidate: NodeId) -> None:
+        """Nobody votes for two in one term, in whichever of its lives (I28)."""
+        known = record.votes.setdefault((term, machine.node), candidate)
+        if known != candidate:
+            detail = f"{machine.name} group {record.group_id} term {term}: for {known} and for {candidate}"
+            self._violated("I28 one vote a term", detail)
 
     def _check_accepted(self, record: GroupRecord, replica: ReplicaRecord, term: int, match: int) -> None:
         """Who accepts an append says that its log equals that of the leader of this term (I26)."""

@@ -38,6 +38,7 @@ class GroupRecord:
     committed: list[Entry] = field(default_factory=list)
     commit_terms: list[int] = field(default_factory=list)
     places: dict[int, int] = field(default_factory=dict)  # in ``committed``, by base offset
+    votes: dict[tuple[int, NodeId], NodeId] = field(default_factory=dict)  # by term and voter
     candidacies: dict[tuple[int, NodeId], tuple[int, int]] = field(default_factory=dict)  # what logs they had
     states: dict[int, int] = field(default_factory=dict)  # hash of the machine's state, by applied index
     is_retired: bool = False  # its topic was deleted, and so are its files

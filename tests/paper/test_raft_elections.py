@@ -224,12 +224,13 @@ def test_a_vote_goes_also_to_a_candidate_that_our_membership_does_not_name_thesi
     ("last_term", "last_index", "granted"),
     [(3, 0, True), (2, 4, True), (2, 5, True), (2, 3, False), (1, 9, False)],
 )
-@pytest.mark.parametrize("is_pre_vote", [False, True])
+@pytest.mark.parametrize("asked", [{}, {"is_pre_vote": True}, {"is_transfer": True}], ids=str)
 def test_only_a_log_as_new_as_ours_gets_our_vote_5_4_1(
-    last_term: int, last_index: int, granted: bool, is_pre_vote: bool
+    last_term: int, last_index: int, granted: bool, asked: dict[str, bool]
 ) -> None:
+    """Also where the leader itself has called for it: its call may have been on the way for long."""
     member = MemberUnderTest(term=3, runs=[(1, 2), (2, 3)])
-    member.hear(TWO, request(4, last_term, last_index, is_pre_vote=is_pre_vote))
+    member.hear(TWO, request(4, last_term, last_index, **asked))
     assert [message.granted for message in member.said(VoteReply)] == [granted]
 
 

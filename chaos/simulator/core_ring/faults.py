@@ -126,8 +126,12 @@ class CoreFaults:
         return True
 
     def _unreachable(self, rng: random.Random, node: Node) -> bool:
+        """A connection breaks, often a leader's and mostly with what is under way; one side hears of it."""
+        node = (self._group.leader() if rng.random() < 0.5 else None) or node
         peer = self._other(rng, node)
         if peer is not None:
+            if rng.random() < 0.7:
+                self._group.lose(node.id, peer)
             self._group.feed(node, PeerUnreachable(peer))
         return peer is not None and node.core.role is Role.LEADER
 
@@ -145,12 +149,12 @@ class CoreFaults:
 
     def _replay(self, rng: random.Random, node: Node) -> bool:
         """Old messages arrive once more, as late copies do."""
-        known = list(self._group.remembered)
-        for sender, to, message in rng.sample(known, min(len(known), rng.choice((1, 3, 10)))):
+        again = self._group.remembered.drawn(rng, rng.choice((1, 3, 10)))
+        for sender, to, message in again:
             receiver = self._group.nodes[to]
             if receiver.is_up:
                 self._group.feed(receiver, Receive(sender, message))
-        return bool(known)
+        return bool(again)
 
     def _isolate(self, rng: random.Random, node: Node) -> bool:
         self._cut_off({node.id})

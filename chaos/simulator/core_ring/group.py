@@ -8,7 +8,6 @@ way. ``faults`` says what else goes wrong, ``judge`` what must hold all the whil
 from __future__ import annotations
 
 import random
-from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import cycle, islice
@@ -18,6 +17,8 @@ from chaos.simulator.core_ring.faults import CoreFaults
 from chaos.simulator.core_ring.judge import Judge
 from chaos.simulator.core_ring.log import Broken, Disk, Fetch, Lineage, Log, Node
 from chaos.simulator.core_ring.odds import CALM, CoreOdds
+from chaos.simulator.core_ring.remembered import Remembered
+from chaos.simulator.core_ring.requests import Requests
 from chaos.simulator.schedule import Schedule
 from chaos.simulator.trace import Trace
 from raftlog.core.inputs import (
@@ -40,7 +41,6 @@ TICK = Tick()
 STEP_S = 0.05
 ROUNDS = 3  # of deliveries in a step
 MOMENTS = ROUNDS + 1
-REMEMBERED_MESSAGES = 200
 LEADERS_EVERY = 4  # steps it is looked at whether leaders hear a majority
 MESSAGES_MAX = 40  # that one node may send for each input it gets, over a step; more is a storm
 
@@ -62,9 +62,10 @@ class Group:
         self._seed = seed
         self.odds = CoreOdds.drawn(random.Random(f"{seed} odds")) if odds is None else odds
         self.settings = self._drawn_settings() if settings is None else settings
-        self._order_rng, self._network_rng, self._disk_rng, self._request_rng = (
-            random.Random(f"{seed} {name}") for name in ("order", "network", "disks", "requests")
+        self._order_rng, self._network_rng, self._disk_rng = (
+            random.Random(f"{seed} {name}") for name in ("order", "network", "disks")
         )
+        self._requests = Requests(self, seed)
         self.now = 0
         self.trace = Trace(lambda: self.now * STEP_S, keeps_lines=keeps_lines)
         self.birth = Membership(frozenset(NodeId(number) for number in range(1, size + 1)))
@@ -78,7 +79,7 @@ class Group:
         self.judge = Judge(self.nodes, self.birth, self._lineage)
         self.faults = CoreFaults(self, seed, schedule)
         self.broken: set[tuple[NodeId, NodeId]] = set()  # one-way links that lose everything
-        self.remembered: deque[tuple[NodeId, NodeId, Message]] = deque(maxlen=REMEMBERED_MESSAGES)
+        self.remembered = Remembered()
         self.sent = 0
         self.tokens = 0
         self.acknowledged = 0
@@ -106,8 +107,7 @@ class Group:
         sent = self.sent
         nodes = list(self.nodes.values())
         start = int(self._order_rng.random() * len(nodes))
-        if self.odds.propose or self.odds.read:
-            self._maybe_requests()
+        self._requests.step()
         for node in islice(cycle(nodes), start, start + len(nodes)):
             if node.is_up and not node.core.is_asleep:
                 self.feed(node, TICK)
@@ -169,6 +169,12 @@ class Group:
         self.tokens += 1
         self.feed(node, Propose(Token(self.tokens), index_count))
 
+    def read(self, node: Node) -> None:
+        """Ask for an index to wait for."""
+        self.tokens += 1
+        node.reads[Token(self.tokens)] = Index(len(self.judge.committed) - 1)
+        self.feed(node, ConfirmRead(Token(self.tokens)))
+
     def leader(self) -> Node | None:
         """The leader of the newest term, if one is up."""
         leading = [node for node in self.nodes.values() if node.is_up and node.core.role is Role.LEADER]
@@ -201,11 +207,13 @@ class Group:
 
     def forget_messages(self, node: NodeId) -> None:
         """A replica's old life is over, and its connections with it."""
-        kept = [item for item in self.remembered if node not in item[:2]]
-        self.remembered.clear()
-        self.remembered.extend(kept)
+        self.remembered.forget(node)
+        self.lose(node)
+
+    def lose(self, *ends: NodeId) -> None:
+        """What is under way from or to a node never arrives, or what is between two."""
         for due, items in self._wire.items():
-            self._wire[due] = [item for item in items if node not in item[:2]]
+            self._wire[due] = [item for item in items if not {*ends} <= {*item[:2]}]
 
     def check_membership(self, node: Node, index: Index) -> None:
         """A core knows the membership that counts at an index."""
@@ -233,24 +241,6 @@ class Group:
             "appends_in_flight_max": rng.choice((1, 2, 16)),
             "quiet_ticks": rng.choice((30, 60)),
         }
-
-    def _maybe_requests(self) -> None:
-        """Mostly of whoever leads or believes it, now and then of anybody."""
-        odds, rng = self.odds, self._request_rng
-        running = [node for node in self.nodes.values() if node.is_up]
-        leading = [node for node in running if node.core.role is Role.LEADER]
-        for node in leading if rng.random() < 0.9 else running:
-            if rng.random() < odds.propose:
-                for _ in range(rng.choice((1, 1, 3))):
-                    self.propose(node, rng.choice((1, 1, 5)))
-            if rng.random() < odds.read:
-                self._read(node)
-
-    def _read(self, node: Node) -> None:
-        if node.is_up:
-            self.tokens += 1
-            node.reads[Token(self.tokens)] = Index(len(self.judge.committed) - 1)
-            self.feed(node, ConfirmRead(Token(self.tokens)))
 
     def _install(self, node: Node, request: FetchSnapshot) -> None:
         """The transfer has ended, or has failed; the log is replaced where the core allows it."""
@@ -354,10 +344,10 @@ class Group:
 
     def _send(self, node: Node, envelope: Envelope) -> None:
         to, message = envelope.to, envelope.message
-        self.judge.promise(node, message)
+        self.judge.promise(node, to, message)
         if type(message) is VoteReply and message.granted and not message.is_pre_vote:
             self.faults.aim("after a vote", node)
-        self.remembered.append((node.id, to, message))
+        self.remembered.note(node.id, to, message)
         rng, odds = self._network_rng, self.odds
         for _ in range(2 if odds.repeat and rng.random() < odds.repeat else 1):
             if not odds.drop or rng.random() >= odds.drop:

@@ -27,6 +27,7 @@ class Judge:
         self.nodes = nodes
         self.birth = birth
         self.leaders: dict[Term, NodeId] = {}
+        self._votes: dict[tuple[Term, NodeId], NodeId] = {}
         self.committed = Log((), lineage)
         self.deciders = birth  # the membership by which the newest entry was committed
         self._commit_terms: list[int] = []  # of the leader that committed, for every entry
@@ -80,8 +81,8 @@ class Judge:
             detail = f"{when}: {newest} is committed by {self.deciders}, durable on {sorted(holders)}"
             raise Broken("I6 durable quorum", detail)
 
-    def promise(self, node: Node, message: Message) -> None:
-        """Write-ahead (I7): what is said to others is on the disk."""
+    def promise(self, node: Node, to: NodeId, message: Message) -> None:
+        """Write-ahead (I7): what is said to others is on the disk. One vote a term (I28)."""
         disk = node.disk
         if isinstance(message, AppendReply):
             if not message.accepted:
@@ -95,6 +96,11 @@ class Judge:
             is_said = message.granted if isinstance(message, VoteReply) else True
             if is_said and disk.hard_state.term < message.term:
                 raise Broken("I7 write-ahead", f"node {node.id} says {message}; durable is {disk.hard_state}")
+            if is_said:
+                candidate = to if isinstance(message, VoteReply) else node.id
+                known = self._votes.setdefault((message.term, node.id), candidate)
+                if known != candidate:
+                    raise Broken("I28 one vote a term", f"node {node.id} says {message}; voted for {known}")
 
     def _accept(self, node: Node, reply: AppendReply) -> None:
         """Who accepts an append says that its log equals that of the leader of this term (I26)."""
@@ -169,8 +175,20 @@ class Judge:
         node.commit_seen, node.term_seen = commit_index, core.term
         if not node.disk.log.is_equal_up_to(durable_index, log):
             raise Broken("I7 write-ahead", f"node {node.id} takes {durable_index} for durable, and it is not")
-        if node.writes and core.is_asleep:
+        if core.is_asleep:
+            self._sleep(node)
+
+    def _sleep(self, node: Node) -> None:
+        """A leader sleeps once everybody has everything (I29): nobody would bring it to those who lack it."""
+        if node.writes:
             raise Broken("I9 no broken invariant inside", f"node {node.id} sleeps while it writes")
+        if node.core.role is not Role.LEADER:
+            return
+        last = len(node.log) - 1
+        for member in sorted(node.core.membership.members):
+            if not self.nodes[member].disk.log.is_equal_up_to(last, node.log):
+                detail = f"node {node.id} sleeps, its log ends at {last}, and node {member} lacks some of it"
+                raise Broken("I29 a leader sleeps when all have all", detail)
 
 
 @cache

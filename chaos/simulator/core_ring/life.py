@@ -10,6 +10,7 @@ from chaos.simulator.core_ring.log import Broken
 from chaos.simulator.core_ring.odds import CoreOdds
 from chaos.simulator.result import Result, Violation
 from chaos.simulator.schedule import Schedule
+from raftlog.core.inputs import PeerUnreachable
 from raftlog.errors import InvariantViolated
 
 SIZES: Final = (3, 3, 5, 4, 5, 3, 1, 3, 5, 2)
@@ -57,7 +58,7 @@ def run_core(
 
 
 def find_peace(group: Group) -> None:
-    """Once nothing goes wrong the group must commit again, agree, and fall asleep."""
+    """Once nothing goes wrong the group must commit again, agree, fall asleep, and outlive its leader."""
     before = len(group.judge.committed)
     group.heal()
     for _ in range(COMMITS_WITHIN_STEPS):
@@ -76,6 +77,33 @@ def find_peace(group: Group) -> None:
     group.propose(leader, 1)  # cuts the tails that a leader without news would leave where they are
     group.run(AGREES_WITHIN_STEPS - 130)
     _check_agreement(group)
+    _lose_a_minority(group)
+
+
+def _lose_a_minority(group: Group) -> None:
+    """The leader goes for good while all sleep, and others with it: those who are left hear so, and go on."""
+    leader = group.leader()
+    assert leader is not None
+    voters = sorted(leader.core.membership.voters)
+    at = voters.index(leader.id)
+    gone = [*voters[at:], *voters[:at]][: (len(voters) - 1) // 2]
+    if not gone:
+        return
+    for lost in gone:
+        group.trace.note(lost, "is gone for good")
+        group.nodes[lost].is_up, group.nodes[lost].is_retired = False, True
+    for node in [node for node in group.nodes.values() if node.is_up]:
+        for lost in gone:
+            group.feed(node, PeerUnreachable(lost))
+    before = len(group.judge.committed)
+    for _ in range(COMMITS_WITHIN_STEPS + 4 * group.settings["election_ticks"]):
+        group.step()
+        successor = group.leader()
+        if len(group.judge.committed) > before:
+            return
+        if successor is not None:
+            group.propose(successor, 1)
+    raise Broken("L7 a group goes on without a minority", f"{gone} of {voters} are gone, and nobody commits")
 
 
 def _check_agreement(group: Group) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 AIMED: Final = ("after a vote", "after winning", "after a commit", "after a sync", "change after winning")
@@ -21,6 +21,7 @@ class CoreOdds:
     write_delay: float = 0.0  # the chance that a disk does nothing although it could
     propose: float = 0.0
     read: float = 0.0
+    lull: float = 0.0  # by step, that nobody asks for anything for a while
     timed: dict[str, float] = field(default_factory=dict)  # by step
     aimed: dict[str, float] = field(default_factory=dict)  # by moment
     trouble_steps: int = 250  # how long things go wrong
@@ -45,7 +46,7 @@ class CoreOdds:
             "wipe": odds(0.2),
         }
         aimed = {kind: rng.choice((0.0, 0.0, 0.02, 0.1)) for kind in AIMED}
-        return cls(
+        drawn = cls(
             drop=odds(0.2),
             repeat=odds(0.4),
             delay_steps_max=rng.choice((1, 1, 2, 5)),
@@ -56,6 +57,7 @@ class CoreOdds:
             timed={kind: chance for kind, chance in timed.items() if chance},
             aimed={kind: chance for kind, chance in aimed.items() if chance},
         )
+        return replace(drawn, lull=rng.choice((0.0, 0.0, 0.01, 0.03)))  # the other draws stay as they are
 
 
 CALM: Final = CoreOdds()

@@ -135,7 +135,37 @@ CORE = (
         "raftlog.core.leader:Leader._may_sleep",
         "settled_round > 0",
         "True",
-        equivalent="a follower that is behind hears nothing, stands for election and so wakes its leader",
+    ),
+    Mutant(
+        "falls asleep on what was settled before the newest entries",
+        "raftlog.core.leader:Leader._stir",
+        "self._settled_round = 0",
+        "pass",
+    ),
+    Mutant(
+        "takes a round for settled that says less to a follower that is behind",
+        "raftlog.core.leader:Leader._broadcast",
+        "is_settled = False\n",
+        "pass\n",
+    ),
+    Mutant(
+        "the loss of their leader does not wake those who sleep",
+        "raftlog.core.raft:Raft._wake",
+        "and event.peer != self.leader\n",
+        "and True\n",
+    ),
+    Mutant(
+        "who has lost its leader waits for it all the same",
+        "raftlog.core.follower:Follower.lose_leader",
+        "self._timeout_ticks = 1 + turn",
+        "self._timeout_ticks = (1 << 20) + turn",
+    ),
+    Mutant(
+        "votes for whom its leader has called, whatever the log",
+        "raftlog.core.election:answer_vote",
+        "or request.last < member.newest_ever",
+        "or (request.last < member.newest_ever and not request.is_transfer)",
+        script="tests/paper/test_raft_elections.py",
     ),
     Mutant(
         "answers of earlier terms are taken for answers of this one",

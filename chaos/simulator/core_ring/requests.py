@@ -1,0 +1,42 @@
+"""What clients ask of a group of bare cores: entries and reads, and at times nothing at all.
+
+Decides: who is asked, and when nobody asks for so long that the group may fall asleep amid its faults.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+from raftlog.core.ready import Role
+
+if TYPE_CHECKING:
+    from chaos.simulator.core_ring.group import Group
+
+LULL_STEPS = (40, 150)
+
+
+class Requests:
+    """Those of one group."""
+
+    def __init__(self, group: Group, seed: int) -> None:
+        self._group = group
+        self._rng = random.Random(f"{seed} requests")
+        self._lulls_rng = random.Random(f"{seed} lulls")
+        self._quiet_until = 0
+
+    def step(self) -> None:
+        """Mostly of whoever leads or believes it, now and then of anybody."""
+        group, odds, rng = self._group, self._group.odds, self._rng
+        if not (odds.propose or odds.read) or group.now < self._quiet_until:
+            return
+        if odds.lull and self._lulls_rng.random() < odds.lull:
+            self._quiet_until = group.now + self._lulls_rng.randint(*LULL_STEPS)
+        running = [node for node in group.nodes.values() if node.is_up]
+        leading = [node for node in running if node.core.role is Role.LEADER]
+        for node in leading if rng.random() < 0.9 else running:
+            if rng.random() < odds.propose:
+                for _ in range(rng.choice((1, 1, 3))):
+                    group.propose(node, rng.choice((1, 1, 5)))
+            if rng.random() < odds.read and node.is_up:
+                group.read(node)
