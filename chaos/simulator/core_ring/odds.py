@@ -57,7 +57,7 @@ class CoreOdds:
             timed={kind: chance for kind, chance in timed.items() if chance},
             aimed={kind: chance for kind, chance in aimed.items() if chance},
         )
-        return replace(drawn, lull=rng.choice((0.0, 0.0, 0.01, 0.03)))  # the other draws stay as they are
+        return replace(drawn, lull=rng.choice((0.0, 0.01, 0.03)))  # the other draws stay as they are
 
 
 CALM: Final = CoreOdds()

@@ -43,6 +43,13 @@ MOVES = (
         script="tests/unit/storage/test_tombstones.py",
     ),
     Mutant(
+        "a deleted replica's vote is forgotten where an earlier life has known its term",
+        "raftlog.storage.tombstones:bury",
+        "state if state.term >= kept.hard_state.term",
+        "state if state.term > kept.hard_state.term",
+        script="tests/unit/storage/test_tombstones.py",
+    ),
+    Mutant(
         "a log that a recovery has given up comes back",
         "partitions.openings:Openings._keep_pace",
         "self.filesystem.remove_tree(directory)",

@@ -61,6 +61,15 @@ def test_nothing_in_a_tombstone_ever_goes_back() -> None:
     assert found == Tombstone(HardState(Term(5), None), EntryId(Term(4), Index(0)))
 
 
+def test_a_vote_that_a_later_life_has_given_in_the_same_term_stays_given() -> None:
+    filesystem = FakeFilesystem()
+    tombstones.keep(filesystem, "/data", GROUP, Tombstone(HardState(Term(9), None), OLD.last))
+    replica(filesystem, HardState(Term(9), NodeId(2)))
+    bury(filesystem)
+    found = tombstones.load(filesystem, "/data", GROUP)
+    assert found == Tombstone(HardState(Term(9), NodeId(2)), OLD.last)
+
+
 @pytest.mark.parametrize("lost", [("a",), ("b",), ("a", "b")])
 def test_a_vote_that_is_forgotten_was_spent_in_the_leader_s_term(
     lost: tuple[str, ...],
