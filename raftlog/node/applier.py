@@ -121,7 +121,8 @@ class Applier(Generic[Reply]):
         self._keep_at_boundary(at_once=True)
         log = self._log
         log.states.flush()
-        limit = min(first_kept, self.applied_index + 1)
+        # The segment of the newest durable entry stays; up to it a log begins just where it is asked to.
+        limit = min(first_kept, self.applied_index + 1, log.durable_index)
         bases = [
             base
             for base in log.states.standing

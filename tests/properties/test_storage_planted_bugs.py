@@ -16,7 +16,7 @@ from raftlog.storage.recovery import _Opening
 from raftlog.storage.segment import Place, Segment
 from raftlog.storage.slots import Promise
 from raftlog.types import Index, Term
-from tests.properties.test_storage_crashes import run
+from tests.helpers.storage_life import StorageLife
 
 SEEDS = 400  # the rarest of them shows in one run of ten
 
@@ -134,4 +134,4 @@ def test_a_planted_trust_in_failed_syncs_is_found(
 
 def run_all(failing_syncs: float = 0.0) -> None:
     for seed in range(SEEDS):
-        run(seed, steps=60, lives=6, failing_syncs=failing_syncs)
+        StorageLife(seed).live(60, lives=6, failing_syncs=failing_syncs)

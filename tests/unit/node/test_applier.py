@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from raftlog.clock import SystemClock
 from raftlog.core.ready import HardState
 from raftlog.node.applier import Applier
 from raftlog.records.batch import Batch
@@ -12,6 +11,7 @@ from raftlog.storage.segment import segment_path
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.storage.state_files import STATE_SUFFIX
 from raftlog.types import Index, Term
+from tests.helpers.manual_wall_clock import ManualWallClock
 from tests.helpers.storage_batches import storage_batch
 
 
@@ -80,12 +80,15 @@ def test_a_snapshot_replaces_what_the_machine_was() -> None:
     assert log.first_index == 0
 
 
-def test_no_log_begins_where_the_state_has_rotted() -> None:
-    filesystem, machine = FakeFilesystem(), Count()
-    log = SegmentedLog.open(filesystem, "/log", LogSettings(segment_bytes=200), SystemClock())
+def applied_and_synced(
+    filesystem: FakeFilesystem, last: int, clock: ManualWallClock | None = None
+) -> tuple[SegmentedLog, Applier[None]]:
+    """A log of small segments, durable and applied up to ``last``."""
+    settings = LogSettings(segment_bytes=200, segment_ms=1000)
+    log = SegmentedLog.open(filesystem, "/log", settings, clock or ManualWallClock())
     log.save_hard_state(HardState(Term(1), None))
-    applier = Applier(log, machine)
-    for base in range(0, 40, 2):
+    applier = Applier(log, Count())
+    for base in range(0, last, 2):
         batch = storage_batch(base, 2)
         applier.appended([batch])
         log.append([batch])
@@ -95,8 +98,28 @@ def test_no_log_begins_where_the_state_has_rotted() -> None:
         log.sync_finished(flush)
         for _ in applier.apply_up_to(Index(base + 1)):
             pass
+    return log, applier
+
+
+def test_no_log_begins_where_the_state_has_rotted() -> None:
+    filesystem = FakeFilesystem()
+    log, applier = applied_and_synced(filesystem, 40)
     bases = log.states.standing
     assert len(bases) > 3
     filesystem.flip_bit(segment_path("/log", bases[-2]) + STATE_SUFFIX, 9)
     applier.truncate_prefix(Index(bases[-2]))
     assert log.first_index == bases[-3]
+
+
+def test_no_log_begins_before_the_segment_whose_state_has_rotted_either() -> None:
+    """The newest durable segment stays, whatever is asked for: its state must stand."""
+    filesystem, clock = FakeFilesystem(), ManualWallClock()
+    log, applier = applied_and_synced(filesystem, 40, clock)
+    bases = log.states.standing
+    new_segment = Index(log.last_index + 1)
+    clock.now_ms += 2000
+    assert log.roll_if_due()
+    filesystem.flip_bit(segment_path("/log", bases[-1]) + STATE_SUFFIX, 9)
+    applier.truncate_prefix(new_segment)
+    assert new_segment in log.states.standing
+    assert log.first_index == bases[-2]
