@@ -30,7 +30,7 @@ slow: .venv/dev.stamp
 bench: .venv/bench.stamp
 	$(PY) -m chaos.benchmarks
 
-# SEED=7 or SEED=core:7 replays one run, SHRINK=1 cuts it down to what matters; SEEDS=5000 runs so many.
+# SEED=7, core:7 or log:7 replays one run, SHRINK=1 cuts it down to what matters; SEEDS=5000 runs so many.
 sim: .venv/server.stamp
 	$(PY) -m chaos.simulator $(if $(SEED),--seed $(SEED)) $(if $(SHRINK),--shrink) $(if $(SEEDS),--seeds $(SEEDS))
 

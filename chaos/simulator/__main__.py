@@ -20,7 +20,7 @@ SEEDS = 500
 def main() -> int:
     """The exit status: 1 with any violation."""
     parser = argparse.ArgumentParser(prog="python -m chaos.simulator", description=__doc__)
-    parser.add_argument("--seed", help="replay this one and draw its timeline: 7, or core:7 of the bare core")
+    parser.add_argument("--seed", help="replay this one and draw its timeline: 7, core:7 or log:7")
     parser.add_argument("--shrink", action="store_true", help="leave out of --seed what does not matter")
     parser.add_argument("--seeds", type=int, default=SEEDS, help=f"how many to run ({SEEDS})")
     parser.add_argument("--minutes", type=float, help="stop after so many, with what was run until then")

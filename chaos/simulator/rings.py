@@ -1,7 +1,8 @@
-"""Both rings under one name: ``core:17`` is a run of bare cores, ``brokers:17`` or ``17`` of whole brokers.
+"""All rings under one name: ``core:17`` runs bare cores, ``log:17`` a log, ``brokers:17`` or ``17`` brokers.
 
 Decides: how many seeds of each a number of seeds means. One of ten runs whole brokers, which find what lies
-between the parts; the other nine run bare cores, which are faster and whose members come and go.
+between the parts; one runs a log alone, which dies most often; the other eight run bare cores, whose members
+come and go.
 """
 
 from __future__ import annotations
@@ -12,13 +13,19 @@ from dataclasses import dataclass
 
 from chaos.simulator.core_ring.life import run_core
 from chaos.simulator.core_ring.odds import CoreOdds
+from chaos.simulator.log_ring.life import run_log
+from chaos.simulator.log_ring.odds import LogOdds
 from chaos.simulator.odds import Odds
 from chaos.simulator.result import Result
 from chaos.simulator.schedule import Schedule
 from chaos.simulator.simulation import run
 
-CORE, BROKERS = "core", "brokers"
-BROKERS_EVERY = 10
+CORE, LOG, BROKERS = "core", "log", "brokers"
+TEN = (BROKERS, CORE, CORE, CORE, CORE, LOG, CORE, CORE, CORE, CORE)
+"""The rings of ten seeds that follow one another."""
+
+AnyOdds = Odds | CoreOdds | LogOdds
+_ODDS: dict[str, type[Odds] | type[CoreOdds] | type[LogOdds]] = {BROKERS: Odds, CORE: CoreOdds, LOG: LogOdds}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,28 +42,35 @@ class Seed:
     def named(cls, name: str) -> Seed:
         """Raises ``ValueError`` naming the remedy."""
         ring, _, number = name.rpartition(":")
-        if ring not in ("", CORE, BROKERS) or not number.isdigit():
-            raise ValueError(f"{name!r} is no seed: say a number, {CORE}:number or {BROKERS}:number")
+        if ring not in ("", *_ODDS) or not number.isdigit():
+            raise ValueError(
+                f"{name!r} is no seed: say a number, {CORE}:number, {LOG}:number or {BROKERS}:number"
+            )
         return cls(ring or BROKERS, int(number))
 
-    def odds(self) -> Odds | CoreOdds:
+    def odds(self) -> AnyOdds:
         """What this seed draws."""
-        rng = random.Random(f"{self.number} odds")
-        return Odds.drawn(rng) if self.ring == BROKERS else CoreOdds.drawn(rng)
+        return _ODDS[self.ring].drawn(random.Random(f"{self.number} odds"))
 
     def run(
         self,
-        odds: Odds | CoreOdds | None = None,
+        odds: AnyOdds | None = None,
         *,
         schedule: Schedule | None = None,
         keeps_lines: bool = False,
         stops_at_violation: bool = False,
     ) -> Result:
-        """Its life, or that of other odds; the bare core always stops at a violation."""
+        """Its life, or that of other odds; only whole brokers can go on after a violation.
+
+        A log's deaths follow from its odds: it takes no ``schedule``.
+        """
         if self.ring == CORE:
-            assert not isinstance(odds, Odds)
+            assert odds is None or isinstance(odds, CoreOdds)
             return run_core(self.number, odds, schedule=schedule, keeps_lines=keeps_lines)
-        assert not isinstance(odds, CoreOdds)
+        if self.ring == LOG:
+            assert odds is None or isinstance(odds, LogOdds)
+            return run_log(self.number, odds, keeps_lines=keeps_lines)
+        assert odds is None or isinstance(odds, Odds)
         return run(
             self.number,
             odds,
@@ -67,10 +81,8 @@ class Seed:
 
 
 def seeds(first: int, count: int) -> Iterator[Seed]:
-    """So many, of both rings."""
+    """So many, of all rings; each ring's numbers follow one another."""
     for number in range(first, first + count):
-        earlier = -(-number // BROKERS_EVERY)
-        if number % BROKERS_EVERY:
-            yield Seed(CORE, number - earlier)
-        else:
-            yield Seed(BROKERS, earlier)
+        tens, place = divmod(number, len(TEN))
+        ring = TEN[place]
+        yield Seed(ring, tens * TEN.count(ring) + TEN[:place].count(ring))

@@ -14,18 +14,16 @@ from functools import partial
 from typing import Final
 
 from chaos.simulator.core_ring.group import MOMENTS
-from chaos.simulator.core_ring.odds import CoreOdds
+from chaos.simulator.log_ring.odds import NEEDED, LogOdds
 from chaos.simulator.network import NetworkOdds
 from chaos.simulator.odds import Odds
 from chaos.simulator.result import Result
-from chaos.simulator.rings import Seed
+from chaos.simulator.rings import AnyOdds, Seed
 from chaos.simulator.schedule import Schedule
 
 LIMIT_S: Final = 120.0
 BROKERS_MIN: Final = 3
 CALM_NETWORK: Final = NetworkOdds(latency_s=0.0005, jitter_s=0.0, refusal_odds=0.0, replay_odds=0.0)
-
-AnyOdds = Odds | CoreOdds
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +119,8 @@ def _simplifications(odds: AnyOdds, last: float) -> Iterator[Callable[[AnyOdds],
             {"rates": (1.0,) * odds.brokers},
             {"brokers": BROKERS_MIN, "rates": (1.0,) * BROKERS_MIN},
         ]
+    elif isinstance(odds, LogOdds):
+        changes = [{"failing_syncs": 0.0}, {"midst": 0.0}, {"members": 0.0}]
     else:
         changes = [
             {"trouble_steps": min(odds.trouble_steps, int(last) // MOMENTS + 20)},
@@ -134,6 +134,15 @@ def _simplifications(odds: AnyOdds, last: float) -> Iterator[Callable[[AnyOdds],
         ]
     for change in changes:
         yield partial(_replaced, change)
+    if isinstance(odds, LogOdds):
+        for kind in odds.works:
+            if kind not in NEEDED:
+                yield partial(_without, kind)
+
+
+def _without(kind: str, odds: AnyOdds) -> AnyOdds:
+    assert isinstance(odds, LogOdds)
+    return replace(odds, works=odds.works | {kind: 0.0})
 
 
 def _replaced(changes: dict[str, object], odds: AnyOdds) -> AnyOdds:

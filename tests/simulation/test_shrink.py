@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from chaos.simulator.rings import Seed
+from chaos.simulator.rings import LOG, Seed
 from chaos.simulator.shrink import Shrinker
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.mutants.plant import planted
 
 CASES = (
     pytest.param("votes without looking at the candidate's log", "core:0", 4, id="core"),
+    pytest.param("memberships outlive the entries that were cut", "log:0", 0, id="log"),
     pytest.param(
         "what is found on opening is relied upon unsynced",
         "brokers:1",
@@ -30,7 +31,9 @@ def test_a_planted_bug_is_shown_by_a_few_faults(name: str, first: str, most: int
             seed = Seed(seed.ring, seed.number + 1)
         shrunk = Shrinker(seed, found, limit_s=30.0).shrink()
         assert shrunk is not None
-        assert len(shrunk.schedule) <= most < len(found.happened)
+        assert len(shrunk.schedule) <= most
+        assert most < len(found.happened) or seed.ring == LOG  # whose odds are all that is cut down
+        assert shrunk.odds != seed.odds()
         assert shrunk.result.violations[0].invariant == found.violations[0].invariant
         again = seed.run(shrunk.odds, schedule=shrunk.schedule, keeps_lines=True, stops_at_violation=True)
         assert (again.trace, again.violations) == (shrunk.result.trace, shrunk.result.violations)

@@ -47,13 +47,13 @@ def test_equal_seeds_give_equal_traces_whatever_the_order_of_sets() -> None:
 
 
 def test_one_of_ten_seeds_runs_whole_brokers_and_none_is_run_twice() -> None:
-    some = [str(seed) for seed in seeds(0, 12)]
-    assert some[:3] == ["brokers:0", "core:0", "core:1"]
-    assert some[9:12] == ["core:8", "brokers:1", "core:9"]
-    assert [str(seed) for seed in (*seeds(0, 6), *seeds(6, 6))] == some
+    some = [str(seed) for seed in seeds(0, 16)]
+    assert some[:7] == ["brokers:0", "core:0", "core:1", "core:2", "core:3", "log:0", "core:4"]
+    assert some[9:] == ["core:7", "brokers:1", "core:8", "core:9", "core:10", "core:11", "log:1"]
+    assert [str(seed) for seed in (*seeds(0, 6), *seeds(6, 10))] == some
     assert Seed.named("7") == Seed(BROKERS, 7)
     assert Seed.named("core:7") == Seed(CORE, 7)
-    with pytest.raises(ValueError, match="say a number, core:number or brokers:number"):
+    with pytest.raises(ValueError, match="say a number, core:number, log:number or brokers:number"):
         Seed.named("cores:7")
 
 

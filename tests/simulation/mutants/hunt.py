@@ -22,11 +22,12 @@ from statistics import median
 
 import pytest
 
-from chaos.simulator.rings import BROKERS, Seed, seeds
+from chaos.simulator.rings import BROKERS, LOG, Seed, seeds
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.mutants.plant import Mutant, planted
 
 LIMIT_S = 15.0  # of this process's time
+LOGS_A_TURN = 20
 SCRIPT = "script"
 CAUGHT = Path(__file__).with_name("caught.json")
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "planted-bugs.md"
@@ -44,12 +45,12 @@ class Catch:
 def hunt(mutant: Mutant, first: str = "") -> Catch | None:
     """The seed that saw it before; then seed after seed, until one sees it or the time is up.
 
-    Bugs of the core are looked for by both rings, mixed as in a sweep, others by whole brokers.
+    Bugs of the core are looked for by all rings, mixed as in a sweep, those of the storage by logs alone and
+    whole brokers in turns, others by whole brokers.
     """
-    both = mutant.area.startswith("raftlog.core")
     began = time.process_time()
     with planted(mutant):
-        for seed in _seeds(first, both=both):
+        for seed in _seeds(mutant.area, first):
             result = seed.run(stops_at_violation=True)
             took_s = time.process_time() - began
             if result.violations:
@@ -59,10 +60,15 @@ def hunt(mutant: Mutant, first: str = "") -> Catch | None:
     return None
 
 
-def _seeds(first: str, *, both: bool) -> Iterator[Seed]:
+def _seeds(area: str, first: str) -> Iterator[Seed]:
     if first:
         yield Seed.named(first)
-    yield from seeds(0, sys.maxsize) if both else (Seed(BROKERS, number) for number in count())
+    if area.startswith("raftlog.core"):
+        yield from seeds(0, sys.maxsize)
+    logs = LOGS_A_TURN if area.startswith("raftlog.storage") else 0
+    for number in count():
+        yield from (Seed(LOG, log) for log in range(number * logs, (number + 1) * logs))
+        yield Seed(BROKERS, number)
 
 
 def run_script(name: str) -> int:

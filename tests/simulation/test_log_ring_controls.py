@@ -1,12 +1,13 @@
-"""Bugs planted in the storage on purpose: the random power losses must find every one of them."""
+"""Bugs planted in the storage on purpose: lives of logs alone must find every one of them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from inspect import isfunction
 
 import pytest
 
-from raftlog.errors import LogCorrupt
+from chaos.simulator.log_ring.life import run_log
 from raftlog.storage import durable_state
 from raftlog.storage.durable_state import DurableState
 from raftlog.storage.fake_filesystem import FakeFile
@@ -16,11 +17,8 @@ from raftlog.storage.recovery import _Opening
 from raftlog.storage.segment import Place, Segment
 from raftlog.storage.slots import Promise
 from raftlog.types import Index, Term
-from tests.helpers.storage_life import StorageLife
 
-SEEDS = 400  # the rarest of them shows in one run of ten
-
-FAILING_SYNCS = 0.05
+SEEDS = 400  # the rarest of them shows in one of a hundred
 
 original_truncate = Segment.truncate
 original_run = LogSync.run
@@ -102,36 +100,15 @@ def cut_to_the_same_size_left_out(self: FakeFile, size: int) -> None:
         (DurableState, "flush", hard_state_not_synced),
         (DurableState, "set_log_start", log_start_not_durable),
         (_Opening, "_make_durable", found_log_not_synced),
-    ],
-    ids=lambda value: getattr(value, "__name__", None) if not isinstance(value, (type, str)) else "",
-)
-def test_a_planted_bug_is_found(
-    monkeypatch: pytest.MonkeyPatch, owner: type, name: str, bug: Callable[..., None]
-) -> None:
-    assert hasattr(owner, name), "the bug no longer applies"
-    monkeypatch.setattr(owner, name, bug)
-    with pytest.raises((AssertionError, LogCorrupt)):
-        run_all()
-
-
-@pytest.mark.parametrize(
-    ("owner", "name", "bug"),
-    [
         (durable_state, "_make_durable", found_slot_not_written_again),
         (FakeFile, "write_at", nothing_is_written_over),
         (FakeFile, "truncate", cut_to_the_same_size_left_out),
     ],
-    ids=lambda value: getattr(value, "__name__", "") if callable(value) else "",
+    ids=lambda value: getattr(value, "__name__", "") if isfunction(value) else "",
 )
-def test_a_planted_trust_in_failed_syncs_is_found(
+def test_a_planted_bug_is_found(
     monkeypatch: pytest.MonkeyPatch, owner: object, name: str, bug: Callable[..., None]
 ) -> None:
     assert hasattr(owner, name), "the bug no longer applies"
     monkeypatch.setattr(owner, name, bug)
-    with pytest.raises((AssertionError, LogCorrupt)):
-        run_all(failing_syncs=FAILING_SYNCS)
-
-
-def run_all(failing_syncs: float = 0.0) -> None:
-    for seed in range(SEEDS):
-        StorageLife(seed).live(60, lives=6, failing_syncs=failing_syncs)
+    assert any(run_log(seed).violations for seed in range(SEEDS))

@@ -1,0 +1,92 @@
+"""What a log should hold, as a plain list of batches, and which logs a crash may leave of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from raftlog.core.membership import Membership, MembershipEntry
+from raftlog.core.ready import HardState
+from raftlog.records.batch import Batch
+from raftlog.storage.members import membership_in
+from raftlog.types import BEFORE_LOG, EntryId, Index, NodeId, Term
+
+BIRTH = Membership(frozenset({NodeId(1), NodeId(2), NodeId(3)}))
+NEWBORN = HardState(Term(0), None)
+AT_BIRTH = MembershipEntry(Index(-1), BIRTH)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A log as it should be: where it begins, who took part there, all since, also what retention removed."""
+
+    origin: EntryId = BEFORE_LOG
+    membership: MembershipEntry = AT_BIRTH
+    batches: tuple[Batch, ...] = ()
+
+    @property
+    def last(self) -> int:
+        """Its newest entry."""
+        return self.batches[-1].last_offset if self.batches else self.origin.index
+
+    @property
+    def ends(self) -> set[int]:
+        """Where it may end after a crash."""
+        return {self.origin.index, *(batch.last_offset for batch in self.batches)}
+
+    def followed_by(self, batches: Iterable[Batch]) -> Line:
+        """With these at its end."""
+        return Line(self.origin, self.membership, (*self.batches, *batches))
+
+    def cut(self, first_removed: int) -> Line:
+        """Without this entry and what follows it; it begins a batch."""
+        kept = tuple(batch for batch in self.batches if batch.base_offset < first_removed)
+        return Line(self.origin, self.membership, kept)
+
+    def bytes_in(self, first: int, last: int) -> bytes:
+        """All batches that begin between these."""
+        return b"".join(bytes(batch.data) for batch in self.batches if first <= batch.base_offset <= last)
+
+    def term_at(self, index: int) -> int:
+        """Of an entry, not before the origin."""
+        term = self.origin.term
+        for batch in self.batches:
+            term = Term(batch.leader_epoch) if batch.base_offset <= index else term
+        return term
+
+    def memberships(self, first: int, last: int) -> list[MembershipEntry]:
+        """Those that stand in the log between these."""
+        return [
+            MembershipEntry(Index(batch.base_offset), membership)
+            for batch in self.batches
+            if first <= batch.base_offset <= last and (membership := membership_in(batch)) is not None
+        ]
+
+    def membership_before(self, first: int) -> Membership:
+        """Who took part just before this entry."""
+        return [self.membership, *self.memberships(0, first - 1)][-1].membership
+
+
+def state_below(index: int) -> bytes:
+    """What a state machine has come to before this entry. What is committed there is equal everywhere."""
+    return b"all below %d" % index
+
+
+@dataclass(slots=True)
+class Model:
+    """What to expect. A work that takes several steps says first what a crash in its midst may leave."""
+
+    line: Line = field(default_factory=Line)
+    durable: int = -1
+    applied: int = -1
+    committed: int = -1  # what a group has agreed upon is never cut, also if this log has forgotten
+    allowed: list[Line] = field(default_factory=list)  # other logs a crash may leave a prefix of
+    hard_states: list[HardState] = field(default_factory=lambda: [NEWBORN])  # the durable one, and later ones
+    first: int = 0
+    firsts_possible: set[int] = field(default_factory=lambda: {0})
+    birth_is_durable: bool = False
+    offered: tuple[EntryId, Membership] | None = None  # a snapshot: committed, so it is taken before all else
+
+    def begin(self, first: int) -> None:
+        """The log begins there now."""
+        self.first, self.firsts_possible = first, {first}
