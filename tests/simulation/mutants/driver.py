@@ -70,4 +70,43 @@ DRIVER = (
         "following = Index(self.applied_index + 1)",
         "following = Index(self.applied_index + 2)",
     ),
+    Mutant(
+        "bytes that are not committed stay counted when an office ends",
+        "raftlog.node.proposals:Waits.leadership_lost",
+        "self.uncommitted_bytes = sum(proposal.size_bytes for proposal in self._offered.values())",
+        "pass",
+    ),
+    Mutant(
+        "questions that are answered stay counted",
+        "raftlog.node.calls:Calls._forget",
+        "self._running.pop(task, None)",
+        "pass",
+    ),
+    Mutant(
+        "a sync of a full disk counts again what it has covered",
+        "raftlog.node.log_writer:LogWriter.end_sync",
+        "self._writable = max(0, self._writable - self._syncing)",
+        "pass",
+    ),
+    Mutant(
+        "who has nothing to sync hears of another's error",
+        "raftlog.node.flusher:Flusher._run",
+        "None if sync is None else next(errors)",
+        "next(errors, None)",
+        script="tests/unit/node/test_flusher.py",
+    ),
+    Mutant(
+        "an error of one thread's sync is another's",
+        "raftlog.node.flusher:_Round.run",
+        "self._errors[number] = ",
+        "self._errors[-1 - number] = ",
+        script="tests/unit/node/test_flusher.py",
+    ),
+    Mutant(
+        "a snapshot is of where the log began before",
+        "raftlog.node.snapshot_transfer:SnapshotService._state",
+        "self._newest[:2] != (ask.group_id, start)",
+        "self._newest[0] != ask.group_id",
+        script="tests/unit/node/test_snapshot_service.py",
+    ),
 )

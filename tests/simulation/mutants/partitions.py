@@ -138,6 +138,43 @@ PARTITIONS = (
         "self._visible_index + 1",
         "self._visible_index + 2",
     ),
+    Mutant(
+        "a later life of a producer is taken for the one before",
+        "partitions.producers:ProducerTable.apply",
+        "if state is None or state.epoch != header.producer_epoch:",
+        "if state is None:",
+    ),
+    Mutant(
+        "who has been replaced is not fenced",
+        "partitions.producers:_expect",
+        "if header.producer_epoch < epoch:",
+        "if header.producer_epoch < epoch - 1:",
+    ),
+    Mutant(
+        "a part of a request passes for all of it",
+        "partitions.producers:InFlight._check_many",
+        "if not new:",
+        "if True:",
+    ),
+    Mutant(
+        "the second batch of a request is judged by what stood before the first",
+        "partitions.producers:InFlight._check_many",
+        "tails.get(producer_id) or self._tail(producer_id)",
+        "self._tail(producer_id) or tails.get(producer_id)",
+    ),
+    Mutant(
+        "a refusal that follows an attempt in doubt is told as a failure",
+        "partitions.gateway:Gateway._write_at_leader",
+        "if in_doubt:\n                raise",
+        "if False:\n                raise",
+        script="tests/unit/partitions/test_gateway.py",
+    ),
+    Mutant(
+        "bytes of a body that was refused stay counted",
+        "partitions.gateway:Gateway._room_for",
+        "    try:\n        yield\n    finally:\n        self.bytes_in_flight -= size",
+        "    yield\n    self.bytes_in_flight -= size",
+    ),
 )
 
 METADATA = (

@@ -20,6 +20,7 @@ from raftlog.errors import (
     OffsetOutOfRange,
     Overloaded,
     RecordTooLarge,
+    StorageFull,
     UnknownPartition,
     UnknownTopic,
 )
@@ -182,6 +183,25 @@ def test_a_produce_with_a_producer_id_is_sent_again_and_stands_there_once() -> N
             new = await cluster.leader(other_than=leader.node_id)
             assert (receipt.base_offset, receipt.was_duplicate) == (1, True)
             assert cluster.replica(new.node_id).machine.producers.get(7) is not None
+
+    asyncio.run(story())
+
+
+def test_a_refusal_that_follows_an_attempt_in_doubt_is_no_failure() -> None:
+    # requirement: D2
+    told = [CommitUnknown("the leader is gone", committed=None), StorageFull("full", retry_after_ms=1)]
+
+    async def refuse(sender: NodeId, head: bytes, payload: memoryview) -> tuple[bytes, tuple[()]]:
+        raise told.pop(0)
+
+    async def story() -> None:
+        async with PartitionCluster(4) as cluster:
+            await cluster.leader()
+            for broker in cluster.brokers.values():
+                broker.host.calls.serve(forwarding.APPEND, refuse)
+            with pytest.raises(CommitUnknown):
+                await append(cluster.brokers[NodeId(4)], batch_of(b"a", producer=7, sequence=0))
+            assert told == []
 
     asyncio.run(story())
 

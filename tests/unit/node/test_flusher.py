@@ -1,0 +1,96 @@
+"""One round of syncs at a time, and everybody hears of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from raftlog.node.flusher import Flusher, SyncThreads
+from raftlog.storage.log_storage import Sync
+from raftlog.types import Index
+
+NOTHING = Index(-1)
+
+
+@dataclass(eq=False)
+class OneSync:
+    """A sync that works, or fails with this."""
+
+    error: OSError | None = None
+    covers: Index = NOTHING
+
+    def run(self) -> None:
+        if self.error is not None:
+            raise self.error
+
+
+@dataclass(eq=False)
+class Owner:
+    """Who wants to be durable: one sync for each round, None where nothing waits for the disk."""
+
+    syncs: list[OneSync | None]
+    heard: list[tuple[Sync | None, OSError | None]] = field(default_factory=list)
+
+    def begin_sync(self) -> Sync | None:
+        return self.syncs.pop(0)
+
+    def end_sync(self, sync: Sync | None, error: OSError | None) -> None:
+        self.heard.append((sync, error))
+
+
+async def run_at_once(syncs: Sequence[Sync]) -> list[OSError | None]:
+    return [sync.error if isinstance(sync, OneSync) else None for sync in syncs]
+
+
+def fail(error: BaseException) -> None:
+    raise AssertionError from error
+
+
+def test_each_sync_of_a_round_on_threads_has_its_own_error() -> None:
+    async def story() -> None:
+        broken = OSError(5, "broken")
+        for place in range(3):
+            syncs = [OneSync(broken if number == place else None) for number in range(3)]
+            errors = await SyncThreads(count=2)(syncs)
+            assert errors == [broken if number == place else None for number in range(3)]
+
+    asyncio.run(story())
+
+
+def test_an_owner_hears_of_its_own_sync_and_of_no_other() -> None:
+    async def story() -> None:
+        broken, sound = OneSync(OSError(5, "broken")), OneSync()
+        owners = [Owner([None]), Owner([broken]), Owner([None]), Owner([sound])]
+        flusher = Flusher(run_at_once, fail)
+        for owner in owners:
+            flusher.request(owner)
+        await flusher.idle()
+        assert [owner.heard for owner in owners] == [
+            [(None, None)],
+            [(broken, broken.error)],
+            [(None, None)],
+            [(sound, None)],
+        ]
+        assert (flusher.rounds, flusher.syncs) == (1, 2)
+
+    asyncio.run(story())
+
+
+def test_what_is_requested_during_a_round_belongs_to_the_next() -> None:
+    async def story() -> None:
+        first, second = OneSync(), OneSync()
+        owner = Owner([first, second])
+
+        async def run(syncs: Sequence[Sync]) -> list[OSError | None]:
+            if owner.syncs:
+                flusher.request(owner)
+            return [None for _ in syncs]
+
+        flusher = Flusher(run, fail)
+        flusher.request(owner)
+        await flusher.idle()
+        assert owner.heard == [(first, None), (second, None)]
+        assert flusher.rounds == 2
+
+    asyncio.run(story())
