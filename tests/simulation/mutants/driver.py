@@ -83,12 +83,6 @@ DRIVER = (
         "pass",
     ),
     Mutant(
-        "a sync of a full disk counts again what it has covered",
-        "raftlog.node.log_writer:LogWriter.end_sync",
-        "self._writable = max(0, self._writable - self._syncing)",
-        "pass",
-    ),
-    Mutant(
         "who has nothing to sync hears of another's error",
         "raftlog.node.flusher:Flusher._run",
         "None if sync is None else next(errors)",

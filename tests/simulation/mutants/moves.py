@@ -98,4 +98,11 @@ MOVES = (
         "elif False:",
         script="tests/simulation/test_crash_points.py::test_a_death_while_a_replica_is_removed_is_survived",
     ),
+    Mutant(
+        "who is wanted again goes by what was said before",
+        "partitions.manager:PartitionManager._reconfigure",
+        "held.let_go = held.let_go if is_leaving else None",
+        "pass",
+        script="tests/unit/partitions/test_moving.py::test_who_is_wanted_again_does_not_go_whatever_the_leader_has_said",
+    ),
 )

@@ -155,6 +155,7 @@ PARTITIONS = (
         "partitions.producers:InFlight._check_many",
         "if not new:",
         "if True:",
+        script="tests/unit/partitions/test_producers.py",
     ),
     Mutant(
         "the second batch of a request is judged by what stood before the first",

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from partitions.controller.image import PartitionInfo
 from partitions.controller.move_planner import MoveReplicas
 from partitions.values import QUORUM
 from raftlog.core.membership import Membership
 from raftlog.errors import CommitUnknown, Conflict, InvalidRequest, RaftlogError
 from raftlog.storage import tombstones
+from raftlog.storage.tombstones import LetGo
+from raftlog.types import Term, TopicPartition
 from tests.helpers.controlled_cluster import ControlledCluster
 from tests.helpers.moving import ORDERS, holds, info, leader, led_by, move, nodes, produce, values
 from tests.helpers.partition_cluster import batch_of, eventually
@@ -181,6 +185,40 @@ def test_a_move_is_called_off_by_going_back(tmp_path: Path) -> None:
             await produce(cluster, b"a")
             await move(cluster, *before)
             assert await values(cluster.any) == [b"a"]
+
+    asyncio.run(story())
+
+
+def test_who_is_wanted_again_does_not_go_whatever_the_leader_has_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The yes comes before the metadata that wants it back, or behind it."""
+
+    async def story() -> None:
+        async with ControlledCluster(str(tmp_path)) as cluster:
+            (partition,) = (await cluster.create("orders")).partitions
+            manager = cluster.any.manager
+            held = manager._held["orders", 0]
+            yes = LetGo(Term(9), held.forgotten)
+            asked = asyncio.Event()
+
+            def wanted_again() -> None:
+                manager._reconfigure(held, held.topic, replace(partition), is_leaving=False)
+
+            async def says_yes(target: TopicPartition, partition: PartitionInfo) -> LetGo:
+                wanted_again()
+                asked.set()
+                return yes
+
+            held.is_leaving, held.let_go = True, yes
+            wanted_again()
+            assert held.let_go is None
+            monkeypatch.setattr(manager._departures, "may_delete", says_yes)
+            held.is_leaving = True
+            await asyncio.wait_for(asked.wait(), 5)
+            await asyncio.sleep(0)
+            assert held.let_go is None
+            assert manager._held["orders", 0] is held
 
     asyncio.run(story())
 
