@@ -69,7 +69,6 @@ STORAGE = (
         "raftlog.storage.durable_state:DurableState.withdraw",
         "if self.state.promised > promise.index:",
         "if False:",
-        script="tests/properties/test_storage_crashes.py",
     ),
     Mutant(
         "a slot that is lost is taken for torn",
@@ -103,7 +102,6 @@ STORAGE = (
         "raftlog.storage.batch_walk:walk_batches",
         "check_batch(batch)",
         "pass",
-        script="tests/unit/storage/test_recovery.py",
     ),
     Mutant(
         "offsets may jump when a log opens",

@@ -1,0 +1,50 @@
+"""Bugs in what a log leaves on the disk, which a log alone shows: see ``chaos.simulator.log_ring``."""
+
+from __future__ import annotations
+
+from tests.simulation.mutants.plant import Mutant
+
+LOGS = (
+    Mutant(
+        "the name of a snapshot's first segment is not synced",
+        "raftlog.storage.segmented_log:SegmentedLog._begin_anew",
+        "self._epochs_due, self._names_changed = [segment.file], False, True",
+        "self._epochs_due, self._names_changed = [segment.file], False, False",
+    ),
+    Mutant(
+        "of two syncs that overlap the later one trusts the earlier",
+        "raftlog.storage.segmented_log:SegmentedLog.take_sync",
+        "[*(files | dict.fromkeys(self._unsynced))]",
+        "[*dict.fromkeys(self._unsynced)]",
+    ),
+    Mutant(
+        "who takes part at the old log start is forgotten before the slot has the new one",
+        "raftlog.storage.members:LogMembers.keep_base",
+        "[base] if present is None else [present, base]",
+        "[base]",
+    ),
+    Mutant(
+        "the epochs of segments that are cut away stay",
+        "raftlog.storage.segmented_log:SegmentedLog._reopen",
+        'self._filesystem.remove(f"{self._directory}/{EPOCHS_NAME}")\n',
+        "pass\n",
+    ),
+    Mutant(
+        "the term of the entry that is cut stays",
+        "raftlog.storage.epochs:Epochs.truncate_suffix",
+        "self._starts[-1] >= first_removed",
+        "self._starts[-1] > first_removed",
+    ),
+    Mutant(
+        "a log that begins anew keeps the old term before it",
+        "raftlog.storage.durable_state:DurableState.restart",
+        "self.state.before = promise.last.term",
+        "pass",
+    ),
+    Mutant(
+        "a promise of another log start counts",
+        "raftlog.storage.durable_state:DurableState.raise_promise",
+        "and log_start == self.state.log_start",
+        "",
+    ),
+)
