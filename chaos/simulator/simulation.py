@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
-import logging
 import random
 from collections.abc import Callable
 from functools import partial
@@ -28,6 +26,7 @@ from chaos.simulator.machine import Machine
 from chaos.simulator.network import SimulatedNetwork
 from chaos.simulator.odds import Odds
 from chaos.simulator.oracles import Oracles
+from chaos.simulator.quiet import quiet
 from chaos.simulator.result import Result, Violation
 from chaos.simulator.schedule import Schedule
 from chaos.simulator.trace import Trace
@@ -233,20 +232,8 @@ def run(
     keeps_lines: bool = False,
     stops_at_violation: bool = False,
 ) -> Result:
-    """One seed, from beginning to end; with a ``schedule`` just those faults happen.
-
-    Garbage is collected behind it, unless that is switched off: in its midst it costs as much again. Nobody
-    reads what the brokers log.
-    """
-    logging.disable(logging.CRITICAL)
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
+    """One seed, from beginning to end; with a ``schedule`` just those faults happen."""
+    with quiet(collects=True):
         return Simulation(
             seed, odds, schedule=schedule, keeps_lines=keeps_lines, stops_at_violation=stops_at_violation
         ).run()
-    finally:
-        logging.disable(logging.NOTSET)
-        if was_enabled:
-            gc.enable()
-            gc.collect()

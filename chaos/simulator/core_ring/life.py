@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import gc
 from typing import Final
 
 from chaos.simulator.core_ring.group import STEP_S, Group
 from chaos.simulator.core_ring.log import Broken
 from chaos.simulator.core_ring.odds import CoreOdds
+from chaos.simulator.quiet import quiet
 from chaos.simulator.result import Result, Violation
 from chaos.simulator.schedule import Schedule
 from raftlog.core.inputs import PeerUnreachable
@@ -27,22 +27,18 @@ def run_core(
     keeps_lines: bool = False,
 ) -> Result:
     """One seed, from birth to verdict. With a ``schedule`` just those faults happen."""
-    was_enabled = gc.isenabled()
-    gc.disable()
     size = SIZES[seed % len(SIZES)]
     group = Group(size, seed, odds, spares=SPARES, schedule=schedule, keeps_lines=keeps_lines)
     violations: tuple[Violation, ...] = ()
-    try:
-        group.run(group.odds.trouble_steps)
-        find_peace(group)
-    except Broken as broken:
-        violations = (Violation(group.now * STEP_S, broken.invariant, broken.detail),)
-    except (Exception, InvariantViolated) as error:
-        detail = f"{type(error).__name__}: {error}"
-        violations = (Violation(group.now * STEP_S, "I9 no broken invariant inside", detail),)
-    finally:
-        if was_enabled:
-            gc.enable()
+    with quiet():
+        try:
+            group.run(group.odds.trouble_steps)
+            find_peace(group)
+        except Broken as broken:
+            violations = (Violation(group.now * STEP_S, broken.invariant, broken.detail),)
+        except (Exception, InvariantViolated) as error:
+            detail = f"{type(error).__name__}: {error}"
+            violations = (Violation(group.now * STEP_S, "I9 no broken invariant inside", detail),)
     for violation in violations:
         group.trace.note(None, f"VIOLATION {violation.invariant}: {violation.detail}")
     return Result(

@@ -14,10 +14,12 @@ from chaos.simulator.core_ring.log import Broken
 from chaos.simulator.log_ring import judge
 from chaos.simulator.log_ring.line import BIRTH, Line, Model, state_below
 from chaos.simulator.log_ring.odds import LogOdds
+from chaos.simulator.quiet import quiet
 from chaos.simulator.result import Result, Violation
 from chaos.simulator.trace import Trace
 from raftlog.core.membership import Membership, MembershipEntry
 from raftlog.core.ready import HardState
+from raftlog.errors import InvariantViolated
 from raftlog.records.batch import Batch, BatchHeader, encode_batch, parse_header
 from raftlog.storage import members
 from raftlog.storage.fake_filesystem import FakeFilesystem, PowerLost
@@ -315,12 +317,13 @@ def run_log(seed: int, odds: LogOdds | None = None, *, keeps_lines: bool = False
     """One seed, from birth to verdict."""
     life = LogLife(seed, odds, keeps_lines=keeps_lines)
     violations: tuple[Violation, ...] = ()
-    try:
-        life.run()
-    except Broken as broken:
-        violations = (Violation(life.now_s(), broken.invariant, broken.detail),)
-    except Exception as error:
-        violations = (Violation(life.now_s(), judge.D6, f"{type(error).__name__}: {error}"),)
+    with quiet():
+        try:
+            life.run()
+        except Broken as broken:
+            violations = (Violation(life.now_s(), broken.invariant, broken.detail),)
+        except (Exception, InvariantViolated) as error:
+            violations = (Violation(life.now_s(), judge.D6, f"{type(error).__name__}: {error}"),)
     for violation in violations:
         life.trace.note(None, f"VIOLATION {violation.invariant}: {violation.detail}")
     return Result(
