@@ -5,6 +5,6 @@ the benchmarks are run beside other systems. Leaves to others: the brokers thems
 
 Read ``cluster`` (broker processes under control), ``history`` (what clients saw) and ``checkers``
 (the judge) first; ``workload`` makes load, ``demo`` shows all of it with real data. ``simulator`` draws bad
-luck for whole brokers and bare cores, ``crash_points`` lets a broker die after each disk operation,
+luck for whole brokers, bare cores and logs, ``crash_points`` lets a broker die after each disk operation,
 ``corruption`` damages disks, ``reliability`` measures them all.
 """

@@ -1,4 +1,4 @@
-"""What a run of either ring came to."""
+"""What a run of any ring came to."""
 
 from __future__ import annotations
 
