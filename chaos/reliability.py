@@ -249,7 +249,8 @@ def _measure(numbers: Iterable[str], *, is_quick: bool) -> Iterable[tuple[str, R
 
 
 def _totals(results: list[Result]) -> Figures:
-    return {
+    broken = [result.name for result in results if result.violations]
+    return ({"seeds with violations": " ".join(broken)} if broken else {}) | {
         "faults": sum(result.faults.total() for result in results),
         "kinds of faults": len({kind for result in results for kind in result.faults}),
         "acknowledged": sum(result.acknowledged for result in results),
