@@ -139,7 +139,7 @@ def document(caught: dict[str, Catch]) -> str:
     lines += [
         "",
         f"{figures['caught']} of {figures['planted'] - figures['equivalent']} that can matter are seen, "
-        f"half of them within {figures['median_s']} s.",
+        f"half of them within {figures['median_s']:g} s.",
         "",
     ]
     return "\n".join(lines)
@@ -153,7 +153,7 @@ def summary(caught: dict[str, Catch]) -> dict[str, float]:
         "equivalent": sum(bool(mutant.equivalent) for mutant in MUTANTS),
         "caught": len(caught),
         "caught_by_scripts": sum(catch.seed == SCRIPT for catch in caught.values()),
-        "median_s": median(times),
+        "median_s": round(median(times), 1),
         "slowest_s": max(times),
     }
 

@@ -71,6 +71,7 @@ PARTITIONS = (
         "partitions.gateway:Gateway._write_at_leader",
         " or not is_repeatable()",
         "",
+        script="tests/unit/partitions/test_gateway.py",
     ),
     Mutant(
         "the next offset skips a batch",

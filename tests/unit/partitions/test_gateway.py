@@ -154,10 +154,14 @@ def test_a_produce_whose_answer_is_lost_is_unknown_and_not_sent_again() -> None:
             for follower in cluster.followers(leader):
                 follower.disk.clear()
             sending = asyncio.create_task(append(far, batch_of(b"b")))
-            await eventually(lambda: cluster.replica(leader.node_id).group.last_index == 1)
+            await eventually(
+                lambda: all(cluster.replica(node).group.last_index == 1 for node in cluster.logs)
+            )
             cluster.network.isolate(leader.node_id)
+            for follower in cluster.followers(leader):
+                follower.disk.set()
             with pytest.raises(CommitUnknown) as unknown:
-                await sending
+                await sending  # although the next leader would take it
             assert unknown.value.details["committed"] is None
 
     asyncio.run(story())
