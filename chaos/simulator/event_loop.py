@@ -247,8 +247,10 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     # What asyncio asks of a loop.
 
     def create_future(self) -> Future[object]:
-        """A future of this loop."""
-        return asyncio.Future(loop=self)
+        """A future of this loop, and of the process that asks for it."""
+        future = _Future(loop=self)
+        future.process = self._current
+        return future
 
     def create_task(
         self,
@@ -294,10 +296,11 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return self._is_closed
 
     def call_exception_handler(self, context: dict[str, object]) -> None:
-        """Somebody forgot an error."""
-        if not self._is_closed:
+        """Somebody forgot an error; the dead are excused, whose callbacks never came to read it."""
+        task = context.get("task") or context.get("future")
+        process = task.process if isinstance(task, _Future) else None
+        if not self._is_closed and (process is None or process.is_alive):
             error = context.get("exception")
-            task = context.get("task") or context.get("future")
             message = f"{context['message']}: {task}"
             self._watcher.failed(self._current, message, error if isinstance(error, BaseException) else None)
 
@@ -310,6 +313,10 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             task._log_destroy_pending = False  # type: ignore[attr-defined]
             with contextlib.suppress(RuntimeError):  # it waits for something on its way out
                 task.get_coro().close()
+
+
+class _Future(asyncio.Future[object]):
+    process: Process | None = None
 
 
 _NOBODY = contextvars.Context()

@@ -156,7 +156,10 @@ class Group:
         core = node.core
         if type(event) is Receive:
             node.heard[event.sender] = self.now
+        was_asleep = core.is_asleep
         core.step(event)
+        if was_asleep and not core.is_asleep:
+            node.leads_since = self.now  # whom it leads begins to count for it anew
         is_quiet = event is TICK
         while (ready := core.take_ready()) is not None:
             self._carry_out(node, ready)
