@@ -114,14 +114,9 @@ class PartitionManager:
         self._retention_check_ms = retention_check_ms
         self.retention = RetentionKeeper(host, self._kept)
         self.replicas: dict[Key, PartitionReplica] = {}
-        self.ward = ReplicaWard(
-            host.node_id,
-            self._held,
-            self._folders.of_partition,
-            self._close_replica,
-            self._changed.set,
-            (lambda directory: None) if repairer is None else repairer.service.forget,
-        )
+        forget = (lambda directory: None) if repairer is None else repairer.service.forget
+        place, close, look = self._folders.of_partition, self._close_replica, self._changed.set
+        self.ward = ReplicaWard(host.node_id, self._held, place, close, look, forget)
         self.sick_bay = None if repairer is None else SickBay(repairer, self.ward)
         self._departures = Departures(host.node_id, lambda: metadata.image, self.replicas, host.calls)
         host.calls.serve(replica_calls.PREPARED, self._serve_prepared)

@@ -17,6 +17,15 @@ class Violation:
     detail: str
 
 
+class Broken(Exception):
+    """Something that must hold does not: number and words of ``docs/invariants.md``, and what was seen."""
+
+    def __init__(self, invariant: str, detail: str) -> None:
+        super().__init__(f"{invariant}: {detail}")
+        self.invariant = invariant
+        self.detail = detail
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
     """One seed's outcome. ``happened`` are the faults, in the order in which they came."""

@@ -134,6 +134,7 @@ class Controller:
 
         Raises ``LogCorrupt`` when what is committed in the log cannot be applied; the log is closed then.
         """
+        assert not self._tasks, "it takes part already; ``leave`` first"
         machine = MetadataMachine()
         machine.subscribe(self._image_changed)
         try:

@@ -161,16 +161,14 @@ class SnapshotTransfer:
 
         Raises ``RaftlogError``; what has come is kept for the next try.
         """
-        try:
-            return await self._fetch_from(request.leader, request)
-        except InvalidRequest as error:
-            refused = error
-        for other in sorted(request.membership.members - {request.leader, self._node_id}):
+        refusals = []
+        others = sorted(request.membership.members - {request.leader, self._node_id})
+        for source in (request.leader, *others):
             try:
-                return await self._fetch_from(other, request)
-            except InvalidRequest:
-                continue
-        raise refused
+                return await self._fetch_from(source, request)
+            except InvalidRequest as refusal:
+                refusals.append(refusal)
+        raise refusals[0]
 
     async def _fetch_from(self, source: NodeId, request: FetchSnapshot) -> bytes:
         while self._manifest is None or len(self._received) < self._manifest[0]:

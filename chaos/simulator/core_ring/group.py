@@ -15,10 +15,11 @@ from zlib import crc32
 
 from chaos.simulator.core_ring.faults import CoreFaults
 from chaos.simulator.core_ring.judge import Judge
-from chaos.simulator.core_ring.log import Broken, Disk, Fetch, Lineage, Log, Node
+from chaos.simulator.core_ring.log import Disk, Fetch, Lineage, Log, Node
 from chaos.simulator.core_ring.odds import CALM, CoreOdds
 from chaos.simulator.core_ring.remembered import Remembered
 from chaos.simulator.core_ring.requests import Requests
+from chaos.simulator.result import Broken
 from chaos.simulator.schedule import Schedule
 from chaos.simulator.trace import Trace
 from raftlog.core.inputs import (

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from itertools import combinations, product
 
-from chaos.simulator.core_ring.log import Broken, Lineage, Log, Node
+from chaos.simulator.core_ring.log import Lineage, Log, Node
+from chaos.simulator.result import Broken
 from raftlog.core.membership import Membership
 from raftlog.core.messages import AppendReply, Message, VoteReply, VoteRequest
 from raftlog.core.ready import RefusalReason, Refused, Role, RoleChange, Write

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from chaos.simulator.core_ring.group import STEP_S, Group
-from chaos.simulator.core_ring.log import Broken
 from chaos.simulator.core_ring.odds import CoreOdds
 from chaos.simulator.quiet import quiet
-from chaos.simulator.result import Result, Violation
+from chaos.simulator.result import Broken, Result, Violation
 from chaos.simulator.schedule import Schedule
 from raftlog.core.inputs import PeerUnreachable
 from raftlog.errors import InvariantViolated

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from chaos.simulator.result import Broken
 from raftlog.core.entries import EntryKind, EntrySpan
 from raftlog.core.membership import NOBODY, Membership, MembershipEntry
 from raftlog.core.raft import Raft
@@ -26,15 +27,6 @@ class Entry(NamedTuple):
     term: Term
     kind: EntryKind
     membership: Membership | None = None
-
-
-class Broken(Exception):
-    """Something that must hold does not: number and words of ``docs/invariants.md``, and what was seen."""
-
-    def __init__(self, invariant: str, detail: str) -> None:
-        super().__init__(f"{invariant}: {detail}")
-        self.invariant = invariant
-        self.detail = detail
 
 
 class Lineage:

@@ -10,12 +10,11 @@ import random
 from collections import Counter
 from typing import Final
 
-from chaos.simulator.core_ring.log import Broken
 from chaos.simulator.log_ring import judge
 from chaos.simulator.log_ring.line import BIRTH, Line, Model, state_below
 from chaos.simulator.log_ring.odds import LogOdds
 from chaos.simulator.quiet import quiet
-from chaos.simulator.result import Result, Violation
+from chaos.simulator.result import Broken, Result, Violation
 from chaos.simulator.trace import Trace
 from raftlog.core.membership import Membership, MembershipEntry
 from raftlog.core.ready import HardState
@@ -271,7 +270,8 @@ class LogLife:
 
     def _fails_sync(self, path: str) -> bool:
         fails = self.disk_rng.random() < self.odds.failing_syncs
-        self.faults["failing sync"] += fails
+        if fails:
+            self.faults["failing sync"] += 1
         return fails
 
     def _die(self, power: float) -> None:

@@ -123,4 +123,25 @@ REPAIR = (
         "pass",
         script=_IN_USE,
     ),
+    Mutant(
+        "what a repair is about to fetch is not promised before the old entries go",
+        "raftlog.storage.mend:forget_from",
+        "promised = max(state.promised, seen.covers - 1, last)",
+        "promised = state.promised",
+        script="tests/unit/partitions/test_repair_cut_short.py",
+    ),
+    Mutant(
+        "a metadata log comes back while its broker still takes part by the failed one",
+        "partitions.metadata_ward:MetadataWard.run",
+        "await self._member.leave()",
+        "pass",
+        script="tests/corruption/test_damage_in_use.py",
+    ),
+    Mutant(
+        "a torn tail is taken for nothing that was acknowledged",
+        "partitions.leaders_log:owed",
+        " or seen.torn",
+        "",
+        script="tests/unit/partitions/test_repair_cut_short.py",
+    ),
 )
