@@ -21,7 +21,7 @@ from partitions.controller.commands import RegisterBroker
 from partitions.controller.log_trim import METADATA_LOG
 from partitions.controller.planner import PlannerLimits
 from partitions.controller.service import Controller
-from partitions.folders import disk_id
+from partitions.first_start import FirstStart
 from partitions.gateway import Gateway
 from partitions.manager import PartitionManager
 from partitions.metadata_ward import MetadataWard
@@ -36,6 +36,7 @@ from raftlog.node.flusher import RunSyncs, SyncThreads
 from raftlog.node.group_host import GroupHost, HostSettings
 from raftlog.node.transport import Transport
 from raftlog.storage.filesystem import Filesystem
+from raftlog.storage.replica_registry import ReplicaRegistry
 from raftlog.storage.segmented_log import SegmentedLog
 from raftlog.types import METADATA_GROUP, GroupId, NodeId
 
@@ -74,7 +75,7 @@ class Broker:
         self.disk = DiskReserve(
             world.filesystem, data_directory, settings.limits.disk_reserve_bytes, world.clock
         )
-        self._disk_id = disk_id(world.filesystem, data_directory, world.rng)
+        self._registry = ReplicaRegistry.open(world.filesystem, data_directory, world.rng)
         timing, limits = settings.timing, settings.limits
         self.host = GroupHost(
             self.node_id,
@@ -103,6 +104,14 @@ class Broker:
         )
         self._watching: list[asyncio.Task[None]] = []
         self.controller = self._controller()
+        self._first_start = FirstStart(
+            self.host,
+            self._other_brokers(),
+            world.filesystem,
+            self._metadata_directory,
+            self._registry,
+            asyncio.to_thread,
+        )
         self._metadata_ward = self._ward_of_metadata()
         self.manager = PartitionManager(
             self.host,
@@ -112,7 +121,7 @@ class Broker:
             world.clock,
             retention_check_ms=timing.retention_check_ms,
             repairer=self.repairer,
-            disk_id=self._disk_id,
+            registry=self._registry,
         )
         self.gateway = Gateway(
             self.node_id,
@@ -139,13 +148,23 @@ class Broker:
 
     def _ward_of_metadata(self) -> MetadataWard:
         world, directory = self._world, self._metadata_directory
-        peers = tuple(NodeId(peer) for peer in self.settings.peers if peer != self.node_id)
-        return MetadataWard(
-            self.controller,
-            self.repairer,
-            Patient(METADATA_GROUP, directory, peers),
-            lambda: SegmentedLog.open(world.filesystem, directory, METADATA_LOG, world.clock),
-        )
+
+        async def open_log() -> SegmentedLog:
+            is_rejoining = await self._first_start.is_over()
+            return await asyncio.to_thread(lambda: open_or_create(is_rejoining))
+
+        def open_or_create(is_rejoining: bool) -> SegmentedLog:
+            log = SegmentedLog.open(
+                world.filesystem, directory, METADATA_LOG, world.clock, is_rejoining=is_rejoining
+            )
+            self._registry.add([METADATA_GROUP])
+            return log
+
+        patient = Patient(METADATA_GROUP, directory, self._other_brokers())
+        return MetadataWard(self.controller, self.repairer, patient, open_log)
+
+    def _other_brokers(self) -> tuple[NodeId, ...]:
+        return tuple(NodeId(peer) for peer in self.settings.peers if peer != self.node_id)
 
     async def start(self) -> None:
         """Join the peers and the metadata group, open the replicas. Raises ``OSError``."""
@@ -153,6 +172,7 @@ class Broker:
             if peer != self.node_id:
                 self._world.transport.set_peer(NodeId(peer), address.host, address.port)
         self.repairs.offer()
+        self._first_start.offer()
         await self.host.start()
         await self._metadata_ward.join()
         await self.manager.start()
@@ -199,5 +219,5 @@ class Broker:
             rpc_host=mine.host,
             rpc_port=mine.port,
             rack=self.settings.rack,
-            disk_id=self._disk_id,
+            disk_id=self._registry.disk_id,
         )

@@ -12,7 +12,6 @@ and ``bootstrap_id`` are kept twice (``raftlog.storage.twin_file``).
 from __future__ import annotations
 
 import logging
-import random
 import re
 from typing import Final
 
@@ -26,7 +25,6 @@ from raftlog.types import TopicId
 _log = logging.getLogger("raftlog.partitions")
 
 BOOTSTRAP_FILE: Final = "bootstrap_id"
-DISK_FILE: Final = "disk_id"
 RECOVERY_FILE: Final = "recovery"
 FOLDER_NAME_MAX: Final = 255  # bytes, on every usual filesystem
 
@@ -120,20 +118,6 @@ class Folders:
         if known is None:
             twin_file.keep(self._filesystem, self._data_directory, BOOTSTRAP_FILE, bootstrap_id)
         return known in (None, bootstrap_id)
-
-
-def disk_id(filesystem: Filesystem, data_directory: str, rng: random.Random) -> str:
-    """The id of a broker's disk, drawn where its folder begins from nothing. Waits for the disk."""
-    try:
-        known = twin_file.load(filesystem, data_directory, DISK_FILE, str)
-    except LogCorrupt as error:
-        _log.error("this disk passes for a new one: %s", error)
-        known = None
-    if known is None:
-        known = f"{rng.getrandbits(128):032x}"
-        filesystem.make_directories(data_directory)
-        twin_file.keep(filesystem, data_directory, DISK_FILE, known)
-    return known
 
 
 def folder_name(topic: TopicInfo) -> str:

@@ -55,4 +55,4 @@ def hard_state_in(term: Term, seen: Examination, node_id: NodeId) -> HardState:
     own = seen.state.hard_state
     if seen.doubt is None and term <= own.term:
         return own
-    return HardState(max(term, own.term), node_id)
+    return HardState(max(term, own.term), node_id, own.is_rejoining)

@@ -41,13 +41,14 @@ from raftlog.errors import LogCorrupt, RaftlogError
 from raftlog.node.group_host import GroupHost
 from raftlog.node.raft_group import RaftGroup
 from raftlog.storage.filesystem import Buffer, Filesystem, is_disk_full
+from raftlog.storage.replica_registry import ReplicaRegistry
 from raftlog.storage.segmented_log import SegmentedLog
 from raftlog.storage.tombstones import LetGo
-from raftlog.types import BEFORE_LOG, EntryId, NodeId, TopicPartition
+from raftlog.types import BEFORE_LOG, METADATA_GROUP, EntryId, NodeId, TopicPartition
 
 _log = logging.getLogger("raftlog.partitions")
 
-OPEN_AT_ONCE: Final = 8  # logs, on as many threads
+OPEN_AT_ONCE: Final = 32  # logs, on the threads of ``run_blocking``; registered together
 CONFIRM_TIMEOUT_MS: Final = 5000
 CONFIRM_AGAIN_S: Final = 0.1
 OPEN_AGAIN_S: Final = 1.0  # where the disk was full
@@ -93,15 +94,15 @@ class PartitionManager:
         retention_check_ms: int = 60_000,
         run_blocking: RunBlocking = asyncio.to_thread,
         repairer: Repairer | None = None,
-        disk_id: str = "",
+        registry: ReplicaRegistry,
     ) -> None:
         self._host = host
         self._metadata = metadata
         self._clock = clock
         self._run_blocking = run_blocking
-        self._disk_id = disk_id  # without one, what was here before is not asked
+        self._registry = registry
         self._folders = Folders(filesystem, data_directory, run_blocking)
-        self._openings = Openings(host.node_id, filesystem, data_directory, self._folders, clock)
+        self._openings = Openings(host.node_id, filesystem, data_directory, self._folders, clock, registry)
         self._held: dict[Key, _Held] = {}
         self._seen: Mapping[str, TopicInfo] = {}
         self._seen_version = -1
@@ -180,12 +181,21 @@ class PartitionManager:
             await self._let_go()
             if is_sure and not self._is_swept:
                 self._is_swept = await self._folders.remove_leftovers(image)
+                await self._forget_gone(image)
             self._settled.set()
+
+    async def _forget_gone(self, image: MetadataImage) -> None:
+        """Keep the registry as long as the metadata. ``image`` has been confirmed to be current."""
+        groups = {partition.group_id for topic in image.topics.values() for partition in topic.partitions}
+        try:
+            await self._run_blocking(lambda: self._registry.keep_only({METADATA_GROUP, *groups}))
+        except OSError as error:
+            _log.error("the registry of replicas stays longer than it must: %s", error)
 
     def _knows_this_disk(self, image: MetadataImage) -> bool:
         """Whether the metadata here knows that this disk is the one it speaks of, or began from nothing."""
         broker = image.brokers.get(self._host.node_id)
-        return not self._disk_id or (broker is not None and broker.disk_id == self._disk_id)
+        return broker is not None and broker.disk_id == self._registry.disk_id
 
     async def _missing(self, image: MetadataImage) -> list[_Held]:
         """Replicas that should be here and are not; those that are learn what is new."""
@@ -214,6 +224,7 @@ class PartitionManager:
         for at in range(0, len(missing), OPEN_AT_ONCE):
             some = missing[at : at + OPEN_AT_ONCE]
             await asyncio.gather(*(self._open_log(held, may_begin=may_begin) for held in some))
+            await self._register(some)
             for held in some:
                 self._open_replica(held, young)
             await asyncio.sleep(0)
@@ -228,6 +239,18 @@ class PartitionManager:
             )
         except (LogCorrupt, OSError) as error:
             self._note_failure(held, error)
+
+    async def _register(self, opened: Sequence[_Held]) -> None:
+        """Note that these are here, before any of them says a word: their files may be lost later."""
+        groups = [held.partition.group_id for held in opened if held.log is not None]
+        try:
+            await self._run_blocking(lambda: self._registry.add(groups))
+        except OSError as error:
+            for held in opened:
+                if held.log is not None:
+                    self._note_failure(held, error)
+                    held.log.close()
+                    held.log = None
 
     def _open_replica(self, held: _Held, young: list[RaftGroup[None]]) -> None:
         topic, partition = held.topic, held.partition

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
-from partitions.blocking import RunBlocking
 from partitions.patient import CannotMend, Patient
 from partitions.repairer import Repairer
 from partitions.sick_bay import AFTER_FAILED_DISK_S, LOOK_S
@@ -45,21 +44,19 @@ class MetadataWard:
         member: Member,
         repairer: Repairer,
         patient: Patient,
-        open_log: Callable[[], LogStorage],
-        run_blocking: RunBlocking = asyncio.to_thread,
+        open_log: Callable[[], Awaitable[LogStorage]],
     ) -> None:
         self._member = member
         self._repairer = repairer
         self._patient = patient
         self._open_log = open_log
-        self._run_blocking = run_blocking
 
     async def join(self) -> None:
         """Return once this broker takes part in the metadata group. Raises ``OSError``."""
         self._forget()
         while True:
             try:
-                await self._member.start(await self._run_blocking(self._open_log))
+                await self._member.start(await self._open_log())
             except LogCorrupt as damage:
                 _log.error("the metadata log is being mended: %s", damage)
             else:

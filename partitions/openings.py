@@ -8,7 +8,7 @@ and with which membership a group begins. Leaves to others: when to open (``mana
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from partitions.controller.image import PartitionInfo, TopicInfo
 from partitions.folders import Folders
@@ -20,6 +20,7 @@ from raftlog.errors import LogCorrupt
 from raftlog.storage import tombstones
 from raftlog.storage.filesystem import Filesystem
 from raftlog.storage.members import batch_of
+from raftlog.storage.replica_registry import ReplicaRegistry
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.storage.slots import has_lived
 from raftlog.storage.tombstones import LetGo
@@ -41,11 +42,15 @@ class Openings:
     data_directory: str
     folders: Folders
     clock: Clock
+    registry: ReplicaRegistry
 
     def first_membership(self, partition: PartitionInfo) -> Membership:
-        """What a log that begins here begins with; one that is there already has kept its own."""
-        founder = partition.is_founder(self.node_id)
-        return Membership(frozenset(partition.replicas)) if founder else NOBODY
+        """What a log that begins here begins with; one that is there already has kept its own.
+
+        The group's first one while it is in force. A later one stands in the log, which will come.
+        """
+        is_first = partition.membership_index < 0 and self.node_id in partition.replicas
+        return Membership(frozenset(partition.replicas)) if is_first else NOBODY
 
     def open(
         self, topic: TopicInfo, partition: PartitionInfo, *, may_begin: bool
@@ -59,12 +64,22 @@ class Openings:
         if not may_begin and not has_lived(self.filesystem, directory):
             raise MetadataBehind(f"{directory} begins once the metadata is confirmed to be current")
         self._keep_pace(topic, partition, directory)
+        is_lost = self.registry.has_held(partition.group_id) and not has_lived(self.filesystem, directory)
+        if is_lost:
+            _log.warning("%s is gone, and was opened here before: this replica rejoins its group", directory)
         buried = tombstones.load(self.filesystem, self.data_directory, partition.group_id)
-        log = SegmentedLog.open(self.filesystem, directory, log_settings(topic), self.clock)
+        log = SegmentedLog.open(
+            self.filesystem,
+            directory,
+            log_settings(topic),
+            self.clock,
+            is_rejoining=is_lost or not partition.is_founder(self.node_id),
+        )
         if buried is None:
             return log, BEFORE_LOG
-        if buried.hard_state.term > log.restored(NOBODY).hard_state.term:
-            log.save_hard_state(buried.hard_state)
+        known = log.restored(NOBODY).hard_state
+        if buried.hard_state.term > known.term:
+            log.save_hard_state(replace(buried.hard_state, is_rejoining=known.is_rejoining))
             _make_durable(log)
         return log, buried.last
 

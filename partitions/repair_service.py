@@ -121,7 +121,7 @@ class RepairService:
         is_held = ask.anchor_index != NO_INDEX and seen.holds(EntryId(ask.anchor_term, ask.anchor_index))
         told = Told(
             term=Term(max(seen.state.hard_state.term, seen.runs[-1].term if seen.runs else 0)),
-            is_sure=seen.doubt is None,
+            is_sure=seen.doubt is None and not seen.state.hard_state.is_rejoining,
             is_leader=False,
             first=seen.state.log_start,
             last=Index(seen.last),
@@ -159,7 +159,7 @@ def _from_group(group: RaftGroup[object], ask: Ask) -> tuple[Told, list[Buffer]]
         is_held = group.is_leader and _holds(group, Index(ask.first - 1), ask.previous_term)
     told = Told(
         term=group.term,
-        is_sure=True,
+        is_sure=not group.is_rejoining,
         is_leader=group.is_leader,
         first=log.first_index,
         last=log.last_index,

@@ -136,7 +136,8 @@ class Repairer:
             first = seen.holes[0].first
         elif seen.doubt is not None:
             term, margin = self._newest_term(patient, seen, told)
-            hard_state = HardState(Term(term + margin), self.host.node_id)
+            own = seen.state.hard_state
+            hard_state = HardState(Term(term + margin), self.host.node_id, own.is_rejoining)
             await self._change(seen, lambda: end_doubt(self.filesystem, seen, hard_state))
             return
         else:

@@ -75,14 +75,16 @@ def verify(data: DirectoryOption, output: OutputOption = Format.TABLE) -> None:
 
 def _kept_twice(directory: Path) -> list[str]:
     """Names below a data directory of what is kept in two files."""
-    from partitions.folders import BOOTSTRAP_FILE, DISK_FILE, RECOVERY_FILE
+    from partitions.folders import BOOTSTRAP_FILE, RECOVERY_FILE
     from raftlog.storage import twin_file
     from raftlog.storage.data_directory import IDENTITY_NAME
+    from raftlog.storage.replica_registry import DISK_FILE, REPLICAS_FILE
     from raftlog.storage.tombstones import TOMBSTONES_FOLDER
 
     patterns = (
         IDENTITY_NAME,
         DISK_FILE,
+        REPLICAS_FILE,
         BOOTSTRAP_FILE,
         f"*/Partition-*/{RECOVERY_FILE}",
         f"{TOMBSTONES_FOLDER}/*",

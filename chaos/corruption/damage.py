@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from chaos.corruption.cluster import Image
-from partitions.folders import BOOTSTRAP_FILE, DISK_FILE
+from partitions.folders import BOOTSTRAP_FILE
 from raftlog.storage import twin_file
 from raftlog.storage.fake_filesystem import FakeFilesystem
+from raftlog.storage.replica_registry import DISK_FILE, REPLICAS_FILE
 
 KINDS: Final = (
     "bit flip",
@@ -36,9 +37,10 @@ CATEGORIES: Final = (
     "metadata checkpoint",
     "bootstrap id",
     "disk id",
+    "replicas",
 )
 PAGE_BYTES: Final = 256  # of files as small as these
-KEPT_TWICE: Final = (BOOTSTRAP_FILE, DISK_FILE)
+KEPT_TWICE: Final = (BOOTSTRAP_FILE, DISK_FILE, REPLICAS_FILE)
 
 _NAMES: Final = {
     "epochs": "epochs",

@@ -29,9 +29,9 @@ from raftlog.records.control import members_in
 from raftlog.storage.fake_filesystem import UNCHANGED, FakeFilesystem, StoredFile
 
 _HEADER = struct.Struct(">qiibIhi")  # up to the last offset's delta
-_SLOT = struct.Struct(">QqqqqqqqQ")
+_SLOT = struct.Struct(">QqqqqqqqQ?")
 _SLOT_NAMES = ("hard_state.a", "hard_state.b")
-_SLOT_MAGIC = b"RLH2"
+_SLOT_MAGIC = b"RLH3"
 
 
 class Entry(NamedTuple):
@@ -220,5 +220,5 @@ def _parse_slot(data: bytearray) -> tuple[int, Vote] | None:
     body, checksum = bytes(data[: _SLOT.size + 4]), data[_SLOT.size + 4 : _SLOT.size + 8]
     if crc32c(body) != int.from_bytes(checksum):
         return None
-    sequence, term, vote, log_start, *_, commit_hint, _ = _SLOT.unpack(body[4:])
+    sequence, term, vote, log_start, *_, commit_hint, _, _ = _SLOT.unpack(body[4:])
     return sequence, Vote(term, vote, commit_hint, log_start)

@@ -17,7 +17,15 @@ from raftlog.types import BEFORE_LOG, NodeId, Term
 class Candidate:
     """What a member knows only while it stands for election, in earnest or in a pre-vote."""
 
-    __slots__ = ("_elapsed_ticks", "_member", "_timeout_ticks", "_votes", "is_pre_vote", "is_transfer")
+    __slots__ = (
+        "_asked",
+        "_elapsed_ticks",
+        "_member",
+        "_timeout_ticks",
+        "_votes",
+        "is_pre_vote",
+        "is_transfer",
+    )
 
     def __init__(self, member: Member, *, is_pre_vote: bool, is_transfer: bool) -> None:
         """``is_transfer``: the leader asked for this, so that voters need not stick to it."""
@@ -27,6 +35,7 @@ class Candidate:
         self._elapsed_ticks = 0
         self._timeout_ticks = member.election_timeout()
         self._votes: dict[NodeId, bool] = {}
+        self._asked = Term(member.term + 1)  # the term of the requests
 
     @property
     def role(self) -> Role:
@@ -47,12 +56,11 @@ class Candidate:
         """Ask everybody; a group of one has its answer at once, or when its term is durable."""
         member = self._member
         if self.is_pre_vote:
-            asked = Term(member.term + 1)
-            request = VoteRequest(term=asked, last=member.terms.last, is_pre_vote=True)
+            request = VoteRequest(term=self._asked, last=member.terms.last, is_pre_vote=True)
             for peer in self._other_voters():
                 member.send(peer, request)
             return self._count(member.id, granted=True)
-        member.enter_term(Term(member.term + 1), voted_for=member.id)
+        member.enter_term(self._asked, voted_for=member.id)
         request = VoteRequest(term=member.term, last=member.terms.last, is_transfer=self.is_transfer)
         for peer in self._other_voters():
             member.promise(peer, request, BEFORE_LOG.index)
@@ -80,7 +88,8 @@ class Candidate:
 
     def receive_vote(self, sender: NodeId, reply: VoteReply) -> Role | None:
         """Count an answer to what we are asking now; others are too late."""
-        if reply.is_pre_vote != self.is_pre_vote or sender not in self._member.membership.all_voters:
+        answers_this = reply.asked == self._asked and reply.is_pre_vote == self.is_pre_vote
+        if not answers_this or sender not in self._member.membership.all_voters:
             return None
         return self._count(sender, granted=reply.granted)
 
@@ -101,17 +110,18 @@ def answer_pre_vote(member: Member, candidate: NodeId, request: VoteRequest, *, 
     """Say whether we would vote for the candidate. No promise: nothing is remembered."""
     is_new_enough = request.last >= member.newest_ever
     granted = request.term > member.term and not is_sticky and is_new_enough and member.may_vote
-    term = request.term if granted else member.term
-    member.send(candidate, VoteReply(term=term, granted=granted, is_pre_vote=True))
+    reply = VoteReply(term=member.term, asked=request.term, granted=granted, is_pre_vote=True)
+    member.send(candidate, reply)
 
 
 def answer_vote(member: Member, candidate: NodeId, request: VoteRequest) -> bool:
     """Give our vote in this term, or not (Raft 5.2, 5.4.1); true when it is given."""
     may_vote = member.voted_for in (None, candidate) and member.may_vote
     if request.term != member.term or not may_vote or request.last < member.newest_ever:
-        member.send(candidate, VoteReply(term=member.term, granted=False))
+        member.send(candidate, VoteReply(term=member.term, asked=request.term, granted=False))
         return False
     if member.voted_for is None:
         member.vote(candidate)
-    member.promise(candidate, VoteReply(term=member.term, granted=True), BEFORE_LOG.index)
+    reply = VoteReply(term=member.term, asked=request.term, granted=True)
+    member.promise(candidate, reply, BEFORE_LOG.index)
     return True

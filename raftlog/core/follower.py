@@ -8,15 +8,22 @@ from __future__ import annotations
 
 from raftlog.core.entries import EntrySpan
 from raftlog.core.member import Member
-from raftlog.core.messages import AppendReply, AppendRequest, Heartbeat, HeartbeatReply, SnapshotOffer
+from raftlog.core.messages import (
+    AppendReply,
+    AppendRequest,
+    Heartbeat,
+    HeartbeatReply,
+    RejoinResponse,
+    SnapshotOffer,
+)
 from raftlog.core.ready import FetchSnapshot, Role
-from raftlog.types import Index, NodeId
+from raftlog.types import BEFORE_LOG, Index, NodeId
 
 
 class Follower:
     """What a member knows only while it follows."""
 
-    __slots__ = ("_member", "_newest_round", "_silent_ticks", "_timeout_ticks", "leader")
+    __slots__ = ("_matched", "_member", "_newest_round", "_silent_ticks", "_timeout_ticks", "leader")
 
     def __init__(self, member: Member, leader: NodeId | None) -> None:
         """Follow ``leader``, or wait for one to appear."""
@@ -25,6 +32,7 @@ class Follower:
         self._silent_ticks = 0  # since the leader was heard, or a vote given
         self._timeout_ticks = member.election_timeout()
         self._newest_round = 0  # of the leader's heartbeats: tells a delayed one from a current one
+        self._matched = BEFORE_LOG.index  # our log equals the leader's up to here
 
     @property
     def role(self) -> Role:
@@ -47,7 +55,9 @@ class Follower:
         return None
 
     def finish_write(self) -> Role | None:
-        """Nothing more to do: what waited for the disk has been let go."""
+        """What waited for the disk has been let go; a member that rejoins may be done."""
+        if self._has_rejoined():
+            self._agree(self._matched)
         return None
 
     def wake(self) -> None:
@@ -86,7 +96,7 @@ class Follower:
         if heartbeat.falls_silent and is_current and self._may_sleep(heartbeat.commit_index):
             member.is_asleep = True  # No reply: it would only wake the leader.
             return
-        member.send(sender, HeartbeatReply(term=member.term, round=heartbeat.round))
+        self._echo(sender, heartbeat.round)
 
     def receive_append(self, sender: NodeId, request: AppendRequest) -> None:
         """Make the log equal the leader's where they meet, or say where they may (Raft 5.3)."""
@@ -104,8 +114,13 @@ class Follower:
                 matched = self._take_in(span)
             member.commit_to(min(request.commit_index, matched))
         else:
-            hint = member.terms.newest_at_most(previous)
-            reply = AppendReply(term=member.term, accepted=False, match_index=previous.index, hint=hint)
+            reply = AppendReply(
+                term=member.term,
+                accepted=False,
+                match_index=previous.index,
+                hint=member.terms.newest_at_most(previous),
+                rejoining=member.rejoining,
+            )
             member.send(sender, reply)
             return
         self._agree(matched)
@@ -122,6 +137,17 @@ class Follower:
         elif self.leader is not None:
             member.fetch(FetchSnapshot(self.leader, snapshot, offer.membership))
 
+    def receive_rejoin_response(self, response: RejoinResponse) -> None:
+        """Learn what our log must hold before we count again; what is said to another incarnation is not."""
+        if response.rejoining == self._member.rejoining:
+            self._member.rejoin_last = response.last
+            self._agree(self._matched)
+
+    def remind_leader(self) -> None:
+        """A request came to a group that sleeps: its leader answers, or is missed from now on."""
+        if self.leader is not None:
+            self._echo(self.leader, self._newest_round)
+
     def snapshot_installed(self) -> None:
         """Let the leader go on behind the snapshot."""
         self._agree(self._member.commit_index)
@@ -130,7 +156,7 @@ class Follower:
         """Who must not stand for election can only remind a leader that may sleep, and then sleep too."""
         member = self._member
         if self.leader is not None:
-            member.send(self.leader, HeartbeatReply(term=member.term, round=self._newest_round))
+            self.remind_leader()
             self.leader = None
             self.grant_time()
         elif member.writes.all_finished:
@@ -139,9 +165,23 @@ class Follower:
     def _agree(self, matched: Index) -> None:
         """Say, once it is durable, that our log equals the leader's up to ``matched``."""
         member = self._member
-        if self.leader is not None:
-            reply = AppendReply(term=member.term, accepted=True, match_index=matched)
-            member.promise(self.leader, reply, matched)
+        if self.leader is None:
+            return
+        self._matched = max(self._matched, matched)
+        if self._has_rejoined():
+            member.rejoined(self.leader)
+        reply = AppendReply(term=member.term, accepted=True, match_index=matched, rejoining=member.rejoining)
+        member.promise(self.leader, reply, matched)
+
+    def _has_rejoined(self) -> bool:
+        """Whether all that the leader asks of us is on our disk."""
+        last = self._member.rejoin_last
+        return last is not None and min(self._matched, self._member.writes.durable_index) >= last
+
+    def _echo(self, leader: NodeId, heartbeat_round: int) -> None:
+        member = self._member
+        reply = HeartbeatReply(term=member.term, round=heartbeat_round, rejoining=member.rejoining)
+        member.send(leader, reply)
 
     def _may_sleep(self, commit_index: Index) -> bool:
         """Whether nothing is open here. A tail the leader lacks does not count: its next append cuts it."""

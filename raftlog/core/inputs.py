@@ -62,6 +62,11 @@ class Campaign:
 
 
 @dataclass(frozen=True, slots=True)
+class Unquiesce:
+    """A request came that only a leader can answer: make sure that there is one."""
+
+
+@dataclass(frozen=True, slots=True)
 class WriteFinished:
     """The write is durable. Writes finish in the order they were handed out."""
 
@@ -109,6 +114,7 @@ Input = (
     | ChangeMembership
     | TransferLeadership
     | Campaign
+    | Unquiesce
     | WriteFinished
     | AppendCut
     | PeerUnreachable

@@ -15,7 +15,14 @@ from raftlog.core.changes import Changes
 from raftlog.core.entries import EntryKind
 from raftlog.core.member import Member
 from raftlog.core.membership import Membership
-from raftlog.core.messages import AppendReply, Heartbeat, HeartbeatReply, SnapshotOffer, TimeoutNow
+from raftlog.core.messages import (
+    AppendReply,
+    Heartbeat,
+    HeartbeatReply,
+    RejoinResponse,
+    SnapshotOffer,
+    TimeoutNow,
+)
 from raftlog.core.peers import Peers
 from raftlog.core.progress import Progress
 from raftlog.core.read_index import ReadIndex
@@ -111,6 +118,11 @@ class Leader:
         return self._peers.awaiting_snapshot
 
     @property
+    def rejoining(self) -> Mapping[NodeId, frozenset[NodeId]]:
+        """Peers that count towards no quorum yet, and which voters must confirm us before they can."""
+        return self._peers.rejoining
+
+    @property
     def heard_ticks_ago(self) -> Mapping[NodeId, int]:
         """Ticks since each peer's last reply."""
         return {peer: self._now - progress.heard_tick for peer, progress in self._peers.progress.items()}
@@ -179,7 +191,8 @@ class Leader:
 
     def transfer(self, to: NodeId) -> None:
         """Hand over once ``to`` has the whole log, and it is committed; give up after an election timeout."""
-        if to not in self._peers.progress or to not in self._member.membership.voters:
+        progress = self._peers.progress.get(to)
+        if progress is None or progress.rejoining or to not in self._member.membership.voters:
             return
         self._transfer = _Transfer(to, self._now + self._member.settings.election_ticks)
         self._stir()
@@ -203,10 +216,9 @@ class Leader:
 
     def receive_append_reply(self, sender: NodeId, reply: AppendReply) -> Role | None:
         """Learn how far a follower is, or where to ask next."""
-        progress = self._peers.progress.get(sender)
+        progress = self._peers.heard(sender, reply.rejoining, self._now, self._round + 1)
         if progress is None:
             return None
-        progress.heard_tick = self._now
         change = None
         if reply.accepted:
             if reply.match_index > self._member.terms.last_index:
@@ -222,25 +234,44 @@ class Leader:
             if reply.hint.index < log_start or reply.match_index <= log_start:
                 progress.need_snapshot()  # The logs do not even meet just before ours begins.
             else:
-                progress.probe_at(terms.compare_next(reply.hint))
+                progress.probe_at(terms.compare_next(reply.hint), reply.match_index)
+                self._stir()
         self._call_for_work()
         return change
 
     def receive_heartbeat_reply(self, sender: NodeId, reply: HeartbeatReply) -> None:
         """Learn that a follower lives, what it has heard, and whether its appends have got stuck."""
-        progress = self._peers.progress.get(sender)
+        now = self._now
+        progress = self._peers.heard(sender, reply.rejoining, now, self._round + 1)
         if progress is None:
             return
-        now = self._now
-        progress.heard_tick = now
         if reply.round > progress.round:
             progress.round = reply.round
             if self._reads:
                 self._confirm_reads()
+        if self._peers.any_rejoins:
+            self._answer_rejoining(sender)
+        if progress.probe_is_due:
+            self._call_for_work()
         is_behind = progress.is_probing or progress.match_index < self._member.terms.last_index
         if is_behind and now - progress.moved_tick >= self._patience(progress):
             progress.probe_is_due = True
             self._call_for_work()
+
+    def _answer_rejoining(self, sender: NodeId) -> None:
+        """Say what its log must hold to those that are waiting for it; again until they count."""
+        member, peers = self._member, self._peers
+        self._stir()
+        for peer in peers.rejoining:
+            progress = peers.progress[peer]
+            is_asking = progress.rejoin_last is None
+            if is_asking and peers.may_answer(peer, self._round):
+                progress.rejoin_last = member.terms.last_index
+            if progress.rejoin_last is not None and (is_asking or peer == sender):
+                response = RejoinResponse(
+                    term=member.term, rejoining=progress.rejoining, last=progress.rejoin_last
+                )
+                member.send(peer, response)
 
     def gather(self) -> None:
         """Put into the outbox what is to be sent now: a round for reads, probes, entries."""
@@ -331,6 +362,7 @@ class Leader:
             and not self._reads
             and self._transfer is None
             and self._member.writes.all_finished
+            and not self._peers.any_rejoins
             and all(progress.round >= settled_round for progress in self._peers.progress.values())
         )
 
@@ -356,9 +388,10 @@ class Leader:
         if member.is_voter or not is_over:
             return None
         matches = self._peers.match_index(member.membership.voters)
-        successor = max(sorted(matches), key=matches.__getitem__)
-        commit_index = min(member.commit_index, matches[successor])
-        member.send(successor, TimeoutNow(term=member.term, commit_index=commit_index))
+        if matches:
+            successor = max(sorted(matches), key=matches.__getitem__)
+            commit_index = min(member.commit_index, matches[successor])
+            member.send(successor, TimeoutNow(term=member.term, commit_index=commit_index))
         return Role.FOLLOWER
 
     def _patience(self, progress: Progress) -> int:

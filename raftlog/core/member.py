@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from raftlog.core import invariants
 from raftlog.core.entries import EntryKind
 from raftlog.core.membership import Membership, Memberships
-from raftlog.core.messages import Envelope, Message
+from raftlog.core.messages import AppendReply, AppendRequest, Envelope, Message, SnapshotOffer
 from raftlog.core.ready import (
     FetchSnapshot,
     HardState,
@@ -51,6 +51,8 @@ class Member:
         "membership",
         "memberships",
         "peers",
+        "rejoin_last",
+        "rejoining",
         "rng",
         "settings",
         "term",
@@ -71,6 +73,9 @@ class Member:
         self.voted_for = restored.hard_state.voted_for
         self.terms = TermMap(restored.snapshot, restored.terms, restored.last)
         self.forgotten = restored.forgotten
+        # 0, or a number that no other incarnation of this replica has: what is said to it is for it alone.
+        self.rejoining = rng.getrandbits(62) + 1 if restored.hard_state.is_rejoining else 0
+        self.rejoin_last: Index | None = None  # what this term's leader says that our log must reach
         self.writes = Writes(restored.last.index)
         # A hint beyond the log belongs to entries that were never durable here: others hold them.
         self.commit_index = Index(
@@ -86,13 +91,13 @@ class Member:
 
     @property
     def may_vote(self) -> bool:
-        """Whether this log, in this life of it, has ever named us a member.
+        """Whether nothing that we voted for or acknowledged can have been lost.
 
-        Not whether we vote by the membership in force: who asks may know a newer one, and without our
-        vote nobody might win (thesis 4.1). But a replica that begins anew with an empty log has forgotten
-        what it acknowledged, and must help nobody who is as far behind.
+        Not whether we vote by the membership in force: a candidate may know a newer one, and without our
+        vote nobody might win (thesis 4.1). That our own log names us is no right to vote: while we
+        rejoin it repeats old memberships before it holds what we had acknowledged under them.
         """
-        return self.memberships.have_named(self.id)
+        return not self.rejoining
 
     @property
     def newest_ever(self) -> EntryId:
@@ -114,7 +119,9 @@ class Member:
 
         Only we may hold the entry that removes us: then nobody else can be elected (thesis 4.2.2).
         """
-        return self.memberships.votes_since(self.commit_index, self.id) and self.lacks_nothing
+        return (
+            self.may_vote and self.lacks_nothing and self.memberships.votes_since(self.commit_index, self.id)
+        )
 
     def may_install(self, snapshot: EntryId) -> bool:
         """Whether a snapshot may replace the log now: it is news, it is not in the log, no write is open."""
@@ -131,13 +138,19 @@ class Member:
         """Move to a later term. Nothing promised in it may leave before it is durable."""
         invariants.require_term_rises(self.term, term)
         self.term = term
+        self.rejoin_last = None
         self.vote(voted_for)
 
     def vote(self, voted_for: NodeId | None) -> None:
         """Take note of the vote in this term."""
         self.voted_for = voted_for
-        self.writes.save_hard_state(HardState(self.term, voted_for))
+        self.writes.save_hard_state(HardState(self.term, voted_for, bool(self.rejoining)))
         self.has_news = True
+
+    def rejoined(self, leader: NodeId) -> None:
+        """Be a full member: we hold what we may have acknowledged. In this term our vote is its leader's."""
+        self.rejoining, self.rejoin_last = 0, None
+        self.vote(leader)
 
     def append(
         self, term: Term, first: Index, last: Index, kind: EntryKind, membership: Membership | None = None
@@ -187,6 +200,12 @@ class Member:
         """Say something that promises nothing."""
         self._outgoing.append(Envelope(to, message))
         self.has_news = True
+
+    def refuse_append(self, to: NodeId, request: AppendRequest | SnapshotOffer) -> None:
+        """Tell a leader of an earlier term which term it is."""
+        index = request.previous.index if isinstance(request, AppendRequest) else request.snapshot.index
+        refusal = AppendReply(term=self.term, accepted=False, match_index=index, rejoining=self.rejoining)
+        self.send(to, refusal)
 
     def promise(self, to: NodeId, message: Message, index: Index) -> None:
         """Say something that is true once term, vote and the log up to ``index`` are durable."""

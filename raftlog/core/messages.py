@@ -25,9 +25,10 @@ class VoteRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VoteReply:
-    """The answer to a ``VoteRequest``; a granted pre-vote carries the term that was asked for."""
+    """The answer to the ``VoteRequest`` of term ``asked``, and to no other; ``term`` is the voter's own."""
 
     term: Term
+    asked: Term
     granted: bool
     is_pre_vote: bool = False
 
@@ -49,12 +50,16 @@ class AppendReply:
     Accepted: the follower's log equals the leader's up to ``match_index``, durably. Rejected:
     ``match_index`` is the ``previous.index`` that did not match and ``hint`` the follower's
     newest entry at or before it that may match (conflict hint by term).
+
+    ``rejoining`` is 0, or the incarnation of a follower that may have lost entries it acknowledged: its
+    replies count towards no quorum.
     """
 
     term: Term
     accepted: bool
     match_index: Index
     hint: EntryId | None = None
+    rejoining: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,10 +79,26 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeartbeatReply:
-    """The follower lives; ``round`` is the heartbeat's."""
+    """The follower lives. ``round`` is that of a heartbeat of this term, or 0.
+
+    ``rejoining`` as in ``AppendReply``.
+    """
 
     term: Term
     round: int
+    rejoining: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RejoinResponse:
+    """The follower ``rejoining`` has what it may have acknowledged once its log equals ours up to ``last``.
+
+    Sent by a leader that was confirmed after it had heard of this incarnation.
+    """
+
+    term: Term
+    rejoining: int
+    last: Index
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +132,7 @@ Message = (
     | AppendReply
     | Heartbeat
     | HeartbeatReply
+    | RejoinResponse
     | TimeoutNow
     | SnapshotOffer
 )

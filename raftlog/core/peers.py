@@ -37,13 +37,66 @@ class Peers:
         """The greatest number that a quorum has reached, ``own`` being this leader's."""
         reached_by_half = []
         for counts_own, peers in self._halves:
-            numbers = [own, *map(reached, peers)] if counts_own else [*map(reached, peers)]
-            reached_by_half.append(reached_by_quorum(numbers))
+            numbers = [-1 if peer.rejoining else reached(peer) for peer in peers]
+            reached_by_half.append(reached_by_quorum([own, *numbers] if counts_own else numbers))
         return min(reached_by_half)
 
     def match_index(self, nodes: frozenset[NodeId]) -> dict[NodeId, Index]:
-        """How far the durable logs of these peers are known to equal the leader's."""
-        return {peer: progress.match_index for peer, progress in self.progress.items() if peer in nodes}
+        """How far the durable logs of these peers, unless they rejoin, are known to equal the leader's."""
+        return {
+            peer: progress.match_index
+            for peer, progress in self.progress.items()
+            if peer in nodes and not progress.rejoining
+        }
+
+    def heard(self, peer: NodeId, rejoining: int, now: int, next_round: int) -> Progress | None:
+        """Take note of a reply's incarnation; the peer's progress, None when it is no member.
+
+        A replica that rejoins has an empty log, or one that may end before what it acknowledged: where
+        the logs meet is asked again.
+        """
+        progress = self.progress.get(peer)
+        if progress is None:
+            return None
+        if rejoining and rejoining != progress.rejoining:
+            progress.rejoin(next_round, Index(self._member.terms.last_index + 1))
+        progress.rejoining = rejoining
+        progress.heard_tick = now
+        return progress
+
+    @property
+    def rejoining(self) -> dict[NodeId, frozenset[NodeId]]:
+        """Peers that rejoin, each with the voters whose confirmation it waits for."""
+        return {
+            peer: self._unconfirmed(peer, progress)
+            for peer, progress in self.progress.items()
+            if progress.rejoining
+        }
+
+    @property
+    def any_rejoins(self) -> bool:
+        """Whether some peer does."""
+        return any(progress.rejoining for progress in self.progress.values())
+
+    def may_answer(self, peer: NodeId, round_now: int) -> bool:
+        """Whether we are known to lead since the peer began to rejoin, and no earlier vote of it counts.
+
+        A voter may have voted for somebody we know nothing of: its vote is void once every other voter
+        that can be elected has echoed our term. What a learner voted before it was removed counts for
+        nothing: a quorum holds the entry that removed it.
+        """
+        progress = self.progress[peer]
+        confirmed = self.reached_by_quorum(round_now, lambda other: other.round) >= progress.rejoin_round
+        is_voter = peer in self._member.membership.all_voters
+        return confirmed and not (is_voter and self._unconfirmed(peer, progress))
+
+    def _unconfirmed(self, peer: NodeId, progress: Progress) -> frozenset[NodeId]:
+        others = self._member.membership.all_voters - {peer, self._member.id}
+        return frozenset(
+            other
+            for other in others
+            if not self.progress[other].rejoining and self.progress[other].round < progress.rejoin_round
+        )
 
     @property
     def awaiting_snapshot(self) -> frozenset[NodeId]:

@@ -27,12 +27,15 @@ class Progress:
         "moved_tick",
         "next_index",
         "probe_is_due",
+        "rejoin_last",
+        "rejoin_round",
+        "rejoining",
         "round",
     )
 
     def __init__(self, next_index: Index, now: int) -> None:
         """Begin by probing just before ``next_index``."""
-        self.match_index = Index(-1)  # known equal and durable there; only ever rises in a term
+        self.match_index = Index(-1)  # known equal and durable there; falls only where that log was lost
         self.next_index = next_index  # the first index not sent yet; where a probe asks, plus one
         self.is_probing = True
         self.probe_is_due = True
@@ -40,6 +43,9 @@ class Progress:
         self.heard_tick = now  # when its last reply came; what check-quorum goes by
         self.moved_tick = now  # when anything was last acknowledged, or asked for anew
         self.round = 0  # the newest heartbeat round it has echoed
+        self.rejoining = 0  # the incarnation that must not be counted, or 0
+        self.rejoin_round = 0  # the first heartbeat round that began after we had heard of it
+        self.rejoin_last: Index | None = None  # what its log must hold, once we are confirmed
         self._in_flight: deque[Index] = deque()  # the last index of each unacknowledged append, oldest first
         self._sent_from = next_index  # where the newest of them begins
 
@@ -96,8 +102,14 @@ class Progress:
             return previous_index == self.next_index - 1
         return previous_index > self.match_index and previous_index in self._in_flight
 
-    def probe_at(self, compare_index: Index) -> None:
-        """Ask next whether the logs meet at ``compare_index``; where that is no news, not at once."""
+    def probe_at(self, compare_index: Index, rejected: Index) -> None:
+        """Ask next whether the logs meet at ``compare_index``; where that is no news, not at once.
+
+        A log that does not hold what it once acknowledged was repaired or began again. What is committed
+        stays so: it cannot elect a leader before it holds that once more.
+        """
+        if rejected <= self.match_index:
+            self.match_index = Index(-1)
         next_index = Index(max(self.match_index, compare_index) + 1)
         self.probe_is_due = not self.is_probing or next_index < self.next_index
         self.is_probing = True
@@ -114,6 +126,17 @@ class Progress:
         self.need_snapshot()
         self.next_index = Index(snapshot + 1)
         self.probe_sent(now)
+
+    def rejoin(self, next_round: int, next_index: Index) -> None:
+        """Another incarnation is there: nothing that is known of the former one's log counts."""
+        self.rejoin_round = next_round
+        self.rejoin_last = None
+        if self.match_index >= 0 or not self.is_probing:
+            self.match_index = Index(-1)
+            self.awaits_snapshot = False
+            self.is_probing = self.probe_is_due = True
+            self.next_index = next_index
+            self._in_flight.clear()
 
     def lose_contact(self, now: int, heartbeat_ticks: int) -> None:
         """What was in flight is lost, as far as we know: ask again as soon as it is heard."""

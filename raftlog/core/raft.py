@@ -40,13 +40,16 @@ if TYPE_CHECKING:
 __all__ = ["Raft", "RaftSettings"]
 
 
+_FROM_LEADER = messages.Heartbeat | messages.AppendRequest | messages.SnapshotOffer | messages.RejoinResponse
+
+
 class Raft:
     """A deterministic state machine: equal seeds and equal inputs give equal outputs."""
 
     __slots__ = ("_member", "_receivers", "_role", "_steps", "_told")
 
     def __init__(self, settings: RaftSettings, restored: Restored, rng: Random) -> None:
-        """Begin as a follower in the restored term; ``rng`` draws election timeouts and nothing else."""
+        """Begin as a follower in the restored term; ``rng`` draws election timeouts and incarnations."""
         self._member = Member(settings, restored, rng)
         self._role: Follower | Candidate | Leader = Follower(self._member, None)
         self._told = self._role_now()
@@ -59,6 +62,7 @@ class Raft:
             inputs.ChangeMembership: self._change_membership,
             inputs.TransferLeadership: self._transfer,
             inputs.Campaign: self._campaign,
+            inputs.Unquiesce: self._unquiesce,
             inputs.WriteFinished: self._finish_write,
             inputs.AppendCut: self._cut_append,
             inputs.PeerUnreachable: self._lose_peer,
@@ -72,6 +76,7 @@ class Raft:
             messages.AppendReply: self._receive_append_reply,
             messages.VoteRequest: self._receive_vote_request,
             messages.VoteReply: self._receive_vote,
+            messages.RejoinResponse: self._receive_rejoin_response,
             messages.TimeoutNow: self._receive_timeout_now,
             messages.SnapshotOffer: self._receive_snapshot_offer,
         }
@@ -117,6 +122,8 @@ class Raft:
             membership_index=member.memberships.newest.index,
             learner_match_index=role.learner_match_index if isinstance(role, Leader) else {},
             awaiting_snapshot=role.awaiting_snapshot if isinstance(role, Leader) else frozenset(),
+            is_rejoining=self.is_rejoining,
+            rejoining=role.rejoining if isinstance(role, Leader) else {},
         )
 
     def membership_at(self, index: Index) -> Membership:
@@ -158,6 +165,11 @@ class Raft:
     def has_named(self, node: NodeId) -> bool:
         """Whether any membership that its log knows of names the node."""
         return self._member.memberships.have_named(node)
+
+    @property
+    def is_rejoining(self) -> bool:
+        """Whether it may have forgotten votes and entries; see ``HardState``."""
+        return self._member.rejoining != 0
 
     @property
     def last(self) -> EntryId:
@@ -227,6 +239,10 @@ class Raft:
         if self._member.may_campaign and not isinstance(self._role, Leader):
             self._become(Role.PRE_CANDIDATE)
 
+    def _unquiesce(self, _: inputs.Unquiesce) -> None:
+        if isinstance(self._role, Follower):
+            self._role.remind_leader()
+
     def _finish_write(self, event: inputs.WriteFinished) -> None:
         self._member.finish_write(event.write_id)
         change = self._role.finish_write()
@@ -294,9 +310,12 @@ class Raft:
             if change is not None:
                 self._become(change)
 
+    def _receive_rejoin_response(self, sender: NodeId, response: messages.RejoinResponse) -> None:
+        self._follow(sender).receive_rejoin_response(response)
+
     def _receive_timeout_now(self, sender: NodeId, message: messages.TimeoutNow) -> None:
         member, role = self._member, self._role
-        may_stand = member.is_voter and member.lacks_nothing
+        may_stand = member.is_voter and member.may_vote and member.lacks_nothing
         if may_stand and isinstance(role, Follower) and role.leader == sender:
             member.commit_to(min(message.commit_index, member.terms.last_index))
             self._become(Role.CANDIDATE, is_transfer=True)
@@ -316,23 +335,21 @@ class Raft:
                 return True
             if self._role.is_sticky and not message.is_transfer:
                 return False
-        elif isinstance(message, messages.VoteReply) and message.is_pre_vote and message.granted:
-            return message.term == member.term + 1
+        elif isinstance(message, messages.VoteReply) and message.term < member.term:
+            return True  # a pre-vote may come from a voter that is behind; it says what it answers
         if message.term > member.term:
             self._enter_term(sender, message)
             return True
         if isinstance(message, messages.Heartbeat):
-            member.send(sender, messages.HeartbeatReply(term=member.term, round=message.round))
-        elif isinstance(message, messages.AppendRequest):
-            index = message.previous.index
-            member.send(sender, messages.AppendReply(term=member.term, accepted=False, match_index=index))
-        elif isinstance(message, messages.SnapshotOffer):
-            index = message.snapshot.index
-            member.send(sender, messages.AppendReply(term=member.term, accepted=False, match_index=index))
+            # Not its round: a leader of both terms would take it for an echo of a round of this one.
+            reply = messages.HeartbeatReply(term=member.term, round=0, rejoining=member.rejoining)
+            member.send(sender, reply)
+        elif isinstance(message, messages.AppendRequest | messages.SnapshotOffer):
+            member.refuse_append(sender, message)
         return False
 
     def _enter_term(self, sender: NodeId, message: Message) -> None:
-        leads = isinstance(message, messages.Heartbeat | messages.AppendRequest | messages.SnapshotOffer)
+        leads = isinstance(message, _FROM_LEADER)
         leader = sender if leads else None
         self._leave_role(leader)
         self._member.enter_term(message.term, voted_for=None)

@@ -23,10 +23,15 @@ class Role(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class HardState:
-    """What a voter must never forget. The commit index is not part of it."""
+    """What a voter must never forget. The commit index is not part of it.
+
+    ``is_rejoining``: it may have forgotten already. A replica that begins empty in a group that is older
+    gives no vote and counts towards no quorum until a confirmed leader has said what its log must hold.
+    """
 
     term: Term
     voted_for: NodeId | None
+    is_rejoining: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,3 +174,7 @@ class RaftStatus:
     membership_index: Index = BEFORE_LOG.index  # where it stands in the log
     learner_match_index: Mapping[NodeId, Index] = field(default_factory=dict)  # empty unless leader
     awaiting_snapshot: frozenset[NodeId] = frozenset()  # peers that lack entries from before our log
+    is_rejoining: bool = False  # counts towards no quorum; see ``HardState``
+    rejoining: Mapping[NodeId, frozenset[NodeId]] = field(
+        default_factory=dict
+    )  # peers that rejoin, and the voters that have not confirmed this leader for them; empty unless leader

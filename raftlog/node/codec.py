@@ -26,6 +26,7 @@ from raftlog.core.messages import (
     Heartbeat,
     HeartbeatReply,
     Message,
+    RejoinResponse,
     SnapshotOffer,
     TimeoutNow,
     VoteReply,
@@ -55,7 +56,7 @@ class FrameKind(enum.IntEnum):
 
 _PREFIX: Final = struct.Struct(">BI")
 _HEARTBEAT: Final = struct.Struct(">QQqQB")  # group, term, commit index, round, falls silent
-_HEARTBEAT_REPLY: Final = struct.Struct(">QQQ")  # group, term, round
+_HEARTBEAT_REPLY: Final = struct.Struct(">QQQQ")  # group, term, round, rejoining
 
 
 def encode_heartbeats(beats: Sequence[tuple[GroupId, Heartbeat]]) -> bytes:
@@ -70,7 +71,7 @@ def encode_heartbeat_replies(replies: Sequence[tuple[GroupId, HeartbeatReply]]) 
     """One frame with the replies of many groups."""
     body = bytearray(_PREFIX.pack(FrameKind.HEARTBEAT_REPLIES, 0))
     for group, reply in replies:
-        body += _HEARTBEAT_REPLY.pack(group, reply.term, reply.round)
+        body += _HEARTBEAT_REPLY.pack(group, reply.term, reply.round, reply.rejoining)
     return bytes(body)
 
 
@@ -87,8 +88,8 @@ def decode_heartbeat_replies(payload: memoryview) -> Iterator[tuple[GroupId, Hea
     """The entries of a ``HEARTBEAT_REPLIES`` frame."""
     if len(payload) % _HEARTBEAT_REPLY.size:
         raise MalformedFrame("heartbeat replies of a broken size")
-    for group, term, round_ in _HEARTBEAT_REPLY.iter_unpack(payload):
-        yield GroupId(group), HeartbeatReply(term=Term(term), round=round_)
+    for group, term, round_, rejoining in _HEARTBEAT_REPLY.iter_unpack(payload):
+        yield GroupId(group), HeartbeatReply(term=Term(term), round=round_, rejoining=rejoining)
 
 
 def encode_frame(kind: FrameKind, head: object, payload: Sequence[Buffer] = ()) -> list[Buffer]:
@@ -184,12 +185,13 @@ def _append_request(fields: list[object], batches: Sequence[Batch]) -> AppendReq
 
 
 def _append_reply(fields: list[object]) -> AppendReply:
-    term, accepted, match, hint = fields
+    term, accepted, match, hint, rejoining = fields
     return AppendReply(
         term=Term(_int(term)),
         accepted=bool(accepted),
         match_index=Index(_int(match)),
         hint=_id(*hint) if isinstance(hint, list) else None,
+        rejoining=_int(rejoining),
     )
 
 
@@ -204,8 +206,15 @@ def _vote_request(fields: list[object]) -> VoteRequest:
 
 
 def _vote_reply(fields: list[object]) -> VoteReply:
-    term, granted, pre_vote = fields
-    return VoteReply(term=Term(_int(term)), granted=bool(granted), is_pre_vote=bool(pre_vote))
+    term, asked, granted, pre_vote = fields
+    return VoteReply(
+        term=Term(_int(term)), asked=Term(_int(asked)), granted=bool(granted), is_pre_vote=bool(pre_vote)
+    )
+
+
+def _rejoin_response(fields: list[object]) -> RejoinResponse:
+    term, rejoining, last = fields
+    return RejoinResponse(term=Term(_int(term)), rejoining=_int(rejoining), last=Index(_int(last)))
 
 
 def _timeout_now(fields: list[object]) -> TimeoutNow:
@@ -238,17 +247,19 @@ def _pack_vote_request(m: VoteRequest) -> list[object]:
 
 
 def _pack_append_reply(m: AppendReply) -> list[object]:
-    return [m.term, m.accepted, m.match_index, None if m.hint is None else [m.hint.term, m.hint.index]]
+    hint = None if m.hint is None else [m.hint.term, m.hint.index]
+    return [m.term, m.accepted, m.match_index, hint, m.rejoining]
 
 
 _APPEND: Final = 3
 _PACK: Final[dict[type, tuple[int, Callable[..., list[object]]]]] = {
     VoteRequest: (1, _pack_vote_request),
-    VoteReply: (2, lambda m: [m.term, m.granted, m.is_pre_vote]),
+    VoteReply: (2, lambda m: [m.term, m.asked, m.granted, m.is_pre_vote]),
     AppendRequest: (_APPEND, lambda m: [m.term, m.previous.term, m.previous.index, m.commit_index]),
     AppendReply: (4, _pack_append_reply),
     TimeoutNow: (5, lambda m: [m.term, m.commit_index]),
     SnapshotOffer: (6, _pack_snapshot_offer),
+    RejoinResponse: (7, lambda m: [m.term, m.rejoining, m.last]),
 }
 _UNPACK: Final[dict[int, Callable[[list[object]], Message]]] = {
     1: _vote_request,
@@ -256,4 +267,5 @@ _UNPACK: Final[dict[int, Callable[[list[object]], Message]]] = {
     4: _append_reply,
     5: _timeout_now,
     6: _snapshot_offer,
+    7: _rejoin_response,
 }

@@ -66,6 +66,11 @@ class GroupView:
         return term == self._core.term and self.applied_index >= index
 
     @property
+    def is_rejoining(self) -> bool:
+        """Whether this replica may have forgotten votes and entries, and counts towards no quorum yet."""
+        return self._core.is_rejoining
+
+    @property
     def commit_index(self) -> Index:
         """Newest index known committed."""
         return self._core.commit_index

@@ -28,6 +28,7 @@ from raftlog.core.inputs import (
     SnapshotInstalled,
     Tick,
     TransferLeadership,
+    Unquiesce,
     WriteFinished,
 )
 from raftlog.core.membership import Membership
@@ -389,6 +390,9 @@ class RaftGroup(GroupView, Generic[Reply]):
             )
 
     def _not_leader(self) -> NotLeader:
+        """Also wakes a sleeping group: its leader may be gone without a word."""
         leader = self.leader
+        if self._core.is_asleep:
+            self._step(Unquiesce())
         known = "no leader is known yet" if leader is None else f"the leader is broker {leader}"
         return NotLeader(f"this broker does not lead the partition; {known}", leader=leader)

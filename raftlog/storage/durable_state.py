@@ -72,8 +72,12 @@ class DurableState:
         self._lock = threading.Lock()
 
     @classmethod
-    def open(cls, filesystem: Filesystem, directory: str, *, is_new: bool) -> DurableState:
+    def open(
+        cls, filesystem: Filesystem, directory: str, *, is_new: bool, is_rejoining: bool = False
+    ) -> DurableState:
         """Read the newer slot; create both when the directory ``is_new``: nothing in it was ever promised.
+
+        A replica that is created ``is_rejoining`` says so from its first slot on.
 
         The caller syncs the directory. Raises ``LogCorrupt`` when no slot can be read and the replica
         may have voted.
@@ -82,7 +86,7 @@ class DurableState:
         newest = newest_slot(found)
         if newest is None or doubt(found) is not None:
             if is_new and _is_being_born(found):
-                return cls._born(filesystem, directory)
+                return cls._born(filesystem, directory, newborn(is_rejoining=is_rejoining))
             raise SlotsInDoubt(
                 f"{directory}: {doubt(found)}, so a vote may be forgotten; this replica takes no part until "
                 "all its peers have said which terms they know"
@@ -92,17 +96,18 @@ class DurableState:
         # upon from now on. Should the power go meanwhile, the other slot counts, as it would have before.
         _make_durable(filesystem, f"{directory}/{SLOT_NAMES[at]}", encode_slot(newest.sequence, newest.state))
         if found[1 - at] is Trouble.ABSENT:  # the power went at its birth; later its name would not be synced
-            _make_durable(filesystem, f"{directory}/{SLOT_NAMES[1 - at]}", encode_slot(0, newborn()))
+            born = newborn(is_rejoining=newest.state.hard_state.is_rejoining)
+            _make_durable(filesystem, f"{directory}/{SLOT_NAMES[1 - at]}", encode_slot(0, born))
         sequence = newest.sequence
         if found[1 - at] is Trouble.TORN:
             sequence = max(sequence, highest_number(filesystem, f"{directory}/{SLOT_NAMES[1 - at]}"))
         return cls(filesystem, directory, newest.state, at, sequence)
 
     @classmethod
-    def _born(cls, filesystem: Filesystem, directory: str) -> DurableState:
+    def _born(cls, filesystem: Filesystem, directory: str, state: ReplicaState) -> DurableState:
         # Both slots get their bytes now, so that no later change of term needs room on the disk.
-        born = cls(filesystem, directory, newborn(), durable=1, sequence=0)
-        _make_durable(filesystem, f"{directory}/{SLOT_NAMES[1]}", encode_slot(0, newborn()))
+        born = cls(filesystem, directory, state, durable=1, sequence=0)
+        _make_durable(filesystem, f"{directory}/{SLOT_NAMES[1]}", encode_slot(0, state))
         born.save()
         return born
 

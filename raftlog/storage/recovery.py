@@ -69,9 +69,9 @@ class OpenedLog:
     recovery: Recovery
 
 
-def open_log(filesystem: Filesystem, directory: str, interval_bytes: int) -> OpenedLog:
+def open_log(filesystem: Filesystem, directory: str, interval_bytes: int, *, is_rejoining: bool) -> OpenedLog:
     """Find, check and mend. Raises ``LogCorrupt`` for what must not be mended here."""
-    return _Opening(filesystem, directory, interval_bytes).run()
+    return _Opening(filesystem, directory, interval_bytes).run(is_rejoining=is_rejoining)
 
 
 class _Opening:
@@ -82,11 +82,14 @@ class _Opening:
         self.recovery = Recovery()
         self.segments: list[Segment] = []
 
-    def run(self) -> OpenedLog:
+    def run(self, *, is_rejoining: bool) -> OpenedLog:
         self.filesystem.make_directories(self.directory)
         names = self.filesystem.list_directory(self.directory)
         bases = [int(name[: -len(LOG_SUFFIX)]) for name in names if name.endswith(LOG_SUFFIX)]
-        self.state = DurableState.open(self.filesystem, self.directory, is_new=self._is_new(names, bases))
+        is_new = self._is_new(names, bases)
+        self.state = DurableState.open(
+            self.filesystem, self.directory, is_new=is_new, is_rejoining=is_rejoining
+        )
         self.members = load_members(self.filesystem, self.directory)
         self.epochs, memberships, covers = load_epochs(self.filesystem, self.directory)
         for entry in memberships:

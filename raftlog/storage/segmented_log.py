@@ -70,10 +70,20 @@ class SegmentedLog(LogReads):
 
     @classmethod
     def open(
-        cls, filesystem: Filesystem, directory: str, settings: LogSettings, clock: Clock
+        cls,
+        filesystem: Filesystem,
+        directory: str,
+        settings: LogSettings,
+        clock: Clock,
+        *,
+        is_rejoining: bool = False,
     ) -> SegmentedLog:
-        """Open or create the log; ``recovery`` says what was found. ``LogCorrupt``: a promise is broken."""
-        opened = open_log(filesystem, directory, settings.index_interval_bytes)
+        """Open or create the log; ``recovery`` says what was found. ``LogCorrupt``: a promise is broken.
+
+        A log that is created ``is_rejoining`` belongs to a replica that may have voted and acknowledged
+        before: see ``HardState``. One that is there already has kept what it was created as.
+        """
+        opened = open_log(filesystem, directory, settings.index_interval_bytes, is_rejoining=is_rejoining)
         if opened.recovery.torn_tail is not None:
             _log.warning("%s: what was never promised was cut off: %s", directory, opened.recovery.torn_tail)
         return cls(filesystem, directory, settings, clock, opened)

@@ -20,8 +20,8 @@ from raftlog.storage.sealed import OVERHEAD_BYTES, seal, unseal
 from raftlog.types import BEFORE_LOG, EntryId, Index, NodeId, Term
 
 SLOT_NAMES = ("hard_state.a", "hard_state.b")
-_MAGIC = b"RLH2"
-_SLOT = struct.Struct(">QqqqqqqqQ")
+_MAGIC = b"RLH3"
+_SLOT = struct.Struct(">QqqqqqqqQ?")
 _SEQUENCE = struct.Struct(">Q")
 _SEALED_BYTES = _SLOT.size + OVERHEAD_BYTES
 SLOT_BYTES = _SEALED_BYTES + _SEQUENCE.size
@@ -93,9 +93,10 @@ class Slot:
     was_mended: bool = False  # a flipped bit was turned back
 
 
-def newborn() -> ReplicaState:
+def newborn(*, is_rejoining: bool = False) -> ReplicaState:
     """The values before anything has happened."""
-    return ReplicaState(HardState(Term(0), None), Index(0), Term(0), NO_PROMISE, Index(-1))
+    hard_state = HardState(Term(0), None, is_rejoining)
+    return ReplicaState(hard_state, Index(0), Term(0), NO_PROMISE, Index(-1))
 
 
 def encode_slot(sequence: int, state: ReplicaState) -> bytes:
@@ -113,6 +114,7 @@ def encode_slot(sequence: int, state: ReplicaState) -> bytes:
             state.promise.last.term,
             state.commit_index,
             state.promise.terms,
+            state.hard_state.is_rejoining,
         ),
     ) + _SEQUENCE.pack(sequence)
 
@@ -161,13 +163,15 @@ def _with_a_bit_turned_back(data: bytes) -> Slot | None:
 def _decode(data: bytes) -> Slot | None:
     payload = unseal(_MAGIC, data[:_SEALED_BYTES])
     if payload is not None and len(payload) == _SLOT.size:
-        sequence, term, vote, start, before, promised, promised_term, commit, terms = _SLOT.unpack(payload)
+        sequence, term, vote, start, before, promised, promised_term, commit, terms, is_rejoining = (
+            _SLOT.unpack(payload)
+        )
         promise = Promise(EntryId(Term(promised_term), Index(promised)), terms)
     else:
         payload = unseal(_OLD_MAGIC, data[: _OLD_SLOT.size + OVERHEAD_BYTES])
         if payload is None:
             return None
         sequence, term, vote, start, before, promised, commit = _OLD_SLOT.unpack(payload)
-        promise = Promise(EntryId(Term(0), Index(promised)), UNKNOWN_TERMS)
-    hard_state = HardState(Term(term), None if vote == _NO_VOTE else NodeId(vote))
+        promise, is_rejoining = Promise(EntryId(Term(0), Index(promised)), UNKNOWN_TERMS), False
+    hard_state = HardState(Term(term), None if vote == _NO_VOTE else NodeId(vote), is_rejoining)
     return Slot(sequence, ReplicaState(hard_state, Index(start), Term(before), promise, Index(commit)))

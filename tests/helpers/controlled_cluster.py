@@ -13,7 +13,6 @@ from partitions.controller.active import ControllerSettings
 from partitions.controller.commands import RegisterBroker
 from partitions.controller.image import TopicInfo
 from partitions.controller.service import Controller
-from partitions.folders import disk_id
 from partitions.gateway import Gateway
 from partitions.manager import PartitionManager
 from partitions.partition_admin import PartitionAdmin
@@ -23,6 +22,7 @@ from raftlog.node.group_host import GroupHost
 from raftlog.storage.filesystem import Filesystem
 from raftlog.storage.log_storage import Sync
 from raftlog.storage.os_filesystem import OsFilesystem
+from raftlog.storage.replica_registry import ReplicaRegistry
 from raftlog.storage.segmented_log import SegmentedLog
 from raftlog.types import METADATA_GROUP, NodeId
 from tests.helpers.memory_network import MemoryNetwork
@@ -63,7 +63,9 @@ class ControlledBroker:
         self._log = SegmentedLog.open(
             self.filesystem, f"{self.directory}/__metadata", log_trim.METADATA_LOG, self.host.clock
         )
-        disk = disk_id(self.filesystem, self.directory, random.Random(f"disk {node_id} {life}"))
+        registry = ReplicaRegistry.open(
+            self.filesystem, self.directory, random.Random(f"disk {node_id} {life}")
+        )
         registration = RegisterBroker(
             node_id,
             f"life-{life}",
@@ -71,7 +73,7 @@ class ControlledBroker:
             "127.0.0.1",
             9000 + node_id,
             rack,
-            disk,
+            registry.disk_id,
         )
         rng = random.Random(f"ids {node_id} {life}")
         self.controller = Controller(self.host, voters, registration, CONTROLLER, rng)
@@ -81,7 +83,7 @@ class ControlledBroker:
             self.filesystem,
             self.directory,
             self.host.clock,
-            disk_id=disk,
+            registry=registry,
         )
         self.gateway = Gateway(node_id, lambda: self.controller.image, self.manager.replicas, self.host.calls)
         self.admin = PartitionAdmin(self.host, self.controller, self.gateway, self.host.clock)

@@ -37,6 +37,7 @@ class MemberUnderTest:
         runs: Sequence[tuple[int, int]] = (),
         commit: int = -1,
         forgotten: EntryId = BEFORE_LOG,
+        is_rejoining: bool = False,
         slow_disk: bool = False,
         seed: int = 1,
     ) -> None:
@@ -50,7 +51,7 @@ class MemberUnderTest:
             terms.append(EntryId(Term(run_term), Index(last.index + 1)))
             last = EntryId(Term(run_term), Index(last.index + count))
         restored = Restored(
-            hard_state=HardState(Term(term), None if voted_for is None else NodeId(voted_for)),
+            hard_state=HardState(Term(term), None if voted_for is None else NodeId(voted_for), is_rejoining),
             membership=membership or members(*range(1, voters + 1)),
             terms=tuple(terms),
             snapshot=snapshot,
@@ -105,14 +106,14 @@ class MemberUnderTest:
         self.feed(Campaign())
         if self.core.role is Role.PRE_CANDIDATE:
             term = Term(self.core.term + 1)
-            self.hear(TWO, VoteReply(term=term, granted=True, is_pre_vote=True))
-            self.hear(THREE, VoteReply(term=term, granted=True, is_pre_vote=True))
+            self.hear(TWO, VoteReply(term=Term(term - 1), asked=term, granted=True, is_pre_vote=True))
+            self.hear(THREE, VoteReply(term=Term(term - 1), asked=term, granted=True, is_pre_vote=True))
 
     def become_leader(self, *, caught_up: bool = True) -> None:
         """Win an election; both peers then answer their first probe, unless told not to."""
         self.become_candidate()
         for peer in (TWO, THREE):
-            self.hear(peer, VoteReply(term=self.core.term, granted=True))
+            self.hear(peer, VoteReply(term=self.core.term, asked=self.core.term, granted=True))
         assert self.core.role is Role.LEADER
         if caught_up:
             for request in list(self.replicated):

@@ -12,6 +12,7 @@ with ``do_``; their docstrings say how they are used.
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 from chaos.simulator.core_ring.log import Disk, Entry, Node
@@ -31,6 +32,7 @@ from tests.helpers.raft_words import (
 )
 
 Arguments = dict[str, str]
+REJOINING = ready.HardState(Term(0), None, is_rejoining=True)
 MARKS = {EntryKind.LEADER_CHANGE: "*", EntryKind.MEMBERSHIP: "m"}
 
 
@@ -68,7 +70,7 @@ class Story:
     def do_spare(self, plain: list[str], named: Arguments) -> None:
         """``spare 4``: a node with an empty log that nobody has made a member."""
         node = NodeId(int(plain[0]))
-        self.nodes[node] = self._opened(node, Disk())
+        self.nodes[node] = self._opened(node, Disk(hard_state=REJOINING))
 
     def do_log(self, plain: list[str], named: Arguments) -> None:
         """``log 1 runs=1x3,4x2 term=4 commit=2``: what node 1 finds on its disk; three of term 1 ..."""
@@ -229,7 +231,12 @@ class Story:
         """``wipe 2``: delete a replica; its next life knows its term, its vote and its newest entry."""
         node = self._node(plain)
         forgotten = max(node.core.last, node.disk.forgotten)
-        self.nodes[node.id] = self._opened(node.id, Disk(node.disk.hard_state, forgotten=forgotten))
+        hard_state = replace(node.disk.hard_state, is_rejoining=True)
+        self.nodes[node.id] = self._opened(node.id, Disk(hard_state, forgotten=forgotten))
+
+    def do_forget(self, plain: list[str], named: Arguments) -> None:
+        """``forget 2``: the disk of a node is replaced by an empty one."""
+        self.nodes[self._node(plain).id] = self._opened(self._node(plain).id, Disk(hard_state=REJOINING))
 
     def do_logs(self, plain: list[str], named: Arguments) -> None:
         """``logs``: the term of every entry, the commit index and the durable index of each node."""
@@ -249,7 +256,9 @@ class Story:
         """``roles``: what each node is doing."""
         for node in self.nodes.values():
             core = node.core
-            asleep = ", asleep" if core.is_asleep else ""
+            asleep = (", rejoining" if core.status().is_rejoining else "") + (
+                ", asleep" if core.is_asleep else ""
+            )
             down = ", down" if not node.is_up else ""
             self.lines.append(
                 f"{node.id}: {core.role.value} in term {core.term}, leader {core.leader}{asleep}{down}"
@@ -329,7 +338,8 @@ class Story:
     def _write(self, node: Node, write: ready.Write) -> None:
         parts: list[str] = []
         if write.hard_state is not None:
-            parts.append(f"term={write.hard_state.term} vote={write.hard_state.voted_for}")
+            rejoining = " rejoining" if write.hard_state.is_rejoining else ""
+            parts.append(f"term={write.hard_state.term} vote={write.hard_state.voted_for}{rejoining}")
         if write.truncate_from is not None:
             parts.append(f"truncate from {write.truncate_from}")
             node.log.cut(write.truncate_from)

@@ -54,7 +54,12 @@ def describe_message(sender: NodeId, to: NodeId, message: Message) -> str:
         for field in fields(message)
         if (value := getattr(message, field.name)) not in (False, None, ())
         or (field.name in ("accepted", "granted") or (value == 0 and value is not False))
+        if field.name not in ("asked", "rejoining")
     ]
+    if getattr(message, "asked", message.term) != message.term:
+        shown.append(f"asked={getattr(message, 'asked', None)}")
+    if getattr(message, "rejoining", 0):
+        shown.append("rejoining=yes")
     return f"{sender} -> {to} {type(message).__name__} {' '.join(shown)}"
 
 

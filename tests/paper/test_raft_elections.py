@@ -42,8 +42,8 @@ def request(term: int, last_term: int = 0, last_index: int = -1, **flags: bool) 
     "message",
     [
         request(5),
-        VoteReply(term=Term(5), granted=False),
-        VoteReply(term=Term(5), granted=False, is_pre_vote=True),
+        VoteReply(term=Term(5), asked=Term(5), granted=False),
+        VoteReply(term=Term(5), asked=Term(5), granted=False, is_pre_vote=True),
         append(5, BEFORE_LOG),
         AppendReply(term=Term(5), accepted=False, match_index=Index(-1)),
         Heartbeat(term=Term(5), commit_index=Index(-1), round=1),
@@ -94,7 +94,7 @@ def test_term_and_vote_are_durable_before_anything_is_promised_5_1() -> None:
     member.hear(TWO, request(3))
     assert member.said(VoteReply) == []
     member.finish()
-    assert member.said(VoteReply) == [VoteReply(term=Term(3), granted=True)]
+    assert member.said(VoteReply) == [VoteReply(term=Term(3), asked=Term(3), granted=True)]
 
 
 # 5.2 Elections
@@ -150,7 +150,7 @@ def test_a_candidate_asks_only_once_its_own_vote_is_durable_5_2() -> None:
     member = MemberUnderTest(slow_disk=True)
     member.become_candidate()
     assert [message for message in member.said(VoteRequest) if not message.is_pre_vote] == []
-    member.hear(TWO, VoteReply(term=Term(1), granted=True))
+    member.hear(TWO, VoteReply(term=Term(1), asked=Term(1), granted=True))
     assert member.core.role is Role.CANDIDATE
     member.finish()
     assert member.core.role is Role.LEADER
@@ -162,11 +162,11 @@ def test_a_candidate_wins_with_a_majority_5_2(voters: int, needed: int) -> None:
     member.feed(Campaign())
     for peer in range(2, needed + 2):
         assert member.core.role is Role.PRE_CANDIDATE
-        member.hear(NodeId(peer), VoteReply(term=Term(1), granted=True, is_pre_vote=True))
+        member.hear(NodeId(peer), VoteReply(term=Term(0), asked=Term(1), granted=True, is_pre_vote=True))
     for peer in range(2, needed + 2):
         assert member.core.role is Role.CANDIDATE
-        member.hear(NodeId(peer), VoteReply(term=Term(1), granted=True))
-        member.hear(NodeId(peer), VoteReply(term=Term(1), granted=True))
+        member.hear(NodeId(peer), VoteReply(term=Term(1), asked=Term(1), granted=True))
+        member.hear(NodeId(peer), VoteReply(term=Term(1), asked=Term(1), granted=True))
     assert member.core.role is Role.LEADER
 
 
@@ -197,16 +197,18 @@ def test_a_candidate_without_a_majority_begins_anew_5_2() -> None:
     member.become_candidate()
     member.tick(2 * ELECTION_TICKS)
     assert member.core.role is Role.PRE_CANDIDATE
-    member.hear(TWO, VoteReply(term=Term(2), granted=True, is_pre_vote=True))
+    member.hear(TWO, VoteReply(term=Term(1), asked=Term(2), granted=True, is_pre_vote=True))
     assert (member.core.role, member.core.term) == (Role.CANDIDATE, 2)
 
 
 def test_votes_of_strangers_and_of_other_elections_do_not_count_5_2() -> None:
     member = MemberUnderTest()
     member.become_candidate()
-    member.hear(NodeId(9), VoteReply(term=Term(1), granted=True))
+    member.hear(NodeId(9), VoteReply(term=Term(1), asked=Term(1), granted=True))
     member.hear(
-        TWO, VoteReply(term=Term(0), granted=True), VoteReply(term=Term(2), granted=True, is_pre_vote=True)
+        TWO,
+        VoteReply(term=Term(0), asked=Term(0), granted=True),
+        VoteReply(term=Term(1), asked=Term(2), granted=True, is_pre_vote=True),
     )
     assert (member.core.role, member.core.term) == (Role.CANDIDATE, 1)
 
@@ -241,7 +243,7 @@ def test_a_pre_vote_changes_nothing_anywhere_thesis_9_6() -> None:
     candidate, voter = MemberUnderTest(term=2), MemberUnderTest(term=2)
     candidate.feed(Campaign())
     voter.hear(TWO, *candidate.said(VoteRequest, TWO))
-    assert voter.said(VoteReply) == [VoteReply(term=Term(3), granted=True, is_pre_vote=True)]
+    assert voter.said(VoteReply) == [VoteReply(term=Term(2), asked=Term(3), granted=True, is_pre_vote=True)]
     assert (candidate.core.term, voter.core.term, candidate.writes, voter.writes) == (2, 2, [], [])
 
 
@@ -249,7 +251,7 @@ def test_a_refused_pre_candidate_goes_on_following_thesis_9_6() -> None:
     member = MemberUnderTest()
     member.feed(Campaign())
     for peer in (TWO, THREE):
-        member.hear(peer, VoteReply(term=Term(0), granted=False, is_pre_vote=True))
+        member.hear(peer, VoteReply(term=Term(0), asked=Term(1), granted=False, is_pre_vote=True))
     assert (member.core.role, member.core.term) == (Role.FOLLOWER, 0)
 
 
@@ -277,7 +279,7 @@ def test_a_vote_that_the_leader_asked_for_overrides_stickiness_thesis_3_10() -> 
     member = MemberUnderTest()
     member.follow(TWO)
     member.hear(THREE, request(2, 9, 9, is_transfer=True))
-    assert member.said(VoteReply) == [VoteReply(term=Term(2), granted=True)]
+    assert member.said(VoteReply) == [VoteReply(term=Term(2), asked=Term(2), granted=True)]
 
 
 def test_a_leader_without_quorum_steps_down_thesis_6_2() -> None:
@@ -363,7 +365,7 @@ def test_a_successor_that_was_told_what_is_committed_appends_nothing_of_its_own(
         member.follow(TWO)
         member.hear(TWO, append(1, BEFORE_LOG, span(1, 0, 3)))
         member.hear(TWO, TimeoutNow(term=Term(1), commit_index=Index(commit_index)))
-        member.hear(THREE, VoteReply(term=Term(2), granted=True))
+        member.hear(THREE, VoteReply(term=Term(2), asked=Term(2), granted=True))
         assert member.core.role is Role.LEADER
         assert member.core.last.index == 3 + appended
 
@@ -388,8 +390,13 @@ def test_equal_seeds_and_inputs_give_equal_outputs() -> None:
         for _ in range(300):
             member.tick(rng.randrange(8))
             member.feed(rng.choice([PeerUnreachable(TWO), Campaign(), Propose(Token(1), 2)]))
-            member.hear(TWO, VoteReply(term=Term(member.core.term + 1), granted=True, is_pre_vote=True))
-            member.hear(TWO, VoteReply(term=member.core.term, granted=True))
+            member.hear(
+                TWO,
+                VoteReply(
+                    term=member.core.term, asked=Term(member.core.term + 1), granted=True, is_pre_vote=True
+                ),
+            )
+            member.hear(TWO, VoteReply(term=member.core.term, asked=member.core.term, granted=True))
         return member.sent
 
     assert life(3) == life(3)

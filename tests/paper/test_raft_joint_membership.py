@@ -59,10 +59,10 @@ def test_a_joint_membership_elects_by_both_majorities_thesis_4_3(
     member.feed(Campaign())
     assert {to for to, _ in member.sent} == {TWO, THREE, FOUR, FIVE}
     for peer in granting:
-        member.hear(NodeId(peer), VoteReply(term=Term(1), granted=True, is_pre_vote=True))
+        member.hear(NodeId(peer), VoteReply(term=Term(0), asked=Term(1), granted=True, is_pre_vote=True))
     assert (member.core.role is Role.CANDIDATE) is has_won
     for peer in granting:
-        member.hear(NodeId(peer), VoteReply(term=Term(1), granted=True))
+        member.hear(NodeId(peer), VoteReply(term=Term(1), asked=Term(1), granted=True))
     assert (member.core.role is Role.LEADER) is has_won
 
 
@@ -86,7 +86,7 @@ def test_a_new_leader_leaves_a_joint_membership_that_is_committed_thesis_4_3() -
     member = MemberUnderTest(membership=members(1, 2, 4, outgoing=[1, 2, 3]), term=1, runs=[(1, 1)], commit=0)
     member.become_candidate()
     for peer in (TWO, THREE, FOUR):
-        member.hear(peer, VoteReply(term=member.core.term, granted=True))
+        member.hear(peer, VoteReply(term=member.core.term, asked=member.core.term, granted=True))
     assert written(member) == [members(1, 2, 4)]
 
 
@@ -204,8 +204,8 @@ def test_who_alone_may_hold_its_own_removal_still_stands_for_election_thesis_4_2
     )
     member.tick(2 * ELECTION_TICKS)
     assert member.core.role is Role.PRE_CANDIDATE
-    member.hear(TWO, VoteReply(term=Term(2), granted=True, is_pre_vote=True))
-    member.hear(TWO, VoteReply(term=Term(2), granted=True))
+    member.hear(TWO, VoteReply(term=Term(1), asked=Term(2), granted=True, is_pre_vote=True))
+    member.hear(TWO, VoteReply(term=Term(2), asked=Term(2), granted=True))
     assert member.core.role is Role.LEADER
     member.acknowledge(TWO, 3)
     assert (member.core.role, member.core.commit_index) == (Role.FOLLOWER, 3)

@@ -48,7 +48,7 @@ def test_an_entry_is_committed_once_a_majority_has_it_durably_5_3() -> None:
     member.become_candidate()
     member.finish()
     for peer in (TWO, THREE):
-        member.hear(peer, VoteReply(term=Term(1), granted=True))
+        member.hear(peer, VoteReply(term=Term(1), asked=Term(1), granted=True))
     member.feed(Propose(Token(1), 1))
     member.acknowledge(TWO, 0)
     assert member.core.commit_index == -1
@@ -62,7 +62,7 @@ def test_a_majority_without_the_leader_commits_5_3() -> None:
     member = MemberUnderTest(slow_disk=True)
     member.become_candidate()
     member.finish()
-    member.hear(TWO, VoteReply(term=Term(1), granted=True))
+    member.hear(TWO, VoteReply(term=Term(1), asked=Term(1), granted=True))
     member.feed(Propose(Token(1), 1))
     member.acknowledge(TWO, 0)
     member.acknowledge(THREE, 0)
@@ -268,7 +268,7 @@ def test_the_leader_change_entry_is_marked() -> None:
     member = MemberUnderTest(term=1, runs=[(1, 1)], slow_disk=True)
     member.become_candidate()
     member.finish()
-    member.hear(TWO, VoteReply(term=Term(2), granted=True))
+    member.hear(TWO, VoteReply(term=Term(2), asked=Term(2), granted=True))
     assert [found.kind for found in member.writes[-1].spans] == [EntryKind.LEADER_CHANGE]
 
 

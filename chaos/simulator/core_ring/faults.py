@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from chaos.simulator.core_ring.log import Disk, Node
+from chaos.simulator.core_ring.log import REJOINING, Disk, Node
 from chaos.simulator.core_ring.odds import CALM
 from chaos.simulator.schedule import Fault, Schedule
 from raftlog.core.inputs import (
@@ -23,7 +23,7 @@ from raftlog.core.inputs import (
     Receive,
     TransferLeadership,
 )
-from raftlog.core.membership import Membership
+from raftlog.core.membership import NOBODY, Membership
 from raftlog.core.ready import Role
 from raftlog.types import EntryId, Index, NodeId, Token
 
@@ -60,6 +60,7 @@ class CoreFaults:
             "change membership": self._change,
             "cut prefix": self._cut_prefix,
             "wipe": self._wipe,
+            "forget": self._forget,
             "after a vote": self._crash,
             "after winning": self._isolate,
             "after a commit": self._crash,
@@ -191,6 +192,8 @@ class CoreFaults:
         """One or two steps away from what is in force: in, up, down and out; or a wild one."""
         node = self._group.leader() or node
         now = node.core.membership
+        if not self._rejoining() & now.all_voters <= node.core.status().rejoining.keys():
+            return False  # with less than a majority left, and a leader that does not know, nothing goes on
         voters, learners = set(now.voters), set(now.learners)
         for _ in range(rng.choice((1, 1, 2, 3))):
             other = rng.choice(sorted(self._group.nodes))
@@ -237,6 +240,28 @@ class CoreFaults:
         if was_member:
             forgotten = max(node.core.last, node.disk.forgotten)
             group.forget_messages(node.id)
-            disk = Disk(node.disk.hard_state, group.empty_log(), forgotten=forgotten)
+            hard_state = replace(node.disk.hard_state, is_rejoining=True)
+            disk = Disk(hard_state, group.empty_log(), forgotten=forgotten)
             group.restart_from(node.id, disk, is_new=True)
         return was_member
+
+    def _forget(self, rng: random.Random, node: Node) -> bool:
+        """A disk is replaced by an empty one, whatever its replica has voted for and acknowledged.
+
+        Only as many at a time as a group must survive: a minority of any membership that may count.
+        """
+        group = self._group
+        memberships = {group.judge.membership, group.judge.deciders}
+        memberships |= {other.core.membership for other in group.nodes.values()}
+        gone = self._rejoining() | {node.id}
+        for membership in memberships:
+            if any(node.id in half and 2 * len(half & gone) >= len(half) for half in membership.halves):
+                return False
+        birth = NOBODY if group.judge.committed.changes else node.disk.birth
+        lost = [*(node.disk.lost if node.disk.hard_state.is_rejoining else ()), node.disk.log]
+        disk = Disk(REJOINING, group.empty_log(), birth=birth, lost=lost)
+        group.restart_from(node.id, disk, is_new=True)
+        return True
+
+    def _rejoining(self) -> set[NodeId]:
+        return {node.id for node in self._group.nodes.values() if node.disk.hard_state.is_rejoining}

@@ -15,7 +15,7 @@ from zlib import crc32
 
 from chaos.simulator.core_ring.faults import CoreFaults
 from chaos.simulator.core_ring.judge import Judge
-from chaos.simulator.core_ring.log import Disk, Fetch, Lineage, Log, Node
+from chaos.simulator.core_ring.log import REJOINING, Disk, Fetch, Lineage, Log, Node
 from chaos.simulator.core_ring.odds import CALM, CoreOdds
 from chaos.simulator.core_ring.remembered import Remembered
 from chaos.simulator.core_ring.requests import Requests
@@ -76,7 +76,7 @@ class Group:
         for node in sorted(self.birth.voters):
             self._open(node, Disk(log=self.empty_log(), birth=self.birth))
         for spare in range(size + 1, size + 1 + spares):
-            self._open(NodeId(spare), Disk(log=self.empty_log()))
+            self._open(NodeId(spare), Disk(REJOINING, self.empty_log()))
         self.judge = Judge(self.nodes, self.birth, self._lineage)
         self.faults = CoreFaults(self, seed, schedule)
         self.broken: set[tuple[NodeId, NodeId]] = set()  # one-way links that lose everything

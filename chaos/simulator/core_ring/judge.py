@@ -75,12 +75,16 @@ class Judge:
     def held(self, when: str) -> None:
         """What is committed never leaves a quorum's disks (I6): looked at whenever a disk has changed."""
         newest = len(self.committed) - 1
-        holders = {
-            node.id for node in self.nodes.values() if node.disk.log.is_equal_up_to(newest, self.committed)
-        }
+        holders = {node.id for node in self.nodes.values() if self._holds(node, newest)}
         if not all(len(holders & half) > len(half) // 2 for half in self.deciders.halves):
             detail = f"{when}: {newest} is committed by {self.deciders}, durable on {sorted(holders)}"
             raise Broken("I6 durable quorum", detail)
+
+    def _holds(self, node: Node, newest: int) -> bool:
+        """Whether it has all that is committed. While it rejoins it need not have what it has lost."""
+        disk = node.disk
+        lost = disk.lost if disk.hard_state.is_rejoining else ()
+        return any(log.is_equal_up_to(newest, self.committed) for log in (disk.log, *lost))
 
     def promise(self, node: Node, to: NodeId, message: Message) -> None:
         """Write-ahead (I7): what is said to others is on the disk. One vote a term (I28)."""

@@ -19,6 +19,7 @@ from raftlog.core.ready import FetchSnapshot, HardState, Restored, Write
 from raftlog.types import BEFORE_LOG, EntryId, Index, NodeId, Term, Token
 
 NOTHING = Index(-1)
+REJOINING = HardState(Term(0), None, is_rejoining=True)
 
 
 class Entry(NamedTuple):
@@ -130,6 +131,7 @@ class Disk:
     birth: Membership = NOBODY  # who took part before the first entry
     snapshot: EntryId = BEFORE_LOG
     forgotten: EntryId = BEFORE_LOG  # the newest entry of a life before this one
+    lost: list[Log] = field(default_factory=list)  # what former incarnations held and this one may lack
 
     def keep(self, write: Write, *, spans: bool = True, truncation: bool = True) -> None:
         """Carry out a write, or a prefix of one."""

@@ -44,6 +44,7 @@ class CoreOdds:
             "change membership": rng.choice((0.0, 0.05, 0.3)),
             "cut prefix": odds(0.2),
             "wipe": odds(0.2),
+            "forget": odds(0.05),
         }
         aimed = {kind: rng.choice((0.0, 0.0, 0.02, 0.1)) for kind in AIMED}
         drawn = cls(

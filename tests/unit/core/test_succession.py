@@ -55,7 +55,7 @@ def test_a_nodes_groups_go_to_different_heirs() -> None:
 def test_a_candidates_time_begins_when_its_requests_have_left() -> None:
     core = member(1)
     core.step(Campaign())
-    core.step(Receive(NodeId(2), VoteReply(term=Term(2), granted=True, is_pre_vote=True)))
+    core.step(Receive(NodeId(2), VoteReply(term=Term(1), asked=Term(2), granted=True, is_pre_vote=True)))
     ready = core.take_ready()
     assert ready is not None
     assert ready.write is not None

@@ -49,7 +49,7 @@ MEMBERSHIP = Membership(
     [
         VoteRequest(term=Term(4), last=ID, is_pre_vote=True, is_transfer=False),
         VoteRequest(term=Term(4), last=ID, is_pre_vote=False, is_transfer=True),
-        VoteReply(term=Term(4), granted=True, is_pre_vote=True),
+        VoteReply(term=Term(3), asked=Term(4), granted=True, is_pre_vote=True),
         AppendReply(term=Term(4), accepted=True, match_index=Index(-1)),
         AppendReply(term=Term(4), accepted=False, match_index=Index(7), hint=ID),
         TimeoutNow(term=Term(4)),

@@ -48,7 +48,11 @@ def test_a_peer_that_asks_before_the_log_is_opened_is_told_of_the_terms_that_cam
     service.offer()
     repairer = Repairer(cast("GroupHost", host), filesystem, run, service)
     patient = Patient(GROUP, DIRECTORY, (NodeId(1),))
-    ward = MetadataWard(Member(host), repairer, patient, lambda: open_log(filesystem), run)
+
+    async def opened() -> SegmentedLog:
+        return open_log(filesystem)
+
+    ward = MetadataWard(Member(host), repairer, patient, opened)
 
     async def term() -> int:
         answer, _ = await host.call(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -15,6 +16,7 @@ from raftlog.core.membership import NOBODY, Membership
 from raftlog.core.ready import HardState
 from raftlog.storage import tombstones
 from raftlog.storage.fake_filesystem import FakeFilesystem
+from raftlog.storage.replica_registry import ReplicaRegistry
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.storage.tombstones import Tombstone
 from raftlog.types import BEFORE_LOG, EntryId, GroupId, Index, NodeId, Term, TopicId
@@ -25,7 +27,8 @@ GROUP = GroupId(7)
 
 def openings(filesystem: FakeFilesystem) -> Openings:
     folders = Folders(filesystem, "/data", asyncio.to_thread)
-    return Openings(ME, filesystem, "/data", folders, SystemClock())
+    registry = ReplicaRegistry.open(filesystem, "/data", random.Random(1))
+    return Openings(ME, filesystem, "/data", folders, SystemClock(), registry)
 
 
 def topic(partition: PartitionInfo) -> TopicInfo:
@@ -80,10 +83,38 @@ def test_without_a_former_life_there_is_nothing_to_keep() -> None:
     assert log.restored(NOBODY).hard_state.term == 0
 
 
-def test_founders_begin_with_the_first_membership_and_newcomers_with_nobody() -> None:
+def test_a_log_begins_with_the_first_membership_while_that_is_in_force() -> None:
     made = openings(FakeFilesystem())
-    assert made.first_membership(placed()) == Membership(frozenset({ME, OTHER}))
-    assert made.first_membership(placed(newcomers=(ME,))) == NOBODY
+    first = Membership(frozenset({ME, OTHER}))
+    assert made.first_membership(placed()) == first
+    assert made.first_membership(placed(newcomers=(ME,))) == first
+    assert made.first_membership(replace(placed(), membership_index=3)) == NOBODY
+
+
+def is_rejoining(filesystem: FakeFilesystem, partition: PartitionInfo) -> bool:
+    """Whether a replica that is opened now gives no vote yet."""
+    log, _ = openings(filesystem).open(topic(partition), partition, may_begin=True)
+    found = log.restored(NOBODY).hard_state.is_rejoining
+    log.close()
+    return found
+
+
+# requirement: F6
+def test_only_initial_replicas_begin_with_a_vote() -> None:
+    assert not is_rejoining(FakeFilesystem(), placed())
+    assert is_rejoining(FakeFilesystem(), placed(newcomers=(ME,)))
+    assert is_rejoining(FakeFilesystem(), replace(placed(), membership_index=3))
+
+
+# requirement: F6
+def test_a_replica_whose_folder_is_gone_rejoins_and_goes_on_doing_so_until_it_has() -> None:
+    filesystem = FakeFilesystem()
+    assert not is_rejoining(filesystem, placed())
+    openings(filesystem).registry.add([GROUP])
+    assert not is_rejoining(filesystem, placed())  # its files say that it has forgotten nothing
+    filesystem.remove_tree(directory(filesystem))
+    assert is_rejoining(filesystem, placed())
+    assert is_rejoining(filesystem, placed())
 
 
 # requirement: F6

@@ -46,6 +46,7 @@ class Leader:
     stopped: BaseException | None = None
     commit_index: Index = NO_INDEX
     membership: Membership = NOBODY  # by the whole log
+    is_rejoining: bool = False
 
     def stop(self, error: BaseException) -> None:
         """It ends."""

@@ -18,11 +18,12 @@ from raftlog.storage import twin_file
 from raftlog.storage.filesystem import File
 from raftlog.storage.log_storage import Sync
 from raftlog.storage.os_filesystem import OsFilesystem
+from raftlog.storage.replica_registry import ReplicaRegistry
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.types import NodeId
 from tests.helpers.memory_network import MemoryNetwork
 from tests.helpers.partition_cluster import eventually
-from tests.unit.partitions.controller.images import applied, create
+from tests.unit.partitions.controller.images import applied, create, register
 from tests.unit.partitions.controller.images import cluster as image_of_cluster
 
 ME = NodeId(1)
@@ -80,7 +81,9 @@ async def _sync(syncs: Sequence[Sync]) -> list[OSError | None]:
 def test_a_topic_that_old_metadata_does_not_know_keeps_its_folder(tmp_path: Path) -> None:
     """The broker was killed before its metadata log had noted that the topic's creation was committed."""
     disk, data = SlowToOpen(), str(tmp_path)
+    registry = ReplicaRegistry.open(disk, data, random.Random(1))
     begun, _ = applied(SetClusterId("c" * 32, "b" * 32), to=image_of_cluster())
+    begun, _ = applied(register(ME, disk_id=registry.disk_id), to=begun)
     old, _ = applied(create("orders", (1,)), to=begun)
     new, _ = applied(create("later", (1,), number=2), to=old)
     kept = [f"{data}/{folder_name(new.topics[name])}/Partition-0" for name in ("orders", "later")]
@@ -95,7 +98,7 @@ def test_a_topic_that_old_metadata_does_not_know_keeps_its_folder(tmp_path: Path
         transport = MemoryNetwork().transport(ME)
         host = GroupHost(ME, transport, clock, random.Random(1), _sync, on_fatal=fatal.append)
         metadata = LateMetadata(old)
-        manager = PartitionManager(host, metadata, disk, data, clock)
+        manager = PartitionManager(host, metadata, disk, data, clock, registry=registry)
         await host.start()
         await manager.start()
         await eventually(disk.is_reached.is_set)

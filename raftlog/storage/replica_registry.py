@@ -1,0 +1,98 @@
+"""Which replicas this disk has held: what tells a replica that is new from one whose files are gone.
+
+Two small files in the data directory, each kept twice (``twin_file``): ``disk_id``, a random number, and
+``replicas``, the same number and the ids of all groups that were ever opened here. A group is added once its
+folder is durable and before its replica says a word to any other. So a registered replica without files may
+have voted and acknowledged; one that is not registered has not.
+
+Where either file is lost, or they name different disks, the disk gets a new id: for all others it is an empty
+one then, and no missing replica passes for a new one.
+
+Decides nothing about what follows from that (``partitions.openings``, ``partitions.first_start``).
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Iterable
+from typing import Final, TypeVar
+
+import msgspec
+
+from raftlog.errors import LogCorrupt
+from raftlog.storage import twin_file
+from raftlog.storage.filesystem import Filesystem
+from raftlog.types import GroupId
+
+_log = logging.getLogger("raftlog.storage")
+
+DISK_FILE: Final = "disk_id"
+REPLICAS_FILE: Final = "replicas"
+
+Value = TypeVar("Value")
+
+
+class _Kept(msgspec.Struct, frozen=True):
+    disk_id: str
+    groups: list[GroupId]
+
+
+class ReplicaRegistry:
+    """One data directory's. Methods that write wait for the disk; one at a time."""
+
+    def __init__(
+        self, filesystem: Filesystem, data_directory: str, disk_id: str, groups: Iterable[GroupId]
+    ) -> None:
+        self.disk_id = disk_id
+        self._filesystem = filesystem
+        self._data_directory = data_directory
+        self._groups = frozenset(groups)
+
+    @classmethod
+    def open(cls, filesystem: Filesystem, data_directory: str, rng: random.Random) -> ReplicaRegistry:
+        """What the directory says; ``rng`` draws the id of a disk that has none. Raises ``OSError``."""
+        filesystem.make_directories(data_directory)
+        disk_id = _load(filesystem, data_directory, DISK_FILE, str)
+        kept = _load(filesystem, data_directory, REPLICAS_FILE, _Kept)
+        groups = [] if kept is None else kept.groups
+        if disk_id is None or kept is None or kept.disk_id != disk_id:
+            registry = cls(filesystem, data_directory, f"{rng.getrandbits(128):032x}", groups)
+            registry._save()
+            twin_file.keep(filesystem, data_directory, DISK_FILE, registry.disk_id)
+            return registry
+        return cls(filesystem, data_directory, disk_id, groups)
+
+    def has_held(self, group: GroupId) -> bool:
+        """Whether a replica of this group was opened here."""
+        return group in self._groups
+
+    def add(self, groups: Iterable[GroupId]) -> None:
+        """Note that these are open here. Durable on return. Raises ``OSError`` with nothing noted."""
+        self._replace(self._groups | frozenset(groups))
+
+    def keep_only(self, groups: Iterable[GroupId]) -> None:
+        """Forget all others: groups that are no more, whose ids are never used again. Raises ``OSError``."""
+        self._replace(self._groups & frozenset(groups))
+
+    def _replace(self, groups: frozenset[GroupId]) -> None:
+        if groups == self._groups:
+            return
+        before, self._groups = self._groups, groups
+        try:
+            self._save()
+        except OSError:
+            self._groups = before
+            raise
+
+    def _save(self) -> None:
+        kept = _Kept(self.disk_id, sorted(self._groups))
+        twin_file.keep(self._filesystem, self._data_directory, REPLICAS_FILE, kept)
+
+
+def _load(filesystem: Filesystem, data_directory: str, name: str, kind: type[Value]) -> Value | None:
+    try:
+        return twin_file.load(filesystem, data_directory, name, kind)
+    except LogCorrupt as error:
+        _log.error("this disk passes for a new one: %s", error)
+        return None

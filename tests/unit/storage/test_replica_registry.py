@@ -1,0 +1,75 @@
+"""What a disk remembers of its replicas, and what becomes of that when files are lost."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from raftlog.storage.fake_filesystem import FakeFilesystem, PowerLost
+from raftlog.storage.replica_registry import ReplicaRegistry
+from raftlog.types import METADATA_GROUP, GroupId
+
+FIVE, SIX = GroupId(5), GroupId(6)
+
+
+def opened(filesystem: FakeFilesystem, seed: int = 1) -> ReplicaRegistry:
+    return ReplicaRegistry.open(filesystem, "/data", random.Random(seed))
+
+
+# requirement: F6
+def test_what_was_added_is_known_after_a_power_loss() -> None:
+    filesystem = FakeFilesystem()
+    registry = opened(filesystem)
+    registry.add([METADATA_GROUP, FIVE])
+    filesystem.lose_power(random.Random(1))
+    again = opened(filesystem, seed=2)
+    assert again.disk_id == registry.disk_id
+    assert [again.has_held(group) for group in (METADATA_GROUP, FIVE, SIX)] == [True, True, False]
+
+
+def test_groups_that_are_no_more_are_forgotten() -> None:
+    filesystem = FakeFilesystem()
+    registry = opened(filesystem)
+    registry.add([FIVE, SIX])
+    registry.keep_only([SIX, METADATA_GROUP])
+    assert [opened(filesystem).has_held(group) for group in (METADATA_GROUP, FIVE, SIX)] == [
+        False,
+        False,
+        True,
+    ]
+
+
+# requirement: F6
+@pytest.mark.parametrize("lost", ["disk_id", "replicas"])
+def test_without_one_of_its_files_the_disk_passes_for_another(lost: str) -> None:
+    filesystem = FakeFilesystem()
+    before = opened(filesystem)
+    before.add([FIVE])
+    for ending in ("", ".twin"):
+        filesystem.remove(f"/data/{lost}{ending}")
+    after = opened(filesystem, seed=2)
+    assert after.disk_id != before.disk_id
+    assert after.has_held(FIVE) == (lost == "disk_id")
+    assert opened(filesystem, seed=3).disk_id == after.disk_id
+
+
+# requirement: F6
+def test_a_death_at_any_moment_leaves_no_opened_replica_unknown_to_the_same_disk() -> None:
+    for changes in range(80):
+        filesystem = FakeFilesystem()
+        filesystem.crash_after_changes = changes
+        added = ""
+        try:
+            registry = opened(filesystem)
+            registry.add([FIVE])
+            added = registry.disk_id
+            registry.add([SIX])
+        except PowerLost:
+            pass
+        else:
+            return
+        filesystem.lose_power(random.Random(changes))
+        again = opened(filesystem, seed=2)
+        assert again.has_held(FIVE) or again.disk_id != added
+    raise AssertionError("it never ended")
