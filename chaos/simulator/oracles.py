@@ -86,7 +86,7 @@ class Oracles:
                 detail = f"{machine.name} acknowledges {fields[1]} of group {group_id}"
                 self._violated("I7 write-ahead", f"{detail}, {replica.durable.last} is durable")
             self._check_accepted(record, replica, term, fields[1])
-        elif tag == _VOTE and fields[0] and not fields[1]:
+        elif tag == _VOTE and fields[1] and not fields[2]:
             self._check_durable(replica, term, to, f"vote of term {term}")
             self._check_vote(record, replica, term, to)
             self._votes(record, machine, term, to)
