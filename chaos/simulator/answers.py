@@ -108,6 +108,7 @@ class Answers:
         group = broker.host.groups.get(record.group_id)
         if group is not None and group.is_leader:
             disks = {node for node, replica in record.replicas.items() if _has(replica, wanted)}
+            disks |= {node for node, lost in record.lost.items() if wanted in lost.entries}
             replica = broker.manager.replicas[key_of(target)]
             every = replica.in_sync() if acks.kind is AcksKind.EVERY else frozenset()
             count = max(receipt.durability.replicas, acks.count)

@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from chaos.simulator.clients import TIMEOUT_MS, TOPIC
+from chaos.simulator.forgetting import Forgetting
 from chaos.simulator.schedule import Fault
 from partitions.controller.move_planner import MoveReplicas
 from raftlog.errors import RaftlogError
@@ -44,6 +45,7 @@ class Faults:
         self._restart_rng = simulation.rng("restarts")
         self._odds = simulation.odds
         self._is_healed = False
+        self.forgetting = Forgetting(simulation)
         wishes = simulation.rng("wishes")
         self._favourites = [self._wish(wishes), self._wish(wishes)]
         self._timed: dict[str, Timed] = {
@@ -68,6 +70,7 @@ class Faults:
             "wall clock": self._wall_clock,
             "transfer": self._transfer,
             "away": self._away,
+            "forget": self._forget,
             "reassign": self._reassign,
             "transfer by hand": self._transfer_by_hand,
         }
@@ -233,6 +236,11 @@ class Faults:
         if all(machine.is_up for machine in self._simulation.machines):
             self._any(rng).kill()
 
+    def _forget(self, rng: random.Random) -> None:
+        """A machine comes back without some of its files."""
+        if self.forgetting.strike(rng):
+            self.start_again()
+
     def _pause(self, rng: random.Random) -> None:
         machine = self._any(rng)
         machine.pause()
@@ -364,6 +372,9 @@ class Faults:
     def _reassign(self, rng: random.Random) -> None:
         """Somebody wants other replicas for a partition in use: often to and fro between two wishes."""
         wish = rng.choice(self._favourites) if rng.random() < 0.4 else self._wish(rng)
+        forgetful = self.forgetting.forgetful
+        if forgetful is not None and forgetful.node in wish.replicas and len(wish.replicas) < 3:
+            return  # with one of two disks lost, a majority is
         self._ask(rng, lambda broker: broker.admin.change_replicas(wish, TIMEOUT_MS))
 
     def _wish(self, rng: random.Random) -> MoveReplicas:

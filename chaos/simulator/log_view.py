@@ -50,6 +50,7 @@ class Vote(NamedTuple):
     voted_for: int
     commit_hint: int
     log_start: int = 0
+    is_rejoining: bool = False
 
 
 @dataclass(slots=True)
@@ -220,5 +221,5 @@ def _parse_slot(data: bytearray) -> tuple[int, Vote] | None:
     body, checksum = bytes(data[: _SLOT.size + 4]), data[_SLOT.size + 4 : _SLOT.size + 8]
     if crc32c(body) != int.from_bytes(checksum):
         return None
-    sequence, term, vote, log_start, *_, commit_hint, _, _ = _SLOT.unpack(body[4:])
-    return sequence, Vote(term, vote, commit_hint, log_start)
+    sequence, term, vote, log_start, *_, commit_hint, _, is_rejoining = _SLOT.unpack(body[4:])
+    return sequence, Vote(term, vote, commit_hint, log_start, is_rejoining)

@@ -39,6 +39,9 @@ TIMED_FAULTS: Final = (
 MOVES: Final = ("reassign", "transfer by hand")
 """Not faults, but what operators do meanwhile: in some runs, and then often."""
 
+FORGET: Final = "forget"
+"""Files are gone: in some runs, with or without anything else that is drawn for them."""
+
 AWAY: Final = "away"
 """Off for long: where logs lose their beginnings meanwhile."""
 
@@ -114,7 +117,11 @@ class Odds:
         )
         if rng.random() < 0.3:
             drawn = drawn._with_moves(rng)
-        return drawn._with_retention(rng) if rng.random() < 0.33 else drawn
+        if rng.random() < 0.33:
+            drawn = drawn._with_retention(rng)
+        if rng.random() < 0.33:
+            drawn = replace(drawn, timed=(*drawn.timed, *(FORGET,) * rng.choice((1, 1, 3))))
+        return drawn
 
     def _with_moves(self, rng: random.Random) -> Odds:
         """Replicas move as well, mostly with brokers to spare. The other draws stay as they are."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, cast
 import msgpack
 
 from chaos.simulator.log_view import Entry, durable_vote
-from chaos.simulator.records import GroupRecord, Numbers, ReplicaRecord, Seen, numbers_of, record_of
+from chaos.simulator.records import GroupRecord, Lost, Numbers, ReplicaRecord, Seen, numbers_of, record_of
 from raftlog.core.membership import NOBODY, Membership
 from raftlog.core.ready import Role
 from raftlog.node.codec import FrameKind
@@ -101,6 +101,17 @@ class Oracles:
             if f"{replica.directory}/".startswith(f"{directory}/"):
                 self._closed(machine, group_id)
 
+    def files_lost(self, machine: Machine, path: str) -> None:
+        """A disk is about to lose a file or a folder, and replicas what they have promised."""
+        for group_id, replica in list(machine.replicas.items()):
+            if f"{replica.directory}/".startswith(f"{path}/") or path.startswith(f"{replica.directory}/"):
+                replica.durable.refresh()
+                view = replica.durable
+                record = self.groups[group_id]
+                record.lost[machine.node] = Lost(machine, replica.directory, view.start, tuple(view.entries))
+                del machine.replicas[group_id]
+                record.replicas.pop(machine.node, None)
+
     def died(self, machine: Machine) -> None:
         """What any death leaves is a whole log, with a torn tail at most: no damage to be mended (I27)."""
         for replica in machine.replicas.values():
@@ -132,6 +143,7 @@ class Oracles:
         holding = {
             node for node, replica in record.replicas.items() if replica.look(record, durable=True) >= wanted
         }
+        holding |= {node for node, lost in record.lost.items() if lost.holds(record)}
         is_held = all(2 * len(half & holding) > len(half) for half in record.halves)
         if not is_held and not record.is_retired:
             held = {node: replica.look(record, durable=True) for node, replica in record.replicas.items()}
@@ -302,6 +314,7 @@ class Oracles:
         """A replica that a committed membership names no more may go; the last of a topic all go together."""
         record = self.groups[group_id]
         del machine.replicas[group_id]
+        record.lost.pop(machine.node, None)
         if machine.node in record.membership.all_voters:
             record.is_retired = True
         else:

@@ -9,10 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from chaos.simulator.log_view import Entry, LogView
+from chaos.simulator.log_view import Entry, LogView, durable_vote
 from chaos.simulator.promises import Promises
 from raftlog.core.membership import Membership
 from raftlog.core.ready import Role
+from raftlog.storage.slots import has_lived
 from raftlog.types import EntryId, GroupId, NodeId
 
 if TYPE_CHECKING:
@@ -40,8 +41,28 @@ class GroupRecord:
     places: dict[int, int] = field(default_factory=dict)  # in ``committed``, by base offset
     votes: dict[tuple[int, NodeId], NodeId] = field(default_factory=dict)  # by term and voter
     candidacies: dict[tuple[int, NodeId], tuple[int, int]] = field(default_factory=dict)  # what logs they had
+    lost: dict[NodeId, Lost] = field(default_factory=dict)  # with files that are gone: what they held
     states: dict[int, int] = field(default_factory=dict)  # hash of the machine's state, by applied index
     is_retired: bool = False  # its topic was deleted, and so are its files
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A log that is gone, and where its replica's next incarnation is."""
+
+    machine: Machine
+    directory: str
+    start: int
+    entries: tuple[Entry, ...]
+
+    def holds(self, group: GroupRecord) -> bool:
+        """Whether it held all that is committed, and that incarnation need not yet."""
+        first = 0 if self.start == 0 else group.places.get(self.start, len(group.committed))
+        wanted = group.committed[first:]
+        if list(self.entries[: len(wanted)]) != wanted:
+            return False
+        vote = durable_vote(self.machine.disk, self.directory)
+        return vote.is_rejoining or not has_lived(self.machine.disk, self.directory)
 
 
 @dataclass(slots=True)

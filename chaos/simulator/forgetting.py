@@ -1,0 +1,107 @@
+"""Machines that come back without some of their files: a folder, the metadata log, the whole disk.
+
+Decides: which machine loses what, so that a majority of every group still holds what it has promised. Leaves
+to others: when (``faults``), and what must hold all the while (``oracles``).
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from raftlog.storage.fake_filesystem import FakeFilesystem
+from raftlog.storage.replica_registry import DISK_FILE, REPLICAS_FILE
+from raftlog.storage.twin_file import ENDINGS
+
+if TYPE_CHECKING:
+    from chaos.simulator.machine import Machine
+    from chaos.simulator.records import GroupRecord
+    from chaos.simulator.simulation import Simulation
+
+DATA: Final = "/data"
+METADATA: Final = f"{DATA}/__cluster_metadata"
+REGISTRY: Final = tuple(f"{DATA}/{name}{ending}" for name in (DISK_FILE, REPLICAS_FILE) for ending in ENDINGS)
+KINDS: Final = ("replica", "replica", "metadata", "metadata", "registry", "all but the registry", "disk")
+
+_REPLICA: Final = re.compile(rf"({DATA}/[^/]+-[0-9a-f]{{32}}/Partition-\d+)/")
+
+
+class Forgetting:
+    """At most one machine at a time has forgotten something that its replicas may have promised."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self._simulation = simulation
+        self._forgetful: Machine | None = None
+
+    def strike(self, rng: random.Random) -> bool:
+        """A machine goes off and loses files; whether one could be found that may."""
+        able = [machine for machine in self._simulation.machines if self._may_forget(machine)]
+        if not able:
+            return False
+        machine = rng.choice(able)
+        rng.choice((machine.kill, machine.lose_power))()
+        machine.disk.crash_after_changes = machine.disk.dies_writing = machine.disk.dies_after = None
+        for path in self._drawn(rng, machine):
+            self._simulation.trace.note(machine.node, f"loses {path}")
+            self._simulation.oracles.files_lost(machine, path)
+            FakeFilesystem.remove_tree(machine.disk, path)
+            machine.disk.remove(path)
+            machine.disk.sync_directory(path.rpartition("/")[0])
+        self._forgetful = machine
+        return True
+
+    @property
+    def forgetful(self) -> Machine | None:
+        """The machine whose replicas have not all rejoined."""
+        machine = self._forgetful
+        if machine is not None and all(self._has_rejoined(machine, record) for record in self._records()):
+            self._forgetful = None
+        return self._forgetful
+
+    def _drawn(self, rng: random.Random, machine: Machine) -> list[str]:
+        replicas = sorted({found[1] for path in machine.disk.paths() if (found := _REPLICA.match(path))})
+        match rng.choice(KINDS):
+            case "replica" if replicas:
+                return [rng.choice(replicas)]
+            case "registry":
+                return [*REGISTRY]
+            case "disk":
+                return [DATA]
+            case "all but the registry":
+                return [path for path in machine.disk.paths() if path not in REGISTRY]
+            case _:
+                return [METADATA]
+
+    def _may_forget(self, machine: Machine) -> bool:
+        """Whether every group in which it votes, or shall vote, goes on without it."""
+        if not machine.is_up or self.forgetful is not None:
+            return False
+        for record in self._records():
+            halves = [half for half in record.halves if machine.node in half]
+            if any(len(half) < 3 for half in halves):
+                return False
+        return all(len(held) >= 3 for held in self._targets(machine))
+
+    def _targets(self, machine: Machine) -> Iterator[tuple[int, ...]]:
+        """What the metadata anywhere wants of the partitions that the machine may hold."""
+        for other in self._simulation.machines:
+            if other.broker is None:
+                continue
+            for topic in other.broker.controller.image.topics.values():
+                for partition in topic.partitions:
+                    if machine.node in partition.holders:
+                        yield partition.replicas
+                        yield partition.wanted
+
+    def _has_rejoined(self, machine: Machine, record: GroupRecord) -> bool:
+        if record.is_retired or machine.node not in record.lost:
+            return True
+        if machine.node not in record.membership.members:
+            return True
+        group = None if machine.broker is None else machine.broker.host.groups.get(record.group_id)
+        return group is not None and group.stopped is None and not group.is_rejoining
+
+    def _records(self) -> list[GroupRecord]:
+        return list(self._simulation.oracles.groups.values())
