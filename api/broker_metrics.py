@@ -54,6 +54,11 @@ class BrokerMetrics(Collector):
             "Replicas that should work here and do not.",
             len(broker.manager.failures),
         )
+        yield GaugeMetricFamily(
+            "raftlog_rejoining_replicas",
+            "Replicas that lost files and count towards no majority yet.",
+            sum(group.is_rejoining for group in groups),
+        )
         yield from _repair_metrics(broker)
         yield GaugeMetricFamily(
             "raftlog_metadata_version", "Version of the metadata here.", broker.controller.image.version

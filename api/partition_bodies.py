@@ -36,6 +36,8 @@ def body(status: PartitionStatus, info: PartitionInfo) -> bodies.PartitionBody:
         high_watermark=status.high_watermark,
         end_offset=status.end_offset,
         size_bytes=status.size_bytes,
+        rejoining=list(status.rejoining),
+        awaited=list(status.awaited),
         reassignment=_reassignment(status, info),
         unsafe_recoveries=[
             bodies.UnsafeRecoveryBody(

@@ -200,6 +200,8 @@ def pack_statuses(statuses: list[PartitionStatus]) -> bytes:
                 status.size_bytes,
                 status.learners,
                 status.caught_up_percent,
+                status.rejoining,
+                status.awaited,
             ]
             for status in statuses
         ]
@@ -223,6 +225,8 @@ def unpack_statuses(answer: bytes) -> list[PartitionStatus]:
                 size_bytes=size,
                 learners=tuple(learners),
                 caught_up_percent=percent,
+                rejoining=tuple(rejoining),
+                awaited=tuple(awaited),
             )
             for (
                 partition,
@@ -237,6 +241,8 @@ def unpack_statuses(answer: bytes) -> list[PartitionStatus]:
                 size,
                 learners,
                 percent,
+                rejoining,
+                awaited,
             ) in msgpack.unpackb(answer)
         ]
     except (TypeError, ValueError):

@@ -167,6 +167,7 @@ class Gateway:
         info = self._topic(topic)
         best = {partition.partition: _unknown_status(partition) for partition in info.partitions}
         asked: set[tuple[int, NodeId]] = set()
+        rejoining: dict[int, set[NodeId]] = {}
         for _ in range(1 + max(len(partition.replicas) for partition in info.partitions)):
             wanted: dict[NodeId, list[PartitionInfo]] = {}
             for partition in info.partitions:
@@ -184,7 +185,8 @@ class Gateway:
             answers = await asyncio.gather(*(self._ask_status(node, topic, w) for node, w in wanted.items()))
             for status in (status for answer in answers for status in answer):
                 best[status.partition] = max(best[status.partition], status, key=_authority)
-        return [best[partition.partition] for partition in info.partitions]
+                rejoining.setdefault(status.partition, set()).update(status.rejoining)
+        return [_why_unled(best[number], rejoining.get(number, set())) for number in best]
 
     def leader_of(self, target: TopicPartition) -> NodeId | None:
         """The leader as far as this broker knows."""
@@ -370,6 +372,11 @@ def _no_leader(target: TopicPartition, last: RaftlogError | None) -> RaftlogErro
 def _authority(status: PartitionStatus) -> tuple[int, bool, int]:
     """The newest term knows best, and within it the leader, who alone knows who is in sync."""
     return status.term, bool(status.in_sync), status.commit_index
+
+
+def _why_unled(status: PartitionStatus, rejoining: set[NodeId]) -> PartitionStatus:
+    """A leader knows who rejoins; where there is none, each replica says so of itself."""
+    return status if status.leader is not None else replace(status, rejoining=tuple(sorted(rejoining)))
 
 
 def _partition(info: TopicInfo, number: int) -> PartitionInfo | None:

@@ -163,6 +163,7 @@ class PartitionReplica:
         """How this replica sees its partition; ``in_sync`` is known to the leader only."""
         group = self.group
         learners = group.membership.learners
+        rejoining = group.status().rejoining
         return PartitionStatus(
             partition=self.target.partition,
             leader=group.leader,
@@ -176,6 +177,8 @@ class PartitionReplica:
             size_bytes=group.log.size_bytes,
             learners=tuple(sorted(learners)),
             caught_up_percent=self._caught_up_percent() if learners else None,
+            rejoining=(group.node_id,) if group.is_rejoining else tuple(sorted(rejoining.keys() - learners)),
+            awaited=tuple(sorted(frozenset[NodeId]().union(*rejoining.values()))),
         )
 
     def in_sync(self) -> frozenset[NodeId]:

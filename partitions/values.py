@@ -139,6 +139,8 @@ class PartitionStatus:
     size_bytes: int
     learners: tuple[NodeId, ...] = ()  # they get everything and do not vote yet
     caught_up_percent: int | None = None  # the slowest of them, as the leader knows
+    rejoining: tuple[NodeId, ...] = ()  # voters that lost files: they count towards no quorum yet
+    awaited: tuple[NodeId, ...] = ()  # voters that must be heard before those count
 
 
 TopicConfig = Mapping[str, int | str]

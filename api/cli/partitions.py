@@ -188,8 +188,16 @@ def _row(partition: PartitionBody) -> Row:
         "in_sync": partition.in_sync,
         "high_watermark": partition.high_watermark,
         "target": [] if move is None else move.target,
-        "state": "settled" if move is None else _state(move.state, move.caught_up_percent),
+        "state": _rejoining(partition)
+        or ("settled" if move is None else _state(move.state, move.caught_up_percent)),
     }
+
+
+def _rejoining(partition: PartitionBody) -> str:
+    if not partition.rejoining:
+        return ""
+    awaited = f", waits for {partition.awaited}" if partition.awaited else ""
+    return f"rejoining {partition.rejoining}{awaited}"
 
 
 def _state(state: str, percent: int | None) -> str:

@@ -373,7 +373,8 @@ class Faults:
         """Somebody wants other replicas for a partition in use: often to and fro between two wishes."""
         wish = rng.choice(self._favourites) if rng.random() < 0.4 else self._wish(rng)
         forgetful = self.forgetting.forgetful
-        if forgetful is not None and forgetful.node in wish.replicas and len(wish.replicas) < 3:
+        replicas = wish.replicas or ()
+        if forgetful is not None and forgetful.node in replicas and len(replicas) < 3:
             return  # with one of two disks lost, a majority is
         self._ask(rng, lambda broker: broker.admin.change_replicas(wish, TIMEOUT_MS))
 

@@ -77,6 +77,7 @@ class RaftGroup(GroupView, Generic[Reply]):
         self._listener = listener
         self._environment = environment
         self._has_failed = False
+        self._was_rejoining = core.is_rejoining
         self._applier = Applier(log, machine)
         self._replication = Replication(group_id, self._applier, environment)
         self._writer = LogWriter(log, self._applier, node_id)
@@ -220,6 +221,9 @@ class RaftGroup(GroupView, Generic[Reply]):
             self._environment.request_sync(self.group_id)
         if self._core.role is Role.LEADER:
             self._health.observe(self._core.status())
+        if self._was_rejoining and not self._core.is_rejoining:
+            self._was_rejoining = False
+            _log.warning("group %d on broker %d has rejoined", self.group_id, self._environment.node_id)
         self._step(_TICK)
 
     def peer_unreachable(self, peer: NodeId) -> None:

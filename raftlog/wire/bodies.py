@@ -138,7 +138,11 @@ class UnsafeRecoveryBody(Answer):
 
 
 class PartitionBody(Answer):
-    """One partition; ``leader`` is a broker id, ``None`` while one is being elected."""
+    """One partition; ``leader`` is a broker id, ``None`` while one is being elected.
+
+    ``rejoining`` are voters that have lost files: they count towards no majority until the brokers in
+    ``awaited`` were heard and they hold what the leader's log held then.
+    """
 
     partition: int
     leader: int | None
@@ -151,6 +155,8 @@ class PartitionBody(Answer):
     high_watermark: int
     end_offset: int
     size_bytes: int
+    rejoining: list[int] = []
+    awaited: list[int] = []
     reassignment: ReassignmentBody | None = None
     unsafe_recoveries: list[UnsafeRecoveryBody] = []
 
