@@ -13,6 +13,7 @@ takes part in are woken with ``peer_unreachable``.
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -46,9 +47,11 @@ from raftlog.storage.filesystem import Buffer
 from raftlog.storage.log_storage import LogStorage
 from raftlog.types import BEFORE_LOG, EntryId, GroupId, NodeId
 
+_log = logging.getLogger("raftlog.node")
+
 Reply = TypeVar("Reply")
 
-
+SAY_AGAIN_TICKS: Final = 200  # how long a replica rejoins before, and between, its log's words of it
 ELECTIONS_PER_TICK: Final = 20  # what one round of syncs takes in its stride
 
 
@@ -325,6 +328,8 @@ class GroupHost:
             self._elect_orphans()
         if self._ticks % self.settings.heartbeat_ticks == 0:
             self._watch_peers()
+        if self._ticks % SAY_AGAIN_TICKS == 0:
+            self._tell_who_rejoins()
 
     def _elect_orphans(self) -> None:
         """Let some groups whose leader is lost elect another one; those that were in use come first.
@@ -337,6 +342,16 @@ class GroupHost:
             group = self._groups.get(group_id)
             if group is not None and group.leader == peer:
                 group.peer_unreachable(peer)
+
+    def _tell_who_rejoins(self) -> None:
+        for group_id, group in self._groups.items():
+            if group.is_rejoining and group.stopped is None:
+                missing = sorted(p for p in group.membership.members if not self.is_reachable(p))
+                leader = "no leader" if group.leader is None else f"leader {group.leader}"
+                _log.warning(
+                    "group %d on broker %d rejoins and gives no vote yet: %s, not heard are brokers %s",
+                    *(group_id, self.node_id, leader, missing),
+                )
 
     def _watch_peers(self) -> None:
         for peer in sorted(self._peers):
