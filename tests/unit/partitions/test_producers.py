@@ -250,3 +250,22 @@ def test_a_restored_table_gives_the_same_answers_and_the_same_bytes() -> None:
 def test_a_snapshot_of_a_newer_version_stops_the_replica() -> None:
     with pytest.raises(InvariantViolated):
         ProducerTable().restore(b"\x93\x63\x00\x90")
+
+
+def test_one_stamp_far_ahead_expires_nobody() -> None:
+    # requirement: D3
+    table = ProducerTable(expiration_ms=DAY_MS)
+    table.apply(header(0, timestamp_ms=1_000))
+    table.apply(header(0, producer=8, timestamp_ms=1_000 + 14 * DAY_MS))
+    table.apply(header(10, producer=8, timestamp_ms=1_001 + 14 * DAY_MS))
+    assert table.get(7) is not None
+
+
+def test_a_create_time_far_ahead_keeps_nobody_for_ever() -> None:
+    # requirement: D3
+    table = ProducerTable(expiration_ms=DAY_MS)
+    table.apply(header(0, timestamp_ms=1_000))
+    table.apply(header(0, producer=8, attributes=0, timestamp_ms=1 << 60))
+    for hour in range(1, 30):
+        table.apply(header(0, producer=9, epoch=hour, timestamp_ms=1_000 + hour * 3_600_000))
+    assert table.get(8) is None
