@@ -57,7 +57,13 @@ class LogReads:
     def closed_segments(self) -> tuple[ClosedSegment, ...]:
         """Oldest first, for ``retention``."""
         return tuple(
-            ClosedSegment(Index(segment.base), Index(segment.last), segment.max_timestamp, segment.size)
+            ClosedSegment(
+                Index(segment.base),
+                Index(segment.last),
+                segment.size,
+                segment.max_timestamp,
+                segment.stored_ms,
+            )
             for segment in self._segments.closed
         )
 

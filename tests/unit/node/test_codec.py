@@ -23,8 +23,8 @@ from raftlog.node.cluster_time import ClockReading
 from raftlog.node.codec import (
     FrameKind,
     MalformedFrame,
-    decode_heartbeat_replies,
     decode_clock,
+    decode_heartbeat_replies,
     decode_heartbeats,
     decode_message,
     encode_frame,
