@@ -32,6 +32,7 @@ from partitions.repair_service import RepairService
 from partitions.repairer import Repairer
 from partitions.scrubber import Scrubbed, Scrubber
 from raftlog.clock import Clock
+from raftlog.node.cluster_time import ClockBounds
 from raftlog.node.flusher import RunSyncs, SyncThreads
 from raftlog.node.group_host import GroupHost, HostSettings
 from raftlog.node.transport import Transport
@@ -90,6 +91,9 @@ class Broker:
                 election_ticks=timing.election_ticks,
                 quiet_ticks=timing.quiet_ticks,
                 catch_up_bytes_per_s=limits.catch_up_bytes_per_s,
+                clock_bounds=ClockBounds(
+                    jump_ms_max=timing.clock_jump_ms_max, pause_ms=timing.clock_pause_ms
+                ),
             ),
         )
         self.repairs = RepairService(
@@ -99,7 +103,7 @@ class Broker:
             self.host, world.filesystem, asyncio.to_thread, self.repairs, limits.repair_bytes_per_s
         )
         self.scrubber = Scrubber(
-            world.filesystem, world.clock, asyncio.to_thread, self._open_logs, limits.scrub_bytes_per_s
+            world.filesystem, self.host.clock, asyncio.to_thread, self._open_logs, limits.scrub_bytes_per_s
         )
         self._watching: list[asyncio.Task[None]] = []
         self.controller = self._controller()
@@ -109,7 +113,7 @@ class Broker:
             self.controller,
             world.filesystem,
             data_directory,
-            world.clock,
+            self.host.clock,
             retention_check_ms=timing.retention_check_ms,
             repairer=self.repairer,
             disk_id=self._disk_id,
@@ -121,7 +125,7 @@ class Broker:
             self.host.calls,
             bytes_in_flight_max=limits.request_bytes_in_flight_max,
         )
-        self.admin = PartitionAdmin(self.host, self.controller, self.gateway, world.clock)
+        self.admin = PartitionAdmin(self.host, self.controller, self.gateway, self.host.clock)
         self.reassigner = Reassigner(self.host, self.controller, self.manager.replicas)
 
     def _controller(self) -> Controller:
@@ -144,7 +148,7 @@ class Broker:
             self.controller,
             self.repairer,
             Patient(METADATA_GROUP, directory, peers),
-            lambda: SegmentedLog.open(world.filesystem, directory, METADATA_LOG, world.clock),
+            lambda: SegmentedLog.open(world.filesystem, directory, METADATA_LOG, self.host.clock),
         )
 
     async def start(self) -> None:
@@ -153,6 +157,7 @@ class Broker:
             if peer != self.node_id:
                 self._world.transport.set_peer(NodeId(peer), address.host, address.port)
         self.repairs.offer()
+        self.host.meet(frozenset(NodeId(peer) for peer in self.settings.peers))
         await self.host.start()
         await self._metadata_ward.join()
         await self.manager.start()

@@ -54,6 +54,15 @@ class BrokerMetrics(Collector):
             "Replicas that should work here and do not.",
             len(broker.manager.failures),
         )
+        clock = broker.host.clock
+        yield GaugeMetricFamily(
+            "raftlog_clock_trusted", "Whether records are deleted by age.", int(clock.is_trusted)
+        )
+        yield GaugeMetricFamily(
+            "raftlog_clock_offset_seconds",
+            "Wall clock here minus the time that this broker goes by.",
+            clock.offset_ms / 1000,
+        )
         yield from _repair_metrics(broker)
         yield GaugeMetricFamily(
             "raftlog_metadata_version", "Version of the metadata here.", broker.controller.image.version

@@ -35,6 +35,9 @@ class ClockBounds:
     pause_ms: int = 3_600_000  # a jump that a majority of brokers make is believed after this time
 
 
+CLOCK_BOUNDS: Final = ClockBounds()
+
+
 class ClockReading(NamedTuple):
     """What a broker tells with its heartbeats."""
 
@@ -102,7 +105,7 @@ class ClusterTime:
         self._heard[peer] = _Heard(self._clock.monotonic(), reading)
 
     def look(self, brokers: int) -> None:
-        """Compare the clocks; to be called with every round of heartbeats. ``brokers`` counts this one too."""
+        """Compare the clocks, with every round of heartbeats. ``brokers`` counts this one too."""
         now_s, wall_ms = self._clock.monotonic(), self._clock.wall_ms()
         readings = [
             ClockReading(*(_advanced(value, heard.at_s, now_s) for value in heard.reading))
@@ -156,7 +159,7 @@ class ClusterTime:
             _log.warning("a majority of the brokers agree on no time; no record is deleted by age")
         else:
             _log.warning(
-                "the wall clock is %d s ahead of cluster time; no record is deleted by age until it agrees, "
+                "the wall clock is off by %+d s; no record is deleted by age until it agrees, "
                 "or until a majority of the brokers have agreed with it for %d s",
                 self.offset_ms // 1000,
                 self._bounds.pause_ms // 1000,

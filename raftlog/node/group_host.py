@@ -25,7 +25,7 @@ from raftlog.core.messages import Heartbeat, HeartbeatReply, Message
 from raftlog.core.raft import Raft, RaftSettings
 from raftlog.node.calls import Calls
 from raftlog.node.catch_up import CatchUpRate
-from raftlog.node.cluster_time import ClockBounds, ClusterTime
+from raftlog.node.cluster_time import CLOCK_BOUNDS, ClockBounds, ClusterTime
 from raftlog.node.codec import (
     FrameKind,
     decode_clock,
@@ -64,7 +64,7 @@ class HostSettings:
     quiet_ticks: int = 40  # a group with nothing outstanding falls asleep after 2 s
     hand_over_s: float = 3.0  # how long a stop waits for other leaders
     catch_up_bytes_per_s: int = 100 << 20  # to members that are far behind; 0 for no limit
-    clock_bounds: ClockBounds = ClockBounds()
+    clock_bounds: ClockBounds = CLOCK_BOUNDS
 
 
 class GroupHost:

@@ -51,8 +51,9 @@ def first_index_to_keep(
     """
     size = active_bytes + sum(segment.size_bytes for segment in closed)
     first_kept = first_index
-    is_timed = now_ms is not None and limits.retention_ms != NO_LIMIT
-    oldest_ms = now_ms - limits.retention_ms if is_timed else None
+    oldest_ms = None
+    if now_ms is not None and limits.retention_ms != NO_LIMIT:
+        oldest_ms = now_ms - limits.retention_ms
     for segment in closed:
         is_old = oldest_ms is not None and segment.stored_ms < oldest_ms
         is_excess = limits.retention_bytes != NO_LIMIT and size > limits.retention_bytes

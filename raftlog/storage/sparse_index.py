@@ -43,7 +43,8 @@ class SegmentSummary:
 
 def stored_by(header: BatchHeader, now_ms: int = NOT_DATED) -> int:
     """When a batch was stored: as its leader has stamped it, or ``now_ms`` where producers set the times."""
-    return header.max_timestamp if header.is_append_time or header.is_control else now_ms
+    stamped_ms = header.stamped_ms
+    return now_ms if stamped_ms is None else stamped_ms
 
 
 class SparseIndex:
