@@ -117,6 +117,7 @@ class Broker:
             retention_check_ms=timing.retention_check_ms,
             repairer=self.repairer,
             disk_id=self._disk_id,
+            producers_max=limits.producers_max,
         )
         self.gateway = Gateway(
             self.node_id,

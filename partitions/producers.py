@@ -13,7 +13,7 @@ the next leader to find in its log.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
@@ -84,6 +84,11 @@ class InFlight(Generic[Handle]):
             _expect(header, tail)
             return None
         return self._check_many(headers)
+
+    def unknown(self, headers: Iterable[BatchHeader]) -> set[int]:
+        """The producers of these batches that have no batch here, neither applied nor in flight."""
+        ids = {header.producer_id for header in headers if header.producer_id >= 0}
+        return {one for one in ids if one not in self._pending and one not in self._table}
 
     def add(
         self,
