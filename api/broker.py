@@ -91,6 +91,7 @@ class Broker:
                 election_ticks=timing.election_ticks,
                 quiet_ticks=timing.quiet_ticks,
                 catch_up_bytes_per_s=limits.catch_up_bytes_per_s,
+                uncommitted_bytes_max=limits.uncommitted_bytes_max,
                 clock_bounds=ClockBounds(
                     jump_ms_max=timing.clock_jump_ms_max, pause_ms=timing.clock_pause_ms
                 ),

@@ -45,6 +45,11 @@ class BrokerMetrics(Collector):
             "Indexes in logs beyond the commit index.",
             sum(max(0, group.last_index - group.commit_index) for group in groups),
         )
+        yield GaugeMetricFamily(
+            "raftlog_uncommitted_bytes",
+            "Bytes in logs led here that are not committed; bounded by limits.uncommitted_bytes_max.",
+            broker.host.uncommitted.total,
+        )
         flusher = broker.host.flusher
         yield CounterMetricFamily("raftlog_sync_rounds", "Rounds of syncs.", flusher.rounds)
         yield CounterMetricFamily("raftlog_syncs", "Syncs of single logs; several in a round.", flusher.syncs)

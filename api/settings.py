@@ -49,6 +49,7 @@ class Limits(BaseModel):
 
     body_bytes_max: Annotated[int, Field(ge=1024)] = 16 << 20
     request_bytes_in_flight_max: Annotated[int, Field(ge=1 << 20)] = 256 << 20
+    uncommitted_bytes_max: Annotated[int, Field(ge=1 << 20)] = 256 << 20  # in logs led here, not committed
     fetch_bytes_max: Annotated[int, Field(ge=1024)] = 16 << 20
     wait_ms_max: Annotated[int, Field(ge=0)] = 55_000
     peer_queue_bytes_max: Annotated[int, Field(ge=1 << 20)] = 64 << 20

@@ -39,6 +39,7 @@ from raftlog.node.codec import (
 )
 from raftlog.node.flusher import Flusher, RunSyncs
 from raftlog.node.group_ports import GroupListener
+from raftlog.node.proposals import UncommittedBytes
 from raftlog.node.raft_group import RaftGroup
 from raftlog.node.snapshot_transfer import SnapshotService
 from raftlog.node.transport import Transport
@@ -64,6 +65,7 @@ class HostSettings:
     quiet_ticks: int = 40  # a group with nothing outstanding falls asleep after 2 s
     hand_over_s: float = 3.0  # how long a stop waits for other leaders
     catch_up_bytes_per_s: int = 100 << 20  # to members that are far behind; 0 for no limit
+    uncommitted_bytes_max: int = 256 << 20  # of all groups; each has a bound of its own, too
     clock_bounds: ClockBounds = CLOCK_BOUNDS
 
 
@@ -89,6 +91,7 @@ class GroupHost:
         self.node_id = node_id
         self.settings = settings or HostSettings()
         self.clock = ClusterTime(clock, self.settings.clock_bounds)
+        self.uncommitted = UncommittedBytes(self.settings.uncommitted_bytes_max)
         self.catch_up = CatchUpRate(clock, self.settings.catch_up_bytes_per_s)
         self.flusher = Flusher(run_syncs, self.fail)
         self.calls = Calls(transport, first_id=rng.getrandbits(48))

@@ -88,7 +88,7 @@ def test_a_broker_whose_metadata_is_behind_asks_before_it_refuses() -> None:
     asyncio.run(story())
 
 
-# requirement: B2
+# requirement: N2
 def test_beyond_the_bound_of_a_broker_new_producers_are_refused_and_known_ones_go_on(tmp_path: Path) -> None:
     async def story() -> None:
         async with ControlledCluster(str(tmp_path), brokers=1) as cluster:
