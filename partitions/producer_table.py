@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import struct
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from raftlog.errors import InvariantViolated
@@ -25,7 +25,7 @@ EXPIRATION_MS: Final = 86_400_000  # a producer that has been silent for a day i
 PRODUCERS_MAX: Final = 20_000  # of one partition; of more, the one that has been silent longest is forgotten
 SNAPSHOT_VERSION: Final = 2
 
-_HEAD: Final = struct.Struct(">Bqqq")  # version, newest stamp, how far the clock stands back, steady for
+_HEAD: Final = struct.Struct(">Bqqqq")  # version, then what ``_clock`` gives
 _ROW: Final = struct.Struct(">qhqB")  # producer, epoch, newest stamp when it wrote last, number of batches
 _BATCH: Final = struct.Struct(">iiqqi")  # first sequence, last offset delta, base offset, timestamp, epoch
 
@@ -56,6 +56,7 @@ class ProducerTable:
         self._producers_max = producers_max
         self._jump_ms = expiration_ms // 2  # a longer step of the stamps is a jump
         self._settled_ms = expiration_ms // 24  # a jump is believed once stamps have gone on for so long
+        self._first_ms = -1  # the first stamp; who wrote before it counts as having written then
         self._newest_ms = -1  # of all stamps
         self._behind_ms = 0  # jumps that are not believed yet
         self._steady_ms = 0  # how long stamps have gone on since the last jump
@@ -63,6 +64,10 @@ class ProducerTable:
 
     def __len__(self) -> int:
         return len(self._rows)
+
+    def __iter__(self) -> Iterator[int]:
+        """The ids of all producers, beginning with the one that wrote longest ago."""
+        return iter(self._rows)
 
     def __contains__(self, producer_id: int) -> bool:
         return producer_id in self._rows
@@ -108,12 +113,11 @@ class ProducerTable:
 
     def snapshot(self) -> bytes:
         """The whole table; the same bytes on every replica that has applied the same batches."""
-        head = _HEAD.pack(SNAPSHOT_VERSION, self._newest_ms, self._behind_ms, self._steady_ms)
-        return b"".join([head, *self._rows.values()])
+        return b"".join([_HEAD.pack(SNAPSHOT_VERSION, *self._clock), *self._rows.values()])
 
     def restore(self, snapshot: bytes) -> None:
         """Become the table that ``snapshot`` describes; an empty one means the table at birth."""
-        self._newest_ms, self._behind_ms, self._steady_ms = -1, 0, 0
+        self._clock = -1, -1, 0, 0
         self._rows.clear()
         if not snapshot:
             return
@@ -121,7 +125,8 @@ class ProducerTable:
             raise InvariantViolated(
                 f"a producer table of version {snapshot[0]}; this broker is too old for it"
             )
-        _, self._newest_ms, self._behind_ms, self._steady_ms = _HEAD.unpack_from(snapshot)
+        _, *clock = _HEAD.unpack_from(snapshot)
+        self._clock = tuple(clock)
         at, size = _HEAD.size, len(snapshot)
         while at < size:
             end = at + _ROW.size + _BATCH.size * snapshot[at + _ROW.size - 1]
@@ -129,10 +134,20 @@ class ProducerTable:
             self._rows[producer_id] = snapshot[at:end]
             at = end
 
+    @property
+    def _clock(self) -> tuple[int, ...]:
+        return self._first_ms, self._newest_ms, self._behind_ms, self._steady_ms
+
+    @_clock.setter
+    def _clock(self, clock: tuple[int, ...]) -> None:
+        self._first_ms, self._newest_ms, self._behind_ms, self._steady_ms = clock
+
     def _advance(self, stamped_ms: int) -> None:
         """The stamps go on; what has been silent for too long by the table's clock is forgotten."""
-        step_ms = stamped_ms - self._newest_ms if self._newest_ms >= 0 else 0
-        self._newest_ms = stamped_ms
+        if self._newest_ms < 0:
+            self._first_ms = self._newest_ms = stamped_ms
+            return
+        step_ms, self._newest_ms = stamped_ms - self._newest_ms, stamped_ms
         if step_ms > self._jump_ms:
             self._behind_ms += step_ms
             self._steady_ms = 0
@@ -142,7 +157,7 @@ class ProducerTable:
                 self._behind_ms = 0
         limit_ms = stamped_ms - self._behind_ms - self._expiration_ms
         rows = self._rows
-        while rows and _ROW.unpack_from(next(iter(rows.values())))[2] < limit_ms:
+        while rows and max(_ROW.unpack_from(next(iter(rows.values())))[2], self._first_ms) < limit_ms:
             rows.popitem(last=False)
 
 

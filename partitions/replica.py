@@ -200,6 +200,7 @@ class PartitionReplica:
         if unknown and self._admission is not None:
             left_s = deadline - asyncio.get_running_loop().time()
             await self._admission.admit(unknown, left_s * 1000)
+            await self._serving.ready(deadline)  # another term may have begun meanwhile
 
     def _place(self, batches: Sequence[Batch]) -> Placed:
         """Judge the sequences and append, in one go: no other request may come in between."""

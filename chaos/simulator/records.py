@@ -40,6 +40,7 @@ class GroupRecord:
     places: dict[int, int] = field(default_factory=dict)  # in ``committed``, by base offset
     votes: dict[tuple[int, NodeId], NodeId] = field(default_factory=dict)  # by term and voter
     candidacies: dict[tuple[int, NodeId], tuple[int, int]] = field(default_factory=dict)  # what logs they had
+    stored_s: dict[tuple[int, int], float] = field(default_factory=dict)  # of entries, by a broker that knew
     states: dict[int, int] = field(default_factory=dict)  # hash of the machine's state, by applied index
     is_retired: bool = False  # its topic was deleted, and so are its files
 
@@ -94,6 +95,8 @@ def _note_entries(group: GroupRecord, view: LogView, first: int, machine: Machin
         found = (entry.last, entry.checksum, before if entry.base else 0)
         if entry is entries[0] and entry.base:  # the log is cut in front of it
             found = (*found[:2], group.entries.get((entry.base, entry.term), found)[2])
+        if (entry.base, entry.term) not in group.entries and machine.simulation.clocks.knows(machine):
+            group.stored_s[entry.base, entry.term] = machine.simulation.loop.now
         known = group.entries.setdefault((entry.base, entry.term), found)
         if known != found:
             machine.simulation.violated("I3 log matching", f"{entry} on {machine.name}: {found} and {known}")

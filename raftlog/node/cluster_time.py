@@ -75,6 +75,11 @@ class ClusterTime:
         wall_ms, time_ms = self.reading()
         return wall_ms if time_ms == UNKNOWN_MS else time_ms
 
+    @property
+    def is_known(self) -> bool:
+        """Whether this broker goes by a time that a majority have agreed on."""
+        return self._expected_ms() != UNKNOWN_MS
+
     def trusted_ms(self) -> int | None:
         """The earlier one of wall clock and cluster time; None while they disagree or none is known."""
         wall_ms, time_ms = self.reading()

@@ -129,7 +129,7 @@ class SegmentedLog(LogReads):
         file.append(buffers)
         if not self._unsynced or self._unsynced[-1] is not file:
             self._unsynced.append(file)
-        now_ms = self._clock.wall_ms()
+        now_ms = self._clock.wall_ms() if self._clock.is_known else NOT_DATED
         for batch in batches[start:at]:
             header = batch.header
             if header.leader_epoch != self._epochs.last_term:

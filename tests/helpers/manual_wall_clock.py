@@ -8,6 +8,8 @@ from raftlog.clock import SystemClock
 class ManualWallClock:
     """A clock for storage: it stands still until a test moves it."""
 
+    is_known = True
+
     def __init__(self, now_ms: int = 1_000_000) -> None:
         self.now_ms = now_ms
 

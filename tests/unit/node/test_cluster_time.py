@@ -13,6 +13,8 @@ BOUNDS = ClockBounds(jump_ms_max=600_000, pause_ms=3_600_000)
 class Machine:
     """A broker's clocks; ``shift_ms`` is how far its wall clock is off."""
 
+    is_known = True
+
     def __init__(self) -> None:
         self.seconds = 0.0
         self.shift_ms = 0

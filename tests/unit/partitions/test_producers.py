@@ -286,6 +286,17 @@ def test_on_a_topic_with_create_times_producers_expire_by_what_leaders_stamp() -
         assert (table.get(7) is not None) == (hour < 25)
 
 
+def test_who_wrote_before_the_first_stamp_counts_as_having_written_then() -> None:
+    # requirement: D3
+    table = ProducerTable(expiration_ms=DAY_MS)
+    table.apply(header(0, attributes=0))
+    for hour in range(26):
+        table.apply(header(-1, producer=-1, attributes=CONTROL_BIT, timestamp_ms=(1 << 40) + hour * HOUR_MS))
+        again = ProducerTable(expiration_ms=DAY_MS)
+        again.restore(table.snapshot())
+        assert (again.get(7) is not None) == (table.get(7) is not None) == (hour < 25)
+
+
 def test_a_create_time_far_ahead_keeps_nobody_for_ever() -> None:
     # requirement: D3
     table = ProducerTable(expiration_ms=DAY_MS)
