@@ -57,6 +57,7 @@ class SegmentedLog(LogReads):
         self, filesystem: Filesystem, directory: str, settings: LogSettings, clock: Clock, opened: OpenedLog
     ) -> None:
         super().__init__(opened, StateFiles(filesystem, directory))
+        self.states.drop_unless(self.holds)
         self.recovery = opened.recovery
         self._filesystem = filesystem
         self._directory = directory
@@ -255,7 +256,7 @@ class SegmentedLog(LogReads):
         if self._last >= snapshot.index:
             place = self._segments[self._segments.position_of(snapshot.index)]
             self.truncate_suffix(Index(place.locate(place.open_file(), snapshot.index).base))
-        self.states.save(start, state)
+        self.states.save(snapshot, state)
         self._members.move_start(self.first_index, start, MembershipEntry(snapshot.index, membership))
         with self._failure.is_final():
             self._forget_syncs(self._first - 1)
@@ -333,7 +334,7 @@ class SegmentedLog(LogReads):
         """Keep the state machine's snapshot; the log up to it is made durable first."""
         if index > self._durable:
             self._sync_now()
-        self.states.save_checkpoint(index, state)
+        self.states.save_checkpoint(EntryId(self.term_at(index), index), state)
 
     def _sync_now(self) -> None:
         self.take_sync()

@@ -185,7 +185,8 @@ class LogLife:
         base = self.log.base_from(Index(model.applied + 2))
         while base is not None and base <= until + 1:
             if base > model.first:
-                states.keep(base, state_below(base))
+                at = Index(base - 1)
+                states.keep(EntryId(self.log.term_at(at), at), state_below(base))
             base = self.log.base_from(Index(base + 1))
         model.applied, model.committed = until, max(model.committed, until)
         self.trace.note(None, f"applied up to {until}")
