@@ -153,13 +153,18 @@ class Odds:
         return drawn._with_age(rng) if rng.random() < 0.5 else drawn
 
     def _with_age(self, rng: random.Random) -> Odds:
-        """Records go by their age, while wall clocks jump. They run equally fast, so that ages are exact."""
+        """Records go by their age, while wall clocks jump and little else goes wrong.
+
+        They run equally fast, so that ages are exact.
+        """
         return replace(
             self,
-            timed=tuple(dict.fromkeys((*self.timed, "wall clock"))),
+            timed=(rng.choice(self.timed), "wall clock", "wall clock"),
+            aimed=dict.fromkeys(AIMED_FAULTS, 0.0),
+            pause_s=0.3,
             rates=(1.0,) * self.brokers,
             retention_bytes=-1,
-            retention_ms=rng.choice((300, 1000, 2500)),
+            retention_ms=rng.choice((1000, 2500, 5000)),
             uses_create_times=rng.random() < 0.3,
         )
 

@@ -81,7 +81,7 @@ DRIVER = (
         "raftlog.node.raft_group:RaftGroup._end",
         "self._waits.ended()",
         "self._waits.leadership_lost()",
-        script="tests/unit/node/test_proposals.py",
+        script="tests/scenarios/node/test_offices.py",
     ),
     Mutant(
         "bytes that are not committed are bounded by group only",
