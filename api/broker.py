@@ -85,17 +85,7 @@ class Broker:
             world.run_syncs,
             on_fatal=world.on_fatal,
             has_room=self.disk.has_room,
-            settings=HostSettings(
-                tick_ms=timing.tick_ms,
-                heartbeat_ticks=timing.heartbeat_ticks,
-                election_ticks=timing.election_ticks,
-                quiet_ticks=timing.quiet_ticks,
-                catch_up_bytes_per_s=limits.catch_up_bytes_per_s,
-                uncommitted_bytes_max=limits.uncommitted_bytes_max,
-                clock_bounds=ClockBounds(
-                    jump_ms_max=timing.clock_jump_ms_max, pause_ms=timing.clock_pause_ms
-                ),
-            ),
+            settings=_host_settings(settings),
         )
         self.repairs = RepairService(
             self.host, world.filesystem, asyncio.to_thread, self._closed_files, data_directory
@@ -208,3 +198,16 @@ class Broker:
             rack=self.settings.rack,
             disk_id=self._disk_id,
         )
+
+
+def _host_settings(settings: BrokerSettings) -> HostSettings:
+    timing, limits = settings.timing, settings.limits
+    return HostSettings(
+        tick_ms=timing.tick_ms,
+        heartbeat_ticks=timing.heartbeat_ticks,
+        election_ticks=timing.election_ticks,
+        quiet_ticks=timing.quiet_ticks,
+        catch_up_bytes_per_s=limits.catch_up_bytes_per_s,
+        uncommitted_bytes_max=limits.uncommitted_bytes_max,
+        clock_bounds=ClockBounds(jump_ms_max=timing.clock_jump_ms_max, pause_ms=timing.clock_pause_ms),
+    )

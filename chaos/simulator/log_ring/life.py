@@ -197,7 +197,7 @@ class LogLife:
             self.log.save_checkpoint(Index(until), state_below(until + 1))
 
     def _keep_a_state_ahead(self) -> None:
-        """Of what a majority holds: its state reaches the disk here, and the next death may take its entries."""
+        """A majority holds what this disk does not have yet: a death may take entries whose state is kept."""
         last = self.log.last_index
         if self._ahead_rng.random() < AHEAD_ODDS and last > self.log.durable_index:
             at = EntryId(self.log.term_at(last), last)
