@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from chaos.simulator.simulation import Simulation
     from partitions.controller.image import TopicInfo
 
-SLACK_MS: Final = 450  # clocks that are off by 200 ms pass for right, when records are stored and when they go
+SLACK_MS: Final = 450  # 200 ms pass for right, both when records are stored and when they go
 _INVARIANT: Final = "I22 only what retention asks for is deleted"
 
 
