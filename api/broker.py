@@ -32,6 +32,7 @@ from partitions.repair_service import RepairService
 from partitions.repairer import Repairer
 from partitions.scrubber import Scrubbed, Scrubber
 from raftlog.clock import Clock
+from raftlog.node.cluster_time import ClockBounds
 from raftlog.node.flusher import RunSyncs, SyncThreads
 from raftlog.node.group_host import GroupHost, HostSettings
 from raftlog.node.transport import Transport
@@ -85,13 +86,7 @@ class Broker:
             world.run_syncs,
             on_fatal=world.on_fatal,
             has_room=self.disk.has_room,
-            settings=HostSettings(
-                tick_ms=timing.tick_ms,
-                heartbeat_ticks=timing.heartbeat_ticks,
-                election_ticks=timing.election_ticks,
-                quiet_ticks=timing.quiet_ticks,
-                catch_up_bytes_per_s=limits.catch_up_bytes_per_s,
-            ),
+            settings=_host_settings(settings),
         )
         self.repairs = RepairService(
             self.host, world.filesystem, asyncio.to_thread, self._closed_files, data_directory
@@ -100,7 +95,7 @@ class Broker:
             self.host, world.filesystem, asyncio.to_thread, self.repairs, limits.repair_bytes_per_s
         )
         self.scrubber = Scrubber(
-            world.filesystem, world.clock, asyncio.to_thread, self._open_logs, limits.scrub_bytes_per_s
+            world.filesystem, self.host.clock, asyncio.to_thread, self._open_logs, limits.scrub_bytes_per_s
         )
         self._watching: list[asyncio.Task[None]] = []
         self.controller = self._controller()
@@ -118,10 +113,11 @@ class Broker:
             self.controller,
             world.filesystem,
             data_directory,
-            world.clock,
+            self.host.clock,
             retention_check_ms=timing.retention_check_ms,
             repairer=self.repairer,
             registry=self._registry,
+            producers_max=limits.producers_max,
         )
         self.gateway = Gateway(
             self.node_id,
@@ -130,7 +126,7 @@ class Broker:
             self.host.calls,
             bytes_in_flight_max=limits.request_bytes_in_flight_max,
         )
-        self.admin = PartitionAdmin(self.host, self.controller, self.gateway, world.clock)
+        self.admin = PartitionAdmin(self.host, self.controller, self.gateway, self.host.clock)
         self.reassigner = Reassigner(self.host, self.controller, self.manager.replicas)
 
     def _controller(self) -> Controller:
@@ -155,7 +151,7 @@ class Broker:
 
         def open_or_create(is_rejoining: bool) -> SegmentedLog:
             log = SegmentedLog.open(
-                world.filesystem, directory, METADATA_LOG, world.clock, is_rejoining=is_rejoining
+                world.filesystem, directory, METADATA_LOG, self.host.clock, is_rejoining=is_rejoining
             )
             self._registry.add([METADATA_GROUP])
             return log
@@ -173,6 +169,7 @@ class Broker:
                 self._world.transport.set_peer(NodeId(peer), address.host, address.port)
         self.repairs.offer()
         self._first_start.offer()
+        self.host.meet(frozenset(NodeId(peer) for peer in self.settings.peers))
         await self.host.start()
         await self._metadata_ward.join()
         await self.manager.start()
@@ -221,3 +218,16 @@ class Broker:
             rack=self.settings.rack,
             disk_id=self._registry.disk_id,
         )
+
+
+def _host_settings(settings: BrokerSettings) -> HostSettings:
+    timing, limits = settings.timing, settings.limits
+    return HostSettings(
+        tick_ms=timing.tick_ms,
+        heartbeat_ticks=timing.heartbeat_ticks,
+        election_ticks=timing.election_ticks,
+        quiet_ticks=timing.quiet_ticks,
+        catch_up_bytes_per_s=limits.catch_up_bytes_per_s,
+        uncommitted_bytes_max=limits.uncommitted_bytes_max,
+        clock_bounds=ClockBounds(jump_ms_max=timing.clock_jump_ms_max, pause_ms=timing.clock_pause_ms),
+    )

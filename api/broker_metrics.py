@@ -45,10 +45,20 @@ class BrokerMetrics(Collector):
             "Indexes in logs beyond the commit index.",
             sum(max(0, group.last_index - group.commit_index) for group in groups),
         )
+        yield GaugeMetricFamily(
+            "raftlog_uncommitted_bytes",
+            "Bytes in logs led here that are not committed; bounded by limits.uncommitted_bytes_max.",
+            broker.host.uncommitted.total,
+        )
         flusher = broker.host.flusher
         yield CounterMetricFamily("raftlog_sync_rounds", "Rounds of syncs.", flusher.rounds)
         yield CounterMetricFamily("raftlog_syncs", "Syncs of single logs; several in a round.", flusher.syncs)
         yield GaugeMetricFamily("raftlog_disk_free_bytes", "Room left for logs.", broker.disk.free_bytes)
+        yield GaugeMetricFamily(
+            "raftlog_producers",
+            "Producers that the replicas here remember.",
+            broker.manager.admission.remembered,
+        )
         yield GaugeMetricFamily(
             "raftlog_failed_replicas",
             "Replicas that should work here and do not.",
@@ -58,6 +68,15 @@ class BrokerMetrics(Collector):
             "raftlog_rejoining_replicas",
             "Replicas that lost files and count towards no majority yet.",
             sum(group.is_rejoining for group in groups),
+        )
+        clock = broker.host.clock
+        yield GaugeMetricFamily(
+            "raftlog_clock_trusted", "Whether records are deleted by age.", int(clock.is_trusted)
+        )
+        yield GaugeMetricFamily(
+            "raftlog_clock_offset_seconds",
+            "Wall clock here minus the time that this broker goes by.",
+            clock.offset_ms / 1000,
         )
         yield from _repair_metrics(broker)
         yield GaugeMetricFamily(

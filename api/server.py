@@ -146,7 +146,7 @@ def _services(broker: Broker) -> Services:
         controller=broker.controller,
         gateway=broker.gateway,
         admin=broker.admin,
-        clock=SystemClock(),
+        clock=broker.host.clock,
         rng=random.Random(secrets.randbits(64)),
         version=version("raftlog"),
         registry=registry,

@@ -49,11 +49,13 @@ class Limits(BaseModel):
 
     body_bytes_max: Annotated[int, Field(ge=1024)] = 16 << 20
     request_bytes_in_flight_max: Annotated[int, Field(ge=1 << 20)] = 256 << 20
+    uncommitted_bytes_max: Annotated[int, Field(ge=1 << 20)] = 256 << 20  # in logs led here, not committed
     fetch_bytes_max: Annotated[int, Field(ge=1024)] = 16 << 20
     wait_ms_max: Annotated[int, Field(ge=0)] = 55_000
     peer_queue_bytes_max: Annotated[int, Field(ge=1 << 20)] = 64 << 20
     disk_reserve_bytes: Annotated[int, Field(ge=0)] = 64 << 20
     partitions_max: Annotated[int, Field(ge=1)] = 10_000
+    producers_max: Annotated[int, Field(ge=1)] = 250_000  # remembered by this broker, about 400 bytes each
     scrub_bytes_per_s: Annotated[int, Field(ge=0)] = 10 << 20  # read through for damage; 0 for none
     catch_up_bytes_per_s: Annotated[int, Field(ge=0)] = 100 << 20  # to replicas far behind; 0 for no limit
     repair_bytes_per_s: Annotated[int, Field(ge=0)] = 50 << 20  # fetched by damaged replicas; 0 for no limit
@@ -70,6 +72,8 @@ class Timing(BaseModel):
     quiet_ticks: Annotated[int, Field(ge=1)] = 40
     dead_timeout_ms: Annotated[int, Field(ge=500)] = 3000
     retention_check_ms: Annotated[int, Field(ge=100)] = 60_000
+    clock_jump_ms_max: Annotated[int, Field(ge=1000)] = 600_000  # a clock further off deletes nothing by age
+    clock_pause_ms: Annotated[int, Field(ge=1000)] = 3_600_000  # then a jump of a majority is believed
 
     @model_validator(mode="after")
     def _ticks_fit_together(self) -> Timing:

@@ -123,9 +123,9 @@ def _lacks_only_a_state(filesystem: Filesystem, seen: Examination, begin: Beginn
     start, own = begin.start, seen.state.log_start
     if seen.holes or seen.doubt is not None or seen.state.is_given_up or not own <= start <= seen.last + 1:
         return False
-    is_ours = start == own or seen.holds(EntryId(begin.before, Index(start - 1)))
+    is_ours = start == own or seen.holds(begin.end)
     return is_ours and not is_state_known(filesystem, seen.directory, own)
 
 
 def _keep_state(filesystem: Filesystem, seen: Examination, begin: Beginning) -> None:
-    StateFiles(filesystem, seen.directory).save(begin.start, begin.state)
+    StateFiles(filesystem, seen.directory).save(begin.end, begin.state)

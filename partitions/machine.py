@@ -1,12 +1,12 @@
 """What every replica of a partition derives from its log: the producer table.
 
 Decides: what a committed batch changes. Leaves to others: the records, which stay in the log and
-are never parsed here, and the rules of the table (``producers``).
+are never parsed here, and the rules of the table (``producer_table``).
 """
 
 from __future__ import annotations
 
-from partitions.producers import ProducerTable
+from partitions.producer_table import ProducerTable
 from raftlog.records.batch import Batch
 
 

@@ -30,6 +30,7 @@ from partitions.departures import Departures
 from partitions.folders import Folders
 from partitions.metadata_source import MetadataSource
 from partitions.openings import MetadataBehind, Openings, log_settings
+from partitions.producer_admission import PRODUCERS_MAX, ProducerAdmission
 from partitions.repairer import Repairer
 from partitions.replica import PartitionReplica
 from partitions.retention_keeper import Kept, RetentionKeeper, retention_limits
@@ -95,6 +96,7 @@ class PartitionManager:
         run_blocking: RunBlocking = asyncio.to_thread,
         repairer: Repairer | None = None,
         registry: ReplicaRegistry,
+        producers_max: int = PRODUCERS_MAX,
     ) -> None:
         self._host = host
         self._metadata = metadata
@@ -115,6 +117,7 @@ class PartitionManager:
         self._retention_check_ms = retention_check_ms
         self.retention = RetentionKeeper(host, self._kept)
         self.replicas: dict[Key, PartitionReplica] = {}
+        self.admission = ProducerAdmission(metadata, self.replicas.values, clock, producers_max)
         forget = (lambda directory: None) if repairer is None else repairer.service.forget
         place, close, look = self._folders.of_partition, self._close_replica, self._changed.set
         self.ward = ReplicaWard(host.node_id, self._held, place, close, look, forget)
@@ -259,7 +262,7 @@ class PartitionManager:
         if held.log is None:
             return
         replica = PartitionReplica(
-            TopicPartition(topic.name, partition.partition), partition.replicas, _config(topic), self._clock
+            TopicPartition(*held.key), partition.replicas, _config(topic), self._clock, self.admission
         )
         membership = self._openings.first_membership(partition)
         is_preferred = partition.replicas[0] == self._host.node_id and bool(membership.voters)

@@ -1,127 +1,28 @@
-"""Which batches a producer has sent before: the table that makes a retry harmless.
+"""Which batches a producer has sent before: what makes a retry harmless.
 
 Decides: whether a batch is new, a duplicate, out of order, or from a producer that was replaced.
-Leaves to others: when a batch is committed (``machine`` applies it then) and what is answered
-(``replica``).
+Leaves to others: what is remembered of committed batches (``producer_table``), when a batch is committed
+(``machine`` applies it then) and what is answered (``replica``).
 
-What is *applied* and what is *in flight* are kept apart. ``ProducerTable`` is part of every
-replica's state: it is changed only by committed batches, and only by what stands in their headers,
-so all replicas hold the same one. ``InFlight`` belongs to a leader for one term of office: batches
-it has appended and that are not applied yet. A leader that loses its office drops ``InFlight``
-whole; what became of those batches is for the next leader to find in its log.
-
-Time, too, comes from the log: the table's clock is the newest append time that a leader has
-stamped. A producer's own timestamps never move it, so no producer can make others expire.
+What is *applied* and what is *in flight* are kept apart. ``ProducerTable`` is part of every replica's
+state. ``InFlight`` belongs to a leader for one term of office: batches it has appended and that are not
+applied yet. A leader that loses its office drops ``InFlight`` whole; what became of those batches is for
+the next leader to find in its log.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
-import msgpack
-
-from raftlog.errors import InvalidRequest, InvariantViolated, OutOfOrderSequence, ProducerFenced
+from partitions.producer_table import WINDOW, ProducerTable, Sequenced
+from raftlog.errors import InvalidRequest, OutOfOrderSequence, ProducerFenced
 from raftlog.records.batch import SEQUENCE_MAX, BatchHeader
 from raftlog.types import Index, Offset, Term
 
-WINDOW = 5  # batches remembered per producer: as many as its client may have in flight
-EXPIRATION_MS = 86_400_000  # a producer that has been silent for a day is forgotten
-PRODUCERS_MAX = 100_000  # bounds the memory where no append time lets producers expire
-SNAPSHOT_VERSION = 1
-
 Handle = TypeVar("Handle")
-
-
-class Sequenced(NamedTuple):
-    """One batch of one producer and where it stands."""
-
-    first_sequence: int
-    last_sequence: int
-    base_offset: int
-    last_offset: int
-    timestamp_ms: int
-    leader_epoch: int
-
-
-class ProducerState:
-    """What is applied of one producer; ``window`` holds its last batches, oldest first."""
-
-    __slots__ = ("epoch", "timestamp_ms", "window")
-
-    def __init__(self, epoch: int, timestamp_ms: int, window: list[Sequenced]) -> None:
-        self.epoch = epoch
-        self.timestamp_ms = timestamp_ms
-        self.window = window
-
-
-class ProducerTable:
-    """The applied state: a function of the headers of committed batches and of nothing else."""
-
-    def __init__(self, *, expiration_ms: int = EXPIRATION_MS, producers_max: int = PRODUCERS_MAX) -> None:
-        self._expiration_ms = expiration_ms
-        self._producers_max = producers_max
-        self._clock_ms = -1
-        self._producers: dict[int, ProducerState] = {}  # the one that wrote longest ago comes first
-
-    def __len__(self) -> int:
-        return len(self._producers)
-
-    def get(self, producer_id: int) -> ProducerState | None:
-        """What is applied of a producer, or None when it is unknown or has expired."""
-        return self._producers.get(producer_id)
-
-    def apply(self, header: BatchHeader) -> None:
-        """Take in one committed batch. It was validated by the leader that appended it."""
-        timestamp_ms = header.max_timestamp
-        if header.is_append_time and not header.is_control and timestamp_ms > self._clock_ms:
-            self._clock_ms = timestamp_ms
-            self._expire()
-        if header.producer_id < 0 or header.base_sequence < 0:
-            return  # nobody to remember, or the marker of a transaction, which has no sequence
-        state = self._producers.pop(header.producer_id, None)
-        if state is None or state.epoch != header.producer_epoch:
-            state = ProducerState(header.producer_epoch, timestamp_ms, [])
-        state.timestamp_ms = max(timestamp_ms, self._clock_ms)
-        window = state.window
-        window.append(_sequenced(header, header.base_offset, timestamp_ms, header.leader_epoch))
-        if len(window) > WINDOW:
-            del window[0]
-        self._producers[header.producer_id] = state
-        if len(self._producers) > self._producers_max:
-            del self._producers[next(iter(self._producers))]
-
-    def snapshot(self) -> bytes:
-        """The whole table; the same bytes on every replica that has applied the same batches."""
-        rows = [
-            [producer_id, state.epoch, state.timestamp_ms, [list(batch) for batch in state.window]]
-            for producer_id, state in self._producers.items()
-        ]
-        packed: bytes = msgpack.packb([SNAPSHOT_VERSION, self._clock_ms, rows])
-        return packed
-
-    def restore(self, snapshot: bytes) -> None:
-        """Become the table that ``snapshot`` describes; an empty one means the table at birth."""
-        self._clock_ms, self._producers = -1, {}
-        if not snapshot:
-            return
-        version, *state = msgpack.unpackb(snapshot)
-        if version != SNAPSHOT_VERSION:
-            raise InvariantViolated(f"a producer table of version {version}; this broker is too old for it")
-        self._clock_ms, rows = state
-        for producer_id, epoch, timestamp_ms, window in rows:
-            batches = [Sequenced._make(batch) for batch in window]
-            self._producers[producer_id] = ProducerState(epoch, timestamp_ms, batches)
-
-    def _expire(self) -> None:
-        limit_ms = self._clock_ms - self._expiration_ms
-        while self._producers:
-            producer_id = next(iter(self._producers))
-            if self._producers[producer_id].timestamp_ms >= limit_ms:
-                return
-            del self._producers[producer_id]
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +84,11 @@ class InFlight(Generic[Handle]):
             _expect(header, tail)
             return None
         return self._check_many(headers)
+
+    def unknown(self, headers: Iterable[BatchHeader]) -> set[int]:
+        """The producers of these batches that have no batch here, neither applied nor in flight."""
+        ids = {header.producer_id for header in headers if header.producer_id >= 0}
+        return {one for one in ids if one not in self._pending and one not in self._table}
 
     def add(
         self,
@@ -273,8 +179,7 @@ class InFlight(Generic[Handle]):
         pending = self._pending.get(producer_id)
         if pending:
             return pending[-1].epoch, pending[-1].batch.last_sequence
-        state = self._table.get(producer_id)
-        return None if state is None else (state.epoch, state.window[-1].last_sequence)
+        return self._table.tail(producer_id)
 
 
 def _follows(header: BatchHeader, tail: tuple[int, int]) -> bool:

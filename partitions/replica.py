@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from partitions.acks import Placed, acknowledged, check_acks
 from partitions.machine import PartitionMachine
+from partitions.producer_admission import ProducerAdmission
 from partitions.producers import InFlight, Known
 from partitions.reads import Reads
 from partitions.serving import RETRY_AFTER_MS, Serving
@@ -44,12 +45,18 @@ class PartitionReplica:
     """
 
     def __init__(
-        self, target: TopicPartition, replicas: Sequence[NodeId], config: TopicConfig, clock: Clock
+        self,
+        target: TopicPartition,
+        replicas: Sequence[NodeId],
+        config: TopicConfig,
+        clock: Clock,
+        admission: ProducerAdmission | None = None,
     ) -> None:
         self.target = target
         self.replicas = tuple(replicas)  # who votes, in the order of the metadata
         self.machine = PartitionMachine()
         self._clock = clock
+        self._admission = admission  # without one, every producer is taken
         self._config = config
         self._rules = TopicRules.of(config, len(self.replicas))
         self._in_flight: InFlight[Proposal[None]] = InFlight(self.machine.producers)
@@ -70,6 +77,11 @@ class PartitionReplica:
     def leader(self) -> NodeId | None:
         """The leader as far as this replica knows; None too until a group has been attached."""
         return self._serving.leader
+
+    @property
+    def producers(self) -> int:
+        """How many producers it remembers."""
+        return len(self.machine.producers)
 
     @property
     def parked(self) -> int:
@@ -130,6 +142,7 @@ class PartitionReplica:
         batches = self._rules.validated(body)
         if any(batch.header.producer_id >= 0 for batch in batches):
             await self._serving.ready(deadline)
+            await self._admit(batches, deadline)
         try:
             placed = self._place(batches)
         except OutOfOrderSequence:
@@ -184,6 +197,13 @@ class PartitionReplica:
     def in_sync(self) -> frozenset[NodeId]:
         """The replicas that keep up, the leader among them; empty unless this is the leader."""
         return self.group.in_sync(self._rules.lag_messages_max, self._rules.lag_ms_max)
+
+    async def _admit(self, batches: Sequence[Batch], deadline: float) -> None:
+        unknown = self._in_flight.unknown(batch.header for batch in batches)
+        if unknown and self._admission is not None:
+            left_s = deadline - asyncio.get_running_loop().time()
+            await self._admission.admit(unknown, left_s * 1000)
+            await self._serving.ready(deadline)  # another term may have begun meanwhile
 
     def _place(self, batches: Sequence[Batch]) -> Placed:
         """Judge the sequences and append, in one go: no other request may come in between."""

@@ -1,7 +1,8 @@
 """Gives space back: old segments go, on all replicas of a partition that can be asked.
 
 Decides: when retention is looked at, and for how long it waits for members that are alive and behind.
-Leaves to others: which segments are too old (``raftlog.storage.retention``), removing them in a safe
+Leaves to others: which segments are too old (``raftlog.storage.retention``), by which clock
+(``raftlog.node.cluster_time``), removing them in a safe
 order (the log), and bringing up whoever needs what is gone (snapshots).
 
 The leader decides for its partition. It has the others that it can reach cut their logs first, so that
@@ -92,6 +93,8 @@ class RetentionKeeper:
         """
         before, self._offices = self._offices, {}
         for kept in list(self._replicas()):
+            if (now_ms := self._host.clock.trusted_ms()) is not None:
+                kept.log.date(now_ms)
             _close_idle_segment(kept)
             group = kept.group
             if group.is_ready:
@@ -109,7 +112,7 @@ class RetentionKeeper:
             closed,
             log.size_bytes - sum(segment.size_bytes for segment in closed),
             kept.limits,
-            now_ms=self._host.clock.wall_ms(),
+            now_ms=self._host.clock.trusted_ms(),
             commit_index=group.commit_index,
             first_index=log.first_index,
         )

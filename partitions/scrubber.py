@@ -109,7 +109,7 @@ class Scrubber:
             place = following
         newest = next((each for each in replica.log.closed_segments if each.base == rested.first), None)
         if newest is not None:
-            index = partial(check_index, self.filesystem, rested, newest.max_timestamp)
+            index = partial(check_index, self.filesystem, rested, newest)
             self._note(await self.run_blocking(index))
 
     async def _small_files(self, replica: Scrubbed) -> None:

@@ -15,9 +15,15 @@ class Clock(Protocol):
     def wall_ms(self) -> int:
         """Milliseconds since 1970. For timestamps that people see; may jump."""
 
+    @property
+    def is_known(self) -> bool:
+        """Whether ``wall_ms`` is a time that may be compared with that of other brokers."""
+
 
 class SystemClock:
     """The machine's own clock."""
+
+    is_known = True
 
     def monotonic(self) -> float:
         """Seconds since some moment; never goes back."""

@@ -304,7 +304,7 @@ class Producer(Client):
                 self._check_refusal(error, life)
             except (CommitUnknown, ConnectionLost) as error:
                 in_doubt |= error.details.get("sent") is not False
-                if error.details.get("committed") is True and self.simulation.odds.retention_bytes < 0:
+                if error.details.get("committed") is True and not self.simulation.odds.deletes_records:
                     return Outcome.ACKNOWLEDGED, None
                 if in_doubt and not self._has_id:
                     break

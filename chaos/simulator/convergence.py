@@ -9,15 +9,13 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-import msgpack
-
 from chaos.history import Outcome, Send
 from chaos.simulator.clients import Client
 from chaos.simulator.leftovers import leftovers
 from chaos.simulator.records import GroupRecord
 from chaos.simulator.whereabouts import misplaced
 from partitions.controller.machine import encode_image
-from partitions.producers import WINDOW
+from partitions.producer_table import WINDOW
 from raftlog.errors import OffsetOutOfRange, RaftlogError
 from raftlog.records.batch import BatchHeader, Codec
 from raftlog.records.builder import Record, build_batch
@@ -208,12 +206,13 @@ class Convergence:
                         "I25 sequences without break", f"{machine.name} {key}: {trouble}"
                     )
                 expected = _table_of(headers)
-                _, _, rows = msgpack.unpackb(replica.machine.snapshot())
+                table = replica.machine.producers
                 start = record.seen.start  # of batches before it only the table tells
                 found = {
-                    row[0]: (row[1], window)
-                    for row in rows
-                    if (window := [tuple(batch) for batch in row[3] if batch[2] >= start])
+                    producer_id: (state.epoch, window)
+                    for producer_id in table
+                    if (state := table.get(producer_id))
+                    and (window := [tuple(batch) for batch in state.window if batch.base_offset >= start])
                 }
                 if found != expected:
                     detail = f"{machine.name} {key}: {found}, and the log says {expected}"

@@ -67,7 +67,7 @@ class Faults:
             "stall disk": self._stall_disk,
             "full disk": self._full_disk,
             "failing sync": self._failing_sync,
-            "wall clock": self._wall_clock,
+            "wall clock": simulation.clocks.jump,
             "transfer": self._transfer,
             "away": self._away,
             "forget": self._forget,
@@ -118,6 +118,7 @@ class Faults:
         simulation.trace.note(None, "everything is healed")
         simulation.network.is_calm = True
         simulation.network.heal()
+        simulation.clocks.set_right()
         for machine in simulation.machines:
             self._mend_disk(machine)
             machine.disk.crash_after_changes = machine.disk.dies_writing = None
@@ -355,9 +356,6 @@ class Faults:
         machine.syncs.stalled_until = 0.0
         machine.disk.capacity_bytes = None
         machine.disk.fails_sync = lambda path: False
-
-    def _wall_clock(self, rng: random.Random) -> None:
-        self._any(rng).wall_skew_ms = rng.choice((-3_600_000, -200, 0, 200, 3_600_000))
 
     def _transfer(self, rng: random.Random) -> None:
         machine = self._leader(rng)

@@ -32,6 +32,7 @@ def _of_requests(broker: Broker) -> Iterator[tuple[str, int]]:
 
 
 def _of_groups(broker: Broker) -> Iterator[tuple[str, int]]:
+    yield "uncommitted bytes of all groups", broker.host.uncommitted.total
     for group_id, group in broker.host.groups.items():
         waits = group._waits
         yield f"uncommitted bytes of group {group_id}", waits.uncommitted_bytes

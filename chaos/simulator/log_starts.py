@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from chaos.simulator.simulation import Simulation
     from partitions.controller.image import TopicInfo
 
+SLACK_MS: Final = 450  # 200 ms pass for right, both when records are stored and when they go
 _INVARIANT: Final = "I22 only what retention asks for is deleted"
 
 
@@ -27,7 +28,8 @@ class LogStarts:
     def moved(self, record: GroupRecord, replica: ReplicaRecord) -> None:
         """A log begins elsewhere now: all in front is committed, and there was more than is to be kept.
 
-        A segment goes while the log is larger than ``retention.bytes``: with its last one it was.
+        A segment goes while the log is larger than ``retention.bytes``: with its last one it was. Or its
+        newest record, the last one that is gone, is as old as ``retention.ms`` wants by true time.
         """
         topic = self._topic_of(record, replica)
         if topic is None or record.is_retired or not replica.log_start:
@@ -37,12 +39,21 @@ class LogStarts:
         if replica.log_start > end:
             self._simulation.violated(_INVARIANT, f"{where}, and is committed up to {end}")
             return
+        if self._is_old(record, replica, int(topic.config.get("retention.ms", -1))):
+            return
         wanted = int(topic.config.get("retention.bytes", -1))
         segment = max(int(topic.config["segment.bytes"]), self._largest_batch)
         kept = max(_bytes_from(record, one, replica.log_start) for one in record.replicas.values())
         if wanted < 0 or kept + segment <= wanted:
             detail = f"{where}; {kept} bytes are left, {wanted} shall be kept but for a segment of {segment}"
             self._simulation.violated(_INVARIANT, detail)
+
+    def _is_old(self, record: GroupRecord, replica: ReplicaRecord, wanted_ms: int) -> bool:
+        last = next((entry for entry in record.committed if entry.last == replica.log_start - 1), None)
+        if wanted_ms < 0 or last is None:
+            return False
+        stored_s = record.stored_s.get((last.base, last.term))
+        return stored_s is None or (self._simulation.loop.now - stored_s) * 1000 >= wanted_ms - SLACK_MS
 
     def told(self, target: TopicPartition, start: int) -> None:
         """A client hears that all below is deleted: some replica must begin there."""

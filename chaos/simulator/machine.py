@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from api.broker import Broker, World
 from api.settings import BrokerSettings, Limits, Peer, Timing
+from chaos.simulator.clocks import SimulatedClock
 from chaos.simulator.disk import SimulatedDisk, SyncQueue
-from chaos.simulator.event_loop import Process, SimulatedLoop
+from chaos.simulator.event_loop import Process
 from raftlog.errors import ConnectionLost
 from raftlog.storage.fake_filesystem import PowerLost
 from raftlog.types import GroupId, NodeId
@@ -30,25 +31,7 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 DATA_DIRECTORY = "/data"
-WALL_MS_AT_START = 1_700_000_000_000
 CLUSTER_ID = "c" * 32
-
-
-class SimulatedClock:
-    """One machine's clocks: as fast as its process, and its wall clock off by some time."""
-
-    def __init__(self, loop: SimulatedLoop, process: Process, machine: Machine) -> None:
-        self._loop = loop
-        self._process = process
-        self._machine = machine
-
-    def monotonic(self) -> float:
-        """Seconds since some moment."""
-        return self._loop.now * self._process.rate
-
-    def wall_ms(self) -> int:
-        """Milliseconds since 1970, as this machine believes."""
-        return WALL_MS_AT_START + int(self.monotonic() * 1000) + self._machine.wall_skew_ms
 
 
 class Machine:
@@ -84,6 +67,7 @@ class Machine:
         self.is_restart_needed = False
         self.lives += 1
         self.is_stopping = False
+        simulation.clocks.starts(self)
         self.process = process = Process(f"{self.name} life {self.lives}", self.rate)
         self._transport = simulation.network.transport(self.node, process)
         simulation.trace.note(self.node, f"starts, life {self.lives}")

@@ -80,6 +80,8 @@ class Odds:
     segment_bytes: int
     churns_topics: bool
     retention_bytes: int = -1  # of each partition that clients use; -1: everything is kept
+    retention_ms: int = -1  # likewise
+    uses_create_times: bool = False
     retention_check_ms: int = 60_000
     lies_about_syncs: bool = False
 
@@ -123,6 +125,21 @@ class Odds:
             drawn = replace(drawn, timed=(*drawn.timed, *(FORGET,) * rng.choice((1, 1, 3))))
         return drawn
 
+    @property
+    def deletes_records(self) -> bool:
+        """Whether logs lose their beginnings."""
+        return max(self.retention_bytes, self.retention_ms) >= 0
+
+    @property
+    def topic_config(self) -> dict[str, int | str]:
+        """Of the topic that clients use, with underscores for dots."""
+        times = "CreateTime" if self.uses_create_times else "LogAppendTime"
+        config: dict[str, int | str] = {
+            "retention_bytes": self.retention_bytes,
+            "message_timestamp_type": times,
+        }
+        return config if self.retention_ms < 0 else {**config, "retention_ms": self.retention_ms}
+
     def _with_moves(self, rng: random.Random) -> Odds:
         """Replicas move as well, mostly with brokers to spare. The other draws stay as they are."""
         brokers = max(self.brokers, rng.choice((3, 4, 4, 5)))
@@ -131,7 +148,7 @@ class Odds:
 
     def _with_retention(self, rng: random.Random) -> Odds:
         """Logs lose their beginnings while all else goes on, and who was away comes back behind them."""
-        return replace(
+        drawn = replace(
             self,
             timed=(*rng.sample(self.timed, min(len(self.timed), 3)), AWAY),
             think_s=min(self.think_s, 0.05),
@@ -139,6 +156,23 @@ class Odds:
             padding_bytes=rng.choice((100, 300)),
             retention_bytes=rng.choice((0, 3000, 5000)),
             retention_check_ms=rng.choice((100, 500)),
+        )
+        return drawn._with_age(rng) if rng.random() < 0.5 else drawn
+
+    def _with_age(self, rng: random.Random) -> Odds:
+        """Records go by their age, while wall clocks jump and little else goes wrong.
+
+        They run equally fast, so that ages are exact.
+        """
+        return replace(
+            self,
+            timed=(rng.choice(self.timed), "wall clock", "wall clock"),
+            aimed=dict.fromkeys(AIMED_FAULTS, 0.0),
+            pause_s=0.3,
+            rates=(1.0,) * self.brokers,
+            retention_bytes=-1,
+            retention_ms=rng.choice((1000, 2500, 5000)),
+            uses_create_times=rng.random() < 0.3,
         )
 
 

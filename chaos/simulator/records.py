@@ -42,6 +42,7 @@ class GroupRecord:
     votes: dict[tuple[int, NodeId], NodeId] = field(default_factory=dict)  # by term and voter
     candidacies: dict[tuple[int, NodeId], tuple[int, int]] = field(default_factory=dict)  # what logs they had
     lost: dict[NodeId, Lost] = field(default_factory=dict)  # with files that are gone: what they held
+    stored_s: dict[tuple[int, int], float] = field(default_factory=dict)  # of entries, by a broker that knew
     states: dict[int, int] = field(default_factory=dict)  # hash of the machine's state, by applied index
     is_retired: bool = False  # its topic was deleted, and so are its files
 
@@ -115,6 +116,8 @@ def _note_entries(group: GroupRecord, view: LogView, first: int, machine: Machin
         found = (entry.last, entry.checksum, before if entry.base else 0)
         if entry is entries[0] and entry.base:  # the log is cut in front of it
             found = (*found[:2], group.entries.get((entry.base, entry.term), found)[2])
+        if (entry.base, entry.term) not in group.entries and machine.simulation.clocks.knows(machine):
+            group.stored_s[entry.base, entry.term] = machine.simulation.loop.now
         known = group.entries.setdefault((entry.base, entry.term), found)
         if known != found:
             machine.simulation.violated("I3 log matching", f"{entry} on {machine.name}: {found} and {known}")

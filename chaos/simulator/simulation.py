@@ -18,6 +18,7 @@ from chaos.history import History, Outcome
 from chaos.simulator.answers import Answers
 from chaos.simulator.churn import Churner
 from chaos.simulator.clients import TIMEOUT_MS, TOPIC, Client, Consumer, Producer
+from chaos.simulator.clocks import Clocks
 from chaos.simulator.convergence import Convergence
 from chaos.simulator.event_loop import Process, SimulatedLoop
 from chaos.simulator.faults import Faults
@@ -68,6 +69,7 @@ class Simulation:
         self.machines = [Machine(self, NodeId(number)) for number in range(1, self.odds.brokers + 1)]
         self.answers = Answers(self.oracles, self.machines, self.violated)
         self.log_starts = LogStarts(self)
+        self.clocks = Clocks(self)
         self.faults = Faults(self)
         self._by_process: dict[Process, Machine] = {}
         self._processes = 0
@@ -167,9 +169,7 @@ class Simulation:
             machine.start()
         loop = asyncio.get_running_loop()
         odds = self.odds
-        making = loop.create_task(
-            self.make_topic(TOPIC, odds.partitions, odds.replicas, retention_bytes=odds.retention_bytes)
-        )
+        making = loop.create_task(self.make_topic(TOPIC, odds.partitions, odds.replicas, **odds.topic_config))
         await asyncio.wait([making], timeout=SETUP_S)
         if not making.done():  # whoever is elected is struck at once, again and again
             self.faults.heal()
@@ -199,10 +199,10 @@ class Simulation:
             clients.append(Churner(self, "churner"))
         return clients
 
-    async def make_topic(self, name: str, partitions: int, replicas: int, **config: int) -> None:
+    async def make_topic(self, name: str, partitions: int, replicas: int, **config: int | str) -> None:
         """Until it is there. ``config`` has underscores for dots."""
         client = Client(self, "admin")
-        settings = {"segment.bytes": self.odds.segment_bytes}
+        settings: dict[str, int | str] = {"segment.bytes": self.odds.segment_bytes}
         settings |= {key.replace("_", "."): value for key, value in config.items()}
         while True:
             with contextlib.suppress(RaftlogError):

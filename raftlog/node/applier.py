@@ -17,7 +17,7 @@ from raftlog.records.batch import Batch, BatchHeader, check_batch, split_batches
 from raftlog.state_machine import StateMachine
 from raftlog.storage.filesystem import Buffer, is_disk_full
 from raftlog.storage.log_storage import LogStorage
-from raftlog.types import Index
+from raftlog.types import EntryId, Index
 
 Reply = TypeVar("Reply")
 
@@ -156,15 +156,19 @@ class Applier(Generic[Reply]):
         states = self._log.states
         if following > self._log.first_index:
             if at_once and following not in states.standing:
-                self._save_state(following)
+                self._save_state()
             elif not states.has(following):
-                states.keep(following, self._machine.snapshot())
+                states.keep(self._applied, self._machine.snapshot())
                 self._bytes_since_checkpoint = 0
         return self._log.base_from(Index(following + 1))
 
-    def _save_state(self, base: Index) -> None:
+    @property
+    def _applied(self) -> EntryId:
+        return EntryId(self._log.term_at(self.applied_index), self.applied_index)
+
+    def _save_state(self) -> None:
         try:
-            self._log.states.save(base, self._machine.snapshot())
+            self._log.states.save(self._applied, self._machine.snapshot())
         except OSError as error:
             if not is_disk_full(error):
                 raise

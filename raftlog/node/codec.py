@@ -5,7 +5,8 @@
     u8 kind | u32 length of head | head | payload
 
 Heartbeats and their replies are the exception: the heartbeats of all groups for one peer are
-one frame of fixed-size entries, so that a thousand groups cost one message. No pickle anywhere;
+one frame of fixed-size entries, so that a thousand groups cost one message. The heartbeats' head
+is the sender's clock (``cluster_time``). No pickle anywhere;
 what does not parse raises ``MalformedFrame`` and costs the sender its connection.
 """
 
@@ -33,6 +34,7 @@ from raftlog.core.messages import (
     VoteRequest,
 )
 from raftlog.errors import CorruptBatch
+from raftlog.node.cluster_time import ClockReading
 from raftlog.records.batch import CONTROL_BIT, Batch, split_batches
 from raftlog.storage.filesystem import Buffer
 from raftlog.storage.members import membership_in
@@ -55,13 +57,17 @@ class FrameKind(enum.IntEnum):
 
 
 _PREFIX: Final = struct.Struct(">BI")
+_CLOCK: Final = struct.Struct(">qq")  # wall clock, the time the broker goes by
 _HEARTBEAT: Final = struct.Struct(">QQqQB")  # group, term, commit index, round, falls silent
 _HEARTBEAT_REPLY: Final = struct.Struct(">QQQQ")  # group, term, round, rejoining
 
 
-def encode_heartbeats(beats: Sequence[tuple[GroupId, Heartbeat]]) -> bytes:
-    """One frame with the heartbeats of many groups; an empty one keeps the connection known as alive."""
-    body = bytearray(_PREFIX.pack(FrameKind.HEARTBEATS, 0))
+def encode_heartbeats(clock: ClockReading, beats: Sequence[tuple[GroupId, Heartbeat]]) -> bytes:
+    """One frame with the broker's clock and the heartbeats of many groups.
+
+    One without heartbeats keeps the connection known as alive.
+    """
+    body = bytearray(_PREFIX.pack(FrameKind.HEARTBEATS, _CLOCK.size) + _CLOCK.pack(*clock))
     for group, beat in beats:
         body += _HEARTBEAT.pack(group, beat.term, beat.commit_index, beat.round, beat.falls_silent)
     return bytes(body)
@@ -73,6 +79,13 @@ def encode_heartbeat_replies(replies: Sequence[tuple[GroupId, HeartbeatReply]]) 
     for group, reply in replies:
         body += _HEARTBEAT_REPLY.pack(group, reply.term, reply.round, reply.rejoining)
     return bytes(body)
+
+
+def decode_clock(head: memoryview) -> ClockReading:
+    """The clock in the head of a ``HEARTBEATS`` frame."""
+    if len(head) != _CLOCK.size:
+        raise MalformedFrame(f"a clock of {len(head)} bytes")
+    return ClockReading._make(_CLOCK.unpack(head))
 
 
 def decode_heartbeats(payload: memoryview) -> Iterator[tuple[GroupId, Heartbeat]]:

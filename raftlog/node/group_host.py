@@ -26,8 +26,10 @@ from raftlog.core.messages import Heartbeat, HeartbeatReply, Message
 from raftlog.core.raft import Raft, RaftSettings
 from raftlog.node.calls import Calls
 from raftlog.node.catch_up import CatchUpRate
+from raftlog.node.cluster_time import CLOCK_BOUNDS, ClockBounds, ClusterTime
 from raftlog.node.codec import (
     FrameKind,
+    decode_clock,
     decode_heartbeat_replies,
     decode_heartbeats,
     decode_message,
@@ -38,6 +40,7 @@ from raftlog.node.codec import (
 )
 from raftlog.node.flusher import Flusher, RunSyncs
 from raftlog.node.group_ports import GroupListener
+from raftlog.node.proposals import UncommittedBytes
 from raftlog.node.raft_group import RaftGroup
 from raftlog.node.snapshot_transfer import SnapshotService
 from raftlog.node.transport import Transport
@@ -65,6 +68,8 @@ class HostSettings:
     quiet_ticks: int = 40  # a group with nothing outstanding falls asleep after 2 s
     hand_over_s: float = 3.0  # how long a stop waits for other leaders
     catch_up_bytes_per_s: int = 100 << 20  # to members that are far behind; 0 for no limit
+    uncommitted_bytes_max: int = 256 << 20  # of all groups; each has a bound of its own, too
+    clock_bounds: ClockBounds = CLOCK_BOUNDS
 
 
 class GroupHost:
@@ -87,8 +92,9 @@ class GroupHost:
         settings: HostSettings | None = None,
     ) -> None:
         self.node_id = node_id
-        self.clock = clock
         self.settings = settings or HostSettings()
+        self.clock = ClusterTime(clock, self.settings.clock_bounds)
+        self.uncommitted = UncommittedBytes(self.settings.uncommitted_bytes_max)
         self.catch_up = CatchUpRate(clock, self.settings.catch_up_bytes_per_s)
         self.flusher = Flusher(run_syncs, self.fail)
         self.calls = Calls(transport, first_id=rng.getrandbits(48))
@@ -128,7 +134,7 @@ class GroupHost:
         return peer == self.node_id or peer in self._heard
 
     def wall_ms(self) -> int:
-        """For timestamps of control records."""
+        """Cluster time, for timestamps of control records."""
         return self.clock.wall_ms()
 
     # Groups come and go.
@@ -278,6 +284,7 @@ class GroupHost:
             if group is not None:
                 group.receive(sender, message, batches)
         elif kind is FrameKind.HEARTBEATS:
+            self.clock.heard(sender, decode_clock(head))
             self._receive_all(sender, decode_heartbeats(payload))
         elif kind is FrameKind.HEARTBEAT_REPLIES:
             self._receive_all(sender, decode_heartbeat_replies(payload))
@@ -354,6 +361,7 @@ class GroupHost:
                 )
 
     def _watch_peers(self) -> None:
+        self.clock.look(1 + len(self._peers))
         for peer in sorted(self._peers):
             self._beats.setdefault(peer, [])  # an empty frame says that this broker lives
             heard = self._heard.get(peer)
@@ -376,6 +384,6 @@ class GroupHost:
         if self._fatal:
             return
         for peer, entries in beats.items():
-            self._transport.send(peer, [encode_heartbeats(entries)])
+            self._transport.send(peer, [encode_heartbeats(self.clock.reading(), entries)])
         for peer, answers in replies.items():
             self._transport.send(peer, [encode_heartbeat_replies(answers)])

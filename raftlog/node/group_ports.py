@@ -10,6 +10,7 @@ from raftlog.core.messages import Message
 from raftlog.core.ready import Role
 from raftlog.node.calls import Calls
 from raftlog.node.catch_up import CatchUpRate
+from raftlog.node.proposals import UncommittedBytes
 from raftlog.storage.filesystem import Buffer
 from raftlog.types import GroupId, Index, NodeId, Term
 
@@ -53,6 +54,10 @@ class GroupEnvironment(Protocol):
     @property
     def catch_up(self) -> CatchUpRate:
         """What may go to members that are far behind, all groups together."""
+
+    @property
+    def uncommitted(self) -> UncommittedBytes:
+        """What waits to be committed, all groups together."""
 
     def wall_ms(self) -> int:
         """For timestamps of control records."""

@@ -9,15 +9,18 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from raftlog.core.membership import Membership
 from raftlog.core.ready import Appended, ReadConfirmed, RefusalReason, Refused
-from raftlog.errors import CommitUnknown, InvalidRequest, InvariantViolated, NotLeader
+from raftlog.errors import CommitUnknown, InvalidRequest, InvariantViolated, NotLeader, Overloaded
 from raftlog.records.batch import Batch, BatchHeader
 from raftlog.types import Index, NodeId, Term, Token
 
 Reply = TypeVar("Reply")
+
+UNCOMMITTED_BYTES_MAX: Final = 32 << 20  # of one group's proposals, before it answers "overloaded"
+OVERLOADED_RETRY_MS: Final = 100
 
 
 class Proposal(Generic[Reply]):
@@ -40,11 +43,25 @@ class Proposal(Generic[Reply]):
         self.outcome.add_done_callback(_retrieve)  # nobody has to wait for it
 
 
-class Waits(Generic[Reply]):
-    """Everything that somebody waits for on one group."""
+class UncommittedBytes:
+    """Bytes of proposals that are not committed, of all partitions of one broker together."""
 
-    def __init__(self) -> None:
+    __slots__ = ("bytes_max", "total")
+
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes_max = bytes_max
+        self.total = 0
+
+
+class Waits(Generic[Reply]):
+    """Everything that somebody waits for on one group.
+
+    Its bytes are counted in ``shared`` as well, unless the group must go on where partitions wait.
+    """
+
+    def __init__(self, shared: UncommittedBytes | None = None) -> None:
         self.uncommitted_bytes = 0
+        self._shared = shared or UncommittedBytes(UNCOMMITTED_BYTES_MAX)
         self._last_token = 0
         self._offered: dict[Token, Proposal[Reply]] = {}  # until the core has settled them
         self._in_log: deque[Proposal[Reply]] = deque()  # appended, not applied
@@ -60,6 +77,16 @@ class Waits(Generic[Reply]):
         """Whether anybody waits for a number of replicas."""
         return bool(self._replicated)
 
+    def check_room(self) -> None:
+        """Raise ``Overloaded`` while too much waits to be committed, in this group or on this broker."""
+        for size_bytes, size_max, where in (
+            (self.uncommitted_bytes, UNCOMMITTED_BYTES_MAX, "in this partition"),
+            (self._shared.total, self._shared.bytes_max, "in the partitions that this broker leads"),
+        ):
+            if size_bytes > size_max:
+                message = f"{size_bytes} bytes wait to be committed {where}; slow down and retry"
+                raise Overloaded(message, retry_after_ms=OVERLOADED_RETRY_MS)
+
     def token(self) -> Token:
         """A name for one request to the core."""
         self._last_token += 1
@@ -68,7 +95,7 @@ class Waits(Generic[Reply]):
     def offered(self, token: Token, proposal: Proposal[Reply]) -> None:
         """The core has taken a proposal in and will say so with the next ready."""
         self._offered[token] = proposal
-        self.uncommitted_bytes += proposal.size_bytes
+        self._count(proposal.size_bytes)
 
     def read(self) -> tuple[Token, asyncio.Future[Index]]:
         """A read on its way into the core."""
@@ -147,7 +174,7 @@ class Waits(Generic[Reply]):
         in_log = self._in_log
         if in_log and in_log[0].last == header.last_offset and in_log[0].term == header.leader_epoch:
             proposal = in_log.popleft()
-            self.uncommitted_bytes -= proposal.size_bytes
+            self._count(-proposal.size_bytes)
             _finish(proposal.outcome, reply)
 
     def durable(self, durable_index: Index) -> None:
@@ -184,12 +211,22 @@ class Waits(Generic[Reply]):
             _fail(read, NotLeader("leadership was lost", leader=None))
         for _, change in list(self._changes.values()):
             _fail(change, CommitUnknown("leadership was lost before the change was finished", committed=None))
-        self._in_log.clear()
         self._durable.clear()
         self._replicated.clear()
-        self.uncommitted_bytes = sum(proposal.size_bytes for proposal in self._offered.values())
+        self._count(-sum(proposal.size_bytes for proposal in self._in_log))
+        self._in_log.clear()
         self.ready()
         self.role_changed()
+
+    def ended(self) -> None:
+        """The replica serves no more: leadership is lost, and the core settles nothing any more."""
+        self.leadership_lost()
+        self._count(-self.uncommitted_bytes)
+        self._offered.clear()
+
+    def _count(self, size_bytes: int) -> None:
+        self.uncommitted_bytes += size_bytes
+        self._shared.total += size_bytes
 
 
 def _refusal(leader: NodeId | None, reason: RefusalReason) -> NotLeader | InvalidRequest:

@@ -35,7 +35,7 @@ from raftlog.core.membership import Membership
 from raftlog.core.messages import Message
 from raftlog.core.raft import Raft
 from raftlog.core.ready import Ready, Role, RoleChange
-from raftlog.errors import CommitUnknown, InvariantViolated, LogCorrupt, NotLeader, Overloaded, StorageFull
+from raftlog.errors import CommitUnknown, InvariantViolated, LogCorrupt, NotLeader, StorageFull
 from raftlog.node.applier import Applier
 from raftlog.node.group_ports import GroupEnvironment, GroupListener
 from raftlog.node.group_view import GroupView
@@ -49,12 +49,11 @@ from raftlog.node.snapshot_transfer import SnapshotTransfer
 from raftlog.records.batch import Batch, stamp
 from raftlog.state_machine import StateMachine
 from raftlog.storage.log_storage import LogStorage, Sync
-from raftlog.types import EntryId, GroupId, Index, NodeId
+from raftlog.types import METADATA_GROUP, EntryId, GroupId, Index, NodeId
 
 Reply = TypeVar("Reply")
 Arguments = TypeVarTuple("Arguments")
 
-UNCOMMITTED_BYTES_MAX: Final = 32 << 20  # of one group's proposals, before it answers "overloaded"
 _TICK: Final = Tick()
 _log = logging.getLogger("raftlog.node")
 
@@ -81,7 +80,7 @@ class RaftGroup(GroupView, Generic[Reply]):
         self._applier = Applier(log, machine)
         self._replication = Replication(group_id, self._applier, environment)
         self._writer = LogWriter(log, self._applier, node_id)
-        self._waits: Waits[Reply] = Waits()
+        self._waits: Waits[Reply] = Waits(None if group_id == METADATA_GROUP else environment.uncommitted)
         arrived = partial(self._guarded, self._install)
         self._transfer = SnapshotTransfer(node_id, group_id, environment.calls, arrived)
         for _ in self._applier.apply_up_to(core.commit_index):
@@ -107,11 +106,7 @@ class RaftGroup(GroupView, Generic[Reply]):
         """
         if not self.is_leader:
             raise self._not_leader()
-        if self._waits.uncommitted_bytes > UNCOMMITTED_BYTES_MAX:
-            raise Overloaded(
-                f"{self._waits.uncommitted_bytes} bytes wait to be committed; slow down and retry",
-                retry_after_ms=100,
-            )
+        self._waits.check_room()
         if self._writer.is_blocked or not self._environment.has_room():
             raise StorageFull("the leader's disk is full; free space or retry later", retry_after_ms=1000)
         first = following = Index(self._core.last.index + 1)
@@ -356,7 +351,7 @@ class RaftGroup(GroupView, Generic[Reply]):
     def _end(self, error: BaseException) -> None:
         self.stopped = error
         self._transfer.drop()
-        self._waits.leadership_lost()
+        self._waits.ended()
         self._listener.replica_stopped(error)
 
     def _note_commit_index(self) -> None:

@@ -32,6 +32,7 @@ APPEND_TIME_BIT = 0x08
 TRANSACTIONAL_BIT = 0x10
 CONTROL_BIT = 0x20
 DELETE_HORIZON_BIT = 0x40
+_STAMPED_BITS = APPEND_TIME_BIT | CONTROL_BIT  # max_timestamp is a leader's
 
 SEQUENCE_MAX = (1 << 31) - 1
 
@@ -107,6 +108,11 @@ class BatchHeader(NamedTuple):
     def is_append_time(self) -> bool:
         """Every record's timestamp is ``max_timestamp``, which the leader set."""
         return bool(self.attributes & APPEND_TIME_BIT)
+
+    @property
+    def stamped_ms(self) -> int | None:
+        """When a leader says that it appended the batch; None where producers set the times."""
+        return self.max_timestamp if self.attributes & _STAMPED_BITS else None
 
     @property
     def last_sequence(self) -> int:

@@ -57,7 +57,13 @@ class LogReads:
     def closed_segments(self) -> tuple[ClosedSegment, ...]:
         """Oldest first, for ``retention``."""
         return tuple(
-            ClosedSegment(Index(segment.base), Index(segment.last), segment.max_timestamp, segment.size)
+            ClosedSegment(
+                Index(segment.base),
+                Index(segment.last),
+                segment.size,
+                segment.max_timestamp,
+                segment.stored_ms,
+            )
             for segment in self._segments.closed
         )
 
@@ -111,4 +117,8 @@ class LogReads:
 
     def load_checkpoint(self) -> tuple[Index, bytes] | None:
         """The newest sound state of those that the log leads up to; ``LogCorrupt`` when one is damaged."""
-        return self.states.newest(self.first_index, self.last_index)
+        return self.states.newest(self.holds)
+
+    def holds(self, entry: EntryId) -> bool:
+        """Whether this entry stands in the log, or just before it."""
+        return self._first - 1 <= entry.index <= self._last and self.term_at(entry.index) == entry.term

@@ -95,10 +95,10 @@ class States(Protocol):
     def has(self, base: Index) -> bool:
         """Whether the state below ``base`` is kept, durably or not yet."""
 
-    def keep(self, base: Index, state: bytes) -> None:
-        """Keep what everything below ``base`` led to, durably with the next sync if there is room."""
+    def keep(self, at: EntryId, state: bytes) -> None:
+        """Keep what everything up to ``at`` led to, durably with the next sync if there is room."""
 
-    def save(self, base: Index, state: bytes) -> None:
+    def save(self, at: EntryId, state: bytes) -> None:
         """The same at once. Raises ``OSError``."""
 
     def flush(self) -> None:

@@ -92,13 +92,13 @@ class MemoryStates:
         """Whether it is remembered."""
         return base in self._kept
 
-    def keep(self, base: Index, state: bytes) -> None:
+    def keep(self, at: EntryId, state: bytes) -> None:
         """Remember it."""
-        self._kept[base] = state
+        self._kept[Index(at.index + 1)] = state
 
-    def save(self, base: Index, state: bytes) -> None:
+    def save(self, at: EntryId, state: bytes) -> None:
         """Remember it."""
-        self._kept[base] = state
+        self.keep(at, state)
 
     def flush(self) -> None:
         """Nothing to do."""
@@ -207,7 +207,7 @@ class MemoryLog:
         self._before, self._base = snapshot, membership
         self._durable = snapshot.index
         self._commit = max(self._commit, snapshot.index)
-        self.states.save(self.first_index, state)
+        self.states.save(snapshot, state)
 
     def save_hard_state(self, hard_state: HardState) -> None:
         """Remember it."""

@@ -29,7 +29,7 @@ from raftlog.storage.segment import INDEX_SUFFIX, LOG_SUFFIX
 from raftlog.storage.slots import Promise, ReplicaState, given_up
 from raftlog.storage.state_files import CHECKPOINT_NAME, STATE_SUFFIX, StateFiles
 from raftlog.storage.verify import Examination
-from raftlog.types import Index, Term
+from raftlog.types import EntryId, Index, Term
 
 SEGMENT_BYTES: Final = 128 << 20
 
@@ -42,6 +42,11 @@ class Beginning:
     before: Term  # of the entry just before
     members: bytes  # as the file of that name holds them
     state: bytes  # of no meaning for a log that goes back to its first entry
+
+    @property
+    def end(self) -> EntryId:
+        """The entry just before the log."""
+        return EntryId(self.before, Index(self.start - 1))
 
 
 class NewLog:
@@ -91,7 +96,7 @@ class NewLog:
         self._filesystem.sync_directory(self._directory)
         replace_members(self._filesystem, self._directory, begin.members)
         if begin.start > 0:
-            StateFiles(self._filesystem, self._directory).save(begin.start, begin.state)
+            StateFiles(self._filesystem, self._directory).save(begin.end, begin.state)
         terms, last = Epochs(), self.following - 1
         for writer in self._writers:
             writer.finish()

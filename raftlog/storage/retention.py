@@ -21,8 +21,9 @@ class ClosedSegment:
 
     base: Index
     last: Index
-    max_timestamp: int
     size_bytes: int
+    max_timestamp: int
+    stored_ms: int  # when its newest batch was stored, by the clocks of brokers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,19 +39,23 @@ def first_index_to_keep(
     active_bytes: int,
     limits: RetentionLimits,
     *,
-    now_ms: int,
+    now_ms: int | None,
     commit_index: Index,
     first_index: Index,
 ) -> Index:
     """Where the log should begin: for ``truncate_prefix``, once all replicas have agreed to it.
 
-    A segment goes when its newest record is older than the time limit, or while the log is larger
-    than the size limit. The first segment that stays keeps all behind it.
+    A segment goes when its newest record was stored longer ago than the time limit, or while the log is
+    larger than the size limit. The times that producers put into records do not count, and without
+    ``now_ms`` no segment is old. The first segment that stays keeps all behind it.
     """
     size = active_bytes + sum(segment.size_bytes for segment in closed)
     first_kept = first_index
+    oldest_ms = None
+    if now_ms is not None and limits.retention_ms != NO_LIMIT:
+        oldest_ms = now_ms - limits.retention_ms
     for segment in closed:
-        is_old = limits.retention_ms != NO_LIMIT and now_ms - segment.max_timestamp > limits.retention_ms
+        is_old = oldest_ms is not None and segment.stored_ms < oldest_ms
         is_excess = limits.retention_bytes != NO_LIMIT and size > limits.retention_bytes
         if segment.last >= commit_index or not (is_old or is_excess):
             break

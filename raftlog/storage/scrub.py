@@ -18,6 +18,7 @@ from raftlog.storage.batch_walk import BatchDamaged, walk_batches, walk_headers
 from raftlog.storage.durable_state import found_slots
 from raftlog.storage.epochs import EPOCHS_NAME, load_epochs
 from raftlog.storage.filesystem import Filesystem
+from raftlog.storage.retention import ClosedSegment
 from raftlog.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, segment_path
 from raftlog.storage.segmented_log import SegmentedLog
 from raftlog.storage.slots import SLOT_NAMES, Slot, Trouble
@@ -104,10 +105,10 @@ def check_states(filesystem: Filesystem, directory: str, log_start: Index) -> Se
     return found
 
 
-def check_index(filesystem: Filesystem, rested: Rested, max_timestamp: int) -> Sequence[str]:
+def check_index(filesystem: Filesystem, rested: Rested, closed: ClosedSegment) -> Sequence[str]:
     """The path of an index that is not that of its segment. It is built again."""
     path = rested.path.removesuffix(LOG_SUFFIX) + INDEX_SUFFIX
-    summary = SegmentSummary(rested.first, rested.last, rested.size, max_timestamp)
+    summary = SegmentSummary(rested.first, rested.last, rested.size, closed.max_timestamp, closed.stored_ms)
     if load_index(filesystem, path, summary, INDEX_INTERVAL_BYTES) is not None:
         return []
     try:

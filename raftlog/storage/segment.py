@@ -1,7 +1,7 @@
 """One segment: a file of whole batches back to back, and where to find them.
 
 The active segment has its file open, its index in memory, and the exact place of its newest
-batches. A closed one is four numbers: its file is opened for a read and closes itself when the last
+batches. A closed one is five numbers: its file is opened for a read and closes itself when the last
 reader lets go; its index is loaded by the first read that needs it.
 
 Decides where batches stand. Which segment is meant, and when one is closed, is the log's business.
@@ -20,10 +20,12 @@ from raftlog.storage.batch_walk import BatchDamaged, walk_headers
 from raftlog.storage.filesystem import File, Filesystem
 from raftlog.storage.sparse_index import (
     NO_TIMESTAMP,
+    NOT_DATED,
     SegmentSummary,
     SparseIndex,
     build_index,
     load_index,
+    stored_by,
     write_index,
 )
 
@@ -61,6 +63,7 @@ class Segment:
         "max_timestamp",
         "path",
         "size",
+        "stored_ms",
     )
 
     def __init__(self, filesystem: Filesystem, directory: str, base: int, interval_bytes: int) -> None:
@@ -69,6 +72,7 @@ class Segment:
         self.last = base - 1
         self.size = 0
         self.max_timestamp = NO_TIMESTAMP
+        self.stored_ms = NO_TIMESTAMP  # when its newest batch was stored, or later
         self.file: File | None = None
         self._filesystem = filesystem
         self._interval_bytes = interval_bytes
@@ -85,21 +89,22 @@ class Segment:
         segment.last = summary.last_offset
         segment.size = summary.size_bytes
         segment.max_timestamp = summary.max_timestamp
+        segment.stored_ms = summary.stored_ms
         segment._index = None
         return segment
 
     @property
     def summary(self) -> SegmentSummary:
-        """The four numbers."""
-        return SegmentSummary(self.base, self.last, self.size, self.max_timestamp)
+        """The five numbers."""
+        return SegmentSummary(self.base, self.last, self.size, self.max_timestamp, self.stored_ms)
 
     @property
     def has_index_loaded(self) -> bool:
         """Whether the index takes memory."""
         return self._index is not None
 
-    def note(self, header: BatchHeader) -> None:
-        """A batch stands at the end of the file now."""
+    def note(self, header: BatchHeader, now_ms: int = NOT_DATED) -> None:
+        """A batch stands at the end of the file now; ``now_ms`` is when it came, if that is known."""
         base = header.base_offset
         position = self.size
         index = self._index
@@ -112,6 +117,7 @@ class Segment:
             del self._tail_positions[: _TAIL_BATCHES_MAX // 2]
         if header.max_timestamp > self.max_timestamp:
             self.max_timestamp = header.max_timestamp
+        self.stored_ms = max(self.stored_ms, stored_by(header, now_ms))
         self.last = base + header.last_offset_delta
         self.size = position + header.batch_length + BATCH_OVERHEAD
 

@@ -34,6 +34,7 @@ from raftlog.storage.recovery import OpenedLog, open_log
 from raftlog.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, Segment
 from raftlog.storage.segment_list import SegmentList
 from raftlog.storage.slots import Promise
+from raftlog.storage.sparse_index import NOT_DATED
 from raftlog.storage.state_files import StateFiles
 from raftlog.types import EntryId, Index
 
@@ -56,6 +57,7 @@ class SegmentedLog(LogReads):
         self, filesystem: Filesystem, directory: str, settings: LogSettings, clock: Clock, opened: OpenedLog
     ) -> None:
         super().__init__(opened, StateFiles(filesystem, directory))
+        self.states.drop_unless(self.holds)
         self.recovery = opened.recovery
         self._filesystem = filesystem
         self._directory = directory
@@ -138,11 +140,12 @@ class SegmentedLog(LogReads):
         file.append(buffers)
         if not self._unsynced or self._unsynced[-1] is not file:
             self._unsynced.append(file)
+        now_ms = self._clock.wall_ms() if self._clock.is_known else NOT_DATED
         for batch in batches[start:at]:
             header = batch.header
             if header.leader_epoch != self._epochs.last_term:
                 self._epochs.note(header.leader_epoch, header.base_offset)
-            active.note(header)
+            active.note(header, now_ms)
             if header.is_control and (membership := membership_in(batch)) is not None:
                 self._members.note(header.base_offset, membership)
         self._last = active.last
@@ -169,10 +172,19 @@ class SegmentedLog(LogReads):
         return self._clock.wall_ms() - self._active_since_ms >= self._settings.segment_ms
 
     def _birth_of_active(self) -> int:
-        """When its age began: now, or when its newest batch was made if it has been there before."""
+        """When its age began: now, or when its newest batch was stored if it has been there before."""
         now = self._clock.wall_ms()
-        newest = self._active.max_timestamp
+        newest = self._active.stored_ms
         return newest if 0 <= newest < now else now
+
+    def date(self, now_ms: int) -> None:
+        """Segments of which it is not known when they were stored count as stored now.
+
+        That is so after a crash, where producers set the times of records.
+        """
+        for segment in (*self._segments.closed, self._active):
+            if segment.stored_ms == NOT_DATED:
+                segment.stored_ms = now_ms
 
     def truncate_suffix(self, first_removed: Index) -> None:
         """Forget this entry and all after it, durably: a cut must not be undone by a power loss."""
@@ -254,7 +266,7 @@ class SegmentedLog(LogReads):
         if self._last >= snapshot.index:
             place = self._segments[self._segments.position_of(snapshot.index)]
             self.truncate_suffix(Index(place.locate(place.open_file(), snapshot.index).base))
-        self.states.save(start, state)
+        self.states.save(snapshot, state)
         self._members.move_start(self.first_index, start, MembershipEntry(snapshot.index, membership))
         with self._failure.is_final():
             self._forget_syncs(self._first - 1)
@@ -332,7 +344,7 @@ class SegmentedLog(LogReads):
         """Keep the state machine's snapshot; the log up to it is made durable first."""
         if index > self._durable:
             self._sync_now()
-        self.states.save_checkpoint(index, state)
+        self.states.save_checkpoint(EntryId(self.term_at(index), index), state)
 
     def _sync_now(self) -> None:
         self.take_sync()

@@ -14,7 +14,7 @@ import sys
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from crc32c import crc32c
 
@@ -23,8 +23,10 @@ from raftlog.storage.filesystem import Filesystem
 from raftlog.storage.sealed import OVERHEAD_BYTES, seal, unseal
 
 NO_TIMESTAMP = -1
+NOT_DATED = (1 << 63) - 1
+"""In place of when a segment was stored: it is not known, so the segment is not old."""
 _MAGIC = b"RLI1"
-_SUMMARY = struct.Struct(">qqqqiI")
+_SUMMARY = struct.Struct(">qqqqqiI")
 _SUMMARY_BYTES = _SUMMARY.size + OVERHEAD_BYTES
 
 
@@ -36,6 +38,13 @@ class SegmentSummary:
     last_offset: int
     size_bytes: int
     max_timestamp: int
+    stored_ms: int = field(default=NOT_DATED, compare=False)  # the batches alone do not tell it
+
+
+def stored_by(header: BatchHeader, now_ms: int = NOT_DATED) -> int:
+    """When a batch was stored: as its leader has stamped it, or ``now_ms`` where producers set the times."""
+    stamped_ms = header.stamped_ms
+    return now_ms if stamped_ms is None else stamped_ms
 
 
 class SparseIndex:
@@ -89,6 +98,7 @@ class SparseIndex:
             summary.last_offset,
             summary.size_bytes,
             summary.max_timestamp,
+            summary.stored_ms,
             len(self._offsets),
             crc32c(columns),
         )
@@ -106,14 +116,15 @@ def build_index(
 ) -> tuple[SparseIndex, SegmentSummary | None]:
     """The index of a segment whose batches, with their positions, are walked; no summary for an empty one."""
     index = SparseIndex(interval_bytes)
-    base, last, end, newest = -1, -1, 0, NO_TIMESTAMP
+    base, last, end, newest, stored_ms = -1, -1, 0, NO_TIMESTAMP, NO_TIMESTAMP
     for position, header in batches:
         if base < 0:
             base = header.base_offset
         index.note(header.base_offset, position, newest)
         newest = max(newest, header.max_timestamp)
+        stored_ms = max(stored_ms, stored_by(header))
         last, end = header.last_offset, position + header.size_bytes
-    return index, SegmentSummary(base, last, end, newest) if base >= 0 else None
+    return index, SegmentSummary(base, last, end, newest, stored_ms) if base >= 0 else None
 
 
 def write_index(filesystem: Filesystem, path: str, index: SparseIndex, summary: SegmentSummary) -> None:
@@ -137,10 +148,10 @@ def load_summary(filesystem: Filesystem, path: str) -> SegmentSummary | None:
         payload = unseal(_MAGIC, file.read_at(0, _SUMMARY_BYTES))
         if payload is None:
             return None
-        base, last, size, newest, count, _ = _SUMMARY.unpack(payload)
+        base, last, size, newest, stored_ms, count, _ = _SUMMARY.unpack(payload)
         if file.size != _SUMMARY_BYTES + 24 * count:
             return None
-        return SegmentSummary(base, last, size, newest)
+        return SegmentSummary(base, last, size, newest, stored_ms)
     finally:
         file.close()
 
@@ -156,7 +167,7 @@ def load_index(
     payload = unseal(_MAGIC, data[:_SUMMARY_BYTES])
     if payload is None:
         return None
-    base, last, size, newest, count, checksum = _SUMMARY.unpack(payload)
+    base, last, size, newest, _, count, checksum = _SUMMARY.unpack(payload)
     columns = memoryview(data)[_SUMMARY_BYTES:]
     if SegmentSummary(base, last, size, newest) != summary or len(columns) != 24 * count:
         return None

@@ -5,6 +5,9 @@ is applied, so that a log which begins at that segment, because older ones were 
 received as a snapshot, never lacks what came before. ``snapshot`` is the checkpoint of a close or of much
 that was applied within one segment.
 
+Each names the entry that it stands at, by index and term: it counts only in a log that holds this entry. A
+state may reach the disk before its entries do: what a majority holds is applied before the own disk has it.
+
 Decides which of these files is read, and which is of no use any more. A damaged one is passed over as long
 as an older one reaches the log. Leaves to others: when a state is kept (``applier``).
 """
@@ -14,18 +17,21 @@ from __future__ import annotations
 import contextlib
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from raftlog.errors import LogCorrupt
-from raftlog.storage.filesystem import Filesystem
+from raftlog.storage.filesystem import Buffer, Filesystem
 from raftlog.storage.sealed import seal, unseal
 from raftlog.storage.segment import segment_path
-from raftlog.types import Index
+from raftlog.types import EntryId, Index, Term
 
 CHECKPOINT_NAME = "snapshot"
 STATE_SUFFIX = ".state"
-_MAGIC = b"RLC1"
-_INDEX = struct.Struct(">q")
+_MAGIC = b"RLC2"
+_AT = struct.Struct(">qq")  # index and term of the entry
+
+Holds = Callable[[EntryId], bool]
+"""Whether a log holds an entry, or begins just behind it."""
 
 
 class StateFiles:
@@ -37,7 +43,7 @@ class StateFiles:
         self._filesystem = filesystem
         self._directory = directory
         self._lock = threading.Lock()
-        self._due: dict[Index, bytes] = {}  # not on the disk yet
+        self._due: dict[Index, tuple[EntryId, bytes]] = {}  # not on the disk yet
         self._standing = {
             Index(int(name[: -len(STATE_SUFFIX)]))
             for name in filesystem.list_directory(directory)
@@ -59,22 +65,23 @@ class StateFiles:
         """Whether the state below ``base`` is kept, or will be with the next sync."""
         return base in self._standing or base in self._due
 
-    def keep(self, base: Index, state: bytes) -> None:
-        """Keep the state that everything below ``base`` led to, with the next sync if the disk has room."""
+    def keep(self, at: EntryId, state: bytes) -> None:
+        """Keep the state that everything up to ``at`` led to, with the next sync if the disk has room."""
         with self._lock:
-            self._due[base] = state
+            self._due[Index(at.index + 1)] = at, state
 
     def flush(self) -> None:
         """Write what is due. Where that fails, the log cannot begin there, and nothing else is lost."""
         with self._lock:
             while self._due:
-                base, state = self._due.popitem()
+                _, due = self._due.popitem()
                 with contextlib.suppress(OSError):
-                    self.save(base, state)
+                    self.save(*due)
 
-    def save(self, base: Index, state: bytes) -> None:
+    def save(self, at: EntryId, state: bytes) -> None:
         """Write one now, durably."""
-        self._filesystem.replace_file(self._path(base), _encode(Index(base - 1), state))
+        base = Index(at.index + 1)
+        self._filesystem.replace_file(self._path(base), _encode(at, state))
         self._standing.add(base)
 
     def load(self, base: Index) -> bytes | None:
@@ -83,32 +90,42 @@ class StateFiles:
             found = _read(self._filesystem, self._path(base))
         except LogCorrupt:
             return None
-        return found[1] if found is not None and found[0] == base - 1 else None
+        return found[1] if found is not None and found[0].index == base - 1 else None
 
-    def save_checkpoint(self, index: Index, state: bytes) -> None:
+    def save_checkpoint(self, at: EntryId, state: bytes) -> None:
         """Replace the checkpoint, durably."""
-        self._filesystem.replace_file(f"{self._directory}/{CHECKPOINT_NAME}", _encode(index, state))
+        self._filesystem.replace_file(f"{self._directory}/{CHECKPOINT_NAME}", _encode(at, state))
 
-    def newest(self, first: Index, last: Index) -> tuple[Index, bytes] | None:
-        """The newest sound state as of an index from ``first - 1`` to ``last``.
+    def drop_unless(self, holds: Holds) -> None:
+        """Remove sound states of entries that the log does not hold. One that cannot be removed stays."""
+        for base in self.standing:
+            path = self._path(base)
+            with contextlib.suppress(OSError, LogCorrupt):
+                if not holds(_peek(self._filesystem, path)) and _read(self._filesystem, path) is not None:
+                    self._filesystem.remove(path)
+                    self._standing.discard(base)
+
+    def newest(self, holds: Holds) -> tuple[Index, bytes] | None:
+        """The newest sound state of an entry that the log holds.
 
         Raises ``LogCorrupt`` when there is none because one is damaged.
         """
-        found: list[tuple[Index, bytes]] = []
+        found: list[tuple[EntryId, bytes]] = []
         damage: LogCorrupt | None = None
-        for path in self._paths(last):
+        for path in self._paths():
             try:
                 state = _read(self._filesystem, path)
             except LogCorrupt as error:
                 damage = error
                 continue
-            if state is not None and first - 1 <= state[0] <= last:
+            if state is not None and holds(state[0]):
                 found.append(state)
                 if path.endswith(STATE_SUFFIX):
                     break  # older ones are no better
         if not found and damage is not None:
             raise damage
-        return max(found, key=lambda state: state[0], default=None)
+        newest = max(found, key=lambda state: state[0].index, default=None)
+        return None if newest is None else (newest[0].index, newest[1])
 
     def remove_below(self, base: Index) -> None:
         """The log begins at ``base``: states below it are of no use. Durable with the directory."""
@@ -116,19 +133,18 @@ class StateFiles:
             for older in [known for known in self._standing if known < base]:
                 self._filesystem.remove(self._path(older))
                 self._standing.discard(older)
-            self._due = {kept: state for kept, state in self._due.items() if kept >= base}
+            self._due = {kept: due for kept, due in self._due.items() if kept >= base}
 
-    def _paths(self, last: Index) -> Iterator[str]:
+    def _paths(self) -> Iterator[str]:
         yield f"{self._directory}/{CHECKPOINT_NAME}"
         for base in reversed(self.standing):
-            if base - 1 <= last:
-                yield self._path(base)
+            yield self._path(base)
 
     def _path(self, base: Index) -> str:
         return segment_path(self._directory, base) + STATE_SUFFIX
 
 
-def load_checkpoint(filesystem: Filesystem, directory: str) -> tuple[Index, bytes] | None:
+def load_checkpoint(filesystem: Filesystem, directory: str) -> tuple[EntryId, bytes] | None:
     """The checkpoint alone, or None when there is none. Raises ``LogCorrupt`` when it is damaged."""
     return _read(filesystem, f"{directory}/{CHECKPOINT_NAME}")
 
@@ -148,7 +164,7 @@ def _is_sound(filesystem: Filesystem, directory: str, name: str) -> bool:
         found = _read(filesystem, f"{directory}/{name}")
     except LogCorrupt:
         return False
-    return name == CHECKPOINT_NAME or found is None or found[0] == int(name[: -len(STATE_SUFFIX)]) - 1
+    return name == CHECKPOINT_NAME or found is None or found[0].index == int(name[: -len(STATE_SUFFIX)]) - 1
 
 
 def is_state_known(filesystem: Filesystem, directory: str, log_start: Index) -> bool:
@@ -156,22 +172,38 @@ def is_state_known(filesystem: Filesystem, directory: str, log_start: Index) -> 
     if log_start == 0:
         return True
     try:
-        return StateFiles(filesystem, directory).newest(log_start, Index(1 << 62)) is not None
+        states = StateFiles(filesystem, directory)
+        return states.newest(lambda at: at.index >= log_start - 1) is not None
     except LogCorrupt:
         return False
 
 
-def _encode(index: Index, state: bytes) -> bytes:
-    return seal(_MAGIC, _INDEX.pack(index) + state)
+def _encode(at: EntryId, state: bytes) -> bytes:
+    return seal(_MAGIC, _AT.pack(at.index, at.term) + state)
 
 
-def _read(filesystem: Filesystem, path: str) -> tuple[Index, bytes] | None:
+def _peek(filesystem: Filesystem, path: str) -> EntryId:
+    """The entry that a state says it stands at, sound or not."""
+    file = filesystem.open(path)
+    try:
+        return _entry(file.read_at(len(_MAGIC), _AT.size))
+    finally:
+        file.close()
+
+
+def _entry(head: Buffer) -> EntryId:
+    if len(head) < _AT.size:
+        raise LogCorrupt("a state ends before its head does")
+    index, term = _AT.unpack_from(head)
+    return EntryId(Term(term), Index(index))
+
+
+def _read(filesystem: Filesystem, path: str) -> tuple[EntryId, bytes] | None:
     try:
         data = filesystem.read_file(path)
     except FileNotFoundError:
         return None
     payload = unseal(_MAGIC, data)
-    if payload is None or len(payload) < _INDEX.size:
+    if payload is None or len(payload) < _AT.size:
         raise LogCorrupt(f"{path}: the checksum is wrong; its broker mends it from the other replicas")
-    (index,) = _INDEX.unpack_from(payload)
-    return Index(index), bytes(payload[_INDEX.size :])
+    return _entry(payload), bytes(payload[_AT.size :])

@@ -293,8 +293,10 @@ class _Examiner:
                 "it is missing, and no other state reaches where the log begins",
             )
         found = None if CHECKPOINT_NAME in damaged else load_checkpoint(self._filesystem, self._directory)
-        if found is not None and not self._seen.holes and found[0] > self._seen.last:
-            self._damaged(CHECKPOINT_NAME, f"it stands at {found[0]}, and the log ends at {self._seen.last}")
+        if found is not None and not self._seen.holes and found[0].index > self._seen.last:
+            self._damaged(
+                CHECKPOINT_NAME, f"it stands at {found[0].index}, and the log ends at {self._seen.last}"
+            )
 
 
 def len_of(filesystem: Filesystem, path: str) -> int:

@@ -17,7 +17,6 @@ from partitions.gateway import Gateway
 from partitions.manager import PartitionManager
 from partitions.partition_admin import PartitionAdmin
 from partitions.reassigner import Reassigner
-from raftlog.clock import SystemClock
 from raftlog.node.group_host import GroupHost
 from raftlog.storage.filesystem import Filesystem
 from raftlog.storage.log_storage import Sync
@@ -25,6 +24,7 @@ from raftlog.storage.os_filesystem import OsFilesystem
 from raftlog.storage.replica_registry import ReplicaRegistry
 from raftlog.storage.segmented_log import SegmentedLog
 from raftlog.types import METADATA_GROUP, NodeId
+from tests.helpers.manual_wall_clock import ShiftedClock
 from tests.helpers.memory_network import MemoryNetwork
 from tests.helpers.partition_cluster import SETTINGS, eventually
 
@@ -50,11 +50,12 @@ class ControlledBroker:
         self.node_id = node_id
         self.directory = f"{directory}/broker-{node_id}"
         self.filesystem = filesystem or OsFilesystem()
+        self.clock = ShiftedClock()
         self.fatal: list[BaseException] = []
         self.host = GroupHost(
             node_id,
             network.transport(node_id),
-            SystemClock(),
+            self.clock,
             random.Random(1000 * node_id + life),
             self._run_syncs,
             on_fatal=self.fatal.append,

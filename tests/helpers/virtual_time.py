@@ -56,6 +56,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 class VirtualClock:
     """``Clock`` by the time of the running loop."""
 
+    is_known = True
+
     def monotonic(self) -> float:
         """Seconds since the run began."""
         return asyncio.get_running_loop().time()

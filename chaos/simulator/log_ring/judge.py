@@ -113,6 +113,7 @@ def _check_restored(restored: Restored, model: Model) -> None:
 def _check_states(log: SegmentedLog, first: int, last: int) -> int:
     """How far the newest state goes."""
     for base in log.states.standing:
+        require(first <= base <= last + 1, D5, f"a state at {base} stands, the log is {first}..{last}")
         require(log.states.load(base) == state_below(base), D5, f"the state at {base} is another one's")
     if first > 0:
         require(log.states.load(Index(first)) is not None, D5, f"begins at {first} without its state")

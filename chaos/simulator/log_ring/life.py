@@ -30,10 +30,13 @@ from raftlog.types import EntryId, Index, NodeId, Term
 DIRECTORY: Final = "/data/topic/Partition-0"
 SETTINGS: Final = LogSettings(segment_bytes=700, segment_ms=1000, index_interval_bytes=150)
 LOOKS: Final = 3  # after each crash
+AHEAD_ODDS: Final = 0.2  # of a state that reaches the disk before its entries do
 
 
 class Clock:
     """Stands still but when it is told to go on."""
+
+    is_known = True
 
     def __init__(self) -> None:
         self.now_ms = 1_700_000_000_000
@@ -54,6 +57,7 @@ class LogLife:
         self.odds = LogOdds.drawn(random.Random(f"{seed} odds")) if odds is None else odds
         self.rng = random.Random(f"{seed} log")
         self.disk_rng = random.Random(f"{seed} disk")
+        self._ahead_rng = random.Random(f"{seed} states ahead")
         self.clock = Clock()
         self.began_ms = self.clock.now_ms
         self.trace = Trace(self.now_s, keeps_lines=keeps_lines)
@@ -97,6 +101,7 @@ class LogLife:
                     kind = "install" if self.model.offered else self.rng.choices(kinds, weights)[0]
                     with judge.in_order(judge.D6):
                         works[kind]()
+                self._keep_a_state_ahead()
             except PowerLost:
                 self.trace.note(None, f"dies in the midst of {kind}")
             except OSError as error:
@@ -183,12 +188,21 @@ class LogLife:
         base = self.log.base_from(Index(model.applied + 2))
         while base is not None and base <= until + 1:
             if base > model.first:
-                states.keep(base, state_below(base))
+                at = Index(base - 1)
+                states.keep(EntryId(self.log.term_at(at), at), state_below(base))
             base = self.log.base_from(Index(base + 1))
         model.applied, model.committed = until, max(model.committed, until)
         self.trace.note(None, f"applied up to {until}")
         if self.rng.random() < 0.1:
             self.log.save_checkpoint(Index(until), state_below(until + 1))
+
+    def _keep_a_state_ahead(self) -> None:
+        """A majority holds what this disk does not have yet: a death may take entries whose state is kept."""
+        last = self.log.last_index
+        if self._ahead_rng.random() < AHEAD_ODDS and last > self.log.durable_index:
+            at = EntryId(self.log.term_at(last), last)
+            self.log.states.save(at, state_below(last + 1))
+            self.trace.note(None, f"keeps the state at {at}, ahead of what is durable")
 
     def retain(self) -> None:
         """A log begins where its state stands; see ``raftlog.node.applier``."""

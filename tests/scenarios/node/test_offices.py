@@ -9,7 +9,7 @@ import pytest
 from partitions.values import QUORUM
 from raftlog.core.inputs import Input
 from raftlog.core.raft import Raft
-from raftlog.errors import CommitUnknown, NotLeader
+from raftlog.errors import CommitUnknown, NotLeader, Overloaded
 from raftlog.node.group_host import HostSettings
 from raftlog.records.batch import Batch
 from raftlog.storage.segmented_log import LogSettings
@@ -219,3 +219,25 @@ def test_a_torn_tail_is_logged_when_a_broker_opens_its_log(caplog: pytest.LogCap
 
     run_virtual(story())
     assert "what was never promised was cut off" in caplog.text
+
+
+# requirement: N2
+def test_bytes_that_wait_are_bounded_for_all_partitions_of_a_broker_together() -> None:
+    async def story() -> None:
+        cluster = NodeCluster(1, nodes=1, groups=2)
+        await cluster.start()
+        (broker,) = cluster.up
+        await cluster.until(lambda: all(group.is_ready for group in broker.groups.values()))
+        first, second = broker.groups.values()
+        broker.host.uncommitted.bytes_max = 100
+        first.propose(batches(broker, b"x" * 200))
+        with pytest.raises(Overloaded):
+            second.propose(batches(broker, b"y"))
+        await cluster.until(lambda: broker.host.uncommitted.total == 0)
+        second.propose(batches(broker, b"y"))
+        assert broker.host.uncommitted.total > 0
+        broker.host.close_group(second.group_id)
+        assert broker.host.uncommitted.total == 0
+        await cluster.stop()
+
+    run_virtual(story())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.simulation.mutants.changes import CHANGES
+from tests.simulation.mutants.clocks import CLOCKS
 from tests.simulation.mutants.core import CORE
 from tests.simulation.mutants.driver import DRIVER
 from tests.simulation.mutants.logs import LOGS
@@ -12,4 +13,16 @@ from tests.simulation.mutants.partitions import METADATA, PARTITIONS
 from tests.simulation.mutants.repair import REPAIR
 from tests.simulation.mutants.storage import STORAGE
 
-MUTANTS = (*CORE, *CHANGES, *MEMBERS, *STORAGE, *LOGS, *REPAIR, *DRIVER, *PARTITIONS, *MOVES, *METADATA)
+MUTANTS = (
+    *CORE,
+    *CHANGES,
+    *MEMBERS,
+    *STORAGE,
+    *LOGS,
+    *REPAIR,
+    *DRIVER,
+    *PARTITIONS,
+    *CLOCKS,
+    *MOVES,
+    *METADATA,
+)

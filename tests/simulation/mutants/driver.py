@@ -73,8 +73,22 @@ DRIVER = (
     Mutant(
         "bytes that are not committed stay counted when an office ends",
         "raftlog.node.proposals:Waits.leadership_lost",
-        "self.uncommitted_bytes = sum(proposal.size_bytes for proposal in self._offered.values())",
+        "self._count(-sum(proposal.size_bytes for proposal in self._in_log))",
         "pass",
+    ),
+    Mutant(
+        "bytes of a replica that has ended stay counted against its broker's bound",
+        "raftlog.node.raft_group:RaftGroup._end",
+        "self._waits.ended()",
+        "self._waits.leadership_lost()",
+        script="tests/scenarios/node/test_offices.py",
+    ),
+    Mutant(
+        "bytes that are not committed are bounded by group only",
+        "raftlog.node.proposals:Waits.check_room",
+        "(self._shared.total, self._shared.bytes_max,",
+        "(0, self._shared.bytes_max,",
+        script="tests/scenarios/node/test_offices.py",
     ),
     Mutant(
         "questions that are answered stay counted",

@@ -71,8 +71,8 @@ MEMBERS = (
     Mutant(
         "a snapshot's state is not kept before the log begins there",
         "raftlog.storage.segmented_log:SegmentedLog.install",
-        "self.states.save(start, state)",
-        "self.states.keep(start, state)",
+        "self.states.save(snapshot, state)",
+        "self.states.keep(snapshot, state)",
     ),
     Mutant(
         "what conflicts with a snapshot is left in its segments",

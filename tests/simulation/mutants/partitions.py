@@ -32,9 +32,9 @@ PARTITIONS = (
     ),
     Mutant(
         "one batch is remembered in place of five",
-        "partitions.producers:ProducerTable.apply",
-        "if len(window) > WINDOW:",
-        "if len(window) > 1:",
+        "partitions.producer_table:ProducerTable.apply",
+        "[-(WINDOW - 1) * _BATCH.size :]",
+        "[:0]",
     ),
     Mutant(
         "a duplicate is answered before it is committed",
@@ -111,9 +111,9 @@ PARTITIONS = (
     ),
     Mutant(
         "a table comes back without its clock",
-        "partitions.producers:ProducerTable.restore",
-        "self._clock_ms, rows = state",
-        "_, rows = state",
+        "partitions.producer_table:ProducerTable.restore",
+        "self._clock = tuple(clock)",
+        "pass",
     ),
     Mutant(
         "acks=1 is answered before the leader has synced",
@@ -141,9 +141,9 @@ PARTITIONS = (
     ),
     Mutant(
         "a later life of a producer is taken for the one before",
-        "partitions.producers:ProducerTable.apply",
-        "if state is None or state.epoch != header.producer_epoch:",
-        "if state is None:",
+        "partitions.producer_table:ProducerTable.apply",
+        "row and _ROW.unpack_from(row)[1] == epoch",
+        "row",
     ),
     Mutant(
         "who has been replaced is not fenced",

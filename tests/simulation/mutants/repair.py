@@ -98,7 +98,7 @@ REPAIR = (
     Mutant(
         "another log's state is taken for this one's",
         "partitions.fresh_start:_lacks_only_a_state",
-        "start == own or seen.holds(EntryId(begin.before, Index(start - 1)))",
+        "start == own or seen.holds(begin.end)",
         "True",
         script=_FRESH_START,
     ),

@@ -149,13 +149,13 @@ STORAGE = (
     Mutant(
         "a state vouches for one entry more than it has seen",
         "raftlog.storage.state_files:StateFiles.save",
-        "Index(base - 1)",
-        "Index(base)",
+        "_encode(at, state)",
+        "_encode(EntryId(at.term, base), state)",
     ),
     Mutant(
         "an old state is taken for the newest",
         "raftlog.storage.state_files:StateFiles.newest",
-        "return max(found, key=lambda state: state[0], default=None)",
-        "return (max(found)[0], min(found)[1]) if found else None",
+        "(newest[0].index, newest[1])",
+        "(newest[0].index, min(found)[1])",
     ),
 )

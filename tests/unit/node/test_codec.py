@@ -19,9 +19,11 @@ from raftlog.core.messages import (
     VoteReply,
     VoteRequest,
 )
+from raftlog.node.cluster_time import ClockReading
 from raftlog.node.codec import (
     FrameKind,
     MalformedFrame,
+    decode_clock,
     decode_heartbeat_replies,
     decode_heartbeats,
     decode_message,
@@ -38,6 +40,7 @@ from raftlog.types import EntryId, GroupId, Index, NodeId, Term
 from tests.helpers.storage_batches import storage_batch
 
 GROUP = GroupId(3)
+CLOCK = ClockReading(1_700_000_000_000, -1)
 ID = EntryId(Term(2), Index(9))
 MEMBERSHIP = Membership(
     frozenset({NodeId(1), NodeId(4)}), frozenset({NodeId(5)}), frozenset({NodeId(1), NodeId(2)})
@@ -97,10 +100,13 @@ def test_heartbeats_of_many_groups_share_a_frame() -> None:
         for n in range(5)
     ]
     replies = [(GroupId(n), HeartbeatReply(term=Term(n), round=n)) for n in range(5)]
-    _, _, payload = split_frame(memoryview(encode_heartbeats(beats)))
+    _, head, payload = split_frame(memoryview(encode_heartbeats(CLOCK, beats)))
+    assert decode_clock(head) == CLOCK
     assert list(decode_heartbeats(payload)) == beats
     _, _, payload = split_frame(memoryview(encode_heartbeat_replies(replies)))
     assert list(decode_heartbeat_replies(payload)) == replies
+    with pytest.raises(MalformedFrame):
+        decode_clock(head[:-1])
     with pytest.raises(MalformedFrame):
         list(decode_heartbeats(payload[:-1]))
     with pytest.raises(MalformedFrame):
@@ -126,6 +132,7 @@ def test_whatever_comes_is_decoded_or_malformed() -> None:
         try:
             kind, head, payload = split_frame(memoryview(frame))
             if kind is FrameKind.HEARTBEATS:
+                decode_clock(head)
                 list(decode_heartbeats(payload))
             elif kind is FrameKind.HEARTBEAT_REPLIES:
                 list(decode_heartbeat_replies(payload))

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from raftlog.core.ready import Appended, ReadConfirmed, Refused
-from raftlog.errors import CommitUnknown, InvariantViolated, NotLeader
-from raftlog.node.proposals import Proposal, Waits
+from raftlog.errors import CommitUnknown, InvariantViolated, NotLeader, Overloaded
+from raftlog.node.proposals import Proposal, UncommittedBytes, Waits
 from raftlog.types import EntryId, Index, NodeId, Term
 from tests.helpers.storage_batches import storage_batch
 
@@ -110,5 +110,38 @@ def test_who_waits_no_longer_for_another_role_leaves_nothing() -> None:
         waits.role_changed()
         assert stays.done()
         assert not waits._role_changes
+
+    asyncio.run(story())
+
+
+# requirement: N2
+def test_what_waits_is_bounded_for_all_groups_of_a_broker_together() -> None:
+    async def story() -> None:
+        shared = UncommittedBytes(bytes_max=1)
+        one, other, exempt = Waits[str](shared), Waits[str](shared), Waits[str]()
+        one.check_room()
+        in_log(one, 0)
+        with pytest.raises(Overloaded, match="broker") as refused:
+            other.check_room()
+        assert refused.value.is_definite
+        assert refused.value.details["retry_after_ms"]
+        exempt.check_room()
+        one.applied(storage_batch(0, epoch=1).header, "a")
+        other.check_room()
+
+    asyncio.run(story())
+
+
+# requirement: N2
+def test_a_replica_that_ends_gives_back_what_it_had_of_the_bound() -> None:
+    async def story() -> None:
+        shared = UncommittedBytes(bytes_max=1)
+        waits = Waits[str](shared)
+        in_log(waits, 0)
+        waits.offered(waits.token(), Proposal(Index(1), Term(1), [storage_batch(1)]))
+        waits.leadership_lost()
+        assert shared.total == waits.uncommitted_bytes > 0  # the core has yet to settle it
+        waits.ended()
+        assert shared.total == waits.uncommitted_bytes == 0
 
     asyncio.run(story())

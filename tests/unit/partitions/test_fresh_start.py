@@ -18,7 +18,7 @@ from raftlog.storage.fake_filesystem import FakeFilesystem, PowerLost
 from raftlog.storage.members import MEMBERS_NAME
 from raftlog.storage.segmented_log import SegmentedLog
 from raftlog.storage.verify import examine
-from raftlog.types import Index, NodeId, Term
+from raftlog.types import EntryId, Index, NodeId, Term
 from tests.helpers.storage_batches import storage_batch
 from tests.unit.partitions.test_repairer import GROUP, NOBODY, TERMS, Cluster, Leader, log_of, members
 from tests.unit.storage.test_recovery import BATCH, DIRECTORY, open_log, segment, sync
@@ -33,7 +33,8 @@ def begins_at(start: int, *terms: int, membership: Membership = MEMBERS) -> Fake
     filesystem = log_of(*terms)
     log = open_log(filesystem)
     log.keep_birth(membership)
-    log.states.save(Index(start), f"state at {start}".encode())
+    before = Index(start - 1)
+    log.states.save(EntryId(log.term_at(before), before), f"state at {start}".encode())
     assert log.truncate_prefix(Index(start)) == start
     log.close()
     filesystem.restart()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from partitions.producers import WINDOW, Begun, InFlight, Known, ProducerTable
+from partitions.producer_table import WINDOW, ProducerTable
+from partitions.producers import Begun, InFlight, Known
 from raftlog.errors import InvalidRequest, InvariantViolated, OutOfOrderSequence, ProducerFenced
 from raftlog.records.batch import APPEND_TIME_BIT, CONTROL_BIT, SEQUENCE_MAX, BatchHeader
 from raftlog.types import Index, Term
 
 DAY_MS = 86_400_000
+HOUR_MS = 3_600_000
 
 
 def header(
@@ -205,8 +207,8 @@ def test_more_batches_than_are_remembered_are_refused_in_one_request() -> None:
 
 def test_a_silent_producer_expires_by_the_append_times_of_others() -> None:
     table = ProducerTable(expiration_ms=DAY_MS)
-    table.apply(header(0, timestamp_ms=1_000))
-    table.apply(header(0, producer=8, timestamp_ms=1_000 + DAY_MS))
+    for hour in range(25):
+        table.apply(header(0, producer=8 if hour else 7, timestamp_ms=1_000 + hour * HOUR_MS))
     assert table.get(7) is not None
     table.apply(header(10, producer=8, timestamp_ms=1_001 + DAY_MS))
     assert table.get(7) is None
@@ -250,3 +252,56 @@ def test_a_restored_table_gives_the_same_answers_and_the_same_bytes() -> None:
 def test_a_snapshot_of_a_newer_version_stops_the_replica() -> None:
     with pytest.raises(InvariantViolated):
         ProducerTable().restore(b"\x93\x63\x00\x90")
+
+
+def test_one_stamp_far_ahead_expires_nobody() -> None:
+    # requirement: D3
+    table = ProducerTable(expiration_ms=DAY_MS)
+    table.apply(header(0, timestamp_ms=1_000))
+    table.apply(header(0, producer=8, timestamp_ms=1_000 + 14 * DAY_MS))
+    table.apply(header(10, producer=8, timestamp_ms=1_001 + 14 * DAY_MS))
+    assert table.get(7) is not None
+
+
+def test_a_pause_of_days_is_believed_once_stamps_have_gone_on_for_an_hour() -> None:
+    # requirement: D3
+    table = ProducerTable(expiration_ms=DAY_MS)
+    table.apply(header(0, timestamp_ms=1_000))
+    after = 1_000 + 14 * DAY_MS
+    for minute in range(60):
+        table.apply(header(0, producer=8, epoch=minute, timestamp_ms=after + minute * 60_000))
+    assert table.get(7) is not None
+    table.apply(header(0, producer=9, timestamp_ms=after + HOUR_MS))
+    assert table.get(7) is None
+    assert table.get(8) is not None
+
+
+def test_on_a_topic_with_create_times_producers_expire_by_what_leaders_stamp() -> None:
+    # requirement: D3
+    table = ProducerTable(expiration_ms=DAY_MS)
+    table.apply(header(-1, producer=-1, attributes=CONTROL_BIT, timestamp_ms=1_000))
+    table.apply(header(0, attributes=0, timestamp_ms=1 << 60))
+    for hour in range(1, 26):
+        table.apply(header(-1, producer=-1, attributes=CONTROL_BIT, timestamp_ms=1_000 + hour * HOUR_MS))
+        assert (table.get(7) is not None) == (hour < 25)
+
+
+def test_who_wrote_before_the_first_stamp_counts_as_having_written_then() -> None:
+    # requirement: D3
+    table = ProducerTable(expiration_ms=DAY_MS)
+    table.apply(header(0, attributes=0))
+    for hour in range(26):
+        table.apply(header(-1, producer=-1, attributes=CONTROL_BIT, timestamp_ms=(1 << 40) + hour * HOUR_MS))
+        again = ProducerTable(expiration_ms=DAY_MS)
+        again.restore(table.snapshot())
+        assert (again.get(7) is not None) == (table.get(7) is not None) == (hour < 25)
+
+
+def test_a_create_time_far_ahead_keeps_nobody_for_ever() -> None:
+    # requirement: D3
+    table = ProducerTable(expiration_ms=DAY_MS)
+    table.apply(header(0, timestamp_ms=1_000))
+    table.apply(header(0, producer=8, attributes=0, timestamp_ms=1 << 60))
+    for hour in range(1, 30):
+        table.apply(header(0, producer=9, epoch=hour, timestamp_ms=1_000 + hour * HOUR_MS))
+    assert table.get(8) is None

@@ -27,7 +27,7 @@ from raftlog.storage.mend import forget_from, settle
 from raftlog.storage.segmented_log import SegmentedLog
 from raftlog.storage.slots import SLOT_BYTES
 from raftlog.storage.verify import examine
-from raftlog.types import GroupId, Index, NodeId, Term
+from raftlog.types import EntryId, GroupId, Index, NodeId, Term
 from tests.helpers.storage_batches import storage_batch
 from tests.unit.storage.test_recovery import BATCH, DIRECTORY, open_log, segment, sync, write_raw
 
@@ -308,7 +308,7 @@ def test_who_took_part_is_said_by_who_is_that_far_only() -> None:
     one = log_of(*TERMS)
     log = open_log(one)
     log.keep_birth(right)
-    log.states.save(Index(8), b"state")
+    log.states.save(EntryId(log.term_at(Index(7)), Index(7)), b"state")
     log.truncate_prefix(Index(8))
     sync(log)
     log.close()

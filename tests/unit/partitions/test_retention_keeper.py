@@ -71,3 +71,59 @@ def test_a_replica_that_was_away_is_cut_when_it_is_back(tmp_path: Path) -> None:
             assert start_of(back) == 1
 
     asyncio.run(story())
+
+
+async def leader_with_a_closed_segment(cluster: ControlledCluster, **config: int | str) -> ControlledBroker:
+    """A young record that stands alone in a closed segment, and one behind it."""
+    await cluster.create("orders", segment_ms=50, **config)
+    brokers = list(cluster.brokers.values())
+    await eventually(lambda: any(held(broker).group.is_ready for broker in brokers))
+    leader = next(broker for broker in brokers if held(broker).group.is_ready)
+    for value in (b"v", b"w"):
+        await held(leader).append(batch_of(value), acks=QUORUM, timeout_ms=5000)
+        await asyncio.sleep(0.06)  # longer than segment.ms
+        await look(cluster)
+    assert held(leader).group.log.size_bytes > 0
+    return leader
+
+
+# requirement: RT2
+def test_a_clock_two_weeks_ahead_deletes_no_segment(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with ControlledCluster(str(tmp_path)) as cluster:
+            leader = await leader_with_a_closed_segment(cluster, retention_ms=86_400_000)
+            leader.clock.shift_ms = 14 * 86_400_000
+            await look(cluster)
+            assert [start_of(broker) for broker in cluster.brokers.values()] == [0, 0, 0]
+
+    asyncio.run(story())
+
+
+# requirement: RT2
+def test_records_that_clients_date_long_ago_are_kept_for_their_time(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with ControlledCluster(str(tmp_path)) as cluster:
+            config = {"message.timestamp.type": "CreateTime"}
+            leader = await leader_with_a_closed_segment(cluster, retention_ms=86_400_000, **config)
+            await look(cluster)
+            assert start_of(leader) == 0
+
+    asyncio.run(story())
+
+
+# requirement: RT2
+def test_a_record_that_a_client_dates_far_ahead_goes_like_the_others(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with ControlledCluster(str(tmp_path)) as cluster:
+            config = {"message.timestamp.type": "CreateTime"}
+            leader = await leader_with_a_closed_segment(cluster, retention_ms=200, **config)
+            receipt = await held(leader).append(
+                batch_of(b"far ahead", timestamp_ms=1 << 60), acks=QUORUM, timeout_ms=5000
+            )
+            async with asyncio.timeout(5):
+                while start_of(leader) <= receipt.base_offset:
+                    await held(leader).append(batch_of(b"x"), acks=QUORUM, timeout_ms=5000)
+                    await asyncio.sleep(0.06)
+                    await look(cluster)
+
+    asyncio.run(story())

@@ -12,7 +12,7 @@ DAY = 24 * 3600 * 1000
 def closed(*ages_days: float, size: int = 100) -> list[ClosedSegment]:
     """Segments of ten entries each, by the age of their newest record."""
     return [
-        ClosedSegment(Index(10 * at), Index(10 * at + 9), NOW - int(age * DAY), size)
+        ClosedSegment(Index(10 * at), Index(10 * at + 9), size, 1 << 60, NOW - int(age * DAY))
         for at, age in enumerate(ages_days)
     ]
 
@@ -63,3 +63,13 @@ def test_what_is_not_committed_stays_and_so_does_the_newest_committed_entry() ->
     assert keep(closed(5, 5, 5), limits, commit=19) == 10
     assert keep(closed(5, 5, 5), limits, commit=20) == 20
     assert keep(closed(5, 5, 5), limits, commit=-1) == 0
+
+
+# requirement: RT2
+def test_while_the_time_is_not_known_only_size_counts() -> None:
+    limits = RetentionLimits(retention_ms=DAY, retention_bytes=300)
+    segments = closed(20, 20, 20, 20)
+    kept = first_index_to_keep(
+        segments, 50, limits, now_ms=None, commit_index=Index(1000), first_index=Index(0)
+    )
+    assert kept == 20

@@ -15,6 +15,7 @@ from raftlog.storage.fake_filesystem import FakeFilesystem
 from raftlog.storage.filesystem import Filesystem
 from raftlog.storage.os_filesystem import OsFilesystem
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
+from raftlog.storage.sparse_index import NOT_DATED
 from raftlog.types import Index, Term
 from tests.helpers.manual_wall_clock import ManualWallClock
 from tests.helpers.storage_batches import storage_batch
@@ -278,3 +279,38 @@ def test_new_settings_count_from_the_next_append_on() -> None:
     log.reconfigure(LogSettings(segment_ms=400, segment_bytes=4 * BATCH))
     append(log, 1)
     assert [segment.last for segment in log.closed_segments] == [0]
+
+
+def stored(log: SegmentedLog) -> list[int]:
+    return [segment.stored_ms for segment in log.closed_segments]
+
+
+# requirement: RT2
+def test_a_segment_knows_when_it_was_stored_whatever_times_producers_give() -> None:
+    filesystem, clock = FakeFilesystem(), ManualWallClock(5_000_000)
+    log = open_log(filesystem, clock=clock)
+    append(log, 4)
+    clock.now_ms = 6_000_000
+    append(log, 5)
+    assert stored(log) == [5_000_000, 6_000_000]
+    assert [segment.max_timestamp for segment in log.closed_segments] == [1_000_000, 1_000_000]
+    log.close()
+    clock.now_ms = 9_000_000
+    again = open_log(filesystem, clock=clock)
+    assert stored(again) == [5_000_000, 6_000_000]
+    clock.now_ms += SETTINGS.segment_ms
+    assert again.roll_if_due()
+    assert stored(again)[2] == NOT_DATED
+    again.date(9_000_000)
+    assert stored(again) == [5_000_000, 6_000_000, 9_000_000]
+
+
+# requirement: RT2
+def test_what_comes_while_the_time_is_not_known_is_dated_once_it_is() -> None:
+    clock = ManualWallClock(5_000_000)
+    clock.is_known = False
+    log = open_log(FakeFilesystem(), clock=clock)
+    append(log, 5)
+    assert stored(log) == [NOT_DATED]
+    log.date(7_000_000)
+    assert stored(log) == [7_000_000]

@@ -48,11 +48,15 @@ def log_with(filesystem: FakeFilesystem, entries: int, *, epoch: int = 5) -> Seg
     return log
 
 
+def at(index: int, term: int = 5) -> EntryId:
+    return EntryId(Term(term), Index(index))
+
+
 def test_a_state_stands_with_the_next_sync_and_the_newest_sound_one_counts() -> None:
     filesystem = FakeFilesystem()
     log = log_with(filesystem, 30)
-    log.states.keep(Index(6), b"at 6")
-    log.states.keep(Index(12), b"at 12")
+    log.states.keep(at(5), b"at 6")
+    log.states.keep(at(11), b"at 12")
     assert log.states.standing == ()
     assert log.states.has(Index(12))
     sync(log)
@@ -74,12 +78,12 @@ def test_states_below_the_log_start_go_and_a_full_disk_only_puts_states_off() ->
     filesystem = FakeFilesystem()
     log = log_with(filesystem, 30)
     filesystem.capacity_bytes = 0
-    log.states.keep(Index(6), b"no room")
+    log.states.keep(at(5), b"no room")
     sync(log)
     assert log.states.standing == ()
     filesystem.capacity_bytes = None
     for base in (6, 12, 18):
-        log.states.save(Index(base), b"at %d" % base)
+        log.states.save(at(base - 1), b"at %d" % base)
     assert log.truncate_prefix(Index(12)) == 12
     assert log.states.standing == (12, 18)
     sync(log)
@@ -171,3 +175,49 @@ def test_a_crash_at_any_moment_of_an_install_leaves_the_old_log_or_the_new_one(
         if is_done and crash_after > 30:
             break
     assert seen == {0, 23}
+
+
+# requirement: L9
+def test_a_state_counts_only_where_the_log_holds_its_entry() -> None:
+    one, other = FakeFilesystem(), FakeFilesystem()
+    for filesystem, epoch in ((one, 5), (other, 4)):
+        log = log_with(filesystem, 30, epoch=epoch)
+        log.states.save(at(11, epoch), b"state")
+        log.save_checkpoint(Index(14), b"state")
+        log.close()
+    names = [f"{DIRECTORY}/{name}" for name in (f"{12:020d}.state", "snapshot")]
+    for name in names:
+        other.overwrite(name, one.read_file(name))
+    found = open_log(other)
+    assert found.load_checkpoint() is None
+    assert not found.states.has(Index(12)), "it is kept again when the log gets there"
+    assert not other.exists(names[0])
+    found.close()
+    assert open_log(one).load_checkpoint() == (14, b"state")
+
+
+# requirement: L9
+def test_a_state_that_reached_the_disk_before_its_entries_is_dropped() -> None:
+    found = set()
+    for seed in range(10):
+        filesystem = FakeFilesystem()
+        log = log_with(filesystem, 9)
+        log.append([storage_batch(base, 3, epoch=5) for base in (9, 12)])
+        log.states.save(at(11), b"a majority holds its entries")
+        filesystem.lose_power(random.Random(seed))
+        again = open_log(filesystem)
+        found.add((again.last_index >= 11, again.states.standing))
+    assert found == {(True, (12,)), (False, ())}
+
+
+def test_a_damaged_state_is_not_taken_for_one_of_another_log() -> None:
+    filesystem = FakeFilesystem()
+    log = log_with(filesystem, 30)
+    log.states.save(at(11), b"state")
+    log.close()
+    path = f"{DIRECTORY}/{12:020d}.state"
+    filesystem.flip_bit(path, 19)  # within its term
+    again = open_log(filesystem)
+    assert filesystem.exists(path), "it is reported"
+    with pytest.raises(LogCorrupt):
+        again.load_checkpoint()

@@ -175,7 +175,8 @@ def test_a_state_that_belongs_to_another_segment_is_damage() -> None:
     filesystem = filled()
     log = open_log(filesystem)
     for base in (8, 16):
-        log.states.save(Index(base), b"state below %d" % base)
+        at = Index(base - 1)
+        log.states.save(EntryId(log.term_at(at), at), b"state below %d" % base)
     log.close()
     other = filesystem.read_file(f"{segment(8).removesuffix('.log')}.state")
     filesystem.overwrite(f"{segment(16).removesuffix('.log')}.state", other)

@@ -1,0 +1,79 @@
+"""Wall clocks that jump, on one machine or on all, and what brokers can know of the time.
+
+Decides: when clocks are off. No broker can tell a wrong clock where none knows the time: so machines start
+with right clocks unless a majority of the others run and know it. Leaves to others: what must hold of it
+(``log_starts`` for deleted records, ``convergence`` for producers).
+"""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Final
+
+from chaos.simulator.event_loop import Process, SimulatedLoop
+
+if TYPE_CHECKING:
+    from chaos.simulator.machine import Machine
+    from chaos.simulator.simulation import Simulation
+
+WALL_MS_AT_START: Final = 1_700_000_000_000
+DAY_MS: Final = 86_400_000
+SKEWS_MS: Final = (-3_600_000, -200, 0, 200, 3_600_000, -2 * DAY_MS, 2 * DAY_MS, 20 * DAY_MS)
+ALL_ODDS: Final = 0.3  # that all clocks jump together
+
+
+class SimulatedClock:
+    """One machine's clocks: as fast as its process, and its wall clock off by some time."""
+
+    is_known = True
+
+    def __init__(self, loop: SimulatedLoop, process: Process, machine: Machine) -> None:
+        self._loop = loop
+        self._process = process
+        self._machine = machine
+
+    def monotonic(self) -> float:
+        """Seconds since some moment."""
+        return self._loop.now * self._process.rate
+
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970, as this machine believes."""
+        return WALL_MS_AT_START + int(self.monotonic() * 1000) + self._machine.wall_skew_ms
+
+
+class Clocks:
+    """All wall clocks of one run."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self._simulation = simulation
+
+    def jump(self, rng: random.Random) -> None:
+        """One clock is off from now on, or all are, by little or by days; half of them for a while only."""
+        machines = self._simulation.machines
+        chosen = machines if rng.random() < ALL_ODDS else [rng.choice(machines)]
+        skew_ms = rng.choice(SKEWS_MS)
+        if not self._may_be_wrong(None):
+            return
+        for machine in chosen:
+            machine.wall_skew_ms = skew_ms
+            self._simulation.trace.note(machine.node, f"has a clock that is off by {skew_ms / 1000} s")
+        if rng.random() < 0.5:
+            self._simulation.loop.later(rng.uniform(0.05, 3.0), self.set_right)
+
+    def set_right(self) -> None:
+        """All clocks show the time."""
+        for machine in self._simulation.machines:
+            machine.wall_skew_ms = 0
+
+    def starts(self, machine: Machine) -> None:
+        """A machine is about to start."""
+        if not self._may_be_wrong(machine):
+            self.set_right()
+
+    def knows(self, machine: Machine) -> bool:
+        """Whether this machine's broker goes by a time that a majority agreed on."""
+        return machine.broker is not None and machine.broker.host.clock.is_known
+
+    def _may_be_wrong(self, starting: Machine | None) -> bool:
+        machines = self._simulation.machines
+        return 2 * sum(self.knows(one) for one in machines if one is not starting) > len(machines)

@@ -1,0 +1,169 @@
+"""What every replica of a partition remembers of its producers: a function of the committed log alone.
+
+The table is changed only by committed batches, and only by what stands in their headers, so all replicas
+hold the same one. A row is kept as the bytes that a snapshot of the table consists of, so a snapshot
+costs one copy of the rows.
+
+Time comes from the log, too: from what leaders have stamped, never from the times of producers. The table
+does not believe one stamp. Where stamps jump by more than half the time in which a producer expires, the
+table's clock stands back by the jump, until stamps have gone on from there for a while. So a leader whose
+clock is wrong for one batch makes no producer expire.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from raftlog.errors import InvariantViolated
+from raftlog.records.batch import SEQUENCE_MAX, BatchHeader
+
+WINDOW: Final = 5  # batches remembered per producer: as many as its client may have in flight
+EXPIRATION_MS: Final = 86_400_000  # a producer that has been silent for a day is forgotten
+PRODUCERS_MAX: Final = 20_000  # of one partition; of more, the one that has been silent longest is forgotten
+SNAPSHOT_VERSION: Final = 2
+
+_HEAD: Final = struct.Struct(">Bqqqq")  # version, then what ``_clock`` gives
+_ROW: Final = struct.Struct(">qhqB")  # producer, epoch, newest stamp when it wrote last, number of batches
+_BATCH: Final = struct.Struct(">iiqqi")  # first sequence, last offset delta, base offset, timestamp, epoch
+
+
+class Sequenced(NamedTuple):
+    """One batch of one producer and where it stands."""
+
+    first_sequence: int
+    last_sequence: int
+    base_offset: int
+    last_offset: int
+    timestamp_ms: int
+    leader_epoch: int
+
+
+class ProducerState(NamedTuple):
+    """What is applied of one producer; ``window`` holds its last batches, oldest first."""
+
+    epoch: int
+    window: Sequence[Sequenced]
+
+
+class ProducerTable:
+    """The applied state: a function of the headers of committed batches and of nothing else."""
+
+    def __init__(self, *, expiration_ms: int = EXPIRATION_MS, producers_max: int = PRODUCERS_MAX) -> None:
+        self._expiration_ms = expiration_ms
+        self._producers_max = producers_max
+        self._jump_ms = expiration_ms // 2  # a longer step of the stamps is a jump
+        self._settled_ms = expiration_ms // 24  # a jump is believed once stamps have gone on for so long
+        self._first_ms = -1  # the first stamp; who wrote before it counts as having written then
+        self._newest_ms = -1  # of all stamps
+        self._behind_ms = 0  # jumps that are not believed yet
+        self._steady_ms = 0  # how long stamps have gone on since the last jump
+        self._rows: OrderedDict[int, bytes] = OrderedDict()  # the one that wrote longest ago comes first
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __iter__(self) -> Iterator[int]:
+        """The ids of all producers, beginning with the one that wrote longest ago."""
+        return iter(self._rows)
+
+    def __contains__(self, producer_id: int) -> bool:
+        return producer_id in self._rows
+
+    def get(self, producer_id: int) -> ProducerState | None:
+        """What is applied of a producer, or None when it is unknown or has expired."""
+        row = self._rows.get(producer_id)
+        if row is None:
+            return None
+        window = [_sequenced(*batch) for batch in _BATCH.iter_unpack(memoryview(row)[_ROW.size :])]
+        return ProducerState(_ROW.unpack_from(row)[1], window)
+
+    def tail(self, producer_id: int) -> tuple[int, int] | None:
+        """Epoch and last sequence of the newest batch of a producer; None as with ``get``."""
+        row = self._rows.get(producer_id)
+        if row is None:
+            return None
+        first_sequence, delta, *_ = _BATCH.unpack_from(row, len(row) - _BATCH.size)
+        return _ROW.unpack_from(row)[1], (first_sequence + delta) & SEQUENCE_MAX
+
+    def apply(self, header: BatchHeader) -> None:
+        """Take in one committed batch. It was validated by the leader that appended it."""
+        stamped_ms = header.stamped_ms
+        if stamped_ms is not None and stamped_ms > self._newest_ms:
+            self._advance(stamped_ms)
+        producer_id, epoch = header.producer_id, header.producer_epoch
+        if producer_id < 0 or header.base_sequence < 0:
+            return  # nobody to remember, or the marker of a transaction, which has no sequence
+        row = self._rows.pop(producer_id, b"")
+        goes_on = row and _ROW.unpack_from(row)[1] == epoch
+        known = row[_ROW.size :][-(WINDOW - 1) * _BATCH.size :] if goes_on else b""
+        head = _ROW.pack(producer_id, epoch, self._newest_ms, len(known) // _BATCH.size + 1)
+        batch = _BATCH.pack(
+            header.base_sequence,
+            header.last_offset_delta,
+            header.base_offset,
+            header.max_timestamp,
+            header.leader_epoch,
+        )
+        self._rows[producer_id] = head + known + batch
+        if len(self._rows) > self._producers_max:
+            self._rows.popitem(last=False)
+
+    def snapshot(self) -> bytes:
+        """The whole table; the same bytes on every replica that has applied the same batches."""
+        return b"".join([_HEAD.pack(SNAPSHOT_VERSION, *self._clock), *self._rows.values()])
+
+    def restore(self, snapshot: bytes) -> None:
+        """Become the table that ``snapshot`` describes; an empty one means the table at birth."""
+        self._clock = -1, -1, 0, 0
+        self._rows.clear()
+        if not snapshot:
+            return
+        if snapshot[0] != SNAPSHOT_VERSION:
+            raise InvariantViolated(
+                f"a producer table of version {snapshot[0]}; this broker is too old for it"
+            )
+        _, *clock = _HEAD.unpack_from(snapshot)
+        self._clock = tuple(clock)
+        at, size = _HEAD.size, len(snapshot)
+        while at < size:
+            end = at + _ROW.size + _BATCH.size * snapshot[at + _ROW.size - 1]
+            (producer_id,) = _PRODUCER.unpack_from(snapshot, at)
+            self._rows[producer_id] = snapshot[at:end]
+            at = end
+
+    @property
+    def _clock(self) -> tuple[int, ...]:
+        return self._first_ms, self._newest_ms, self._behind_ms, self._steady_ms
+
+    @_clock.setter
+    def _clock(self, clock: tuple[int, ...]) -> None:
+        self._first_ms, self._newest_ms, self._behind_ms, self._steady_ms = clock
+
+    def _advance(self, stamped_ms: int) -> None:
+        """The stamps go on; what has been silent for too long by the table's clock is forgotten."""
+        if self._newest_ms < 0:
+            self._first_ms = self._newest_ms = stamped_ms
+            return
+        step_ms, self._newest_ms = stamped_ms - self._newest_ms, stamped_ms
+        if step_ms > self._jump_ms:
+            self._behind_ms += step_ms
+            self._steady_ms = 0
+        elif self._behind_ms:
+            self._steady_ms += step_ms
+            if self._steady_ms >= self._settled_ms:
+                self._behind_ms = 0
+        limit_ms = stamped_ms - self._behind_ms - self._expiration_ms
+        rows = self._rows
+        while rows and max(_ROW.unpack_from(next(iter(rows.values())))[2], self._first_ms) < limit_ms:
+            rows.popitem(last=False)
+
+
+_PRODUCER: Final = struct.Struct(">q")
+
+
+def _sequenced(first: int, delta: int, base_offset: int, timestamp_ms: int, epoch: int) -> Sequenced:
+    last = (first + delta) & SEQUENCE_MAX
+    return Sequenced(first, last, base_offset, base_offset + delta, timestamp_ms, epoch)

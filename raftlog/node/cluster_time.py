@@ -1,0 +1,175 @@
+"""The time that the brokers of a cluster agree on: a wall clock that does not jump.
+
+Brokers tell one another with their heartbeats what their wall clocks show and which time they go by.
+Cluster time is the median of the times that the brokers go by, each advanced by this broker's monotonic
+clock since it was heard. A broker goes by its wall clock while that is near cluster time, and by cluster
+time otherwise: then nothing expires by age, and the broker says so in its log and its metrics.
+
+Wall clocks themselves decide in two cases. While no broker has a time yet, as when a whole cluster starts,
+the brokers go by their wall clocks once a majority of them agree. And a jump that a majority makes
+together is believed once these clocks have agreed for ``pause_ms``, so that a cluster whose machines were
+suspended goes on without an operator.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from raftlog.clock import Clock
+from raftlog.types import NodeId
+
+_log = logging.getLogger("raftlog.node")
+
+UNKNOWN_MS: Final = -1  # in place of the time of a broker that has none yet
+RECENT_S: Final = 60.0  # older readings do not count
+REPORT_AFTER_S: Final = 10.0  # a broker that has just started need not have a time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClockBounds:
+    """What a wall clock may do before it is doubted. Every broker of a cluster should use the same."""
+
+    jump_ms_max: int = 600_000  # further from cluster time than this, a wall clock is wrong
+    pause_ms: int = 3_600_000  # a jump that a majority of brokers make is believed after this time
+
+
+CLOCK_BOUNDS: Final = ClockBounds()
+
+
+class ClockReading(NamedTuple):
+    """What a broker tells with its heartbeats."""
+
+    wall_ms: int
+    time_ms: int  # the time it goes by, or UNKNOWN_MS
+
+
+class _Heard(NamedTuple):
+    at_s: float
+    reading: ClockReading
+
+
+class ClusterTime:
+    """One broker's ``Clock``, compared with those of its peers. All on the event loop's thread.
+
+    ``wall_ms`` is within ``jump_ms_max`` of cluster time as soon as that is known.
+    """
+
+    def __init__(self, clock: Clock, bounds: ClockBounds) -> None:
+        self._clock = clock
+        self._bounds = bounds
+        self._heard: dict[NodeId, _Heard] = {}
+        self._own: _Heard | None = None  # the last look
+        self._median_ms = UNKNOWN_MS  # of the times that brokers went by then
+        self._agree_since_s: float | None = None  # wall clocks of a majority, this one without a jump
+        self._started_s = clock.monotonic()
+        self._was_trusted = True  # as far as the log says
+
+    def monotonic(self) -> float:
+        """Seconds since some moment; never goes back."""
+        return self._clock.monotonic()
+
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970: the wall clock, or cluster time where the wall clock is off."""
+        wall_ms, time_ms = self.reading()
+        return wall_ms if time_ms == UNKNOWN_MS else time_ms
+
+    @property
+    def is_known(self) -> bool:
+        """Whether this broker goes by a time that a majority have agreed on."""
+        return self._expected_ms() != UNKNOWN_MS
+
+    def trusted_ms(self) -> int | None:
+        """The earlier one of wall clock and cluster time; None while they disagree or none is known."""
+        wall_ms, time_ms = self.reading()
+        if wall_ms != time_ms or self._own is None:
+            return None
+        return min(wall_ms, _advanced(self._median_ms, self._own.at_s, self._clock.monotonic()))
+
+    @property
+    def is_trusted(self) -> bool:
+        """Whether the wall clock here agrees with cluster time."""
+        return self.trusted_ms() is not None
+
+    @property
+    def offset_ms(self) -> int:
+        """How far the wall clock is ahead of the time that this broker goes by."""
+        return self._clock.wall_ms() - self.wall_ms()
+
+    def reading(self) -> ClockReading:
+        """What to tell the peers now."""
+        wall_ms = self._clock.wall_ms()
+        expected_ms = self._expected_ms()
+        if expected_ms == UNKNOWN_MS or self._is_near(wall_ms, expected_ms):
+            return ClockReading(wall_ms, UNKNOWN_MS if expected_ms == UNKNOWN_MS else wall_ms)
+        return ClockReading(wall_ms, expected_ms)
+
+    def heard(self, peer: NodeId, reading: ClockReading) -> None:
+        """A peer has told its clocks."""
+        self._heard[peer] = _Heard(self._clock.monotonic(), reading)
+
+    def look(self, brokers: int) -> None:
+        """Compare the clocks, with every round of heartbeats. ``brokers`` counts this one too."""
+        now_s, wall_ms = self._clock.monotonic(), self._clock.wall_ms()
+        readings = [
+            ClockReading(*(_advanced(value, heard.at_s, now_s) for value in heard.reading))
+            for heard in self._heard.values()
+            if now_s - heard.at_s <= RECENT_S
+        ]
+        self._note_agreement(now_s, wall_ms, [reading.wall_ms for reading in readings], brokers)
+        times = [reading.time_ms for reading in readings if reading.time_ms != UNKNOWN_MS]
+        if (own_ms := self._expected_ms()) != UNKNOWN_MS:
+            times.append(own_ms)
+        median_ms = sorted(times)[(len(times) - 1) // 2] if times else UNKNOWN_MS
+        since_s = self._agree_since_s
+        if since_s is not None and (not times or (now_s - since_s) * 1000 >= self._bounds.pause_ms):
+            time_ms = wall_ms  # also where the median has yet to follow
+        else:
+            time_ms = wall_ms if self._is_near(wall_ms, median_ms) else median_ms
+        self._median_ms = median_ms if self._is_near(median_ms, time_ms) else time_ms
+        self._own = _Heard(now_s, ClockReading(wall_ms, time_ms))
+        self._report(now_s)
+
+    def _note_agreement(self, now_s: float, wall_ms: int, others: list[int], brokers: int) -> None:
+        own = self._own
+        jumped = own is not None and not self._is_near(
+            wall_ms, _advanced(own.reading.wall_ms, own.at_s, now_s)
+        )
+        agreeing = 1 + sum(self._is_near(other_ms, wall_ms) for other_ms in others)
+        if 2 * agreeing <= brokers:
+            self._agree_since_s = None
+        elif jumped or self._agree_since_s is None:
+            self._agree_since_s = now_s
+
+    def _expected_ms(self) -> int:
+        """The time this broker goes by, by the monotonic clock since the last look."""
+        if self._own is None:
+            return UNKNOWN_MS
+        return _advanced(self._own.reading.time_ms, self._own.at_s, self._clock.monotonic())
+
+    def _is_near(self, one_ms: int, other_ms: int) -> bool:
+        return abs(one_ms - other_ms) <= self._bounds.jump_ms_max
+
+    def _report(self, now_s: float) -> None:
+        is_trusted = self.is_trusted
+        if is_trusted == self._was_trusted or (
+            self._expected_ms() == UNKNOWN_MS and now_s - self._started_s < REPORT_AFTER_S
+        ):
+            return
+        self._was_trusted = is_trusted
+        if is_trusted:
+            _log.warning("the wall clock agrees with cluster time again; records are deleted by age again")
+        elif self._expected_ms() == UNKNOWN_MS:
+            _log.warning("a majority of the brokers agree on no time; no record is deleted by age")
+        else:
+            _log.warning(
+                "the wall clock is off by %+d s; no record is deleted by age until it agrees, "
+                "or until a majority of the brokers have agreed with it for %d s",
+                self.offset_ms // 1000,
+                self._bounds.pause_ms // 1000,
+            )
+
+
+def _advanced(value_ms: int, at_s: float, now_s: float) -> int:
+    return value_ms if value_ms == UNKNOWN_MS else value_ms + round((now_s - at_s) * 1000)

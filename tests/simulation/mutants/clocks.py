@@ -1,0 +1,106 @@
+"""Bugs in what wall clocks may do, and in what is remembered of producers."""
+
+from __future__ import annotations
+
+from tests.simulation.mutants.plant import Mutant
+
+_CLOCK_TESTS = "tests/unit/node/test_cluster_time.py"
+_TABLE_TESTS = "tests/unit/partitions/test_producers.py"
+_ADMISSION_TESTS = "tests/unit/partitions/test_producer_admission.py"
+
+CLOCKS = (
+    Mutant(
+        "records are deleted by the leader's wall clock alone",
+        "partitions.retention_keeper:RetentionKeeper._first_kept",
+        "now_ms=self._host.clock.trusted_ms()",
+        "now_ms=self._host.clock.reading().wall_ms",
+    ),
+    Mutant(
+        "a leader stamps what its wall clock shows",
+        "raftlog.node.cluster_time:ClusterTime.wall_ms",
+        "wall_ms if time_ms == UNKNOWN_MS else time_ms",
+        "wall_ms",
+    ),
+    Mutant(
+        "records are deleted by the times that producers give them",
+        "raftlog.storage.sparse_index:stored_by",
+        "now_ms if stamped_ms is None else stamped_ms",
+        "header.max_timestamp",
+    ),
+    Mutant(
+        "a wall clock is believed without a majority",
+        "raftlog.node.cluster_time:ClusterTime._note_agreement",
+        "if 2 * agreeing <= brokers:",
+        "if False:",
+        script=_CLOCK_TESTS,
+    ),
+    Mutant(
+        "a jump does not begin the pause",
+        "raftlog.node.cluster_time:ClusterTime._note_agreement",
+        "elif jumped or self._agree_since_s is None:",
+        "elif self._agree_since_s is None:",
+        script=_CLOCK_TESTS,
+    ),
+    Mutant(
+        "an arrival is dated by a clock of which nobody knows whether it is right",
+        "raftlog.storage.segmented_log:SegmentedLog._append_run",
+        "if self._clock.is_known else NOT_DATED",
+        "if True else NOT_DATED",
+        script="tests/unit/storage/test_segmented_log.py",
+    ),
+    Mutant(
+        "one stamp far ahead expires producers",
+        "partitions.producer_table:ProducerTable._advance",
+        "if step_ms > self._jump_ms:",
+        "if False:",
+        script=_TABLE_TESTS,
+    ),
+    Mutant(
+        "the first stamp expires who wrote before it",
+        "partitions.producer_table:ProducerTable._advance",
+        "self._first_ms = self._newest_ms = stamped_ms",
+        "self._newest_ms = 0",
+        script=_TABLE_TESTS,
+    ),
+    Mutant(
+        "times of producers keep producers from expiring",
+        "partitions.producer_table:ProducerTable.apply",
+        "head = _ROW.pack(producer_id, epoch, self._newest_ms,",
+        "head = _ROW.pack(producer_id, epoch, header.max_timestamp,",
+        script=_TABLE_TESTS,
+    ),
+    Mutant(
+        "an id that was never allocated is taken",
+        "partitions.producer_admission:ProducerAdmission.admit",
+        "if newest >= image.next_producer_id:",
+        "if False:",
+        script=_ADMISSION_TESTS,
+    ),
+    Mutant(
+        "metadata that is behind refuses a producer",
+        "partitions.producer_admission:ProducerAdmission.admit",
+        "image = await self._metadata.current_image(max(1, int(timeout_ms)))",
+        "image = self._metadata.image",
+        script=_ADMISSION_TESTS,
+    ),
+    Mutant(
+        "a broker remembers as many producers as come",
+        "partitions.producer_admission:ProducerAdmission.admit",
+        "if self._count + len(producer_ids) > self._producers_max:",
+        "if False:",
+        script=_ADMISSION_TESTS,
+    ),
+    Mutant(
+        "a state counts whatever entry it stands at",
+        "raftlog.storage.log_reads:LogReads.holds",
+        "self.term_at(entry.index) == entry.term",
+        "True",
+        script="tests/unit/storage/test_snapshots.py",
+    ),
+    Mutant(
+        "a state that is ahead of its log stays",
+        "raftlog.storage.state_files:StateFiles.drop_unless",
+        "if not holds(_peek(self._filesystem, path))",
+        "if False",
+    ),
+)

@@ -1,0 +1,111 @@
+"""Which producers a leader takes: those whose id was allocated, while the broker can remember them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from partitions.controller.image import MetadataImage
+from partitions.producer_admission import ProducerAdmission
+from partitions.replica import PartitionReplica
+from partitions.values import QUORUM, AppendReceipt
+from raftlog.errors import InvalidRequest, NoLeader, Overloaded
+from raftlog.types import ProducerId
+from tests.helpers.controlled_cluster import ControlledBroker, ControlledCluster
+from tests.helpers.manual_wall_clock import ManualWallClock
+from tests.helpers.partition_cluster import batch_of, eventually
+
+
+class Metadata:
+    """Metadata that is behind; ``allocated`` is what the active controller knows, if it answers."""
+
+    def __init__(self, known: int, allocated: int | None) -> None:
+        self.image = MetadataImage(next_producer_id=ProducerId(known))
+        self.allocated = allocated
+        self.asked = 0
+
+    def subscribe(self, listener: Callable[[MetadataImage], None]) -> None:
+        """Nothing comes."""
+
+    async def current_image(self, timeout_ms: int) -> MetadataImage:
+        self.asked += 1
+        if self.allocated is None:
+            raise NoLeader("the active controller did not answer")
+        return MetadataImage(next_producer_id=ProducerId(self.allocated))
+
+
+async def leader_of(cluster: ControlledCluster, partition: int = 0) -> ControlledBroker:
+    def replica(broker: ControlledBroker) -> PartitionReplica:
+        return broker.manager.replicas["orders", partition]
+
+    brokers = list(cluster.brokers.values())
+    await eventually(lambda: any(replica(broker).group.is_ready for broker in brokers))
+    return next(broker for broker in brokers if replica(broker).group.is_ready)
+
+
+async def send(
+    leader: ControlledBroker, producer: int, sequence: int = 0, partition: int = 0
+) -> AppendReceipt:
+    return await leader.manager.replicas["orders", partition].append(
+        batch_of(b"v", producer=producer, sequence=sequence), acks=QUORUM, timeout_ms=2000
+    )
+
+
+# requirement: D3
+def test_an_id_that_was_never_allocated_is_refused(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with ControlledCluster(str(tmp_path)) as cluster:
+            await cluster.create("orders")
+            leader = await leader_of(cluster)
+            ids = await leader.controller.allocate_producer_ids(2, 5000)
+            with pytest.raises(InvalidRequest, match="never allocated") as refused:
+                await send(leader, ids.stop)
+            assert refused.value.details["field"] == "producer_id"
+            assert (await send(leader, ids.stop - 1)).base_offset == 0
+
+    asyncio.run(story())
+
+
+# requirement: D3
+def test_a_broker_whose_metadata_is_behind_asks_before_it_refuses() -> None:
+    async def story() -> None:
+        metadata = Metadata(known=1000, allocated=1003)
+        admission = ProducerAdmission(metadata, lambda: (), ManualWallClock())
+        await admission.admit({999}, 100)
+        assert metadata.asked == 0
+        await admission.admit({999, 1002}, 100)
+        assert metadata.asked == 1
+        with pytest.raises(InvalidRequest):
+            await admission.admit({999, 1003}, 100)
+        metadata.allocated = None
+        with pytest.raises(NoLeader) as refused:
+            await admission.admit({1002}, 100)
+        assert refused.value.retryable
+
+    asyncio.run(story())
+
+
+# requirement: N2
+def test_beyond_the_bound_of_a_broker_new_producers_are_refused_and_known_ones_go_on(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with ControlledCluster(str(tmp_path), brokers=1) as cluster:
+            await cluster.create("orders", partitions=2, factor=1)
+            leader = cluster.any
+            for partition in range(2):
+                await leader_of(cluster, partition)
+            leader.manager.admission._producers_max = 3
+            ids = await leader.controller.allocate_producer_ids(3, 5000)
+            for partition in range(2):
+                await send(leader, ids[0], partition=partition)
+            await send(leader, ids[1])
+            with pytest.raises(Overloaded, match="producers_max") as refused:
+                await send(leader, ids[2])
+            assert refused.value.is_definite
+            assert refused.value.details["retry_after_ms"]
+            await send(leader, ids[0], sequence=1)
+            assert leader.manager.admission.remembered == 3
+
+    asyncio.run(story())
