@@ -161,7 +161,7 @@ def test_damage_in_the_active_segment_is_never_served_and_is_repaired(brokers: C
         produce_surely(brokers.urls, kind, [value])
     leader = brokers.leader(kind, 0)
     repairs = brokers.metric("raftlog_repairs_total", broker=leader)
-    found_before = brokers.metric("raftlog_read_damages_total", broker=leader)
+    found_before = brokers.metric("raftlog_damaged_logs_total", broker=leader)
     flip_in_active_segment(brokers, leader, kind)
 
     def whole() -> bool:
@@ -179,7 +179,7 @@ def test_damage_in_the_active_segment_is_never_served_and_is_repaired(brokers: C
         within_s=30,
         what="the replica is repaired",
     )
-    assert brokers.metric("raftlog_read_damages_total", broker=leader) == found_before + 1
+    assert brokers.metric("raftlog_damaged_logs_total", broker=leader) == found_before + 1
     eventually(lambda: len(logs_of(brokers, kind)) == 1, within_s=30, what="all replicas are equal again")
     assert [value for _, value in read_all(brokers.url(leader), kind)] == GOOD
     assert brokers.metric("raftlog_failed_replicas", broker=leader) == 0
