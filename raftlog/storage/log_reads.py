@@ -63,6 +63,15 @@ class LogReads:
             for segment in self._segments.closed
         )
 
+    @property
+    def durable_part_of_active(self) -> ClosedSegment:
+        """The active segment as far as it is surely on the disk: about as far as ``durable_index``."""
+        active = self._segments.active
+        if self._durable < active.base:
+            return ClosedSegment(Index(active.base), Index(active.base - 1), active.max_timestamp, 0)
+        size, last = active.known_end(self._durable)
+        return ClosedSegment(Index(active.base), Index(last), active.max_timestamp, size)
+
     def base_from(self, index: Index) -> Index | None:
         """Where the first segment begins that begins at ``index`` or later, if one does."""
         return self._segments.base_from(index)

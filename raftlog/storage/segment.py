@@ -161,6 +161,19 @@ class Segment:
             raise self._corrupt(file.size, f"the file ends here, it had {self.size} bytes when it was closed")
         return file
 
+    def known_end(self, last: int) -> tuple[int, int]:
+        """Where the batch that ends with ``last``, or one before it, ends; and that batch's last offset.
+
+        It is the newest such place that is known without a look at the disk.
+        """
+        if last >= self.last:
+            return self.size, self.last
+        at = bisect_right(self._tail_offsets, last + 1) - 1
+        if at >= 0:
+            return self._tail_positions[at], self._tail_offsets[at] - 1
+        offset, position = self.index.before_offset(last + 1)
+        return position, offset - 1
+
     def locate(self, file: File, offset: int) -> Place:
         """The batch that contains ``offset``, which must lie in ``base..last``."""
         tail = self._tail_offsets

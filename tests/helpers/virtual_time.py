@@ -46,7 +46,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self._clock.now
 
     def run_in_executor(  # type: ignore[override]
-        self, executor: Executor | None, func: Callable[..., Result], *args: Any
+        self, executor: Executor | None, func: Callable[..., Result], *args: object
     ) -> asyncio.Future[Result]:
         """Work of another thread: it happens at one moment, in a later turn of the loop."""
         future: asyncio.Future[Result] = self.create_future()

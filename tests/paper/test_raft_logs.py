@@ -227,7 +227,11 @@ def test_what_was_ordered_behind_a_cut_append_is_sent_again() -> None:
     member.become_leader()
     for token in range(3):
         member.feed(Propose(Token(token), 2))
-    assert [(sent.first, sent.last) for sent in member.replicated if sent.to == TWO] == [(0, 1), (2, 3), (4, 5)]
+    assert [(sent.first, sent.last) for sent in member.replicated if sent.to == TWO] == [
+        (0, 1),
+        (2, 3),
+        (4, 5),
+    ]
     member.forget()
     member.feed(AppendCut(TWO, Index(2)))  # of the second append one entry, of the third none
     assert [(sent.first, sent.last) for sent in member.replicated if sent.to == TWO] == [(3, 5)]

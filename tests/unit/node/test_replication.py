@@ -28,6 +28,7 @@ from tests.helpers.virtual_time import run_virtual
 from tests.unit.node.test_applier import Count
 
 ME, FURTHEST, BEHIND = NodeId(1), NodeId(2), NodeId(3)
+GROUP, FIRST_TERM = GroupId(1), Term(1)
 
 
 class Links:
@@ -56,8 +57,8 @@ class Leader:
     """A group that leads in term 1, with a log of closed segments that are applied."""
 
     log: SegmentedLog
-    group_id: GroupId = GroupId(1)
-    term: Term = Term(1)
+    group_id: GroupId = GROUP
+    term: Term = FIRST_TERM
     is_leader: bool = True
     failures: list[BaseException] = field(default_factory=list)
 
