@@ -90,9 +90,10 @@ class Scrubber:
         for replica in list(self.replicas()):
             if replica.group.stopped is None:
                 await self._small_files(replica)
-            for rested in rested_in(replica.log):
-                if replica.group.stopped is None:
-                    await self._segment(replica, rested)
+            done = -1
+            while replica.group.stopped is None and (rested := _next(replica.log, done)) is not None:
+                await self._segment(replica, rested)
+                done = rested.first
         self.counts.last_cycle_ended_ms = self.clock.wall_ms()
 
     async def _segment(self, replica: Scrubbed, rested: Rested) -> None:
@@ -137,3 +138,8 @@ class Scrubber:
     async def _pause(self, size: int) -> None:
         self.counts.bytes_read += size
         await asyncio.sleep(size / self.bytes_per_s if self.bytes_per_s else 0)
+
+
+def _next(log: SegmentedLog, done: int) -> Rested | None:
+    """The oldest segment behind those that are done. Retention may have removed some meanwhile."""
+    return next((rested for rested in rested_in(log) if rested.first > done), None)

@@ -45,7 +45,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         """Seconds since the run began."""
         return self._clock.now
 
-    def run_in_executor(  # type: ignore[override]
+    def run_in_executor(
         self, executor: Executor | None, func: Callable[..., Result], *args: object
     ) -> asyncio.Future[Result]:
         """Work of another thread: it happens at one moment, in a later turn of the loop."""
