@@ -19,7 +19,7 @@ from raftlog.types import Index
 Result = TypeVar("Result")
 
 READ_THREADS: Final = 4
-ON_LOOP_BYTES_MAX: Final = 64 << 10
+ON_LOOP_BYTES_MAX: Final = 256 << 10
 
 _threads = ThreadPoolExecutor(READ_THREADS, "read")  # starts none before it is needed
 

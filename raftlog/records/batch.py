@@ -207,21 +207,19 @@ def find_damage(data: Buffer, first: int, last: int, terms: Sequence[EntryId]) -
     at, end, expected = 0, len(data), first
     term, later = terms[0].term, deque(terms)
     later.popleft()
-    while at < end:
-        while later and expected >= later[0].index:
-            term = later.popleft().term
-        if end - at < HEADER_BYTES:
-            return at
+    next_term_at = later[0].index if later else last + 1
+    while end - at >= HEADER_BYTES:
         base, length, epoch, magic, crc, delta = _SUMMARY.unpack_from(data, at)
+        if expected >= next_term_at and later:
+            term = later.popleft().term
+            next_term_at = later[0].index if later else last + 1
         following = at + length + BATCH_OVERHEAD
-        if base != expected or epoch != term or magic != MAGIC:
-            return at
-        if not at + HEADER_BYTES <= following <= end:
+        if base != expected or epoch != term or magic != MAGIC or not at + HEADER_BYTES <= following <= end:
             return at
         if crc32c(view[at + CHECKSUM_START : following], 0, _NEVER_RELEASE_GIL) != crc:
             return at
         at, expected = following, base + delta + 1
-    return None if expected == last + 1 else at
+    return None if at == end and expected == last + 1 else at
 
 
 def validate_produced(batch: Batch, *, bytes_max: int, allow_append_time: bool) -> None:

@@ -241,6 +241,18 @@ def test_what_was_ordered_behind_a_cut_append_is_sent_again() -> None:
     assert member.replicated == []
 
 
+def test_what_was_ordered_behind_a_cut_append_is_in_flight_no_more() -> None:
+    member = MemberUnderTest()
+    member.become_leader()
+    for token in range(16):
+        member.feed(Propose(Token(token), 1))
+    member.feed(AppendCut(TWO, Index(0)))  # of sixteen appends the first was sent, then (1, 15)
+    member.forget()
+    for token in range(16, 32):
+        member.feed(Propose(Token(token), 1))
+    assert [sent.first for sent in member.replicated if sent.to == TWO] == list(range(16, 30))
+
+
 def test_an_acknowledged_append_is_not_in_flight_after_a_cut() -> None:
     member = MemberUnderTest()
     member.become_leader()
