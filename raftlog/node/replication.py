@@ -94,10 +94,11 @@ class Replication:
 
     async def _send_from_disk(self, order: Replicate) -> None:
         group = self._group
-        end = Index(min(order.last, group.log.last_index))
         found: LogBytes | None = None
         try:
-            found = await read_batches(group.log, order.first, end, bytes_max=APPEND_BYTES_MAX)
+            if group.is_leader:  # else its log may be closed by now
+                end = Index(min(order.last, group.log.last_index))
+                found = await read_batches(group.log, order.first, end, bytes_max=APPEND_BYTES_MAX)
         except (LogChanged, OffsetOutOfRange):
             pass  # retention was faster: the core asks for what is there now
         except (LogCorrupt, OSError) as error:

@@ -64,15 +64,15 @@ class SnapshotService:
         return msgspec.msgpack.encode(_Chunk(len(state), checksum, crc32c(chunk))), [chunk]
 
     async def _state(self, ask: _Ask) -> tuple[bytes, int]:
-        if self._newest is None or self._newest[:2] != (ask.group_id, ask.index + 1):
-            states, start = self._group(ask).log.states, Index(ask.index + 1)
-            state = await on_thread(lambda: states.load(start))
+        log = self._group(ask).log
+        start = log.first_index
+        if self._newest is None or self._newest[:2] != (ask.group_id, start):
+            state = await on_thread(lambda: log.states.load(start))
+            self._group(ask)  # the log may begin elsewhere by now
             if state is None:
                 raise InvalidRequest(f"the state at {start} is not here; wait until the log begins later")
             self._newest = (ask.group_id, start, state, crc32c(state))
-        newest = self._newest
-        self._group(ask)  # the log may begin elsewhere by now
-        return newest[2:]
+        return self._newest[2:]
 
     def _group(self, ask: _Ask) -> GroupView:
         group = self._groups().get(ask.group_id)
