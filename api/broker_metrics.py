@@ -97,6 +97,11 @@ def _repair_metrics(broker: Broker) -> Iterator[Metric]:
         "When everything was last read through.",
         scrub.last_cycle_ended_ms / 1000,
     )
+    yield CounterMetricFamily(
+        "raftlog_damaged_logs",
+        "Replicas that ended since a read or the scrub found damage.",
+        broker.host.damaged_logs,
+    )
     yield CounterMetricFamily("raftlog_repairs", "Replicas mended from peers.", repairs.replicas_mended)
     yield CounterMetricFamily(
         "raftlog_repairs_failed", "Attempts that did not succeed.", repairs.attempts_failed

@@ -9,7 +9,7 @@ from __future__ import annotations
 from partitions.values import AtTime, LastRecords, Position, Start
 from raftlog.records.batch import Batch, split_batches
 from raftlog.records.reader import read_records
-from raftlog.storage.log_storage import LogStorage
+from raftlog.storage.log_storage import LogReader
 from raftlog.types import Index, Offset
 
 ONE_BATCH = 1  # bytes_max of a read that wants one batch: it gets at least one
@@ -20,7 +20,7 @@ def needs_high_watermark(position: Position) -> bool:
     return position is not Start.EARLIEST and not isinstance(position, int)
 
 
-def find(log: LogStorage, commit_index: Index, position: Position) -> Offset:
+def find(log: LogReader, commit_index: Index, position: Position) -> Offset:
     """The offset that a position stands for; the high watermark where no committed record fits."""
     high_watermark = commit_index + 1
     match position:
@@ -36,7 +36,7 @@ def find(log: LogStorage, commit_index: Index, position: Position) -> Offset:
             return _at_time(log, high_watermark, timestamp_ms)
 
 
-def timestamp_at(log: LogStorage, commit_index: Index, offset: Offset) -> int | None:
+def timestamp_at(log: LogReader, commit_index: Index, offset: Offset) -> int | None:
     """The timestamp of a committed record, or None where there is none (compaction leaves holes)."""
     if not log.first_index <= offset <= commit_index:
         return None
@@ -46,7 +46,7 @@ def timestamp_at(log: LogStorage, commit_index: Index, offset: Offset) -> int | 
     return next((record.timestamp_ms for record in read_records(batch) if record.offset >= offset), None)
 
 
-def _at_time(log: LogStorage, high_watermark: int, timestamp_ms: int) -> Offset:
+def _at_time(log: LogReader, high_watermark: int, timestamp_ms: int) -> Offset:
     found = log.index_at_time(timestamp_ms)
     if found is None or found[0] >= high_watermark:
         return Offset(high_watermark)
@@ -58,5 +58,5 @@ def _at_time(log: LogStorage, high_watermark: int, timestamp_ms: int) -> Offset:
     return Offset(max(next(late, base), base))
 
 
-def _batch_at(log: LogStorage, index: Index) -> Batch:
+def _batch_at(log: LogReader, index: Index) -> Batch:
     return split_batches(log.read(index, index, bytes_max=ONE_BATCH).read())[0]

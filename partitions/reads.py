@@ -1,7 +1,8 @@
 """Reading a partition at its leader.
 
 Decides: what a fetch may see, how long it waits, and when an offset is out of range. Leaves to
-others: the right to serve (``serving``), waking (``fetch_waiters``), positions (``positions``).
+others: the right to serve (``serving``), waking (``fetch_waiters``), positions (``positions``), which
+reads go to a thread (``raftlog.node.reading``).
 
 Only whole batches below the high watermark are shown, and those never change. A deposed leader that
 has not noticed yet therefore shows an old end, never other records; and since a reader may have
@@ -11,14 +12,20 @@ been further at a newer leader, "out of range" above the end is said only after 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 from partitions.fetch_waiters import FetchWaiters
-from partitions.positions import find, needs_high_watermark, timestamp_at
+from partitions.positions import ONE_BATCH, find, needs_high_watermark, timestamp_at
 from partitions.serving import RETRY_AFTER_MS, Serving
-from partitions.values import FetchRequest, FetchResult, Position
+from partitions.values import AtTime, FetchRequest, FetchResult, Position
 from raftlog.errors import NoLeader, OffsetOutOfRange, RaftlogError
-from raftlog.storage.log_storage import LogRange
+from raftlog.node.reading import LogBytes, LogChanged, read_batches, read_part
+from raftlog.records.batch import HEADER_BYTES
 from raftlog.types import Index, Offset
+
+Found = TypeVar("Found")
 
 
 class Reads:
@@ -51,22 +58,24 @@ class Reads:
         serving.check_leads()
         if needs_high_watermark(request.position):
             await serving.ready(deadline)
-        group = serving.group
-        with serving.healthy_log():
-            offset = find(group.log, self._visible_index, request.position)
-        goal = min(request.bytes_min, request.bytes_max)
-        found = self._visible(offset, request.bytes_max)
-        if request.wait_ms > 0 and (found is None or _size_of(found) < goal):
+        offset = await self._find(request.position)
+        if request.wait_ms > 0:
             try:
                 async with asyncio.timeout_at(deadline):
-                    await self._gathered(offset, goal)
+                    await self._gathered(offset, min(request.bytes_min, request.bytes_max))
             except TimeoutError:
                 pass  # what is there by now is the answer
-            serving.check_leads()
-            found = self._visible(offset, request.bytes_max)
+        found = await self._read(offset, request.bytes_max)
         if offset > self.high_watermark:
             raise await self._above(offset)
-        return self._result(offset, found)
+        return FetchResult(
+            offset=offset,
+            data=b"" if found is None else found.data,
+            next_offset=offset if found is None else Offset(found.last + 1),
+            log_start_offset=Offset(serving.group.log.first_index),
+            high_watermark=self.high_watermark,
+            leader_epoch=serving.group.term,
+        )
 
     async def offset_at(self, position: Position) -> tuple[Offset, int | None]:
         """The offset of a position and the timestamp of its record, if there is one; linearizable.
@@ -76,34 +85,69 @@ class Reads:
         serving = self._serving
         serving.check_leads()
         await serving.confirm()
-        group = serving.group
-        with serving.healthy_log():
-            offset = find(group.log, self._visible_index, position)
-            return offset, timestamp_at(group.log, self._visible_index, offset)
+        offset = await self._find(position)
 
-    def _visible(self, offset: Offset, bytes_max: int) -> LogRange | None:
+        async def look() -> int | None:
+            log, visible = serving.group.log, self._visible_index
+            if not log.first_index <= offset <= visible:
+                return None
+            part = log.part(Index(offset), ONE_BATCH)
+            return await read_part(log, part, lambda part: timestamp_at(part, visible, offset))
+
+        return offset, await self._from_log(look)
+
+    async def _find(self, position: Position) -> Offset:
+        """The offset that a position stands for."""
+        if not isinstance(position, AtTime):
+            return find(self._serving.group.log, self._visible_index, position)
+
+        async def look() -> Offset:
+            log, visible = self._serving.group.log, self._visible_index
+            part = log.part_at_time(position.timestamp_ms)
+            if part is None:
+                return self.high_watermark
+            return await read_part(log, part, lambda part: find(part, visible, position))
+
+        return await self._from_log(look)
+
+    async def _read(self, offset: Offset, bytes_max: int) -> LogBytes | None:
         """The committed batches from ``offset`` on, or None when there are none."""
-        group = self._serving.group
-        visible = self._visible_index
-        if offset < group.log.first_index:
-            raise self._out_of_range(offset)
-        if offset > visible:
-            return None
-        with self._serving.healthy_log():
-            return group.log.read(Index(offset), visible, bytes_max=bytes_max)
+
+        async def look() -> LogBytes | None:
+            log, visible = self._serving.group.log, self._visible_index
+            self._check_start(offset)
+            if offset > visible:
+                return None
+            return await read_batches(log, Index(offset), visible, bytes_max=bytes_max)
+
+        found = await self._from_log(look)
+        self._check_start(offset)
+        return found
+
+    async def _from_log(self, look: Callable[[], Awaitable[Found]]) -> Found:
+        """What is found in the log while this replica leads, looked for again where retention cut in."""
+        serving = self._serving
+        while True:
+            serving.check_leads()
+            with serving.healthy_log(), contextlib.suppress(LogChanged):
+                found = await look()
+                serving.check_leads()  # a thread may have taken its time
+                return found
 
     async def _gathered(self, offset: Offset, goal: int) -> None:
         """Return once ``goal`` bytes from ``offset`` on are committed, or when waiting is of no use.
 
-        Each wake counts only what is new, so that waiting for much costs no more than reading it once.
+        Each wake counts only what is new, so that waiting for much costs no more than reading it twice.
         """
         group = self._serving.group
         counted, following = 0, offset
         while counted < goal:
             self._serving.check_leads()
-            found = self._visible(following, goal - counted)
+            if goal - counted <= HEADER_BYTES and group.log.first_index <= following < self.high_watermark:
+                return  # no batch is smaller
+            found = await self._read(following, goal - counted)
             if found is not None:
-                counted += _size_of(found)
+                counted += len(found.data)
                 following = Offset(found.last + 1)
             elif following <= self.high_watermark:
                 await self.waiters.wait(Index(following))
@@ -111,18 +155,6 @@ class Reads:
                 return  # beyond everything that was ever appended
             else:
                 await self.waiters.wait(Index(group.commit_index + 1))
-
-    def _result(self, offset: Offset, found: LogRange | None) -> FetchResult:
-        group = self._serving.group
-        with self._serving.healthy_log():
-            return FetchResult(
-                offset=offset,
-                data=b"" if found is None else found.read(),
-                next_offset=offset if found is None else Offset(found.last + 1),
-                log_start_offset=Offset(group.log.first_index),
-                high_watermark=self.high_watermark,
-                leader_epoch=group.term,
-            )
 
     async def _above(self, offset: Offset) -> RaftlogError:
         """What to tell a reader above the high watermark."""
@@ -136,6 +168,10 @@ class Reads:
             retry_after_ms=RETRY_AFTER_MS,
         )
 
+    def _check_start(self, offset: Offset) -> None:
+        if offset < self._serving.group.log.first_index:
+            raise self._out_of_range(offset)
+
     def _out_of_range(self, offset: Offset) -> OffsetOutOfRange:
         start, end = self._serving.group.log.first_index, self.high_watermark
         return OffsetOutOfRange(
@@ -143,7 +179,3 @@ class Reads:
             start=start,
             end=end,
         )
-
-
-def _size_of(found: LogRange) -> int:
-    return sum(run.length for run in found.runs)

@@ -23,7 +23,7 @@ from raftlog.errors import CorruptBatch, InvalidRequest, LogCorrupt, OffsetOutOf
 from raftlog.node.calls import request_of
 from raftlog.node.group_host import GroupHost
 from raftlog.node.raft_group import RaftGroup
-from raftlog.records.batch import check_batch, split_batches
+from raftlog.node.reading import LogChanged, read_batches
 from raftlog.storage import tombstones
 from raftlog.storage.batch_walk import BatchDamaged, walk_batches
 from raftlog.storage.epochs import load_epochs
@@ -100,7 +100,7 @@ class RepairService:
         ask = request_of(head, Ask, "for entries")
         group = self.host.groups.get(ask.group_id)
         if group is not None and group.stopped is None:
-            told, data = _from_group(group, ask)
+            told, data = await _from_group(group, ask)
         else:
             told, data = await self._from_files(ask)
         return msgspec.msgpack.encode(told), data
@@ -151,7 +151,7 @@ class RepairService:
         return voters_in_files(self.filesystem, seen) if ask.members_at != NO_INDEX else ()
 
 
-def _from_group(group: RaftGroup[object], ask: Ask) -> tuple[Told, list[Buffer]]:
+async def _from_group(group: RaftGroup[object], ask: Ask) -> tuple[Told, list[Buffer]]:
     log = group.log
     if ask.anchor_index != NO_INDEX:
         is_held = _holds(group, ask.anchor_index, ask.anchor_term)
@@ -172,17 +172,15 @@ def _from_group(group: RaftGroup[object], ask: Ask) -> tuple[Told, list[Buffer]]
     if not is_held or not log.first_index <= ask.first <= last:
         return told, []
     try:
-        data = log.read(ask.first, Index(last), bytes_max=ANSWER_BYTES_MAX).read()
-        for batch in split_batches(data):
-            check_batch(batch)
-    except CorruptBatch as error:
-        damaged = LogCorrupt(f"the log of group {ask.group_id} is damaged in {ask.first}..{last}: {error}")
-        group.stop(damaged)
-        raise InvalidRequest(str(damaged)) from None
+        found = await read_batches(log, ask.first, Index(last), bytes_max=ANSWER_BYTES_MAX)
     except (LogCorrupt, OSError) as error:
         group.stop(error)
         raise InvalidRequest(f"the log of group {ask.group_id} cannot be read: {error}") from None
-    return told, [data]
+    except LogChanged:
+        found = None
+    if found is None or group.term != told.term or group.stopped is not None:
+        raise InvalidRequest(f"the log of group {ask.group_id} has just changed; ask again")
+    return told, [found.data]
 
 
 def _members_of(group: RaftGroup[object], index: Index) -> bytes:

@@ -1,11 +1,11 @@
-"""Reads closed segments and small files through, again and again, before anybody needs them.
+"""Reads segments and small files through, again and again, before anybody needs them.
 
 Decides: in which order files are read, how fast, and what is compared. Leaves to others: what becomes
 of a replica that is found damaged (it is stopped, and ``sick_bay`` has it mended).
 
 At most ``bytes_per_s`` are read, by one thread; a cycle takes as long as that takes, and the next one
-begins at once, but not before ``CYCLE_S_MIN``. The active segment is not read: it was read completely
-when the log was opened, and is again when it closes. Indexes, which can be made anew at any time, are.
+begins at once, but not before ``CYCLE_S_MIN``. The active segment is read as far as it was durable when
+its turn came. Indexes, which can be made again at any time, are read, too.
 """
 
 from __future__ import annotations
@@ -90,20 +90,21 @@ class Scrubber:
         for replica in list(self.replicas()):
             if replica.group.stopped is None:
                 await self._small_files(replica)
-            for rested in rested_in(replica.log):
-                if replica.group.stopped is None:
-                    await self._segment(replica, rested)
+            done = -1
+            while replica.group.stopped is None and (rested := _next(replica.log, done)) is not None:
+                await self._segment(replica, rested)
+                done = rested.first
         self.counts.last_cycle_ended_ms = self.clock.wall_ms()
 
     async def _segment(self, replica: Scrubbed, rested: Rested) -> None:
-        place = (0, rested.first)
+        place, removals = (0, rested.first), replica.log.removals
         while place[0] < rested.size:
             check = partial(check_rested, self.filesystem, rested, replica.log.terms(), place, STEP_BYTES)
             try:
                 following = await self.run_blocking(check)
             except (LogCorrupt, OSError) as error:
-                if rested in rested_in(replica.log):  # or else it has gone, or was cut, meanwhile
-                    self._found(replica, error)
+                if replica.log.removals == removals and replica.group.stopped is None:
+                    self._found(replica, error)  # or else it was removed, or cut, meanwhile
                 return
             await self._pause(following[0] - place[0])
             place = following
@@ -137,3 +138,8 @@ class Scrubber:
     async def _pause(self, size: int) -> None:
         self.counts.bytes_read += size
         await asyncio.sleep(size / self.bytes_per_s if self.bytes_per_s else 0)
+
+
+def _next(log: SegmentedLog, done: int) -> Rested | None:
+    """The oldest segment behind those that are done. Retention may have removed some meanwhile."""
+    return next((rested for rested in rested_in(log) if rested.first > done), None)

@@ -83,10 +83,13 @@ class Serving:
 
     @contextlib.contextmanager
     def healthy_log(self) -> Iterator[None]:
-        """Around reads of the log: a damaged one serves no more, and its readers go to the next leader."""
+        """Around reads of the log: a damaged one, and one that the disk does not give, serves no more.
+
+        Its readers go to the next leader.
+        """
         try:
             yield
-        except LogCorrupt as error:
+        except (LogCorrupt, OSError) as error:
             self.group.stop(error)
             raise NotLeader(f"the log of {self.target} is damaged here; retry", leader=None) from error
 

@@ -24,6 +24,8 @@ from raftlog.errors import CorruptBatch, OffsetOutOfRange, RaftlogError
 from raftlog.records.batch import check_batch, split_batches
 from raftlog.records.reader import read_records
 from raftlog.storage import twin_file
+from raftlog.storage.scrub import rested_in
+from raftlog.storage.segmented_log import SegmentedLog
 from raftlog.storage.verify import examine
 from raftlog.types import Offset
 
@@ -32,6 +34,7 @@ TRIES: Final = 40  # to find a damage that changes something
 BATCHES_AFTER: Final = 4
 PATIENCE_S: Final = 60.0
 AWAY: Final = 0.2  # how many victims miss how the others' logs lose their beginning
+IN_USE: Final = 0.25  # how many cases damage the active segment of a running broker as well
 END: Final = 1 << 60
 
 
@@ -76,6 +79,7 @@ def run_case(seed: int, *, all_replicas: bool = False) -> Outcome:
     outcome = Outcome(seed, tuple(case.damages))
     outcome.detected = bool(_findings(cluster) - before)
     outcome.troubles = cluster.go() + case.troubles
+    outcome.damages = tuple(case.damages)
     outcome.detected |= case.noticed
     outcome.repaired = case.repaired
     outcome.served_damaged = case.served_damaged
@@ -163,6 +167,7 @@ class _Case:
         self._is_cutting = False
         is_away = random.Random(f"away {seed}").random() < AWAY
         self._cuts_meanwhile = is_away and not all_replicas
+        self._use_rng = random.Random(f"in use {seed} {all_replicas}")
         self.victim: Machine | None = None
 
     def overlaps(self, places: list[Place]) -> bool:
@@ -184,6 +189,8 @@ class _Case:
         for _ in range(BATCHES_AFTER):
             await cluster.produce(self._acknowledged, self._rng)
         await self._until_well(cluster)
+        if self._use_rng.random() < IN_USE:
+            self._damage_in_use(self._use_rng.choice(cluster.machines))
         for machine in cluster.machines:
             if machine.broker is not None:
                 await machine.call(lambda broker: broker.scrubber.cycle())
@@ -191,6 +198,18 @@ class _Case:
         reading.cancel()
         await self._read_all(cluster)
         self._look_at_the_end(cluster)
+
+    def _damage_in_use(self, machine: Machine) -> None:
+        """All replicas are equal and whole: one bit flips where a running broker has written."""
+        assert machine.broker is not None
+        log = machine.broker.manager.replicas[TOPIC, 0].group.log
+        assert isinstance(log, SegmentedLog)
+        active = rested_in(log)[-1]
+        if active.size:
+            position = self._use_rng.randrange(active.size)
+            machine.disk.flip_bit(active.path, position, self._use_rng.randrange(8))
+            where = f"byte {position} of {machine.name}, in use"
+            self.damages.append(Damage("active segment", "bit flip", active.path, where))
 
     async def _cut_without(self, victim: Machine | None, cluster: RottingCluster) -> None:
         """The others go on, and their logs lose their beginning, while the damaged one is off."""

@@ -75,7 +75,10 @@ class WriteFinished:
 
 @dataclass(frozen=True, slots=True)
 class AppendCut:
-    """The last ``Replicate`` for ``to`` was sent only up to ``last``, to respect a limit of bytes."""
+    """Of what was ordered for ``to`` only entries up to ``last`` were sent.
+
+    One append has its limit of bytes, and what is ordered while one is read from the disk is not sent.
+    """
 
     to: NodeId
     last: Index

@@ -209,7 +209,7 @@ class Leader:
         self._stir()
 
     def cut_append(self, to: NodeId, last: Index) -> None:
-        """The newest append for ``to`` went out shorter: the rest follows while the window allows."""
+        """Less went out to ``to`` than was ordered: the rest follows while the window allows."""
         progress = self._peers.progress.get(to)
         if progress is not None and progress.cut(last):
             self._call_for_work()

@@ -19,7 +19,6 @@ class Progress:
 
     __slots__ = (
         "_in_flight",
-        "_sent_from",
         "awaits_snapshot",
         "heard_tick",
         "is_probing",
@@ -47,7 +46,6 @@ class Progress:
         self.rejoin_round = 0  # the first heartbeat round that began after we had heard of it
         self.rejoin_last: Index | None = None  # what its log must hold, once we are confirmed
         self._in_flight: deque[Index] = deque()  # the last index of each unacknowledged append, oldest first
-        self._sent_from = next_index  # where the newest of them begins
 
     def may_send(self, last: Index, appends_in_flight_max: int) -> bool:
         """Whether entries up to ``last`` can leave now."""
@@ -60,7 +58,6 @@ class Progress:
         if not self._in_flight:
             self.moved_tick = now
         self._in_flight.append(last)
-        self._sent_from = self.next_index
         self.next_index = Index(last + 1)
 
     def probe_sent(self, now: int) -> None:
@@ -69,10 +66,14 @@ class Progress:
         self.moved_tick = now
 
     def cut(self, last: Index) -> bool:
-        """Only entries up to ``last`` of the newest append were sent; whether that made a difference."""
-        if not self._in_flight or not self._sent_from <= last < self._in_flight[-1]:
+        """Of what is in flight only entries up to ``last`` were sent; whether that made a difference."""
+        in_flight = self._in_flight
+        if not in_flight or not self.match_index <= last < in_flight[-1]:
             return False
-        self._in_flight[-1] = last
+        while in_flight and in_flight[-1] > last:
+            in_flight.pop()
+        if last > (in_flight[-1] if in_flight else self.match_index):
+            in_flight.append(last)
         self.next_index = Index(last + 1)
         return True
 

@@ -67,7 +67,8 @@ class Replicate:
     """Read ``first..last`` from storage and send them to ``to`` as one AppendRequest.
 
     ``first > last`` asks for an empty request, a probe. A driver that sends less, to respect a
-    limit of bytes, cuts between batches and says so at once with ``AppendCut``.
+    limit of bytes, cuts between batches and says so with ``AppendCut``. So does one that reads the entries
+    from the disk: what is ordered for the same peer until then is not sent.
     """
 
     to: NodeId

@@ -12,8 +12,9 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Final, Generic, TypeVar
 
-from raftlog.errors import CorruptBatch, InvariantViolated, LogCorrupt
-from raftlog.records.batch import Batch, BatchHeader, check_batch, split_batches
+from raftlog.errors import InvariantViolated, LogCorrupt
+from raftlog.node.reading import read_recent
+from raftlog.records.batch import Batch, BatchHeader, split_batches
 from raftlog.state_machine import StateMachine
 from raftlog.storage.filesystem import Buffer, is_disk_full
 from raftlog.storage.log_storage import LogStorage
@@ -60,11 +61,16 @@ class Applier(Generic[Reply]):
         while self._tail and self._tail[-1].header.last_offset >= first_removed:
             self._tail_bytes -= len(self._tail.pop().data)
 
-    def bytes_to_send(self, first: Index, last: Index, bytes_max: int) -> tuple[Index, list[Buffer]]:
-        """Whole batches from ``first`` on, at least one, about ``bytes_max``; the last index of them."""
+    def recent_bytes(self, first: Index, last: Index, bytes_max: int) -> tuple[Index, list[Buffer]] | None:
+        """Whole batches from ``first`` on, at least one, about ``bytes_max``; the last index of them.
+
+        None where they must be read from the disk. Raises ``LogCorrupt`` and ``OSError``.
+        """
         batches = self._recent(first, last)
         if batches is None:
-            batches = self._read(first, Index(min(last, self._log.last_index)), bytes_max)
+            end = Index(min(last, self._log.last_index))
+            found = read_recent(self._log, first, end, bytes_max=bytes_max)
+            return None if found is None else (found.last, [found.data])
         payload: list[Buffer] = []
         size = 0
         for batch in batches:
@@ -202,11 +208,6 @@ class Applier(Generic[Reply]):
         return batches
 
     def _read(self, first: Index, last: Index, bytes_max: int) -> list[Batch]:
-        """From the log. What the disk has damaged is neither applied nor sent to others."""
-        try:
-            batches = split_batches(self._log.read(first, last, bytes_max=bytes_max).read())
-            for batch in batches:
-                check_batch(batch)
-        except CorruptBatch as error:
-            raise LogCorrupt(f"the log holds no sound batch within {first}..{last}: {error}") from error
+        """From the log, checked. Raises ``LogCorrupt``."""
+        batches = split_batches(self._log.read(first, last, bytes_max=bytes_max).read())
         return [batch for batch in batches if batch.header.last_offset >= first]

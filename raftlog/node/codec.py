@@ -35,7 +35,7 @@ from raftlog.core.messages import (
 )
 from raftlog.errors import CorruptBatch
 from raftlog.node.cluster_time import ClockReading
-from raftlog.records.batch import CONTROL_BIT, Batch, split_batches
+from raftlog.records.batch import CONTROL_BIT, Batch, check_batch, split_batches
 from raftlog.storage.filesystem import Buffer
 from raftlog.storage.members import membership_in
 from raftlog.types import EntryId, GroupId, Index, NodeId, Term
@@ -140,7 +140,10 @@ def encode_message(group: GroupId, message: Message, payload: Sequence[Buffer] =
 
 
 def decode_message(head: memoryview, payload: memoryview) -> tuple[GroupId, Message, list[Batch]]:
-    """The group, the message and the batches that came with it. Raises ``MalformedFrame``."""
+    """The group, the message and the batches that came with it, checked. Raises ``MalformedFrame``.
+
+    A frame's own checksum is made from what the sender has in memory: that of a batch is its producer's.
+    """
     fields = unpack_head(head)
     if len(fields) < 2:
         raise MalformedFrame(f"message {fields!r}")
@@ -148,6 +151,8 @@ def decode_message(head: memoryview, payload: memoryview) -> tuple[GroupId, Mess
     try:
         if tag == _APPEND:
             batches = split_batches(payload) if len(payload) else []
+            for batch in batches:
+                check_batch(batch)
             return GroupId(_int(group)), _append_request(fields, batches), batches
         return GroupId(_int(group)), _UNPACK[_int(tag)](fields), []
     except (KeyError, ValueError, TypeError, CorruptBatch) as error:

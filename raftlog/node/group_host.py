@@ -24,6 +24,7 @@ from raftlog.clock import Clock
 from raftlog.core.membership import Membership
 from raftlog.core.messages import Heartbeat, HeartbeatReply, Message
 from raftlog.core.raft import Raft, RaftSettings
+from raftlog.errors import LogCorrupt
 from raftlog.node.calls import Calls
 from raftlog.node.catch_up import CatchUpRate
 from raftlog.node.cluster_time import CLOCK_BOUNDS, ClockBounds, ClusterTime
@@ -99,6 +100,7 @@ class GroupHost:
         self.flusher = Flusher(run_syncs, self.fail)
         self.calls = Calls(transport, first_id=rng.getrandbits(48))
         self.has_room = has_room
+        self.damaged_logs = 0  # replicas that have ended because a read or a scrub found damage
         self._transport = transport
         self._rng = rng
         self._on_fatal = on_fatal
@@ -264,6 +266,10 @@ class GroupHost:
     def _task_ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
             self.fail(error)
+
+    def replica_failed(self, error: BaseException) -> None:
+        """A replica has ended for this reason."""
+        self.damaged_logs += isinstance(error, LogCorrupt)
 
     def fail(self, error: BaseException) -> None:
         """A broken invariant: nothing more may leave this process."""

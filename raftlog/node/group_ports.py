@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Coroutine, Sequence
 from typing import Protocol
 
 from raftlog.core.membership import Membership
@@ -80,6 +81,12 @@ class GroupEnvironment(Protocol):
 
     def meet(self, peers: frozenset[NodeId]) -> None:
         """These take part in a group with this broker: let them hear that it lives, and watch them."""
+
+    def begin(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        """Run this beside the rest; the caller keeps the task. What it raises ends the process."""
+
+    def replica_failed(self, error: BaseException) -> None:
+        """A replica has ended for this reason: to be counted."""
 
     def fail(self, error: BaseException) -> None:
         """A broken invariant: the process must end."""

@@ -78,7 +78,7 @@ class RaftGroup(GroupView, Generic[Reply]):
         self._has_failed = False
         self._was_rejoining = core.is_rejoining
         self._applier = Applier(log, machine)
-        self._replication = Replication(group_id, self._applier, environment)
+        self._replication = Replication(self, self._applier, environment, self._step)
         self._writer = LogWriter(log, self._applier, node_id)
         self._waits: Waits[Reply] = Waits(None if group_id == METADATA_GROUP else environment.uncommitted)
         arrived = partial(self._guarded, self._install)
@@ -266,6 +266,7 @@ class RaftGroup(GroupView, Generic[Reply]):
         if self.stopped is None:
             _log.error("group %d on broker %d ends: %s", self.group_id, self._environment.node_id, error)
             self._has_failed = True
+            self._environment.replica_failed(error)
             if self._core.role is Role.LEADER:
                 self._replication.call_election(self._core.term, self._core.match_index)
             self._end(error)
@@ -304,8 +305,7 @@ class RaftGroup(GroupView, Generic[Reply]):
             self._writer.write(ready.write, self._environment.wall_ms())
             self._environment.request_sync(self.group_id)
         for order in ready.replicate:
-            for event in self._replication.carry_out(order):
-                self._step(event)
+            self._replication.carry_out(order)
         for envelope in ready.send:
             self._environment.send(self.group_id, envelope.to, envelope.message)
         if self._core.commit_index > self._applier.applied_index:

@@ -22,6 +22,7 @@ from raftlog.core.ready import FetchSnapshot
 from raftlog.errors import InvalidRequest, RaftlogError
 from raftlog.node.calls import Calls, request_of
 from raftlog.node.group_view import GroupView
+from raftlog.node.reading import on_thread
 from raftlog.storage.filesystem import Buffer, is_disk_full
 from raftlog.storage.log_storage import LogStorage
 from raftlog.types import EntryId, GroupId, Index, NodeId, Term
@@ -58,23 +59,29 @@ class SnapshotService:
         self, sender: NodeId, head: bytes, payload: memoryview
     ) -> tuple[bytes, Sequence[Buffer]]:
         ask = request_of(head, _Ask, "for a snapshot")
-        state, checksum = self._state(ask)
+        state, checksum = await self._state(ask)
         chunk = memoryview(state)[ask.offset : ask.offset + CHUNK_BYTES]
         return msgspec.msgpack.encode(_Chunk(len(state), checksum, crc32c(chunk))), [chunk]
 
-    def _state(self, ask: _Ask) -> tuple[bytes, int]:
+    async def _state(self, ask: _Ask) -> tuple[bytes, int]:
+        log = self._group(ask).log
+        start = log.first_index
+        if self._newest is None or self._newest[:2] != (ask.group_id, start):
+            state = await on_thread(lambda: log.states.load(start))
+            self._group(ask)  # the log may begin elsewhere by now
+            if state is None:
+                raise InvalidRequest(f"the state at {start} is not here; wait until the log begins later")
+            self._newest = (ask.group_id, start, state, crc32c(state))
+        return self._newest[2:]
+
+    def _group(self, ask: _Ask) -> GroupView:
         group = self._groups().get(ask.group_id)
         if group is None or group.stopped is not None:
             raise InvalidRequest(f"group {ask.group_id} is not here")
         start = group.log.first_index
         if start != ask.index + 1 or group.log.term_at(ask.index) != ask.term:
             raise InvalidRequest(f"the log begins at {start} now, not behind {ask.index} of term {ask.term}")
-        if self._newest is None or self._newest[:2] != (ask.group_id, start):
-            state = group.log.states.load(start)
-            if state is None:
-                raise InvalidRequest(f"the state at {start} is not here; wait until the log begins later")
-            self._newest = (ask.group_id, start, state, crc32c(state))
-        return self._newest[2:]
+        return group
 
 
 class SnapshotTransfer:

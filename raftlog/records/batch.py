@@ -11,12 +11,15 @@ from __future__ import annotations
 
 import enum
 import struct
+from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from crc32c import crc32c
 
 from raftlog.errors import CorruptBatch, InvalidRecord, RecordTooLarge
+from raftlog.types import EntryId
 
 Buffer = bytes | bytearray | memoryview
 
@@ -42,7 +45,7 @@ _LEADER_EPOCH = struct.Struct(">i")
 _ATTRIBUTES = struct.Struct(">h")
 _MAX_TIMESTAMP = struct.Struct(">q")
 _CHECKSUM = struct.Struct(">I")
-_SUMMARY = struct.Struct(">qi4xbI2xi")  # what ``find_trouble`` needs of a header
+_SUMMARY = struct.Struct(">qiibI2xi")  # what ``find_damage`` needs of a header
 _NEVER_RELEASE_GIL = 0  # a megabyte takes 40 µs; giving the interpreter away costs more than that
 
 
@@ -199,24 +202,30 @@ def check_batch(batch: Batch) -> None:
         raise CorruptBatch(f"crc: is {header.crc:#010x}, the bytes give {found:#010x}; send the batch again")
 
 
-def find_trouble(data: bytes, expected: int) -> int | None:
-    """Where in batches that lie back to back the first unsound one begins, the first being ``expected``.
+def find_damage(data: Buffer, first: int, last: int, terms: Sequence[EntryId]) -> int | None:
+    """Where the first unsound batch begins, of batches that should be ``first..last``, back to back.
 
-    ``check_batch`` for many at once, and their offsets follow.
+    Every byte is checked: the body and most of the header by the batch's checksum, the base offset and the
+    leader epoch, which that leaves out, by what the log knows. ``terms`` are the first entries of the terms
+    that follow one another in the range; the first of them holds from its beginning.
     """
     view = memoryview(data)
-    at, end = 0, len(data)
-    while at < end:
-        if end - at < HEADER_BYTES:
-            return at
-        base, length, magic, crc, delta = _SUMMARY.unpack_from(data, at)
+    at, end, expected = 0, len(data), first
+    term, later = terms[0].term, deque(terms)
+    later.popleft()
+    next_term_at = later[0].index if later else last + 1
+    while end - at >= HEADER_BYTES:
+        base, length, epoch, magic, crc, delta = _SUMMARY.unpack_from(data, at)
+        if expected >= next_term_at and later:
+            term = later.popleft().term
+            next_term_at = later[0].index if later else last + 1
         following = at + length + BATCH_OVERHEAD
-        if base != expected or magic != MAGIC or not at + HEADER_BYTES <= following <= end:
+        if base != expected or epoch != term or magic != MAGIC or not at + HEADER_BYTES <= following <= end:
             return at
         if crc32c(view[at + CHECKSUM_START : following], 0, _NEVER_RELEASE_GIL) != crc:
             return at
         at, expected = following, base + delta + 1
-    return None
+    return None if at == end and expected == last + 1 else at
 
 
 def validate_produced(batch: Batch, *, bytes_max: int, allow_append_time: bool) -> None:

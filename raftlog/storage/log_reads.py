@@ -10,7 +10,8 @@ from raftlog.core.ready import Restored
 from raftlog.errors import OffsetOutOfRange
 from raftlog.storage.durable_state import DurableState
 from raftlog.storage.epochs import Epochs
-from raftlog.storage.log_storage import LogRange
+from raftlog.storage.log_part import SegmentsPart
+from raftlog.storage.log_storage import LogPart, LogRange
 from raftlog.storage.members import LogMembers
 from raftlog.storage.recovery import OpenedLog
 from raftlog.storage.retention import ClosedSegment
@@ -24,6 +25,7 @@ class LogReads:
 
     def __init__(self, opened: OpenedLog, states: StateFiles) -> None:
         self.states = states
+        self.removals = 0  # how often entries were removed, at either end
         self._state: DurableState = opened.state
         self._epochs: Epochs = opened.epochs
         self._members: LogMembers = opened.members
@@ -67,6 +69,15 @@ class LogReads:
             for segment in self._segments.closed
         )
 
+    @property
+    def durable_part_of_active(self) -> ClosedSegment:
+        """The active segment as far as it is surely on the disk: about as far as ``durable_index``."""
+        active = self._segments.active
+        if self._durable < active.base:
+            return ClosedSegment(Index(active.base), Index(active.base - 1), active.max_timestamp, 0)
+        size, last = active.known_end(self._durable)
+        return ClosedSegment(Index(active.base), Index(last), active.max_timestamp, size)
+
     def base_from(self, index: Index) -> Index | None:
         """Where the first segment begins that begins at ``index`` or later, if one does."""
         return self._segments.base_from(index)
@@ -87,13 +98,35 @@ class LogReads:
 
     def read(self, first: Index, last: Index, *, bytes_max: int) -> LogRange:
         """Whole batches from the one that contains ``first`` on; see ``LogStorage.read``."""
+        self._require(first, last)
+        return self._segments.read(first, last, bytes_max, self._epochs.entries(first))
+
+    def recent(self, first: Index, last: Index, *, bytes_max: int) -> LogRange | None:
+        """The same without a look at the disk, or None; see ``LogStorage.recent``."""
+        if not self._first <= first <= last <= self._last:
+            return None
+        return self._segments.recent(first, last, bytes_max, self._epochs.entries(first))
+
+    def part(self, first: Index, bytes_max: int) -> LogPart:
+        """For one reader on another thread; see ``LogStorage.part``."""
+        self._require(first, first)
+        return self._part(self._segments.part(first, bytes_max), first)
+
+    def part_at_time(self, timestamp_ms: int) -> LogPart | None:
+        """For one reader on another thread; see ``LogStorage.part_at_time``."""
+        part = self._segments.part_at_time(timestamp_ms)
+        return None if part is None else self._part(part, Index(max(part[0].base, self._first)))
+
+    def _require(self, first: int, last: int) -> None:
         if not self._first <= first <= last <= self._last:
             raise OffsetOutOfRange(
                 f"{first}..{last} is not within {self._first}..{self._last}",
                 start=self._first,
                 end=self._last + 1,
             )
-        return self._segments.read(first, last, bytes_max)
+
+    def _part(self, part: SegmentList, first: Index) -> LogPart:
+        return SegmentsPart(self._segments, part, first, self._epochs.entries(first))
 
     def term_at(self, index: Index) -> Term:
         """The term of an entry, or of the one just before the log."""

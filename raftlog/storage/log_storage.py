@@ -18,36 +18,38 @@ from typing import Protocol
 from raftlog.core.membership import Membership
 from raftlog.core.ready import HardState, Restored
 from raftlog.errors import LogCorrupt
-from raftlog.records.batch import Batch, find_trouble
+from raftlog.records.batch import Batch, find_damage
 from raftlog.storage.filesystem import File
 from raftlog.types import EntryId, Index, Term
 
 
 @dataclass(frozen=True, slots=True)
 class FileRange:
-    """Whole batches, back to back, in one file: ``length`` bytes from ``position``.
+    """Whole batches ``first..last``, back to back, in one file: ``length`` bytes from ``position``.
 
-    What has rested in a closed segment is checked before it is given away: it begins with offset ``rested``.
+    ``terms`` are the first entries of the terms in the range; the first of them holds from its beginning.
     """
 
     file: File
     position: int
     length: int
-    rested: int | None = None
+    first: int
+    last: int
+    terms: Sequence[EntryId]
 
     def read(self) -> bytes:
-        """The bytes. Raises ``LogCorrupt`` when they are not whole batches, or fewer than there were."""
+        """The bytes, every one of them checked. Raises ``LogCorrupt`` when they are not those batches."""
         data = self.file.read_at(self.position, self.length)
         if len(data) != self.length:
             raise LogCorrupt(
                 f"{self.file.path}: {self.length} bytes expected at {self.position}, found {len(data)}: "
-                "the file was cut under a reader; its broker mends it from the other replicas"
+                "the file was cut under a reader; its broker repairs it from the other replicas"
             )
-        trouble = None if self.rested is None else find_trouble(data, self.rested)
-        if trouble is not None:
+        damage = find_damage(data, self.first, self.last, self.terms)
+        if damage is not None:
             raise LogCorrupt(
-                f"{self.file.path} at position {self.position + trouble}: a checksum or an offset is "
-                "wrong; its broker mends it from the other replicas"
+                f"{self.file.path} at position {self.position + damage}: a checksum, an offset or an epoch "
+                "is wrong; its broker repairs it from the other replicas"
             )
         return data
 
@@ -63,11 +65,39 @@ class LogRange:
     last: Index
     runs: tuple[FileRange, ...]
 
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all runs."""
+        return sum(run.length for run in self.runs)
+
     def read(self) -> bytes:
-        """All bytes of all runs, joined."""
+        """All bytes of all runs, joined and checked. Raises ``LogCorrupt``."""
         if len(self.runs) == 1:
             return self.runs[0].read()
         return b"".join([run.read() for run in self.runs])
+
+
+class LogReader(Protocol):
+    """What a reader needs of a log."""
+
+    @property
+    def first_index(self) -> Index:
+        """The oldest index kept: the log start offset."""
+
+    def read(self, first: Index, last: Index, *, bytes_max: int) -> LogRange:
+        """Whole batches from the one that contains ``first`` on: at least one, ending at or before
+        the batch that contains ``last``, stopping before ``bytes_max`` is passed.
+
+        No bytes are read but those of batch headers and of an index: what it gives is read, and checked,
+        by its ``read``. Raises ``OffsetOutOfRange`` outside ``first_index..last_index`` and ``LogCorrupt``
+        when what it meets is not a batch.
+        """
+
+    def index_at_time(self, timestamp_ms: int) -> tuple[Index, int] | None:
+        """The base index of the first batch whose max timestamp is at or after the time, and that
+        max timestamp; None when there is none. The caller looks inside the batch. Every batch that is
+        passed over is checked; raises ``LogCorrupt``.
+        """
 
 
 class Sync(Protocol):
@@ -108,12 +138,18 @@ class States(Protocol):
         """The state below ``base``; None when it was not kept or is damaged."""
 
 
-class LogStorage(Protocol):
-    """One group's log, hard state and epochs. Everything but ``Sync.run`` belongs to one thread."""
+class LogPart(LogReader, Protocol):
+    """Copied from a log for one reader on another thread, with which it shares nothing that changes.
 
-    @property
-    def first_index(self) -> Index:
-        """The oldest index kept: the log start offset."""
+    What is removed from the log meanwhile may raise ``LogCorrupt`` here: then ``removals`` has risen.
+    """
+
+    def finished(self) -> None:
+        """Back on the log's thread: what was loaded may serve the next reader."""
+
+
+class LogStorage(LogReader, Protocol):
+    """One group's log, hard state and epochs. Everything but ``Sync.run`` belongs to one thread."""
 
     @property
     def last_index(self) -> Index:
@@ -164,24 +200,29 @@ class LogStorage(Protocol):
     def sync_finished(self, sync: Sync) -> None:
         """Move ``durable_index`` forward, back on the owner's thread."""
 
-    def read(self, first: Index, last: Index, *, bytes_max: int) -> LogRange:
-        """Whole batches from the one that contains ``first`` on: at least one, ending at or before
-        the batch that contains ``last``, stopping before ``bytes_max`` is passed.
+    @property
+    def removals(self) -> int:
+        """How often entries were removed, at either end: what was being read from the files may be gone."""
 
-        No bytes are read but those of batch headers. Raises ``OffsetOutOfRange`` outside
-        ``first_index..last_index`` and ``LogCorrupt`` when what it meets is not a batch.
+    def recent(self, first: Index, last: Index, *, bytes_max: int) -> LogRange | None:
+        """What ``read`` gives, without a look at the disk; None when ``first`` is not among the newest
+        batches, whose places are in memory.
         """
+
+    def part(self, first: Index, bytes_max: int) -> LogPart:
+        """Enough of the log for a ``read`` of so many bytes from ``first`` on.
+
+        Raises ``OffsetOutOfRange`` when that is not in the log.
+        """
+
+    def part_at_time(self, timestamp_ms: int) -> LogPart | None:
+        """Enough for ``index_at_time`` and a ``read`` of that batch; None when nothing is so young."""
 
     def term_at(self, index: Index) -> Term:
         """The term of an entry, or of the one just before the log."""
 
     def terms(self) -> tuple[EntryId, ...]:
         """The first entry of each term in the log, oldest first."""
-
-    def index_at_time(self, timestamp_ms: int) -> tuple[Index, int] | None:
-        """The base index of the first batch whose max timestamp is at or after the time, and that
-        max timestamp; None when there is none. The caller looks inside the batch.
-        """
 
     @property
     def states(self) -> States:

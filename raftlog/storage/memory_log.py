@@ -14,7 +14,7 @@ from raftlog.core.ready import HardState, Restored
 from raftlog.errors import InvariantViolated, OffsetOutOfRange
 from raftlog.records.batch import Batch
 from raftlog.storage.filesystem import Buffer
-from raftlog.storage.log_storage import FileRange, LogRange, Sync
+from raftlog.storage.log_storage import FileRange, LogPart, LogRange, Sync
 from raftlog.storage.members import membership_in
 from raftlog.types import BEFORE_LOG, EntryId, Index, Term
 
@@ -113,6 +113,7 @@ class MemoryLog:
 
     def __init__(self, *, segment_batches: int = 8) -> None:
         self.states = MemoryStates()
+        self.removals = 0
         self._segment_batches = segment_batches
         self._batches: list[Batch] = []
         self._before = BEFORE_LOG
@@ -179,6 +180,7 @@ class MemoryLog:
         at = next((at for at, batch in enumerate(self._batches) if batch.base_offset == first_removed), None)
         if at is None:
             raise InvariantViolated(f"cut at {first_removed}, where no batch begins")
+        self.removals += 1
         del self._batches[at:]
         for sync in self._syncs:
             sync.covers = Index(min(sync.covers, first_removed - 1))
@@ -194,6 +196,7 @@ class MemoryLog:
             for entry in self._memberships(self._batches[: self._segment_batches]):
                 self._base = entry.membership
             del self._batches[: self._segment_batches]
+            self.removals += 1
         return self.first_index
 
     def base_from(self, index: Index) -> Index | None:
@@ -203,6 +206,7 @@ class MemoryLog:
 
     def install(self, snapshot: EntryId, membership: Membership, state: bytes) -> None:
         """Begin anew after the snapshot."""
+        self.removals += 1
         self._batches.clear()
         self._before, self._base = snapshot, membership
         self._durable = snapshot.index
@@ -247,9 +251,29 @@ class MemoryLog:
             found.append(batch)
             size += len(batch.data)
         file = BytesFile("memory", b"".join([batch.data for batch in found]))
-        return LogRange(
-            Index(found[0].base_offset), Index(found[-1].last_offset), (FileRange(file, 0, size),)
-        )
+        base, end = Index(found[0].base_offset), Index(found[-1].last_offset)
+        terms = [EntryId(Term(batch.leader_epoch), Index(batch.base_offset)) for batch in found]
+        return LogRange(base, end, (FileRange(file, 0, size, base, end, terms),))
+
+    def recent(self, first: Index, last: Index, *, bytes_max: int) -> LogRange | None:
+        """All of it is in memory."""
+        in_log = self.first_index <= first <= last <= self.last_index
+        return self.read(first, last, bytes_max=bytes_max) if in_log else None
+
+    def part(self, first: Index, bytes_max: int) -> LogPart:
+        """All batches, in a list of their own."""
+        if not self.first_index <= first <= self.last_index:
+            raise self._out_of_range(str(first))
+        copy = MemoryLog(segment_batches=self._segment_batches)
+        copy._batches, copy._before = [*self._batches], self._before
+        return copy
+
+    def part_at_time(self, timestamp_ms: int) -> LogPart | None:
+        """The same, if some batch reaches the time."""
+        return None if self.index_at_time(timestamp_ms) is None else self.part(self.first_index, 0)
+
+    def finished(self) -> None:
+        """As a part: nothing was loaded."""
 
     def term_at(self, index: Index) -> Term:
         """The term of an entry, or of the one just before the log."""

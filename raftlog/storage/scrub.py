@@ -1,8 +1,9 @@
 """Reading through what rests on the disk beside a log that is in use.
 
-Decides: what is compared with what. A closed segment is never written, so it can be read on any thread;
-what it should hold is known from the open log. Small files are compared by their seals, and indexes with
-their segments. Leaves to others: how fast, and what follows (``partitions.scrubber``).
+Decides: what is compared with what. What is durable of a segment can be read on any thread, beside
+appends behind it; a truncation meanwhile shows in the log's ``removals``. What a segment should hold is
+known from the open log. Small files are compared by their seals, and indexes with their segments. Leaves
+to others: how fast, and what follows (``partitions.scrubber``).
 """
 
 from __future__ import annotations
@@ -31,19 +32,28 @@ INDEX_INTERVAL_BYTES: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class Rested:
-    """A closed segment as the open log knows it."""
+    """A segment as the open log knows it; of the active one what is durable."""
 
     path: str
     first: int
     last: int
     size: int
+    is_closed: bool = True
 
 
 def rested_in(log: SegmentedLog) -> list[Rested]:
-    """The closed segments of an open log, oldest first."""
+    """The closed segments of an open log, oldest first, and then the active one, as far as it is durable."""
+    segments = [(each, True) for each in log.closed_segments]
+    segments.append((log.durable_part_of_active, False))
     return [
-        Rested(segment_path(log.directory, each.base) + LOG_SUFFIX, each.base, each.last, each.size_bytes)
-        for each in log.closed_segments
+        Rested(
+            segment_path(log.directory, each.base) + LOG_SUFFIX,
+            each.base,
+            each.last,
+            each.size_bytes,
+            is_closed,
+        )
+        for each, is_closed in segments
     ]
 
 
@@ -62,9 +72,9 @@ def check_rested(
         raise LogCorrupt(f"{rested.path}: the file is gone") from None
     start = position
     try:
-        if file.size != rested.size:
+        if file.size < rested.size or (rested.is_closed and file.size > rested.size):
             raise BatchDamaged(min(file.size, rested.size), f"{file.size} bytes in place of {rested.size}")
-        for at, batch in walk_batches(file, position, file.size):
+        for at, batch in walk_batches(file, position, rested.size):
             header = batch.header
             if header.base_offset != expected:
                 raise BatchDamaged(at, f"offset {header.base_offset} in place of {expected}")

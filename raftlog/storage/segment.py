@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from raftlog.errors import LogCorrupt
 from raftlog.records.batch import BATCH_OVERHEAD, BatchHeader
-from raftlog.storage.batch_walk import BatchDamaged, walk_headers
+from raftlog.storage.batch_walk import BatchDamaged, walk_batches, walk_headers
 from raftlog.storage.filesystem import File, Filesystem
 from raftlog.storage.sparse_index import (
     NO_TIMESTAMP,
@@ -52,6 +52,7 @@ class Segment:
     """See the module. ``last`` is ``base - 1`` while it is empty; ``file`` is None once closed."""
 
     __slots__ = (
+        "_directory",
         "_filesystem",
         "_index",
         "_interval_bytes",
@@ -75,6 +76,7 @@ class Segment:
         self.stored_ms = NO_TIMESTAMP  # when its newest batch was stored, or later
         self.file: File | None = None
         self._filesystem = filesystem
+        self._directory = directory
         self._interval_bytes = interval_bytes
         self._index: SparseIndex | None = SparseIndex(interval_bytes)
         self._tail_offsets = array("q")
@@ -102,6 +104,25 @@ class Segment:
     def has_index_loaded(self) -> bool:
         """Whether the index takes memory."""
         return self._index is not None
+
+    @property
+    def recent_from(self) -> int:
+        """From this offset on the exact place of every batch is in memory."""
+        return self._tail_offsets[0] if self._tail_offsets else self.last + 1
+
+    def copy(self) -> Segment:
+        """The segment as it is now, for another thread: it opens the file for itself."""
+        copy = Segment.closed(self._filesystem, self._directory, self.summary, self._interval_bytes)
+        if self._index is not None:
+            copy._index = self._index if self.file is None else self._index.copy()
+        return copy
+
+    def adopt_index(self, copy: Segment) -> bool:
+        """Keep the index that a copy of this closed segment has loaded; whether there was one to keep."""
+        if self._index is not None or copy._index is None or copy.summary != self.summary:
+            return False
+        self._index = copy._index
+        return True
 
     def note(self, header: BatchHeader, now_ms: int = NOT_DATED) -> None:
         """A batch stands at the end of the file now; ``now_ms`` is when it came, if that is known."""
@@ -146,6 +167,19 @@ class Segment:
             raise self._corrupt(file.size, f"the file ends here, it had {self.size} bytes when it was closed")
         return file
 
+    def known_end(self, last: int) -> tuple[int, int]:
+        """Where the batch that ends with ``last``, or one before it, ends; and that batch's last offset.
+
+        It is the newest such place that is known without a look at the disk.
+        """
+        if last >= self.last:
+            return self.size, self.last
+        at = bisect_right(self._tail_offsets, last + 1) - 1
+        if at >= 0:
+            return self._tail_positions[at], self._tail_offsets[at] - 1
+        offset, position = self.index.before_offset(last + 1)
+        return position, offset - 1
+
     def locate(self, file: File, offset: int) -> Place:
         """The batch that contains ``offset``, which must lie in ``base..last``."""
         tail = self._tail_offsets
@@ -174,13 +208,17 @@ class Segment:
         raise self._corrupt(self.size, "the batches end early")
 
     def locate_time(self, file: File, timestamp_ms: int) -> BatchHeader | None:
-        """The header of the first batch whose max timestamp is at or after the time."""
+        """The header of the first batch whose max timestamp is at or after the time.
+
+        A damaged timestamp would have a reader pass over records, so all that is passed over is checked.
+        """
         if timestamp_ms > self.max_timestamp or self.last < self.base:
             return None
-        for _, header in self._walk(file, *self.index.before_time(timestamp_ms)):
+        offset, position = self.index.before_time(timestamp_ms)
+        for header in self._checked(file, offset, position):
             if header.max_timestamp >= timestamp_ms:
                 return header
-        return None
+        raise self._corrupt(self.size, f"no batch reaches the time {timestamp_ms}")
 
     def truncate(self, file: File, place: Place) -> None:
         """Forget the batch at ``place`` and all behind it; cut the file and wait for the disk.
@@ -188,7 +226,7 @@ class Segment:
         The wait is what keeps the log honest: were the cut still in memory when new batches reach the
         disk, a power loss could leave a new batch followed by an old one that fits behind it.
         """
-        index = self.index
+        index = self._index = self.index.copy()  # a reader on another thread may have the one before
         newest = index.truncate(place.position)
         if len(index):
             base, position = index.before_position(place.position)
@@ -224,6 +262,17 @@ class Segment:
         if summary != self.summary:
             raise self._corrupt(0, f"holds {summary}, should be {self.summary}")
         self._index = index
+
+    def _checked(self, file: File, offset: int, position: int) -> Iterator[BatchHeader]:
+        """The same with the checksum of each batch."""
+        try:
+            for at, batch in walk_batches(file, position, self.size):
+                if batch.base_offset != offset:
+                    raise self._corrupt(at, f"a batch of offset {batch.base_offset} in place of {offset}")
+                yield batch.header
+                offset = batch.last_offset + 1
+        except BatchDamaged as error:
+            raise self._corrupt(error.position, error.reason) from None
 
     def _walk(self, file: File, offset: int, position: int) -> Iterator[tuple[int, BatchHeader]]:
         """Headers from an entry of the index on; each must carry the offset that follows."""

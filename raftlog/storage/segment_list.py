@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 
 from raftlog.records.batch import BatchHeader
 from raftlog.storage.filesystem import File
 from raftlog.storage.log_storage import FileRange, LogRange
 from raftlog.storage.segment import Segment
-from raftlog.types import Index
+from raftlog.types import EntryId, Index
 
 _LOADED_INDEXES_MAX = 4  # of closed segments; a reader goes through one segment after the other
 
@@ -68,8 +69,30 @@ class SegmentList:
         self._loaded = [segment for segment in self._loaded if segment.base >= self._bases[0]]
         return dropped
 
-    def read(self, first: int, last: int, bytes_max: int) -> LogRange:
-        """See ``LogStorage.read``; both indexes are in the log."""
+    def part(self, first: int, bytes_max: int) -> SegmentList:
+        """Copies of the segments that a read of so many bytes from ``first`` on may need."""
+        at = self.position_of(first)
+        copies = [self._segments[at].copy()]
+        for segment in self._segments[at + 1 :]:
+            if bytes_max <= 0:
+                break
+            copies.append(segment.copy())
+            bytes_max -= segment.size
+        return SegmentList(copies)
+
+    def adopt_indexes(self, part: SegmentList) -> None:
+        """Keep the indexes that a part has loaded, for the next reader of the same segments."""
+        for copy in part._segments:
+            mine = self._segments[max(self.position_of(copy.base), 0)]
+            if mine is not self.active and mine.adopt_index(copy):
+                self._note_loaded(mine)
+
+    def recent(self, first: int, last: int, bytes_max: int, terms: Sequence[EntryId]) -> LogRange | None:
+        """The same as ``read`` where nothing but memory is needed, else None."""
+        return self.read(first, last, bytes_max, terms) if first >= self.active.recent_from else None
+
+    def read(self, first: int, last: int, bytes_max: int, terms: Sequence[EntryId]) -> LogRange:
+        """See ``LogReader.read``; both indexes are in the log. ``terms`` are those from ``first`` on."""
         at = len(self._segments) - 1 if first >= self.active.base else self.position_of(first)
         segment = self._segments[at]
         file = segment.open_file()
@@ -77,7 +100,7 @@ class SegmentList:
         end, found = _end_of_run(segment, file, place.position, last, bytes_max)
         if end <= place.position:
             end, found = place.end, place.last
-        runs = [FileRange(file, place.position, end - place.position, self._rested(segment, place.base))]
+        runs = [FileRange(file, place.position, end - place.position, place.base, found, terms)]
         room = bytes_max - runs[0].length
         while found < last and found == segment.last:
             self._note_loaded(segment)
@@ -87,28 +110,40 @@ class SegmentList:
             end, following = _end_of_run(segment, file, 0, last, room)
             if end <= 0:
                 break
-            runs.append(FileRange(file, 0, end, self._rested(segment, segment.base)))
+            runs.append(FileRange(file, 0, end, segment.base, following, terms_from(segment.base, terms)))
             room, found = room - end, following
         self._note_loaded(segment)
         return LogRange(Index(place.base), Index(found), tuple(runs))
 
-    def _rested(self, segment: Segment, first: int) -> int | None:
-        return None if segment is self.active else first
-
     def find_time(self, timestamp_ms: int) -> BatchHeader | None:
         """The first batch whose max timestamp is at or after the time."""
-        for segment in self._segments:
-            if segment.size and segment.max_timestamp >= timestamp_ms:
-                header = segment.locate_time(segment.open_file(), timestamp_ms)
-                self._note_loaded(segment)
-                return header
-        return None
+        segment = self._at_time(timestamp_ms)
+        if segment is None:
+            return None
+        header = segment.locate_time(segment.open_file(), timestamp_ms)
+        self._note_loaded(segment)
+        return header
+
+    def part_at_time(self, timestamp_ms: int) -> SegmentList | None:
+        """A copy of the segment in which ``find_time`` looks."""
+        segment = self._at_time(timestamp_ms)
+        return None if segment is None else SegmentList([segment.copy()])
+
+    def _at_time(self, timestamp_ms: int) -> Segment | None:
+        reach = (each for each in self._segments if each.size and each.max_timestamp >= timestamp_ms)
+        return next(reach, None)
 
     def _note_loaded(self, segment: Segment) -> None:
         if segment is not self.active and segment.has_index_loaded and segment not in self._loaded:
             self._loaded.append(segment)
             if len(self._loaded) > _LOADED_INDEXES_MAX:
                 self._loaded.pop(0).release_index()
+
+
+def terms_from(first: int, terms: Sequence[EntryId]) -> Sequence[EntryId]:
+    """The first entries of terms that count from an entry on."""
+    passed = sum(1 for entry in terms if entry.index <= first)
+    return terms[max(passed - 1, 0) :]
 
 
 def _end_of_run(segment: Segment, file: File, start: int, last: int, bytes_max: int) -> tuple[int, int]:

@@ -200,6 +200,7 @@ class SegmentedLog(LogReads):
         place = segment.locate(file, first_removed)
         if place.base != first_removed:
             raise InvariantViolated(f"{self._directory}: cut at {first_removed}, inside batch {place}")
+        self.removals += 1
         with self._failure.is_final():
             self._forget_syncs(first_removed - 1)
             self._state.withdraw(self._promise(first_removed - 1))
@@ -242,6 +243,7 @@ class SegmentedLog(LogReads):
         limit = min(first_kept, self._durable)
         count = sum(1 for segment in self._segments.closed if segment.last < limit)
         if count:
+            self.removals += 1
             start = Index(self._segments[count].base)
             self._members.move_start(self.first_index, start)
             with self._failure.is_final():
@@ -262,6 +264,7 @@ class SegmentedLog(LogReads):
         new start: whatever a crash leaves of them is removed on opening. Until the slot says where the log
         begins, it is the old log, whole.
         """
+        self.removals += 1
         start = Index(snapshot.index + 1)
         if self._last >= snapshot.index:
             place = self._segments[self._segments.position_of(snapshot.index)]

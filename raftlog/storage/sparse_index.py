@@ -82,6 +82,13 @@ class SparseIndex:
         at = max(bisect_left(self._times, timestamp_ms) - 1, 0)
         return self._offsets[at], self._positions[at]
 
+    def copy(self) -> SparseIndex:
+        """The same entries, which no longer change with these."""
+        copy = SparseIndex(self._interval_bytes)
+        copy._offsets, copy._positions, copy._times = self._offsets[:], self._positions[:], self._times[:]
+        copy._next_position = self._next_position
+        return copy
+
     def truncate(self, size_bytes: int) -> int:
         """Forget batches from that position on; return the max timestamp before the last entry kept."""
         keep = bisect_left(self._positions, size_bytes)

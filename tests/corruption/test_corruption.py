@@ -12,9 +12,9 @@ from tests.simulation.mutants.plant import Mutant, planted
 CASES, ALL_REPLICAS = 40, 8
 
 BLIND = Mutant(
-    "closed segments are given to readers unchecked",
+    "segments are given to readers unchecked",
     "raftlog.storage.log_storage:FileRange.read",
-    "None if self.rested is None else find_trouble(data, self.rested)",
+    "find_damage(data, self.first, self.last, self.terms)",
     "None",
 )
 

@@ -6,6 +6,10 @@ import asyncio
 import contextlib
 import random
 from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
+
+import pytest
 
 from api.broker import Broker
 from chaos.corruption.cluster import RottingCluster
@@ -14,10 +18,12 @@ from chaos.simulator.machine import DATA_DIRECTORY, Machine
 from partitions.controller.image import MetadataImage
 from partitions.replica import PartitionReplica
 from raftlog.errors import LogCorrupt, RaftlogError
+from raftlog.storage.scrub import check_rested
 from raftlog.storage.segmented_log import SegmentedLog
 from raftlog.storage.verify import examine
 from raftlog.types import METADATA_GROUP
 
+Result = TypeVar("Result")
 DIRECTORY = f"{DATA_DIRECTORY}/__cluster_metadata/Partition-0"
 
 
@@ -83,23 +89,41 @@ def test_a_leader_that_finds_its_metadata_damaged_is_mended_while_the_others_go_
     assert versions == sorted(versions)
 
 
+async def filled(cluster: RottingCluster) -> None:
+    """All brokers run and hold a few segments."""
+    cluster.start_all()
+    await cluster.create_topic()
+    rng, acknowledged = random.Random(1), dict[int, bytes]()
+    for _ in range(30):
+        await cluster.produce(acknowledged, rng)
+    await asyncio.sleep(1.0)
+
+
+def one(cluster: RottingCluster, *, leads: bool) -> tuple[Machine, SegmentedLog]:
+    """A machine whose replica leads or follows, and its log."""
+    for machine in cluster.machines:
+        if machine.broker is not None and replica(machine.broker).group.is_leader == leads:
+            log = replica(machine.broker).group.log
+            assert isinstance(log, SegmentedLog)
+            return machine, log
+    raise AssertionError("there is none")
+
+
 # requirement: M3
-def test_a_segment_that_nobody_reads_is_found_by_the_scrub_and_mended() -> None:
+@pytest.mark.parametrize("segment", [1, -1], ids=["closed", "active"])
+def test_a_segment_that_nobody_reads_is_found_by_the_scrub_and_mended(segment: int) -> None:
     repaired: list[int] = []
 
     async def work(cluster: RottingCluster) -> None:
-        cluster.start_all()
-        await cluster.create_topic()
-        rng, acknowledged = random.Random(1), dict[int, bytes]()
-        for _ in range(30):
-            await cluster.produce(acknowledged, rng)
-        await asyncio.sleep(1.0)
-        sick = next(m for m in cluster.machines if m.broker and not replica(m.broker).group.is_leader)
+        await filled(cluster)
+        sick, log = one(cluster, leads=False)
         assert sick.broker is not None
-        log = replica(sick.broker).group.log
-        assert isinstance(log, SegmentedLog)
-        assert len(log.closed_segments) > 2
-        sick.disk.flip_bit(f"{log.directory}/{log.closed_segments[1].base:020d}.log", 100)
+        paths = [
+            path for path in sick.disk.paths() if path.startswith(log.directory) and path.endswith(".log")
+        ]
+        assert len(paths) > 3
+        assert len(sick.disk.read_file(paths[segment])) > 100
+        sick.disk.flip_bit(paths[segment], 100)
         await sick.call(lambda broker: broker.scrubber.cycle())
         await until(lambda: sick.broker is not None and not sick.broker.manager.failures)
         assert examine(sick.disk, log.directory).is_clean
@@ -107,6 +131,42 @@ def test_a_segment_that_nobody_reads_is_found_by_the_scrub_and_mended() -> None:
 
     assert RottingCluster("a segment in use", {}, work).go() == []
     assert repaired == [1]
+
+
+# requirement: M3
+def test_a_scrub_beside_appends_truncations_and_retention_finds_no_damage() -> None:
+    counts: list[tuple[int, int]] = []
+
+    async def work(cluster: RottingCluster) -> None:
+        await filled(cluster)
+        sound, log = one(cluster, leads=False)
+        assert sound.broker is not None
+        broker = sound.broker
+        checks: list[tuple[int, Callable[[], object]]] = []
+
+        async def pretend(check: Callable[[], Result]) -> Result:
+            """Something happens to the log between the taking and the doing."""
+            if checks and isinstance(check, partial) and check.func is check_rested:
+                rested = check.args[1]
+                if rested.path.startswith(log.directory) and rested.first == checks[0][0]:
+                    checks.pop()[1]()
+            return check()
+
+        broker.scrubber.run_blocking = pretend
+        group = replica(broker).group
+        second, *_, newest = [each.base for each in log.closed_segments[1:]]
+        for while_checked, act in (
+            (log.first_index, lambda: log.truncate_prefix(second)),
+            (newest, lambda: log.truncate_suffix(newest)),
+        ):
+            checks[:] = [(while_checked, act)]
+            removals = log.removals
+            await broker.scrubber.cycle()
+            assert log.removals > removals
+        counts.append((broker.scrubber.counts.damages_found, group.stopped is None))
+
+    RottingCluster("a scrub beside the rest", {}, work).go()
+    assert counts == [(0, True)]
 
 
 def replica(broker: Broker) -> PartitionReplica:

@@ -1,7 +1,8 @@
 """An event loop whose time is a number: sleeping costs nothing, and the same calls give the same run.
 
 When nothing is ready, the clock jumps to the next timer. Where nothing would ever happen again the
-run fails instead of hanging. For code that waits for the loop alone: no threads, no sockets.
+run fails instead of hanging. For code that waits for the loop alone: no sockets, and work for another
+thread is done on the loop.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import selectors
 import traceback
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Executor
 from typing import Any, TypeVar
 
 Result = TypeVar("Result")
@@ -42,6 +44,22 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         """Seconds since the run began."""
         return self._clock.now
+
+    def run_in_executor(
+        self, executor: Executor | None, func: Callable[..., Result], *args: object
+    ) -> asyncio.Future[Result]:
+        """Work of another thread: it happens at one moment, in a later turn of the loop."""
+        future: asyncio.Future[Result] = self.create_future()
+
+        def work() -> None:
+            if not future.cancelled():
+                try:
+                    future.set_result(func(*args))
+                except Exception as error:
+                    future.set_exception(error)
+
+        self.call_soon(work)
+        return future
 
     def skip(self, seconds: float) -> None:
         """Time passes and nobody runs, as when a process is stopped."""

@@ -218,8 +218,50 @@ def test_a_cut_append_is_followed_by_the_rest() -> None:
     member.feed(AppendCut(TWO, Index(3)))
     assert [(sent.first, sent.last) for sent in member.replicated if sent.to == TWO] == [(0, 9), (4, 9)]
     member.forget()
-    member.feed(AppendCut(TWO, Index(2)), AppendCut(TWO, Index(9)), AppendCut(THREE, Index(44)))
+    member.feed(AppendCut(TWO, Index(9)), AppendCut(THREE, Index(44)))
     assert member.replicated == []
+
+
+def test_what_was_ordered_behind_a_cut_append_is_sent_again() -> None:
+    member = MemberUnderTest()
+    member.become_leader()
+    for token in range(3):
+        member.feed(Propose(Token(token), 2))
+    assert [(sent.first, sent.last) for sent in member.replicated if sent.to == TWO] == [
+        (0, 1),
+        (2, 3),
+        (4, 5),
+    ]
+    member.forget()
+    member.feed(AppendCut(TWO, Index(2)))  # of the second append one entry, of the third none
+    assert [(sent.first, sent.last) for sent in member.replicated if sent.to == TWO] == [(3, 5)]
+    member.acknowledge(TWO, 5)
+    member.forget()
+    member.feed(AppendCut(TWO, Index(4)))  # too late: they are there
+    assert member.replicated == []
+
+
+def test_what_was_ordered_behind_a_cut_append_is_in_flight_no_more() -> None:
+    member = MemberUnderTest()
+    member.become_leader()
+    for token in range(16):
+        member.feed(Propose(Token(token), 1))
+    member.feed(AppendCut(TWO, Index(0)))  # of sixteen appends the first was sent, then (1, 15)
+    member.forget()
+    for token in range(16, 32):
+        member.feed(Propose(Token(token), 1))
+    assert [sent.first for sent in member.replicated if sent.to == TWO] == list(range(16, 30))
+
+
+def test_an_acknowledged_append_is_not_in_flight_after_a_cut() -> None:
+    member = MemberUnderTest()
+    member.become_leader()
+    for token in range(2):
+        member.feed(Propose(Token(token), 2))
+    member.acknowledge(TWO, 1)
+    member.forget()
+    member.feed(AppendCut(TWO, Index(1)))  # the second was never sent
+    assert [(sent.first, sent.last) for sent in member.replicated if sent.to == TWO] == [(2, 3)]
 
 
 def test_a_broken_connection_leads_back_to_probing() -> None:

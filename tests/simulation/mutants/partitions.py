@@ -75,7 +75,7 @@ PARTITIONS = (
     ),
     Mutant(
         "the next offset skips a batch",
-        "partitions.reads:Reads._result",
+        "partitions.reads:Reads.fetch",
         "Offset(found.last + 1)",
         "Offset(found.last + 1 + (found.last % 11 == 7))",
     ),

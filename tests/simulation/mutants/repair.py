@@ -8,15 +8,102 @@ _REPAIRER = "tests/unit/partitions/test_repairer.py"
 _FRESH_START = "tests/unit/partitions/test_fresh_start.py"
 _VERIFY = "tests/unit/storage/test_verify.py"
 _CORRUPTION = "tests/corruption/test_corruption.py"
+_CHECKED = "tests/unit/storage/test_checked_reads.py"
+_READS = "tests/unit/partitions/test_reads_of_files.py"
+_REPLICATION = "tests/unit/node/test_replication.py"
 _IN_USE = "tests/corruption/test_damage_in_use.py"
 
 REPAIR = (
     Mutant(
-        "closed segments are given to readers unchecked",
+        "segments are given to readers unchecked",
         "raftlog.storage.log_storage:FileRange.read",
-        "None if self.rested is None else find_trouble(data, self.rested)",
+        "find_damage(data, self.first, self.last, self.terms)",
         "None",
         script=_CORRUPTION,
+    ),
+    Mutant(
+        "a read does not compare epochs, which a checksum leaves out",
+        "raftlog.records.batch:find_damage",
+        "base != expected or epoch != term or",
+        "base != expected or",
+        script=_CHECKED,
+    ),
+    Mutant(
+        "a search by time believes timestamps that it has not checked",
+        "raftlog.storage.segment:Segment.locate_time",
+        "self._checked(file, offset, position)",
+        "(header for _, header in self._walk(file, offset, position))",
+        script=_CHECKED,
+    ),
+    Mutant(
+        "a part is made of a log that begins behind it",
+        "raftlog.storage.log_reads:LogReads.part",
+        "self._require(first, first)",
+        "pass",
+        script=_CHECKED,
+    ),
+    Mutant(
+        "a scrub leaves the active segment out",
+        "raftlog.storage.scrub:rested_in",
+        "segments.append((log.durable_part_of_active, False))",
+        "pass",
+        script=_IN_USE,
+    ),
+    Mutant(
+        "what a scrub does not find since it was removed passes for damage",
+        "partitions.scrubber:Scrubber._segment",
+        "if replica.log.removals == removals and replica.group.stopped is None:",
+        "if True:",
+        script=_IN_USE,
+    ),
+    Mutant(
+        "what a thread does not find since retention removed it passes for damage",
+        "raftlog.node.reading:read_part",
+        "if log.removals != removals:",
+        "if False:",
+        script=_READS,
+    ),
+    Mutant(
+        "a read that has outlived its office is answered",
+        "partitions.reads:Reads._from_log",
+        "serving.check_leads()  # a thread may have taken its time",
+        "pass",
+        script=_READS,
+    ),
+    Mutant(
+        "a read that the disk refuses is no reason to stop",
+        "partitions.serving:Serving.healthy_log",
+        "except (LogCorrupt, OSError) as error:",
+        "except LogCorrupt as error:",
+        script=_READS,
+    ),
+    Mutant(
+        "entries that were read for one office are sent in another",
+        "raftlog.node.replication:Replication._send_from_disk",
+        "if not group.is_leader or group.term != order.term:",
+        "if False:",
+        script=_REPLICATION,
+    ),
+    Mutant(
+        "newer entries overtake those that are read from the disk",
+        "raftlog.node.replication:Replication.carry_out",
+        "elif order.to not in self._reading:",
+        "else:",
+        script=_REPLICATION,
+    ),
+    Mutant(
+        "what was ordered behind a cut append counts as sent",
+        "raftlog.core.progress:Progress.cut",
+        "while in_flight and in_flight[-1] > last:",
+        "if in_flight and in_flight[-1] > last:",
+        script="tests/paper/test_raft_logs.py",
+    ),
+    Mutant(
+        "a follower takes batches whose checksum is wrong",
+        "raftlog.node.codec:decode_message",
+        "check_batch(batch)",
+        "pass",
+        script="tests/unit/node/test_codec.py",
     ),
     Mutant(
         "a log is mended from one that does not hold its anchor",

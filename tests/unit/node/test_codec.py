@@ -146,3 +146,15 @@ def test_a_head_that_is_no_list_is_malformed() -> None:
     for head in (msgpack.packb({}), msgpack.packb(1), b"", b"\x93\x01", msgpack.packb([1]) + b"\x00"):
         with pytest.raises(MalformedFrame):
             unpack_head(memoryview(head))
+
+
+# requirement: M3
+def test_an_append_with_a_damaged_batch_is_malformed_though_its_frame_is_sound() -> None:
+    batch = storage_batch(10, epoch=2)
+    damaged = bytearray(batch.data)
+    damaged[-1] ^= 1
+    append = AppendRequest(term=Term(2), previous=ID, spans=(), commit_index=Index(9))
+    frame = memoryview(b"".join(encode_message(GROUP, append, [damaged])))
+    _, head, payload = split_frame(frame)
+    with pytest.raises(MalformedFrame, match="crc"):
+        decode_message(head, payload)

@@ -1,0 +1,81 @@
+"""Reading a log without holding up the event loop.
+
+Decides: what is read on the loop (little, of the newest batches, which the page cache holds) and what on a
+thread: all else, since it may wait for the disk and its checksums take time. Leaves to others: what is
+checked (``storage``), and what becomes of a damaged replica (whoever reads).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, NamedTuple, TypeVar
+
+from raftlog.errors import LogCorrupt
+from raftlog.storage.log_storage import LogPart, LogRange, LogReader, LogStorage
+from raftlog.types import Index
+
+Result = TypeVar("Result")
+
+READ_THREADS: Final = 4
+ON_LOOP_BYTES_MAX: Final = 256 << 10
+
+_threads = ThreadPoolExecutor(READ_THREADS, "read")  # starts none before it is needed
+
+
+class LogChanged(Exception):
+    """Entries were removed from the log while it was read: look at what is there now."""
+
+
+class LogBytes(NamedTuple):
+    """Checked batches ``first..last``, back to back."""
+
+    first: Index
+    last: Index
+    data: bytes
+
+
+def on_thread(work: Callable[[], Result]) -> Awaitable[Result]:
+    """What ``work`` gives on a thread for reads, or what it raises."""
+    return asyncio.get_running_loop().run_in_executor(_threads, work)
+
+
+async def read_part(log: LogStorage, part: LogPart, work: Callable[[LogReader], Result]) -> Result:
+    """What ``work`` makes of a part of the log on a thread; it may stand in the log no more by then.
+
+    Raises ``LogChanged``, and ``LogCorrupt`` and ``OSError`` where the log is damaged.
+    """
+    removals = log.removals
+    try:
+        result = await on_thread(lambda: work(part))
+    except (LogCorrupt, OSError) as error:
+        if log.removals != removals:
+            raise LogChanged from error
+        raise
+    part.finished()
+    return result
+
+
+def read_recent(log: LogStorage, first: Index, last: Index, *, bytes_max: int) -> LogBytes | None:
+    """What can be read at once, or None: a few of the newest batches. Raises ``LogCorrupt``, ``OSError``."""
+    found = log.recent(first, last, bytes_max=bytes_max)
+    return _bytes_of(found) if found is not None and found.size_bytes <= ON_LOOP_BYTES_MAX else None
+
+
+async def read_batches(log: LogStorage, first: Index, last: Index, *, bytes_max: int) -> LogBytes:
+    """What ``log.read(...).read()`` gives.
+
+    Raises ``OffsetOutOfRange`` when ``first..last`` is not in the log, and what ``read_part`` raises.
+    """
+    found = read_recent(log, first, last, bytes_max=bytes_max)
+    if found is None:
+        part = log.part(first, bytes_max)
+        found = await read_part(
+            log, part, lambda part: _bytes_of(part.read(first, last, bytes_max=bytes_max))
+        )
+    return found
+
+
+def _bytes_of(found: LogRange) -> LogBytes:
+    return LogBytes(found.first, found.last, found.read())

@@ -1,0 +1,37 @@
+"""A part of a segmented log for one reader on another thread: see ``LogPart``.
+
+It holds copies of segments, which open their files for themselves. So appends, rolls and truncations change
+nothing in it, and closing the log takes no file from under it. Nothing is decided here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from raftlog.storage.log_storage import LogRange
+from raftlog.storage.segment_list import SegmentList, terms_from
+from raftlog.types import EntryId, Index
+
+
+class SegmentsPart:
+    """``terms`` are those of the log from ``first`` on."""
+
+    def __init__(self, whole: SegmentList, part: SegmentList, first: Index, terms: Sequence[EntryId]) -> None:
+        self.first_index = first
+        self._whole = whole
+        self._part = part
+        self._terms = terms
+
+    def read(self, first: Index, last: Index, *, bytes_max: int) -> LogRange:
+        """Whole batches from the one that contains ``first`` on; see ``LogReader.read``."""
+        end = min(last, self._part.active.last)
+        return self._part.read(first, end, bytes_max, terms_from(first, self._terms))
+
+    def index_at_time(self, timestamp_ms: int) -> tuple[Index, int] | None:
+        """Base index and max timestamp of the first batch that reaches the time."""
+        header = self._part.find_time(timestamp_ms)
+        return None if header is None else (Index(header.base_offset), header.max_timestamp)
+
+    def finished(self) -> None:
+        """Give the log the indexes that were loaded here."""
+        self._whole.adopt_indexes(self._part)

@@ -1,0 +1,165 @@
+"""Reads that go to a thread, and what may happen to the log meanwhile; reads of what is damaged."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from partitions.replica import PartitionReplica
+from partitions.values import QUORUM, AtTime, FetchResult, LastRecords, Position, Start
+from partitions.values import FetchRequest as Fetch
+from raftlog.errors import LogCorrupt, NotLeader, OffsetOutOfRange, UnknownTopic
+from raftlog.storage.segmented_log import LogSettings, SegmentedLog
+from raftlog.types import GroupId, Index, Offset
+from tests.helpers.node_cluster import ClusterNode, NodeCluster
+from tests.helpers.partition_cluster import batch_of, values_of
+from tests.helpers.virtual_time import run_virtual
+
+GROUP = GroupId(1)
+SMALL = LogSettings(segment_bytes=400, index_interval_bytes=200)
+VALUES = [b"value %02d" % number for number in range(20)]
+
+Story = Callable[[NodeCluster, ClusterNode, PartitionReplica], Awaitable[None]]
+
+
+def told(story: Story, settings: LogSettings = SMALL) -> None:
+    """On a leader whose log has a few closed segments, all of it committed and applied."""
+
+    async def run() -> None:
+        cluster = NodeCluster(3, log_settings=settings)
+        await cluster.start()
+        leader = cluster.leading()
+        for number, value in enumerate(VALUES):
+            body = batch_of(value, timestamp_ms=1000 + number)
+            await leader.replicas[GROUP].append(body, acks=QUORUM, timeout_ms=5000)
+        await cluster.settled()
+        await story(cluster, leader, leader.replicas[GROUP])
+        await cluster.stop()
+
+    run_virtual(run())
+
+
+async def begun(replica: PartitionReplica, position: Position = Start.EARLIEST) -> asyncio.Task[FetchResult]:
+    """A read whose work has been handed to a thread, which has not begun."""
+    task = asyncio.ensure_future(replica.fetch(Fetch(position=position, bytes_max=1 << 20)))
+    await asyncio.sleep(0)
+    assert not task.done()
+    return task
+
+
+def segments_of(replica: PartitionReplica) -> list[str]:
+    """The paths of its log's files, oldest first."""
+    log = replica.group.log
+    assert isinstance(log, SegmentedLog)
+    bases = [*[each.base for each in log.closed_segments], log.durable_part_of_active.base]
+    return [f"{log.directory}/{base:020d}.log" for base in bases]
+
+
+def test_a_cold_read_gives_what_a_hot_one_gives() -> None:
+    async def story(cluster: NodeCluster, leader: ClusterNode, replica: PartitionReplica) -> None:
+        task = await begun(replica)
+        result = await task
+        assert [value for value in values_of(result.data) if value in VALUES] == VALUES
+        newest = await replica.fetch(Fetch(position=LastRecords(1), bytes_max=1 << 20))
+        assert values_of(newest.data) == VALUES[-1:]
+
+    told(story)
+
+
+def test_retention_may_remove_what_is_being_read() -> None:
+    async def story(cluster: NodeCluster, leader: ClusterNode, replica: PartitionReplica) -> None:
+        task = await begun(replica)
+        start = leader.groups[GROUP].truncate_prefix(Index(12))
+        assert start > 0
+        with pytest.raises(OffsetOutOfRange) as error:
+            await task
+        assert error.value.details["start"] == start
+        assert leader.groups[GROUP].stopped is None
+        assert (await replica.fetch(Fetch(position=Offset(start), bytes_max=1 << 20))).data
+
+    told(story)
+
+
+def test_retention_may_remove_what_lies_before() -> None:
+    async def story(cluster: NodeCluster, leader: ClusterNode, replica: PartitionReplica) -> None:
+        task = await begun(replica, Offset(13))
+        assert 0 < leader.groups[GROUP].truncate_prefix(Index(9)) <= 9
+        assert values_of((await task).data)[-1] == VALUES[-1]
+
+    told(story)
+
+
+def test_a_replica_may_be_closed_and_its_files_removed_while_it_is_read() -> None:
+    async def story(cluster: NodeCluster, leader: ClusterNode, replica: PartitionReplica) -> None:
+        task = await begun(replica)
+        paths = segments_of(replica)
+        leader.host.close_group(GROUP)
+        for path in paths:
+            leader.filesystem.remove(path)
+        with pytest.raises(NotLeader):
+            await task
+        assert leader.host.damaged_logs == 0
+        await leader.host.stop()
+        leader.is_up = False
+
+    told(story)
+
+
+def test_a_read_that_outlives_its_office_is_not_answered() -> None:
+    async def story(cluster: NodeCluster, leader: ClusterNode, replica: PartitionReplica) -> None:
+        task = await begun(replica)
+        replica.group.leave()
+        with pytest.raises(NotLeader):
+            await task
+        assert leader.host.damaged_logs == 0
+
+    told(story)
+
+
+def test_a_topic_may_be_deleted_while_it_is_read() -> None:
+    async def story(cluster: NodeCluster, leader: ClusterNode, replica: PartitionReplica) -> None:
+        task = await begun(replica)
+        replica.topic_deleted()
+        with pytest.raises(UnknownTopic):
+            await task
+
+    told(story)
+
+
+# requirement: M3
+@pytest.mark.parametrize("position", [Offset(0), Offset(18), LastRecords(3), AtTime(1001), AtTime(1018)])
+@pytest.mark.parametrize("segments", ["small", "one"])
+def test_damage_is_never_served_and_ends_the_replica(position: Position, segments: str) -> None:
+    async def story(cluster: NodeCluster, leader: ClusterNode, replica: PartitionReplica) -> None:
+        value = VALUES[18] if position not in (Offset(0), AtTime(1001)) else VALUES[1]
+        damaged = 0
+        for path in segments_of(replica):
+            at = leader.filesystem.read_file(path).find(value)
+            if at >= 0:
+                leader.filesystem.flip_bit(path, at)
+                damaged += 1
+        assert damaged == 1
+        with pytest.raises(NotLeader):
+            await replica.fetch(Fetch(position=position, bytes_max=1 << 20))
+        assert isinstance(leader.groups[GROUP].stopped, LogCorrupt)
+        assert leader.host.damaged_logs == 1
+        with pytest.raises(NotLeader):
+            await replica.fetch(Fetch(position=position, bytes_max=1 << 20))
+
+    told(story, SMALL if segments == "small" else LogSettings())
+
+
+def test_a_disk_that_does_not_give_what_is_asked_ends_the_replica() -> None:
+    async def story(cluster: NodeCluster, leader: ClusterNode, replica: PartitionReplica) -> None:
+        leader.filesystem.fails_read = lambda path: path.endswith("0.log")
+        with pytest.raises(NotLeader):
+            await replica.fetch(Fetch(position=Offset(0), bytes_max=1 << 20))
+        stopped = leader.groups[GROUP].stopped
+        assert isinstance(stopped, OSError)
+        assert stopped.errno == errno.EIO
+        assert leader.host.damaged_logs == 0
+
+    told(story)
