@@ -73,10 +73,8 @@ class LogReads:
     def durable_part_of_active(self) -> ClosedSegment:
         """The active segment as far as it is surely on the disk: about as far as ``durable_index``."""
         active = self._segments.active
-        if self._durable < active.base:
-            return ClosedSegment(Index(active.base), Index(active.base - 1), active.max_timestamp, 0)
-        size, last = active.known_end(self._durable)
-        return ClosedSegment(Index(active.base), Index(last), active.max_timestamp, size)
+        size, last = (0, active.base - 1) if self._durable < active.base else active.known_end(self._durable)
+        return ClosedSegment(Index(active.base), Index(last), size, active.max_timestamp, active.stored_ms)
 
     def base_from(self, index: Index) -> Index | None:
         """Where the first segment begins that begins at ``index`` or later, if one does."""
