@@ -7,7 +7,8 @@ heartbeats for a peer leave in one frame. Leaves to others: everything about a s
 A group that has nothing to do is asleep: it costs no tick and no message. What keeps it safe is
 that brokers themselves are watched: every broker sends every peer at least one frame per
 heartbeat interval, and when a peer falls silent, or its connection breaks, all groups that it
-takes part in are woken with ``peer_unreachable``.
+takes part in are woken with ``peer_unreachable``. The connections of a silent peer are ended, so
+that they are dialled again: one that is half open works never again.
 """
 
 from __future__ import annotations
@@ -104,6 +105,7 @@ class GroupHost:
         self._heard: dict[
             NodeId, int
         ] = {}  # peers that are reachable, and at which tick they were last heard
+        self._connected: dict[NodeId, int] = {}  # peers to whom a link stands, and since which tick
         self._orphans: dict[GroupId, NodeId] = {}  # groups whose leader is lost, and who it was
         self._beats: dict[NodeId, list[tuple[GroupId, Heartbeat]]] = {}
         self._replies: dict[NodeId, list[tuple[GroupId, HeartbeatReply]]] = {}
@@ -282,11 +284,13 @@ class GroupHost:
             self.calls.frame_received(sender, kind, head, payload)
 
     def peer_connected(self, peer: NodeId) -> None:
-        """Our link to a peer stands."""
+        """Our link to a peer stands: from now on it is to be heard."""
+        self._connected[peer] = self._ticks
 
     def peer_lost(self, peer: NodeId) -> None:
         """A link broke: whatever was on its way may be lost."""
         self._heard.pop(peer, None)
+        self._connected.pop(peer, None)
         self.calls.peer_lost(peer)
         for group_id, group in self._groups.items():
             if group.leader == peer:
@@ -339,14 +343,25 @@ class GroupHost:
                 group.peer_unreachable(peer)
 
     def _watch_peers(self) -> None:
-        for peer in sorted(self._peers):
+        for peer in sorted(self._peers | self._connected.keys()):
             self._beats.setdefault(peer, [])  # an empty frame says that this broker lives
-            heard = self._heard.get(peer)
-            # In ticks: while this process itself was held up, no tick passed and nobody was silent.
-            if heard is not None and self._ticks - heard > self.settings.election_ticks:
+            if self._is_silent(peer):
                 self.peer_lost(peer)
+                self._transport.disconnect(peer)
         if self._drain_handle is None:
             self._drain_handle = asyncio.get_running_loop().call_soon(self._drain)
+
+    def _is_silent(self, peer: NodeId) -> bool:
+        """Whether a link stands, and nothing has come for the shortest election timeout.
+
+        In ticks: while this process itself was held up, no tick passed and nobody was silent. And by the
+        clock: a frame that is still coming in has not been counted yet.
+        """
+        since = self._heard.get(peer, self._connected.get(peer, self._ticks))
+        limit = self.settings.election_ticks
+        if self._ticks - since <= limit:
+            return False
+        return self._transport.seconds_since_heard(peer) * 1000 > limit * self.settings.tick_ms
 
     def _drain(self) -> None:
         self._drain_handle = None

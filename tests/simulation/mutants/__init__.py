@@ -8,8 +8,21 @@ from tests.simulation.mutants.driver import DRIVER
 from tests.simulation.mutants.logs import LOGS
 from tests.simulation.mutants.members import MEMBERS
 from tests.simulation.mutants.moves import MOVES
+from tests.simulation.mutants.network import NETWORK
 from tests.simulation.mutants.partitions import METADATA, PARTITIONS
 from tests.simulation.mutants.repair import REPAIR
 from tests.simulation.mutants.storage import STORAGE
 
-MUTANTS = (*CORE, *CHANGES, *MEMBERS, *STORAGE, *LOGS, *REPAIR, *DRIVER, *PARTITIONS, *MOVES, *METADATA)
+MUTANTS = (
+    *CORE,
+    *CHANGES,
+    *MEMBERS,
+    *STORAGE,
+    *LOGS,
+    *REPAIR,
+    *DRIVER,
+    *NETWORK,
+    *PARTITIONS,
+    *MOVES,
+    *METADATA,
+)

@@ -1,0 +1,58 @@
+"""Bugs in how links between brokers end and begin."""
+
+from __future__ import annotations
+
+from tests.simulation.mutants.plant import Mutant
+
+HALF_OPEN = "tests/unit/node/test_half_open_links.py"
+
+NETWORK = (
+    Mutant(
+        "a silent link is never ended",
+        "raftlog.node.group_host:GroupHost._watch_peers",
+        "self._transport.disconnect(peer)",
+        "pass",
+    ),
+    Mutant(
+        "only a peer that was heard can be silent",
+        "raftlog.node.group_host:GroupHost._is_silent",
+        "self._connected.get(peer, self._ticks)",
+        "self._ticks",
+        script=HALF_OPEN,
+    ),
+    Mutant(
+        "a frame that is coming in counts as silence",
+        "raftlog.node.group_host:GroupHost._is_silent",
+        "return self._transport.seconds_since_heard(peer) * 1000 > limit * self.settings.tick_ms",
+        "return True",
+        script=HALF_OPEN,
+    ),
+    Mutant(
+        "the end of a peer's connection leaves ours to it",
+        "raftlog.node.tcp_transport:TcpTransport._peer_ended",
+        "self._links[peer].disconnect()",
+        "pass",
+        script="tests/conformance/test_transports.py",
+    ),
+    Mutant(
+        "a newer connection of a peer leaves ours to it",
+        "raftlog.node.tcp_links:InboundConnections.connection_proven",
+        "self._ended(peer)",
+        "self._context.receiver.peer_lost(peer)",
+        script="tests/unit/node/test_tcp_transport.py",
+    ),
+    Mutant(
+        "an attempt to dial outlasts the trouble",
+        "raftlog.node.tcp_links:OutboundLink._new_connection",
+        "limits.dial_ms_max",
+        "limits.handshake_ms_max",
+        script=HALF_OPEN,
+    ),
+    Mutant(
+        "the kernel may retransmit for a quarter of an hour",
+        "raftlog.node.tcp_connection:Connection.connection_made",
+        '_end_unless_acknowledged(transport.get_extra_info("socket"), self._unacknowledged_limit_ms)',
+        "pass",
+        script=HALF_OPEN,
+    ),
+)
