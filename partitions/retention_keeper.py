@@ -22,6 +22,7 @@ import msgspec
 
 from partitions import topic_config
 from raftlog.errors import InvalidRequest, RaftlogError
+from raftlog.node.call_classes import CallClass, Service
 from raftlog.node.calls import request_of
 from raftlog.node.group_host import GroupHost
 from raftlog.node.raft_group import RaftGroup
@@ -32,7 +33,7 @@ from raftlog.types import GroupId, Index, NodeId, Term
 
 _log = logging.getLogger("raftlog.partitions")
 
-SERVICE: Final = "retention"
+SERVICE: Final = Service("retention", CallClass.REPLICAS)
 CUT_TIMEOUT_MS: Final = 5000
 GRACE_LOOKS: Final = 10  # so often a log waits for members that are alive and behind, no longer
 

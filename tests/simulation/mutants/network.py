@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from tests.simulation.mutants.plant import Mutant
+from tests.simulation.mutants.plant import Edit, Mutant
 
+CALLS = "tests/unit/node/test_calls.py"
 HALF_OPEN = "tests/unit/node/test_half_open_links.py"
 
 NETWORK = (
@@ -54,5 +55,48 @@ NETWORK = (
         '_end_unless_acknowledged(transport.get_extra_info("socket"), self._unacknowledged_limit_ms)',
         "pass",
         script=HALF_OPEN,
+    ),
+    Mutant(
+        "calls of all classes share one bound where they are served",
+        "raftlog.node.calls:Calls._question",
+        "self._served[kind] >=",
+        "self._served.total() >=",
+        script=CALLS,
+    ),
+    Mutant(
+        "calls of all classes share one bound where they are asked",
+        "raftlog.node.calls:Calls.call",
+        "self._asked[service.kind] >=",
+        "self._asked.total() >=",
+        script=CALLS,
+    ),
+    Mutant(
+        "a broker asks without a bound",
+        "raftlog.node.calls:Calls.call",
+        "raise _overloaded(service.kind)",
+        "pass",
+        script=CALLS,
+    ),
+    Mutant(
+        "a broker works on calls without a bound",
+        "raftlog.node.calls:Calls._question",
+        "refusal = _overloaded(kind)",
+        "pass",
+        more=(Edit("raftlog.node.calls:Calls._question", ">= CALLS_MAX[kind]", "< 0"),),
+        script=CALLS,
+    ),
+    Mutant(
+        "a call that has ended stays counted where it was asked",
+        "raftlog.node.calls:Calls.call",
+        "self._asked[service.kind] -= 1",
+        "pass",
+        script=CALLS,
+    ),
+    Mutant(
+        "a call that has ended stays counted where it was served",
+        "raftlog.node.calls:Calls._forget",
+        "self._served[kind] -= 1",
+        "pass",
+        script=CALLS,
     ),
 )

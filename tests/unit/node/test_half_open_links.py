@@ -15,6 +15,7 @@ import pytest
 import uvloop
 
 from raftlog.clock import SystemClock
+from raftlog.node.call_classes import CallClass, Service
 from raftlog.node.group_host import GroupHost, HostSettings
 from raftlog.node.tcp_links import TransportLimits
 from raftlog.node.tcp_transport import TcpTransport
@@ -26,6 +27,7 @@ from tests.helpers.tcp_proxy import TcpProxy, byte_by_byte, unchanged
 ONE, TWO = NodeId(1), NodeId(2)
 SETTINGS = HostSettings(tick_ms=10, heartbeat_ticks=3, election_ticks=15, quiet_ticks=40)
 ELECTION_S = 2 * SETTINGS.tick_ms * SETTINGS.election_ticks / 1000  # the longest that is drawn
+LENGTH = Service("length", CallClass.READ)
 HANDSHAKE_MESSAGES = (72, 32)
 LIMITS = TransportLimits(dial_ms_max=150, redial_ms_min=10, redial_ms_max=100)
 
@@ -168,11 +170,11 @@ def test_a_frame_that_takes_longer_than_silence_may_last_is_heard() -> None:
         async def length(sender: NodeId, head: bytes, payload: memoryview) -> tuple[bytes, Sequence[Buffer]]:
             return b"%d" % len(payload), ()
 
-        pair.two.calls.serve("length", length)
+        pair.two.calls.serve(LENGTH, length)
         pair.to_two.tamper = byte_by_byte  # some microseconds for each byte
         loop = asyncio.get_running_loop()
         began = loop.time()
-        answer, _ = await pair.one.calls.call(TWO, "length", b"", [bytes(60_000)], timeout_ms=30_000)
+        answer, _ = await pair.one.calls.call(TWO, LENGTH, b"", [bytes(60_000)], timeout_ms=30_000)
         assert answer == b"60000"
         took_ticks = (loop.time() - began) * 1000 / SETTINGS.tick_ms
         assert took_ticks > SETTINGS.election_ticks, "not slow enough to prove anything"
