@@ -93,15 +93,19 @@ class RetentionKeeper:
         """
         before, self._offices = self._offices, {}
         for kept in list(self._replicas()):
-            _close_idle_segment(kept)
-            group = kept.group
-            if group.is_ready:
-                office = before.get(group.group_id)
-                if office is None or office.term != group.term:
-                    office = _Office(group.term)
-                self._offices[group.group_id] = office
-                await self._cut_everywhere(kept, office)
+            with self._host.blames(kept.group.group_id):
+                await self._look_at(kept, before)
             await asyncio.sleep(0)
+
+    async def _look_at(self, kept: Kept, before: Mapping[GroupId, _Office]) -> None:
+        _close_idle_segment(kept)
+        group = kept.group
+        if group.is_ready:
+            office = before.get(group.group_id)
+            if office is None or office.term != group.term:
+                office = _Office(group.term)
+            self._offices[group.group_id] = office
+            await self._cut_everywhere(kept, office)
 
     def _first_kept(self, kept: Kept, office: _Office) -> Index:
         group, log = kept.group, kept.log

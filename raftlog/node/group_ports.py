@@ -76,5 +76,5 @@ class GroupEnvironment(Protocol):
     def meet(self, peers: frozenset[NodeId]) -> None:
         """These take part in a group with this broker: let them hear that it lives, and watch them."""
 
-    def fail(self, error: BaseException) -> None:
-        """A broken invariant: the process must end."""
+    def fail(self, error: BaseException, group: GroupId | None = None) -> None:
+        """A broken invariant, of this group: the process must end."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.simulation.mutants.broken import BROKEN
 from tests.simulation.mutants.changes import CHANGES
 from tests.simulation.mutants.core import CORE
 from tests.simulation.mutants.driver import DRIVER
@@ -22,6 +23,7 @@ MUTANTS = (
     *REPAIR,
     *DRIVER,
     *NETWORK,
+    *BROKEN,
     *PARTITIONS,
     *MOVES,
     *METADATA,

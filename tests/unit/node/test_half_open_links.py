@@ -138,8 +138,8 @@ def test_a_link_that_is_silent_from_its_beginning_is_ended() -> None:
 
         pair.to_two.tamper = handshake_only
         pair.transports[0].disconnect(TWO)
-        await pair.until(lambda: TWO not in pair.one._connected)
-        await pair.until(lambda: pair.one.is_reachable(TWO) and TWO in pair.one._connected)
+        await pair.until(lambda: TWO not in pair.one._watch._connected)
+        await pair.until(lambda: pair.one.is_reachable(TWO) and TWO in pair.one._watch._connected)
         assert not pair.two.is_reachable(ONE)
         pair.to_two.silence()  # what was swallowed never comes, and only a new connection works
         pair.to_two.tamper = unchanged
