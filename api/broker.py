@@ -85,6 +85,7 @@ class Broker:
             world.rng,
             world.run_syncs,
             on_fatal=world.on_fatal,
+            note_broken=self._note_broken,
             has_room=self.disk.has_room,
             settings=_host_settings(settings),
         )
@@ -197,6 +198,10 @@ class Broker:
             for group in self.host.groups.values()
             if group.stopped is None and isinstance(group.log, SegmentedLog)
         ]
+
+    def _note_broken(self, group_id: GroupId, error: BaseException) -> None:
+        if group_id != METADATA_GROUP:  # without it no broker can do anything: it ends at every start
+            self.manager.broken.note(group_id, error)
 
     @property
     def _metadata_directory(self) -> str:

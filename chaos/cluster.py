@@ -128,6 +128,15 @@ class Cluster:
         process.kill()
         process.wait()
 
+    def ended(self, broker: int, *, wait_s: float = 30) -> tuple[int, str]:
+        """Wait for an end that was provoked; its status and what the process printed, held against nobody."""
+        process = self._processes[broker]
+        status = self._wait_stopped(broker, wait_s)
+        self._killed.add(process.pid)
+        text = self.log_text(broker)
+        self._log_path(broker).unlink()
+        return status, text
+
     def stop(self, broker: int, *, wait_s: float = 15) -> int:
         """SIGTERM; return the exit status. Raises ``ClusterFailed`` when it does not end in time."""
         self._processes[broker].terminate()

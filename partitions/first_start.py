@@ -18,6 +18,7 @@ from typing import Final
 from partitions import replica_calls
 from partitions.blocking import RunBlocking
 from raftlog.errors import RaftlogError
+from raftlog.node.call_classes import CallClass, Service
 from raftlog.node.group_host import GroupHost
 from raftlog.storage.durable_state import found_slots, newest_slot
 from raftlog.storage.filesystem import Buffer, Filesystem
@@ -27,7 +28,7 @@ from raftlog.types import METADATA_GROUP, NodeId
 
 _log = logging.getLogger("raftlog.broker")
 
-SERVICE: Final = "knows-cluster"
+SERVICE: Final = Service("knows-cluster", CallClass.METADATA)
 ASK_TIMEOUT_MS: Final = 1000
 ASK_AGAIN_S: Final = 0.1
 SAY_AGAIN_S: Final = 5.0

@@ -25,12 +25,13 @@ from partitions.values import (
     Start,
 )
 from raftlog.errors import InvalidRequest
+from raftlog.node.call_classes import CallClass, Service
 from raftlog.types import GroupId, Offset, Term, TopicPartition
 
-APPEND: Final = "partition.append"
-FETCH: Final = "partition.fetch"
-DESCRIBE: Final = "partition.describe"
-OFFSET_AT: Final = "partition.offset_at"
+APPEND: Final = Service("partition.append", CallClass.PRODUCE)
+FETCH: Final = Service("partition.fetch", CallClass.FETCH)
+DESCRIBE: Final = Service("partition.describe", CallClass.READ)
+OFFSET_AT: Final = Service("partition.offset_at", CallClass.READ)
 
 Place = tuple[TopicPartition, GroupId]
 
@@ -45,7 +46,7 @@ def unpack_append(head: bytes) -> tuple[Place, Acks, int]:
     match _unpack(head):
         case [str(topic), int(partition), int(group), str(acks), int(timeout_ms)]:
             return _placed(topic, partition, group), Acks.parse(acks), timeout_ms
-    raise _malformed(APPEND)
+    raise _malformed(APPEND.name)
 
 
 def pack_receipt(receipt: AppendReceipt) -> bytes:
@@ -88,7 +89,7 @@ def unpack_receipt(answer: bytes) -> AppendReceipt:
                 was_duplicate=was_duplicate,
                 durability=Durability(acks=acks, committed=committed, fsynced=fsynced, replicas=replicas),
             )
-    raise _malformed(APPEND)
+    raise _malformed(APPEND.name)
 
 
 def pack_fetch(place: Place, request: FetchRequest) -> bytes:
@@ -113,7 +114,7 @@ def unpack_fetch(head: bytes) -> tuple[Place, FetchRequest]:
                 position=_position(position), bytes_max=bytes_max, bytes_min=bytes_min, wait_ms=wait_ms
             )
             return _placed(topic, partition, group), request
-    raise _malformed(FETCH)
+    raise _malformed(FETCH.name)
 
 
 def pack_result(result: FetchResult) -> bytes:
@@ -141,7 +142,7 @@ def unpack_result(answer: bytes, data: memoryview) -> FetchResult:
                 high_watermark=Offset(high_watermark),
                 leader_epoch=Term(epoch),
             )
-    raise _malformed(FETCH)
+    raise _malformed(FETCH.name)
 
 
 def pack_offset_at(place: Place, position: Position) -> bytes:
@@ -154,7 +155,7 @@ def unpack_offset_at(head: bytes) -> tuple[Place, Position]:
     match _unpack(head):
         case [str(topic), int(partition), int(group), position]:
             return _placed(topic, partition, group), _position(position)
-    raise _malformed(OFFSET_AT)
+    raise _malformed(OFFSET_AT.name)
 
 
 def pack_offset(found: tuple[Offset, int | None]) -> bytes:
@@ -167,7 +168,7 @@ def unpack_offset(answer: bytes) -> tuple[Offset, int | None]:
     match _unpack(answer):
         case [int(offset), int() | None as timestamp_ms]:
             return Offset(offset), timestamp_ms
-    raise _malformed(OFFSET_AT)
+    raise _malformed(OFFSET_AT.name)
 
 
 def pack_describe(topic: str, groups: list[tuple[int, GroupId]]) -> bytes:
@@ -180,7 +181,7 @@ def unpack_describe(head: bytes) -> list[Place]:
     match _unpack(head):
         case [str(topic), list(groups)]:
             return [_placed(topic, partition, group) for partition, group in groups]
-    raise _malformed(DESCRIBE)
+    raise _malformed(DESCRIBE.name)
 
 
 def pack_statuses(statuses: list[PartitionStatus]) -> bytes:
@@ -246,7 +247,7 @@ def unpack_statuses(answer: bytes) -> list[PartitionStatus]:
             ) in msgpack.unpackb(answer)
         ]
     except (TypeError, ValueError):
-        raise _malformed(DESCRIBE) from None
+        raise _malformed(DESCRIBE.name) from None
 
 
 def _packed_position(position: Position) -> list[str | int]:

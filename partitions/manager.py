@@ -5,7 +5,7 @@ log begins (``openings``), where its files lie (``folders``), whether a replica 
 go (``departures``), serving (``replica``), reclaiming space (``retention_keeper``).
 
 One task follows the metadata, so openings and deletions never overtake one another. A replica
-whose log is damaged, or whose disk fails, is reported and does not stop the others.
+whose log is damaged, whose disk fails, or that broke an invariant, is reported and stops no other.
 
 What is deleted stays deleted. A topic's folder carries its id, which is never used twice, so a
 topic that is created again never meets old bytes. Should the power go out in the midst of a
@@ -41,6 +41,7 @@ from raftlog.clock import Clock
 from raftlog.errors import LogCorrupt, RaftlogError
 from raftlog.node.group_host import GroupHost
 from raftlog.node.raft_group import RaftGroup
+from raftlog.storage.broken_groups import BrokenGroups
 from raftlog.storage.filesystem import Buffer, Filesystem, is_disk_full
 from raftlog.storage.replica_registry import ReplicaRegistry
 from raftlog.storage.segmented_log import SegmentedLog
@@ -104,7 +105,10 @@ class PartitionManager:
         self._run_blocking = run_blocking
         self._registry = registry
         self._folders = Folders(filesystem, data_directory, run_blocking)
-        self._openings = Openings(host.node_id, filesystem, data_directory, self._folders, clock, registry)
+        self.broken = BrokenGroups(filesystem, data_directory, clock)
+        self._openings = Openings(
+            host.node_id, filesystem, data_directory, self._folders, clock, registry, self.broken
+        )
         self._held: dict[Key, _Held] = {}
         self._seen: Mapping[str, TopicInfo] = {}
         self._seen_version = -1
@@ -235,11 +239,15 @@ class PartitionManager:
             self._begin(self._campaign_again(young))
 
     async def _open_log(self, held: _Held, *, may_begin: bool) -> None:
-        held.is_short_of_room, held.failure = False, ""
+        held.is_short_of_room = False
+        held.failure = self.broken.reasons.get(held.partition.group_id, "")
+        if held.failure:
+            return
         try:
-            held.log, held.forgotten = await self._run_blocking(
-                lambda: self._openings.open(held.topic, held.partition, may_begin=may_begin)
-            )
+            with self._host.blames(held.partition.group_id):
+                held.log, held.forgotten = await self._run_blocking(
+                    lambda: self._openings.open(held.topic, held.partition, may_begin=may_begin)
+                )
         except (LogCorrupt, OSError) as error:
             self._note_failure(held, error)
 
@@ -406,8 +414,7 @@ class PartitionManager:
         for held in list(self._held.values()):
             if held.replica is None or held.log is None or held.replica.group.stopped is not None:
                 continue
-            limits = retention_limits(_config(held.topic))
-            if limits is not None:
+            if (limits := retention_limits(_config(held.topic))) is not None:
                 yield Kept(held.replica.group, held.log, limits)
 
     def _begin(self, work: Coroutine[None, None, None]) -> None:

@@ -18,6 +18,7 @@ from raftlog.core.membership import NOBODY, Membership
 from raftlog.core.ready import HardState
 from raftlog.errors import LogCorrupt
 from raftlog.storage import tombstones
+from raftlog.storage.broken_groups import BrokenGroups
 from raftlog.storage.filesystem import Filesystem
 from raftlog.storage.members import batch_of
 from raftlog.storage.replica_registry import ReplicaRegistry
@@ -43,6 +44,7 @@ class Openings:
     folders: Folders
     clock: Clock
     registry: ReplicaRegistry
+    broken: BrokenGroups
 
     def first_membership(self, partition: PartitionInfo) -> Membership:
         """What a log that begins here begins with; one that is there already has kept its own.
@@ -84,9 +86,13 @@ class Openings:
         return log, buried.last
 
     def bury(self, group_id: GroupId, directory: str, leader: LetGo) -> None:
-        """Keep what a closed replica has promised that its leader lets go. Raises ``LogCorrupt``."""
+        """Keep what a closed replica has promised that its leader lets go. Raises ``LogCorrupt``.
+
+        What it has broken is forgotten: the next replica of the group begins with nothing.
+        """
         data, me = self.data_directory, self.node_id
         tombstones.bury(self.filesystem, data, group_id, directory, self.clock, leader, me)
+        self.broken.forget(group_id)
 
     def _keep_pace(self, topic: TopicInfo, partition: PartitionInfo, directory: str) -> None:
         """Make the folder one that has been through all recoveries of its partition."""

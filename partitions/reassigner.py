@@ -111,7 +111,7 @@ class Reassigner:
             step = next_step(_view(replica, info, move))
             move.goal = group.last_index
             if not isinstance(step, Wait):
-                move.step = self._host.begin(self._take(key, replica, info, move, step))
+                move.step = self._host.begin(self._take(key, replica, info, move, step), group.group_id)
 
     async def _take(
         self, key: Key, replica: PartitionReplica, info: PartitionInfo, move: _Move, step: Step

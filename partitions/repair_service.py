@@ -20,6 +20,7 @@ import msgspec
 from partitions.blocking import RunBlocking
 from raftlog.core.membership import MembershipEntry
 from raftlog.errors import CorruptBatch, InvalidRequest, LogCorrupt, OffsetOutOfRange
+from raftlog.node.call_classes import CallClass, Service
 from raftlog.node.calls import request_of
 from raftlog.node.group_host import GroupHost
 from raftlog.node.raft_group import RaftGroup
@@ -32,7 +33,7 @@ from raftlog.storage.members import encode_entries, load_members, membership_in
 from raftlog.storage.verify import Examination, examine
 from raftlog.types import EntryId, GroupId, Index, NodeId, Term
 
-SERVICE: Final = "repair"
+SERVICE: Final = Service("repair", CallClass.REPAIR)
 ANSWER_BYTES_MAX: Final = 1 << 18
 NO_INDEX: Final = Index(-2)
 UNKNOWN_TERM: Final = Term(-1)

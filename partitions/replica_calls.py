@@ -12,12 +12,13 @@ import msgpack
 
 from partitions.forwarding import Place
 from raftlog.errors import InvalidRequest
+from raftlog.node.call_classes import CallClass, Service
 from raftlog.types import EntryId, GroupId, Index, NodeId, Term, TopicPartition
 
-TRANSFER: Final = "partition.transfer"
-PREPARED: Final = "partition.prepared"
-MAY_DELETE: Final = "partition.may_delete"
-LOG_END: Final = "partition.log_end"
+TRANSFER: Final = Service("partition.transfer", CallClass.REPLICAS)
+PREPARED: Final = Service("partition.prepared", CallClass.REPLICAS)
+MAY_DELETE: Final = Service("partition.may_delete", CallClass.REPLICAS)
+LOG_END: Final = Service("partition.log_end", CallClass.REPLICAS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,6 +23,7 @@ import msgspec
 
 from partitions import topic_config
 from raftlog.errors import InvalidRequest, RaftlogError
+from raftlog.node.call_classes import CallClass, Service
 from raftlog.node.calls import request_of
 from raftlog.node.group_host import GroupHost
 from raftlog.node.raft_group import RaftGroup
@@ -33,7 +34,7 @@ from raftlog.types import GroupId, Index, NodeId, Term
 
 _log = logging.getLogger("raftlog.partitions")
 
-SERVICE: Final = "retention"
+SERVICE: Final = Service("retention", CallClass.REPLICAS)
 CUT_TIMEOUT_MS: Final = 5000
 GRACE_LOOKS: Final = 10  # so often a log waits for members that are alive and behind, no longer
 
@@ -93,17 +94,21 @@ class RetentionKeeper:
         """
         before, self._offices = self._offices, {}
         for kept in list(self._replicas()):
-            if (now_ms := self._host.clock.trusted_ms()) is not None:
-                kept.log.date(now_ms)
-            _close_idle_segment(kept)
-            group = kept.group
-            if group.is_ready:
-                office = before.get(group.group_id)
-                if office is None or office.term != group.term:
-                    office = _Office(group.term)
-                self._offices[group.group_id] = office
-                await self._cut_everywhere(kept, office)
+            with self._host.blames(kept.group.group_id):
+                await self._look_at(kept, before)
             await asyncio.sleep(0)
+
+    async def _look_at(self, kept: Kept, before: Mapping[GroupId, _Office]) -> None:
+        if (now_ms := self._host.clock.trusted_ms()) is not None:
+            kept.log.date(now_ms)
+        _close_idle_segment(kept)
+        group = kept.group
+        if group.is_ready:
+            office = before.get(group.group_id)
+            if office is None or office.term != group.term:
+                office = _Office(group.term)
+            self._offices[group.group_id] = office
+            await self._cut_everywhere(kept, office)
 
     def _first_kept(self, kept: Kept, office: _Office) -> Index:
         group, log = kept.group, kept.log

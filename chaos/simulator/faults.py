@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from chaos.simulator.clients import TIMEOUT_MS, TOPIC
 from chaos.simulator.forgetting import Forgetting
+from chaos.simulator.link_faults import LinkFaults
 from chaos.simulator.schedule import Fault
 from partitions.controller.move_planner import MoveReplicas
 from raftlog.errors import RaftlogError
@@ -48,6 +49,7 @@ class Faults:
         self.forgetting = Forgetting(simulation)
         wishes = simulation.rng("wishes")
         self._favourites = [self._wish(wishes), self._wish(wishes)]
+        self._links = LinkFaults(simulation, self._later)
         self._timed: dict[str, Timed] = {
             "kill": lambda rng: self._down(self._any(rng).kill),
             "lose power": self._lose_power,
@@ -56,19 +58,17 @@ class Faults:
             "kill all": self._kill_all,
             "pause": self._pause,
             "stop": lambda rng: self._any(rng).stop(),
-            "isolate leader": lambda rng: self._isolate(rng, self._leader(rng)),
+            "isolate leader": lambda rng: self._links.isolate(rng, self._leader(rng)),
             "depose": self._depose,
-            "isolate": lambda rng: self._isolate(rng, self._any(rng)),
-            "halves": self._halves,
-            "one way": self._one_way,
-            "ring": self._ring,
-            "break connections": self._break_connections,
+            "isolate": lambda rng: self._links.isolate(rng, self._any(rng)),
+            **self._links.timed,
             "slow disk": self._slow_disk,
             "stall disk": self._stall_disk,
             "full disk": self._full_disk,
             "failing sync": self._failing_sync,
             "wall clock": simulation.clocks.jump,
             "transfer": self._transfer,
+            "lead again": self._lead_again,
             "away": self._away,
             "forget": self._forget,
             "reassign": self._reassign,
@@ -76,7 +76,7 @@ class Faults:
         }
         self._aimed: dict[str, Aimed] = {
             "after a vote": self._dies,
-            "after winning": self._isolate,
+            "after winning": self._links.isolate,
             "after a commit": self._dies,
             "after an acknowledgement": self._dies,
             "after a sync": self._dies,
@@ -247,19 +247,13 @@ class Faults:
         machine.pause()
         self._later(rng, 0.05, 3.0, machine.resume)
 
-    def _isolate(self, rng: random.Random, machine: Machine) -> None:
-        others = [other.node for other in self._simulation.machines if other is not machine]
-        self._block(
-            rng, [(machine.node, other) for other in others] + [(other, machine.node) for other in others]
-        )
-
     def _depose(self, rng: random.Random) -> None:
         """A leader goes on alone for a while; as it comes back, the one that replaced it is gone.
 
         Sometimes its disk is full meanwhile, and what it could not write is replaced.
         """
         deposed = self._leader(rng)
-        self._isolate(rng, deposed)
+        self._links.isolate(rng, deposed)
         if rng.random() < 0.3:
             self._fill(rng, deposed)
         self._later(rng, 0.5, 3.0, lambda: self._return_of(rng, deposed))
@@ -269,47 +263,6 @@ class Faults:
         leading = [machine for machine in replaced if self._leads(machine)] or replaced
         self._simulation.network.heal()
         self._dies(rng, rng.choice(leading))
-
-    def _halves(self, rng: random.Random) -> None:
-        nodes = [machine.node for machine in self._simulation.machines]
-        side = set(rng.sample(nodes, len(nodes) // 2))
-        self._block(
-            rng, [(one, other) for one in nodes for other in nodes if (one in side) != (other in side)]
-        )
-
-    def _one_way(self, rng: random.Random) -> None:
-        nodes = [machine.node for machine in self._simulation.machines]
-        pairs = [(one, other) for one in nodes for other in nodes if one != other]
-        self._block(rng, rng.sample(pairs, rng.randint(1, len(pairs) // 2)))
-
-    def _ring(self, rng: random.Random) -> None:
-        """Everybody sees a majority, and no two see the same one."""
-        nodes = [machine.node for machine in self._simulation.machines]
-        rng.shuffle(nodes)
-        count = len(nodes)
-        near = {0, 1, count - 1}
-        self._block(
-            rng,
-            [
-                (nodes[one], nodes[other])
-                for one in range(count)
-                for other in range(count)
-                if (one - other) % count not in near or (count == 3 and {one, other} == {0, 1})
-            ],
-        )
-
-    def _block(self, rng: random.Random, directions: list[tuple[NodeId, NodeId]]) -> None:
-        network = self._simulation.network
-        self._simulation.trace.note(None, f"nothing passes {directions}")
-        network.block(directions, holds=rng.random() < 0.5)
-        self._later(rng, 0.1, 4.0, network.heal)
-
-    def _break_connections(self, rng: random.Random) -> None:
-        nodes = [machine.node for machine in self._simulation.machines]
-        for one in nodes:
-            for other in nodes:
-                if one != other and rng.random() < 0.4:
-                    self._simulation.network.break_connection((one, other))
 
     def _slow_disk(self, rng: random.Random) -> None:
         machine = self._any(rng)
@@ -358,7 +311,9 @@ class Faults:
         machine.disk.fails_sync = lambda path: False
 
     def _transfer(self, rng: random.Random) -> None:
-        machine = self._leader(rng)
+        self._transfer_from(rng, self._leader(rng))
+
+    def _transfer_from(self, rng: random.Random, machine: Machine) -> None:
         broker = machine.broker
         if broker is not None and machine.process is not None:
             led = [group for group in broker.host.groups.values() if group.is_leader]
@@ -366,6 +321,19 @@ class Faults:
             if led:
                 group, to = rng.choice(led), rng.choice(others)
                 self._simulation.loop.later_in(machine.process, 0.0, group.transfer_leadership, to)
+
+    def _lead_again(self, rng: random.Random) -> None:
+        """A leader is deposed, and wants its office back while what it said in it is still under way."""
+        machine = self._leader(rng)
+        self._links.slow_all(rng, machine)
+        self._transfer_from(rng, machine)
+        self._later(rng, 0.1, 2.0, lambda: self._campaign(machine))
+
+    def _campaign(self, machine: Machine) -> None:
+        broker = machine.broker
+        if broker is not None and machine.process is not None:
+            for group in broker.host.groups.values():
+                self._simulation.loop.later_in(machine.process, 0.0, group.campaign)
 
     def _reassign(self, rng: random.Random) -> None:
         """Somebody wants other replicas for a partition in use: often to and fro between two wishes."""

@@ -2,8 +2,13 @@
 
 Each direction of each pair has a connection of its own, as over TCP: frames arrive in order while
 it lasts, late, and what is under way when it breaks is lost. A blocked direction either breaks its
-connection or holds the frames until it opens again, as retransmission does. Nothing promises that
+connection or holds the frames until it opens again, as retransmission does. A silent connection looks
+open to both ends and passes nothing more, not even its end: only a new one works. A slow direction delays
+its frames more and more, so that they are old and never far apart. Nothing promises that
 a Raft message is delivered once: with ``replay_odds`` old ones arrive again after a reconnect.
+
+As over TCP, each end has its own view of a connection: one end may have closed what the other takes for
+open. Where nothing passes from the first to the second, the second does not hear of it.
 
 Decides: when a frame arrives. Leaves to others: when directions are blocked (``faults``).
 """
@@ -22,7 +27,8 @@ from raftlog.node.transport import FrameReceiver
 from raftlog.storage.filesystem import Buffer
 from raftlog.types import NodeId
 
-REDIAL_S_MIN, REDIAL_S_MAX = 0.05, 1.0
+REDIAL_S_MIN, REDIAL_S_MAX = 0.05, 0.5
+DIAL_S_MAX = 0.75
 REMEMBERED_FRAMES = 60
 REPLAYABLE = (FrameKind.RAFT, FrameKind.HEARTBEATS, FrameKind.HEARTBEAT_REPLIES)
 
@@ -43,9 +49,21 @@ class NetworkOdds:
 class _Connection:
     sender: SimulatedTransport
     receiver: SimulatedTransport
-    is_open: bool = True
+    is_silent: bool = False
+    is_accepted: bool = False  # the receiver knows who dials it
+    is_proven: bool = False  # and the sender who answers
     free_at: float = 0.0
     held: list[bytes] = field(default_factory=list)
+    ended: list[SimulatedTransport] = field(default_factory=list)  # the ends that know that it is closed
+
+    @property
+    def is_open(self) -> bool:
+        """Whether both ends take it for open."""
+        return not self.ended
+
+    def other(self, end: SimulatedTransport) -> SimulatedTransport:
+        """The end that is not this one."""
+        return self.receiver if end is self.sender else self.sender
 
 
 class SimulatedNetwork:
@@ -61,6 +79,8 @@ class SimulatedNetwork:
         self.on_arrival: Callable[[NodeId, NodeId, bytes], None] = lambda sender, to, frame: None
         self.live: dict[NodeId, SimulatedTransport] = {}
         self._blocked: dict[Direction, bool] = {}  # whether frames are held
+        self._slow: dict[Direction, tuple[float, float]] = {}  # since when, and up to what delay
+        self._half_closed: list[_Connection] = []  # one end has closed it, and could not say so
         self._sent: dict[Direction, deque[bytes]] = {}
         self._connections: dict[Direction, _Connection] = {}
 
@@ -86,6 +106,10 @@ class SimulatedNetwork:
     def heal(self) -> None:
         """Let everything pass again; what was held arrives now."""
         healed, self._blocked = self._blocked, {}
+        self._slow = {}
+        half_closed, self._half_closed = self._half_closed, []
+        for closed in half_closed:
+            self._tell_other_end(closed)
         for direction in healed:
             connection = self._connections.get(direction)
             if connection is not None:
@@ -93,35 +117,72 @@ class SimulatedNetwork:
                 for frame in held:  # before what is still under way: it was sent before
                     self.loop.later_in(connection.receiver.process, 0.0, self._deliver, connection, frame)
 
+    def silence(self, direction: Direction) -> None:
+        """The connection that is open now passes nothing more, and neither end notices."""
+        connection = self._connections.get(direction)
+        if connection is not None:
+            connection.is_silent = True
+
+    def slow(self, direction: Direction, delay_s: float) -> None:
+        """Frames take longer and longer, up to so long, until ``heal``."""
+        self._slow.setdefault(direction, (self.loop.now, delay_s))
+
     def break_connection(self, direction: Direction) -> None:
         """Lose what is under way in one direction; both ends are told, and it is dialled again."""
-        connection = self._connections.pop(direction, None)
-        if connection is None:
+        connection = self._connections.get(direction)
+        if connection is not None:
+            self.end(connection, connection.sender)
+            self.end(connection, connection.receiver)
+
+    def disconnect(self, transport: SimulatedTransport, peer: NodeId) -> None:
+        """One end closes the connections to and from a peer."""
+        for connection in (transport.outgoing.get(peer), transport.incoming.get(peer)):
+            if connection is not None:
+                self.end(connection, transport)
+
+    def end(
+        self, connection: _Connection, end: SimulatedTransport, told_after_s: float | None = None
+    ) -> None:
+        """One end closes it, or learns that it is closed; the other one learns it if anything passes."""
+        if end in connection.ended:
             return
-        self.breaks += 1
-        connection.is_open = False
-        sender, receiver = connection.sender, connection.receiver
-        self.loop.later_in(sender.process, self.latency(), sender.lost, receiver.node)
-        self.loop.later_in(receiver.process, self.latency(), receiver.told_lost, sender.node)
-        self.redial(sender, receiver.node, REDIAL_S_MIN)
+        connection.ended.append(end)
+        delay_s = self.latency() if told_after_s is None else told_after_s
+        self.loop.later_in(end.process, delay_s, end.lost, connection)
+        if end is connection.sender:
+            direction = end.node, connection.receiver.node
+            if self._connections.get(direction) is connection:
+                del self._connections[direction]
+            self.redial(end, connection.receiver.node, REDIAL_S_MIN)
+        if len(connection.ended) == 1:
+            self.breaks += 1
+            connection.held.clear()
+            self._tell_other_end(connection)
+
+    def _tell_other_end(self, connection: _Connection) -> None:
+        end, other = connection.ended[0], connection.other(connection.ended[0])
+        if (end.node, other.node) in self._blocked:
+            self._half_closed.append(connection)
+        elif not connection.is_silent:
+            self.loop.later_in(other.process, self.latency(), self.end, connection, other, 0.0)
 
     def process_ended(self, transport: SimulatedTransport, *, silently: bool) -> None:
         """A process is gone. A killed one's connections are reset, a machine without power is silent."""
         if self.live.get(transport.node) is transport:
             del self.live[transport.node]
-        for direction, connection in list(self._connections.items()):
+        for connection in list(self._connections.values()):
             if transport in (connection.sender, connection.receiver):
                 if silently:
                     connection.held.clear()
                 else:
-                    self.break_connection(direction)
+                    self.end(connection, transport)
 
     def started(self, transport: SimulatedTransport) -> None:
         """A process listens; what its earlier life had open is gone now at the latest."""
-        for direction, connection in list(self._connections.items()):
-            ends = (connection.sender, connection.receiver)
-            if transport.node in (ends[0].node, ends[1].node) and transport not in ends:
-                self.break_connection(direction)
+        for connection in list(self._connections.values()):
+            for end in (connection.sender, connection.receiver):
+                if end.node == transport.node and end is not transport:
+                    self.end(connection, end)
         self.live[transport.node] = transport
 
     # Dialling.
@@ -142,18 +203,29 @@ class SimulatedNetwork:
             return
         connection = _Connection(transport, target)
         self._connections[me, peer] = connection
+        self.loop.later_in(transport.process, DIAL_S_MAX, self._give_up, connection)
         self.loop.later_in(target.process, 2 * self.latency(), self._accept, connection)
 
+    def _give_up(self, connection: _Connection) -> None:
+        if not connection.is_proven:
+            self.end(connection, connection.sender)
+
     def _accept(self, connection: _Connection) -> None:
-        if not connection.is_open:
+        if not connection.is_open or connection.is_silent:
             return
+        connection.is_accepted = True
         sender, receiver = connection.sender, connection.receiver
+        older = receiver.incoming.get(sender.node)
+        receiver.incoming[sender.node] = connection
+        if older is not None:
+            self.end(older, receiver, 0.0)
         self.loop.later_in(sender.process, self.latency(), self._proven, connection)
         if (receiver.node, sender.node) not in self._connections:
             self._dial(receiver, sender.node, REDIAL_S_MIN)
 
     def _proven(self, connection: _Connection) -> None:
-        if connection.is_open:
+        if connection.is_open and not connection.is_silent:
+            connection.is_proven = True
             sender, peer = connection.sender, connection.receiver.node
             sender.outgoing[peer] = connection
             sender.receiver.peer_connected(peer)
@@ -181,14 +253,16 @@ class SimulatedNetwork:
     def _schedule(self, connection: _Connection, frame: bytes) -> None:
         if not connection.is_open:
             return
-        connection.free_at = max(connection.free_at, self.loop.now + self.latency())
         receiver = connection.receiver
+        since, delay_s = self._slow.get((connection.sender.node, receiver.node), (self.loop.now, 0.0))
+        due = self.loop.now + self.latency() + min(delay_s, self.loop.now - since)
+        connection.free_at = max(connection.free_at, due)
         self.loop.later_in(
             receiver.process, connection.free_at - self.loop.now, self._deliver, connection, frame
         )
 
     def _deliver(self, connection: _Connection, frame: bytes) -> None:
-        if not connection.is_open:
+        if not connection.is_open or connection.is_silent:
             return
         sender, receiver = connection.sender.node, connection.receiver
         if (sender, receiver.node) in self._blocked:
@@ -206,7 +280,8 @@ class SimulatedTransport:
         self.node = node
         self.process = process
         self.receiver: FrameReceiver
-        self.outgoing: dict[NodeId, _Connection] = {}
+        self.outgoing: dict[NodeId, _Connection] = {}  # proven; see ``_Connection.ended``
+        self.incoming: dict[NodeId, _Connection] = {}
         self.heard_at: dict[NodeId, float] = {}
         self._network = network
         self._peers: dict[NodeId, None] = {}
@@ -230,7 +305,7 @@ class SimulatedTransport:
     def send(self, peer: NodeId, buffers: Sequence[Buffer]) -> bool:
         """Queue one frame, where a connection stands."""
         connection = self.outgoing.get(peer)
-        if connection is None or not connection.is_open or not self.process.is_alive:
+        if connection is None or self in connection.ended or not self.process.is_alive:
             return False
         return self._network.send(connection, b"".join(buffers))
 
@@ -245,20 +320,16 @@ class SimulatedTransport:
 
     def disconnect(self, peer: NodeId) -> None:
         """Break both directions."""
-        self._network.break_connection((self.node, peer))
-        self._network.break_connection((peer, self.node))
+        self._network.disconnect(self, peer)
 
-    def lost(self, peer: NodeId) -> None:
-        """Our own connection to a peer broke."""
-        connection = self.outgoing.get(peer)
-        if connection is not None and not connection.is_open:
-            del self.outgoing[peer]
-        self.receiver.peer_lost(peer)
-
-    def told_lost(self, peer: NodeId) -> None:
-        """The connection from a peer broke."""
-        if self._is_started:
+    def lost(self, connection: _Connection) -> None:
+        """This end knows that a connection is closed. The peer's takes ours to it along."""
+        is_incoming, peer = connection.receiver is self, connection.other(self).node
+        if self._is_started and (connection.is_accepted if is_incoming else connection.is_proven):
             self.receiver.peer_lost(peer)
+            own = self.outgoing.get(peer)
+            if is_incoming and own is not None:
+                self._network.end(own, self)
 
     async def stop(self) -> None:
         """Close everything."""

@@ -27,12 +27,15 @@ TIMED_FAULTS: Final = (
     "one way",
     "ring",
     "break connections",
+    "silent links",
+    "slow links",
     "slow disk",
     "stall disk",
     "full disk",
     "failing sync",
     "wall clock",
     "transfer",
+    "lead again",
 )
 """Those that come at any time."""
 

@@ -19,8 +19,9 @@ from partitions.controller.image import TopicInfo
 from partitions.controller.move_planner import MoveReplicas
 from partitions.controller.planner import NewTopic
 from raftlog.errors import InvalidRequest
+from raftlog.node.call_classes import CallClass, Service
 
-SERVICE: Final = "controller"
+SERVICE: Final = Service("controller", CallClass.METADATA)
 
 
 class CurrentVersion(msgspec.Struct, frozen=True, array_like=True, tag="current_version"):

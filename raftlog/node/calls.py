@@ -1,33 +1,36 @@
 """Requests and answers between brokers, over the same authenticated links as Raft's messages.
 
-Decides: how an answer finds its question, how an error travels, and how many questions are worked on
-at once. Leaves to others: what the services do. A call is not retried here; when the link breaks or
-the time runs out the caller gets ``ConnectionLost`` and only it knows whether asking again is harmless.
+Decides: how an answer finds its question, how an error travels, and how many questions of each class may
+be open and worked on at once. Leaves to others: what the services do, and the bounds (``call_classes``).
+A call is not retried here; when the link breaks or the time runs out the caller gets ``ConnectionLost``
+and only it knows whether asking again is harmless.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Final, TypeVar
 
 import msgspec
 
 from raftlog.errors import ConnectionLost, InvalidRequest, Overloaded, RaftlogError, from_code
+from raftlog.node.call_classes import CALLS_MAX, CallClass, Service
 from raftlog.node.codec import FrameKind, MalformedFrame, encode_frame, unpack_head
 from raftlog.node.transport import Transport
 from raftlog.storage.filesystem import Buffer
 from raftlog.types import NodeId
 
-Handler = Callable[[NodeId, bytes, memoryview], Awaitable[tuple[bytes, Sequence[Buffer]]]]
+Answering = Awaitable[tuple[bytes, Sequence[Buffer]]]
+Handler = Callable[[NodeId, bytes, memoryview], Answering]
 """Takes caller, head and payload; gives head and payload of the answer, or raises a RaftlogError."""
 
 Ask = TypeVar("Ask")
 
-HANDLERS_MAX: Final = 4096  # questions worked on at once; many of them are reads that wait for records
 RETRY_AFTER_MS: Final = 100
-
 _log = logging.getLogger("raftlog.node")
 
 
@@ -40,19 +43,21 @@ class Calls:
 
     def __init__(self, transport: Transport, *, first_id: int) -> None:
         self._transport = transport
-        self._services: dict[str, Handler] = {}
+        self._services: dict[str, tuple[CallClass, Handler]] = {}
         self._open: dict[int, tuple[NodeId, asyncio.Future[tuple[bytes, memoryview]]]] = {}
-        self._running: dict[asyncio.Task[None], NodeId] = {}
+        self._asked: Counter[CallClass] = Counter()
+        self._running: dict[asyncio.Task[None], tuple[NodeId, CallClass]] = {}
+        self._served: Counter[CallClass] = Counter()
         self._last_id = first_id
 
-    def serve(self, service: str, handler: Handler) -> None:
-        """Offer a service under a name; one handler a name."""
-        self._services[service] = handler
+    def serve(self, service: Service, handler: Handler) -> None:
+        """Offer a service under its name; one handler a name."""
+        self._services[service.name] = service.kind, handler
 
     async def call(
         self,
         peer: NodeId,
-        service: str,
+        service: Service,
         head: bytes,
         payload: Sequence[Buffer] = (),
         *,
@@ -62,14 +67,18 @@ class Calls:
 
         Raises what the handler raised, by its code, and ``ConnectionLost`` when the link is or
         goes down or ``timeout_ms`` runs out: ``sent`` in its details says whether the question
-        may have arrived. Raises ``InvalidRequest`` when it is larger than a frame may be.
+        may have arrived. Raises ``InvalidRequest`` when it is larger than a frame may be, and
+        ``Overloaded``, with nothing done, when here or there too many calls of its class are open.
         """
+        if self._asked[service.kind] >= CALLS_MAX[service.kind]:
+            raise _overloaded(service.kind)
         self._last_id += 1
         call_id = self._last_id
         future: asyncio.Future[tuple[bytes, memoryview]] = asyncio.get_running_loop().create_future()
         self._open[call_id] = (peer, future)
+        self._asked[service.kind] += 1
         try:
-            if not self._send(peer, encode_frame(FrameKind.CALL, [call_id, service, head], payload)):
+            if not self._send(peer, encode_frame(FrameKind.CALL, [call_id, service.name, head], payload)):
                 raise ConnectionLost(f"broker {peer} cannot be reached", sent=False)
             async with asyncio.timeout(timeout_ms / 1000):
                 return await future
@@ -77,6 +86,7 @@ class Calls:
             raise ConnectionLost(f"broker {peer} did not answer within {timeout_ms} ms", sent=True) from None
         finally:
             del self._open[call_id]
+            self._asked[service.kind] -= 1
 
     def frame_received(self, sender: NodeId, kind: FrameKind, head: memoryview, payload: memoryview) -> None:
         """Take a ``CALL``, ``ANSWER`` or ``FAILURE`` frame. Raises ``MalformedFrame``."""
@@ -102,7 +112,7 @@ class Calls:
         for asked, future in self._open.values():
             if asked == peer and not future.done():
                 future.set_exception(ConnectionLost(f"lost broker {peer} before it answered", sent=True))
-        for task, asker in self._running.items():
+        for task, (asker, _) in self._running.items():
             if asker == peer:
                 task.cancel()
 
@@ -115,41 +125,50 @@ class Calls:
 
     def _question(self, sender: NodeId, fields: list[object], payload: memoryview) -> None:
         match fields:
-            case [int(call_id), str(service), bytes(head)] if len(self._running) < HANDLERS_MAX:
-                work = self._answer(sender, call_id, service, head, payload)
-                task = asyncio.get_running_loop().create_task(work)
-                self._running[task] = sender
-                task.add_done_callback(self._forget)
-            case [int(call_id), str(), bytes()]:
-                error = Overloaded("this broker has too much to do", retry_after_ms=RETRY_AFTER_MS)
-                self._send(sender, _failure(call_id, error))
+            case [int(call_id), str(name), bytes(head)]:
+                pass
             case _:
                 raise MalformedFrame(f"question {fields!r}")
+        kind, handler = self._services.get(name, (None, None))
+        if kind is None or handler is None:
+            refusal: RaftlogError = InvalidRequest(f"this broker offers no service {name!r}")
+        elif self._served[kind] >= CALLS_MAX[kind]:
+            refusal = _overloaded(kind)
+        else:
+            work = self._answer(sender, call_id, name, partial(handler, sender, head, payload))
+            task = asyncio.get_running_loop().create_task(work)
+            self._running[task] = sender, kind
+            self._served[kind] += 1
+            task.add_done_callback(self._forget)
+            return
+        self._send(sender, _failure(call_id, refusal))
 
     def _forget(self, task: asyncio.Task[None]) -> None:
-        self._running.pop(task, None)
+        _, kind = self._running.pop(task)
+        self._served[kind] -= 1
 
-    async def _answer(
-        self, sender: NodeId, call_id: int, service: str, head: bytes, payload: memoryview
-    ) -> None:
+    async def _answer(self, sender: NodeId, call_id: int, name: str, answer: Callable[[], Answering]) -> None:
         try:
-            handler = self._services.get(service)
-            if handler is None:
-                raise InvalidRequest(f"this broker offers no service {service!r}")
-            answer, data = await handler(sender, head, payload)
-            self._send(sender, encode_frame(FrameKind.ANSWER, [call_id, answer], data))
+            head, data = await answer()
+            self._send(sender, encode_frame(FrameKind.ANSWER, [call_id, head], data))
         except RaftlogError as error:
             self._send(sender, _failure(call_id, error))
         except Exception:
             # What it has done is not known: the caller must not take it for refused.
-            _log.exception("service %s failed for broker %d", service, sender)
-            self._send(sender, _failure(call_id, ConnectionLost(f"{service} failed there", sent=True)))
+            _log.exception("service %s failed for broker %d", name, sender)
+            self._send(sender, _failure(call_id, ConnectionLost(f"{name} failed there", sent=True)))
 
     def _send(self, peer: NodeId, frame: Sequence[Buffer]) -> bool:
         try:
             return self._transport.send(peer, frame)
         except ValueError as error:
             raise InvalidRequest(f"too large for one message between brokers: {error}") from error
+
+
+def _overloaded(kind: CallClass) -> Overloaded:
+    return Overloaded(
+        f"too many calls of class {kind.value} between brokers are open; retry", retry_after_ms=RETRY_AFTER_MS
+    )
 
 
 def _failure(call_id: int, error: RaftlogError) -> list[Buffer]:

@@ -1,21 +1,23 @@
 """All Raft groups of one broker: one tick loop, one flusher, one transport.
 
-Decides: which groups get ticks (those that are awake), when a peer counts as lost, and that all
-heartbeats for a peer leave in one frame. Leaves to others: everything about a single group
-(``raft_group``).
+Decides: which groups get ticks (those that are awake), and that all heartbeats for a peer leave in one
+frame. Leaves to others: everything about a single group (``raft_group``), and when a peer counts as silent
+(``peer_watch``).
 
 A group that has nothing to do is asleep: it costs no tick and no message. What keeps it safe is
 that brokers themselves are watched: every broker sends every peer at least one frame per
 heartbeat interval, and when a peer falls silent, or its connection breaks, all groups that it
-takes part in are woken with ``peer_unreachable``.
+takes part in are woken with ``peer_unreachable``. The connections of a silent peer are ended, so
+that they are dialled again: one that is half open works never again.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final, TypeVar, cast
@@ -24,7 +26,7 @@ from raftlog.clock import Clock
 from raftlog.core.membership import Membership
 from raftlog.core.messages import Heartbeat, HeartbeatReply, Message
 from raftlog.core.raft import Raft, RaftSettings
-from raftlog.errors import LogCorrupt
+from raftlog.errors import InvariantViolated, LogCorrupt
 from raftlog.node.calls import Calls
 from raftlog.node.catch_up import CatchUpRate
 from raftlog.node.cluster_time import CLOCK_BOUNDS, ClockBounds, ClusterTime
@@ -41,6 +43,7 @@ from raftlog.node.codec import (
 )
 from raftlog.node.flusher import Flusher, RunSyncs
 from raftlog.node.group_ports import GroupListener
+from raftlog.node.peer_watch import PeerWatch
 from raftlog.node.proposals import UncommittedBytes
 from raftlog.node.raft_group import RaftGroup
 from raftlog.node.snapshot_transfer import SnapshotService
@@ -76,8 +79,9 @@ class HostSettings:
 class GroupHost:
     """One broker's groups. All methods belong to the event loop's thread.
 
-    ``on_fatal`` is called with a broken invariant and must end the process. ``has_room`` says
-    whether the disk has more than its reserve left.
+    ``on_fatal`` is called with a broken invariant and must end the process; where it is known in which
+    group it broke, ``note_broken`` is called before. ``has_room`` says whether the disk has more than its
+    reserve left.
     """
 
     def __init__(
@@ -89,6 +93,7 @@ class GroupHost:
         run_syncs: RunSyncs,
         *,
         on_fatal: Callable[[BaseException], None],
+        note_broken: Callable[[GroupId, BaseException], None] = lambda group, error: None,
         has_room: Callable[[], bool] = lambda: True,
         settings: HostSettings | None = None,
     ) -> None:
@@ -102,19 +107,18 @@ class GroupHost:
         self.has_room = has_room
         self.damaged_logs = 0  # replicas that have ended because a read or a scrub found damage
         self._transport = transport
+        self._watch = PeerWatch(
+            self.settings.election_ticks, self.settings.tick_ms, transport.seconds_since_heard
+        )
         self._rng = rng
         self._on_fatal = on_fatal
+        self._note_broken = note_broken
         self._groups: dict[GroupId, RaftGroup[object]] = {}
         self._awake: dict[GroupId, None] = {}
         self._scheduled: dict[GroupId, None] = {}
         SnapshotService(self.calls, lambda: self._groups)
         self._drain_handle: asyncio.Handle | None = None
         self._tick_handle: asyncio.TimerHandle | None = None
-        self._ticks = 0
-        self._peers: set[NodeId] = set()  # with whom this broker has or had a group in common
-        self._heard: dict[
-            NodeId, int
-        ] = {}  # peers that are reachable, and at which tick they were last heard
         self._orphans: dict[GroupId, NodeId] = {}  # groups whose leader is lost, and who it was
         self._beats: dict[NodeId, list[tuple[GroupId, Heartbeat]]] = {}
         self._replies: dict[NodeId, list[tuple[GroupId, HeartbeatReply]]] = {}
@@ -133,7 +137,7 @@ class GroupHost:
 
     def is_reachable(self, peer: NodeId) -> bool:
         """Whether the peer has been heard from within the shortest election timeout."""
-        return peer == self.node_id or peer in self._heard
+        return peer == self.node_id or self._watch.is_reachable(peer)
 
     def wall_ms(self) -> int:
         """Cluster time, for timestamps of control records."""
@@ -159,12 +163,24 @@ class GroupHost:
         as young as the group. ``forgotten`` is the newest entry of an earlier life of this replica that was
         deleted: its vote is worth what it was then.
         """
-        log.keep_birth(membership)
-        restored = replace(log.restored(membership), forgotten=forgotten)
+        with self.blames(group_id):
+            core = self._core_on(log, membership, forgotten, group_id)
+            group: RaftGroup[Reply] = RaftGroup(group_id, core, log, machine, listener, self)
+        # The host never looks at a machine's replies, so for it all groups are alike.
+        self._groups[group_id] = cast("RaftGroup[object]", group)
+        self._awake[group_id] = None
+        self.meet(group.membership.members)
+        if campaign_first and group.term == 0:
+            group.campaign()
+        return group
+
+    def _core_on(self, log: LogStorage, first: Membership, forgotten: EntryId, group_id: GroupId) -> Raft:
+        log.keep_birth(first)
+        restored = replace(log.restored(first), forgotten=forgotten)
         checkpoint = log.load_checkpoint()
         if checkpoint is not None and checkpoint[0] > restored.commit_hint:
             restored = replace(restored, commit_hint=checkpoint[0])
-        core = Raft(
+        return Raft(
             RaftSettings(
                 node_id=self.node_id,
                 election_ticks=self.settings.election_ticks,
@@ -175,14 +191,6 @@ class GroupHost:
             restored,
             random.Random(self._rng.getrandbits(64)),
         )
-        group: RaftGroup[Reply] = RaftGroup(group_id, core, log, machine, listener, self)
-        # The host never looks at a machine's replies, so for it all groups are alike.
-        self._groups[group_id] = cast("RaftGroup[object]", group)
-        self._awake[group_id] = None
-        self.meet(group.membership.members)
-        if campaign_first and restored.hard_state.term == 0:
-            group.campaign()
-        return group
 
     def close_group(self, group_id: GroupId) -> None:
         """Take part no more; closes its log. Nothing happens when it is not here."""
@@ -203,8 +211,7 @@ class GroupHost:
         deadline = self.clock.monotonic() + self.settings.hand_over_s
         while self.clock.monotonic() < deadline:
             led = [group for group in self._groups.values() if group.is_leader]
-            reachable = [NodeId(peer) for peer in self._heard]
-            targets = [(group, group.successor(reachable)) for group in led]
+            targets = [(group, group.successor(self._watch.reachable)) for group in led]
             waiting = [(group, target) for group, target in targets if target is not None]
             if not waiting:
                 return
@@ -255,25 +262,42 @@ class GroupHost:
 
     def meet(self, peers: frozenset[NodeId]) -> None:
         """Keep these informed that this broker lives, and watch them."""
-        self._peers |= peers - {self.node_id}
+        self._watch.meet(peers - {self.node_id})
 
-    def begin(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
-        """Run this beside the rest; the caller keeps the task. What it raises ends the process."""
+    def begin(self, work: Coroutine[None, None, None], group: GroupId | None = None) -> asyncio.Task[None]:
+        """Run this beside the rest; the caller keeps the task. What it raises ends the process.
+
+        With ``group`` it is that group's fault.
+        """
+
+        def ended(task: asyncio.Task[None]) -> None:
+            if not task.cancelled() and (error := task.exception()) is not None:
+                self.fail(error, group)
+
         task = asyncio.get_running_loop().create_task(work)
-        task.add_done_callback(self._task_ended)
+        task.add_done_callback(ended)
         return task
 
-    def _task_ended(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self.fail(error)
+    @contextlib.contextmanager
+    def blames(self, group: GroupId) -> Iterator[None]:
+        """What breaks within this has broken in that group. Passes everything on."""
+        try:
+            yield
+        except (LogCorrupt, OSError):
+            raise
+        except (Exception, InvariantViolated) as error:
+            self.fail(error, group)
+            raise
 
     def replica_failed(self, error: BaseException) -> None:
         """A replica has ended for this reason."""
         self.damaged_logs += isinstance(error, LogCorrupt)
 
-    def fail(self, error: BaseException) -> None:
-        """A broken invariant: nothing more may leave this process."""
-        self._fatal = True
+    def fail(self, error: BaseException, group: GroupId | None = None) -> None:
+        """A broken invariant: nothing more may leave this process. The first one's group is noted."""
+        is_first, self._fatal = not self._fatal, True
+        if is_first and group is not None:
+            self._note_broken(group, error)
         self._on_fatal(error)
 
     # What the transport reports.
@@ -282,7 +306,7 @@ class GroupHost:
         """Take one frame. Raises ``MalformedFrame``, which costs the sender its connection."""
         if self._fatal or self._is_stopping:
             return
-        self._heard[sender] = self._ticks
+        self._watch.heard(sender)
         kind, head, payload = split_frame(frame)
         if kind is FrameKind.RAFT:
             group_id, message, batches = decode_message(head, payload)
@@ -298,11 +322,12 @@ class GroupHost:
             self.calls.frame_received(sender, kind, head, payload)
 
     def peer_connected(self, peer: NodeId) -> None:
-        """Our link to a peer stands."""
+        """Our link to a peer stands: from now on it is to be heard."""
+        self._watch.connected(peer)
 
     def peer_lost(self, peer: NodeId) -> None:
         """A link broke: whatever was on its way may be lost."""
-        self._heard.pop(peer, None)
+        self._watch.lost(peer)
         self.calls.peer_lost(peer)
         for group_id, group in self._groups.items():
             if group.leader == peer:
@@ -327,7 +352,7 @@ class GroupHost:
 
     def _tick(self) -> None:
         self._tick_handle = asyncio.get_running_loop().call_later(self.settings.tick_ms / 1000, self._tick)
-        self._ticks += 1
+        self._watch.ticks += 1
         asleep = []
         for group_id in list(self._awake):
             group = self._groups.get(group_id)
@@ -339,9 +364,9 @@ class GroupHost:
             self._awake.pop(group_id, None)
         if self._orphans:
             self._elect_orphans()
-        if self._ticks % self.settings.heartbeat_ticks == 0:
+        if self._watch.ticks % self.settings.heartbeat_ticks == 0:
             self._watch_peers()
-        if self._ticks % SAY_AGAIN_TICKS == 0:
+        if self._watch.ticks % SAY_AGAIN_TICKS == 0:
             self._tell_who_rejoins()
 
     def _elect_orphans(self) -> None:
@@ -367,13 +392,12 @@ class GroupHost:
                 )
 
     def _watch_peers(self) -> None:
-        self.clock.look(1 + len(self._peers))
-        for peer in sorted(self._peers):
+        self.clock.look(1 + len(self._watch.known))
+        for peer in self._watch.known:
             self._beats.setdefault(peer, [])  # an empty frame says that this broker lives
-            heard = self._heard.get(peer)
-            # In ticks: while this process itself was held up, no tick passed and nobody was silent.
-            if heard is not None and self._ticks - heard > self.settings.election_ticks:
+            if self._watch.is_silent(peer):
                 self.peer_lost(peer)
+                self._transport.disconnect(peer)
         if self._drain_handle is None:
             self._drain_handle = asyncio.get_running_loop().call_soon(self._drain)
 

@@ -82,11 +82,11 @@ class GroupEnvironment(Protocol):
     def meet(self, peers: frozenset[NodeId]) -> None:
         """These take part in a group with this broker: let them hear that it lives, and watch them."""
 
-    def begin(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+    def begin(self, work: Coroutine[None, None, None], group: GroupId | None = None) -> asyncio.Task[None]:
         """Run this beside the rest; the caller keeps the task. What it raises ends the process."""
 
     def replica_failed(self, error: BaseException) -> None:
         """A replica has ended for this reason: to be counted."""
 
-    def fail(self, error: BaseException) -> None:
-        """A broken invariant: the process must end."""
+    def fail(self, error: BaseException, group: GroupId | None = None) -> None:
+        """A broken invariant, of this group: the process must end."""

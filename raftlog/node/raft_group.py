@@ -375,12 +375,12 @@ class RaftGroup(GroupView, Generic[Reply]):
         try:
             work(*arguments)
         except InvariantViolated as error:
-            self._environment.fail(error)
+            self._environment.fail(error, self.group_id)
         except (OSError, LogCorrupt) as error:
             self.stop(error)
         except Exception as error:
             # Work that a core has handed out is never offered again: without it this state is wrong.
-            self._environment.fail(error)
+            self._environment.fail(error, self.group_id)
 
     def _check_still_leads(self, proposal: Proposal[Reply]) -> None:
         if not self.is_leader or self._core.term != proposal.term:

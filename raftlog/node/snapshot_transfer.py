@@ -20,6 +20,7 @@ from crc32c import crc32c
 from raftlog.core.raft import Raft
 from raftlog.core.ready import FetchSnapshot
 from raftlog.errors import InvalidRequest, RaftlogError
+from raftlog.node.call_classes import CallClass, Service
 from raftlog.node.calls import Calls, request_of
 from raftlog.node.group_view import GroupView
 from raftlog.node.reading import on_thread
@@ -27,7 +28,7 @@ from raftlog.storage.filesystem import Buffer, is_disk_full
 from raftlog.storage.log_storage import LogStorage
 from raftlog.types import EntryId, GroupId, Index, NodeId, Term
 
-SERVICE: Final = "snapshot"
+SERVICE: Final = Service("snapshot", CallClass.REPAIR)
 CHUNK_BYTES: Final = 256 << 10
 CHUNK_TIMEOUT_MS: Final = 5000
 

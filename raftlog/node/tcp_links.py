@@ -34,8 +34,14 @@ class TransportLimits:
     queue_bytes_max: int = 64 * _MEBIBYTE
     """For each peer; headers count."""
     handshake_ms_max: int = 5_000
+    """For whoever connects to this node."""
+    dial_ms_max: int = 750
+    """For a connection that this node dials, and once more for its handshake. Bytes that a broken network
+    has swallowed never come: an attempt that outlasts the trouble must end soon after it."""
     redial_ms_min: int = 50
-    redial_ms_max: int = 1_000
+    redial_ms_max: int = 500
+    unacknowledged_ms_max: int = 1_500
+    """A connection whose bytes the other machine does not acknowledge for so long is closed by the kernel."""
     unproven_connections_max: int = 64
     """Above it the oldest connection that has not proven itself is closed."""
     log_interval_ms: int = 5_000
@@ -127,7 +133,8 @@ class OutboundLink:
     def _new_connection(self) -> OutboundConnection:
         nonce = secrets.token_bytes(NONCE_BYTES)
         handshake = DiallerHandshake(self._context.credentials, self._peer, nonce)
-        return OutboundConnection(handshake, self, self._context.limits.handshake_ms_max)
+        limits = self._context.limits
+        return OutboundConnection(handshake, self, limits.dial_ms_max, limits.unacknowledged_ms_max)
 
     async def _dial_for_ever(self) -> None:
         loop = asyncio.get_running_loop()
@@ -139,7 +146,7 @@ class OutboundLink:
                 # A call that is cancelled closes what it has made, and uvloop then tells the protocol
                 # nothing: only a connection that was handed over has an end that one can wait for.
                 self._is_connected = False
-                async with asyncio.timeout(limits.handshake_ms_max / 1000):
+                async with asyncio.timeout(limits.dial_ms_max / 1000):
                     await loop.create_connection(partial(_same, connection), *self._address)
                 self._is_connected = True
                 await asyncio.shield(connection.closed)
@@ -153,11 +160,20 @@ class OutboundLink:
 
 
 class InboundConnections:
-    """The way in from every peer: the newest proven connection of each is the one that counts."""
+    """The way in from every peer: the newest proven connection of each is the one that counts.
 
-    def __init__(self, context: LinkContext, on_peer_proven: Callable[[NodeId], None]) -> None:
+    ``on_peer_ended`` is called when the connection of a peer has ended or a newer one has replaced it.
+    """
+
+    def __init__(
+        self,
+        context: LinkContext,
+        on_peer_proven: Callable[[NodeId], None],
+        on_peer_ended: Callable[[NodeId], None],
+    ) -> None:
         self._context = context
         self._on_peer_proven = on_peer_proven
+        self._on_peer_ended = on_peer_ended
         self._all: set[InboundConnection] = set()
         self._unproven: dict[InboundConnection, None] = {}  # in the order in which they came
         self._by_peer: dict[NodeId, InboundConnection] = {}
@@ -166,8 +182,9 @@ class InboundConnections:
     def accept(self) -> InboundConnection:
         """The protocol for a connection that was just accepted."""
         handshake = ListenerHandshake(self._context.credentials, secrets.token_bytes(NONCE_BYTES))
-        connection = InboundConnection(handshake, self, self._context.limits.handshake_ms_max)
-        if len(self._unproven) >= self._context.limits.unproven_connections_max:
+        limits = self._context.limits
+        connection = InboundConnection(handshake, self, limits.handshake_ms_max, limits.unacknowledged_ms_max)
+        if len(self._unproven) >= limits.unproven_connections_max:
             oldest = next(iter(self._unproven))
             del self._unproven[oldest]
             oldest.refuse("too_many_unproven_connections")
@@ -206,7 +223,7 @@ class InboundConnections:
         self._by_peer[peer] = connection
         if older is not None:
             older.abort()
-            self._context.receiver.peer_lost(peer)
+            self._ended(peer)
         self._on_peer_proven(peer)
 
     def connection_refused(self, connection: Connection, reason: str) -> None:
@@ -225,7 +242,11 @@ class InboundConnections:
         self._unproven.pop(connection, None)
         if connection.is_proven and self._by_peer.get(connection.peer) is connection:
             del self._by_peer[connection.peer]
-            self._context.receiver.peer_lost(connection.peer)
+            self._ended(connection.peer)
+
+    def _ended(self, peer: NodeId) -> None:
+        self._context.receiver.peer_lost(peer)
+        self._on_peer_ended(peer)
 
     def _heard(self, peer: NodeId) -> None:
         self._heard_at[peer] = self._context.clock.monotonic()

@@ -2,9 +2,10 @@
 
 This node's frames to a peer travel on the connection that this node dialled, and the peer's on
 the one that the peer dialled, so two nodes that dial each other at the same moment never have to
-agree on which connection stays. How bytes become frames is decided in ``framing``, who gets in in
-``handshake``, which connections are kept in ``tcp_links``; whether a silent peer is dead is left to
-the layer above.
+agree on which connection stays. When the peer's connection ends or is replaced, this node ends its own, too,
+and dials again: one that is half open does not outlive its twin. How bytes become frames is decided in
+``framing``, who gets in in ``handshake``, which connections are kept in ``tcp_links``; whether a silent
+peer is dead is left to the layer above.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ class TcpTransport:
         self._context = LinkContext(
             self._credentials, self._limits, self._clock, self._rng, self._refusals, receiver
         )
-        self._inbound = InboundConnections(self._context, self._peer_proven)
+        self._inbound = InboundConnections(self._context, self._peer_proven, self._peer_ended)
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(self._inbound.accept, *self._listen_address)
         for peer, (host, port) in self._addresses.items():
@@ -139,3 +140,8 @@ class TcpTransport:
     def _peer_proven(self, peer: NodeId) -> None:
         if peer in self._links:
             self._links[peer].dial_now()
+
+    def _peer_ended(self, peer: NodeId) -> None:
+        """What broke the peer's connection, or made it dial again, may have broken ours without a sign."""
+        if peer in self._links:
+            self._links[peer].disconnect()

@@ -28,7 +28,12 @@ class FrameReceiver(Protocol):
 
 
 class Transport(Protocol):
-    """One node's links to all its peers."""
+    """One node's links to all its peers.
+
+    Each direction of a pair has a connection of its own. When the one from a peer ends, the one to it is
+    ended, too, and dialled again: both are then known to work. A connection may die without a sign, and is
+    ended by ``disconnect`` at the latest.
+    """
 
     async def start(self, receiver: FrameReceiver) -> None:
         """Listen, and keep dialling every peer until ``stop``."""
@@ -49,7 +54,8 @@ class Transport(Protocol):
     def seconds_since_heard(self, peer: NodeId) -> float:
         """How long nothing has come from this peer; ``math.inf`` if nothing ever has.
 
-        A peer may be silent for good reason: the layer above sends keepalive frames and decides.
+        Any bytes count, also those of a frame that is not whole yet. A peer may be silent for good
+        reason: the layer above sends keepalive frames and decides.
         """
 
     def disconnect(self, peer: NodeId) -> None:

@@ -11,13 +11,15 @@ from raftlog.node.tcp_transport import TcpTransport
 from raftlog.types import NodeId
 from tests.conformance.transport_suite import LIMITS, Node, TransportSuite, World
 from tests.helpers.fake_transport import FakeNetwork
+from tests.helpers.tcp_proxy import TcpProxy
 
 
 class TcpWorld:
-    """Real sockets on loopback."""
+    """Real sockets on loopback, through a proxy for each direction of each pair."""
 
     def __init__(self) -> None:
         self._transports: list[TcpTransport] = []
+        self._proxies: dict[tuple[NodeId, NodeId], TcpProxy] = {}
 
     async def node(self, node_id: NodeId) -> Node:
         transport = TcpTransport(
@@ -28,9 +30,19 @@ class TcpWorld:
         await transport.start(node.receiver)
         return node
 
-    def introduce(self, node: Node, peer: Node) -> None:
+    async def introduce(self, node: Node, peer: Node) -> None:
         assert isinstance(peer.transport, TcpTransport)
-        node.transport.set_peer(peer.node_id, "127.0.0.1", peer.transport.port)
+        if former := self._proxies.get((node.node_id, peer.node_id)):
+            await former.stop()
+        proxy = self._proxies[node.node_id, peer.node_id] = TcpProxy()
+        await proxy.start(peer.transport.port)
+        node.transport.set_peer(peer.node_id, "127.0.0.1", proxy.port)
+
+    def silence(self, node: Node, peer: Node) -> None:
+        self._proxies[node.node_id, peer.node_id].silence()
+
+    def cut(self, node: Node, peer: Node) -> None:
+        self._proxies[node.node_id, peer.node_id].cut()
 
     async def until(self, node: Node, condition: Callable[[], bool]) -> None:
         await node.receiver.until(condition)
@@ -38,6 +50,8 @@ class TcpWorld:
     async def close(self) -> None:
         for transport in self._transports:
             await transport.stop()
+        for proxy in self._proxies.values():
+            await proxy.stop()
 
 
 class FakeWorld:
@@ -51,8 +65,14 @@ class FakeWorld:
         await node.transport.start(node.receiver)
         return node
 
-    def introduce(self, node: Node, peer: Node) -> None:
+    async def introduce(self, node: Node, peer: Node) -> None:
         node.transport.set_peer(peer.node_id, "127.0.0.1", 1)
+
+    def silence(self, node: Node, peer: Node) -> None:
+        self._network.silence(node.node_id, peer.node_id)
+
+    def cut(self, node: Node, peer: Node) -> None:
+        self._network.break_link(self._network.link(node.node_id, peer.node_id))
 
     async def until(self, node: Node, condition: Callable[[], bool]) -> None:
         for _ in range(1000):

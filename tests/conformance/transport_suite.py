@@ -33,8 +33,14 @@ class World(Protocol):
     async def node(self, node_id: NodeId) -> Node:
         """A started node."""
 
-    def introduce(self, node: Node, peer: Node) -> None:
+    async def introduce(self, node: Node, peer: Node) -> None:
         """Tell a node where its peer is."""
+
+    def silence(self, node: Node, peer: Node) -> None:
+        """The connection that ``node`` has dialled to ``peer`` passes nothing more and stays open."""
+
+    def cut(self, node: Node, peer: Node) -> None:
+        """The connection that ``node`` has dialled to ``peer`` breaks."""
 
     async def until(self, node: Node, condition: Callable[[], bool]) -> None:
         """Let things happen until the condition holds; raise when it does not within reason."""
@@ -64,8 +70,8 @@ class TransportSuite:
     async def pair(self, world: World) -> tuple[Node, Node]:
         """Two nodes that are connected both ways."""
         one, two = await world.node(ONE), await world.node(TWO)
-        world.introduce(one, two)
-        world.introduce(two, one)
+        await world.introduce(one, two)
+        await world.introduce(two, one)
         await world.until(one, lambda: one.receiver.count("connected", TWO) == 1)
         await world.until(two, lambda: two.receiver.count("connected", ONE) == 1)
         return one, two
@@ -144,8 +150,8 @@ class TransportSuite:
             assert not two.receiver.count("lost", ONE)
             assert not one.transport.send(TWO, (b"gone",))
             again = await world.node(TWO)
-            world.introduce(again, one)
-            world.introduce(one, again)
+            await world.introduce(again, one)
+            await world.introduce(one, again)
             await world.until(one, lambda: one.receiver.count("connected", TWO) == 2)
             assert one.transport.send(TWO, (b"welcome back",))
             await world.until(again, lambda: len(again.receiver.frames) == 1)
@@ -161,6 +167,38 @@ class TransportSuite:
             await world.until(two, lambda: two.receiver.count("connected", ONE) == 2)
             assert one.receiver.count("lost", TWO) == 2
             assert two.receiver.count("lost", ONE) == 2
+            assert one.transport.send(TWO, (b"again",))
+            await world.until(two, lambda: len(two.receiver.frames) == 1)
+
+        self.run(story)
+
+    # requirement: ST4
+    def test_a_silent_connection_is_told_to_nobody_until_it_is_disconnected(self) -> None:
+        async def story(world: World) -> None:
+            one, two = await self.pair(world)
+            world.silence(one, two)
+            assert one.transport.send(TWO, (b"swallowed",))
+            assert two.transport.send(ONE, (b"passes",))
+            await world.until(one, lambda: len(one.receiver.frames) == 1)
+            assert not two.receiver.frames
+            assert not one.receiver.count("lost", TWO)
+            two.transport.disconnect(ONE)
+            await world.until(one, lambda: one.receiver.count("connected", TWO) == 2)
+            await world.until(two, lambda: two.receiver.count("connected", ONE) == 2)
+            assert one.transport.send(TWO, (b"on a new connection",))
+            await world.until(two, lambda: len(two.receiver.frames) == 1)
+            assert two.receiver.payloads() == [b"on a new connection"]
+
+        self.run(story)
+
+    # requirement: ST4
+    def test_the_end_of_a_peers_connection_ends_ours_to_it(self) -> None:
+        async def story(world: World) -> None:
+            one, two = await self.pair(world)
+            world.cut(two, one)
+            await world.until(one, lambda: one.receiver.count("connected", TWO) == 2)
+            await world.until(two, lambda: two.receiver.count("connected", ONE) == 2)
+            assert (one.receiver.count("lost", TWO), two.receiver.count("lost", ONE)) == (2, 2)
             assert one.transport.send(TWO, (b"again",))
             await world.until(two, lambda: len(two.receiver.frames) == 1)
 
@@ -199,7 +237,7 @@ class TransportSuite:
             for node in nodes:
                 for peer in nodes:
                     if peer is not node:
-                        world.introduce(node, peer)
+                        await world.introduce(node, peer)
             for node in nodes:
                 await world.until(node, lambda: len(node.receiver.events) == 2)  # noqa: B023
                 for peer in nodes:

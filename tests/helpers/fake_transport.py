@@ -2,8 +2,9 @@
 
 Nothing happens until ``advance`` moves the clock. Each direction of each pair is a link of its own,
 as over TCP; it can be cut (breaks, and cannot be dialled), stalled (nothing arrives, nothing breaks:
-a half-open connection), delayed, or made to drop frames. ``Transport``'s promises hold as long as no
-frames are dropped: dropping is worse than TCP does, for those who must survive that, too.
+a half-open connection), silenced (the same for ever, until it is dialled again), delayed, or made to drop
+frames. A connection that ends takes the other direction's with it, as ``Transport`` says. Its promises hold
+as long as no frames are dropped: dropping is worse than TCP does, for those who must survive that, too.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ class _Link:
     is_connected: bool = False
     is_cut: bool = False
     is_stalled: bool = False
+    is_silent: bool = False  # the connection that is open now passes nothing, not even its end
     delay_seconds: float = 0.0
     drop_probability: float = 0.0
     life: int = 0  # rises when the connection breaks; what was sent in an earlier one never arrives
@@ -81,6 +83,10 @@ class FakeNetwork:
         """Frames queue up and do not arrive, and neither end notices."""
         self.link(sender, receiver).is_stalled = True
 
+    def silence(self, sender: NodeId, receiver: NodeId) -> None:
+        """What is sent on this connection vanishes, and neither end notices; a new connection works."""
+        self.link(sender, receiver).is_silent = True
+
     def delay(self, sender: NodeId, receiver: NodeId, seconds: float) -> None:
         """Frames sent from now on take so long."""
         self.link(sender, receiver).delay_seconds = seconds
@@ -115,15 +121,18 @@ class FakeNetwork:
         if self._nodes.get(link.sender) is not dialler or link.is_connected:
             return
         listener = self._nodes.get(link.receiver)
-        if link.is_cut or listener is None:
+        if link.is_cut or link.is_stalled or listener is None:
             self.schedule(REDIAL_SECONDS, lambda: self.dial(dialler, link))
             return
-        link.is_connected = True
+        link.is_connected, link.is_silent = True, False
         listener.heard_at[link.sender] = self.now
         dialler.receiver.peer_connected(link.receiver)
 
     def break_link(self, link: _Link) -> None:
-        """End the connection, if there is one; both ends that live are told, and it is dialled again."""
+        """End the connection, if there is one; both ends that live are told, and it is dialled again.
+
+        The listener ends the connection that it dialled itself.
+        """
         if not link.is_connected:
             return
         link.is_connected = False
@@ -136,10 +145,11 @@ class FakeNetwork:
             dialler.receiver.peer_lost(link.receiver)
         if listener is not None:
             listener.receiver.peer_lost(link.sender)
+            self.break_link(self.link(link.receiver, link.sender))
 
     def send(self, link: _Link, frame: memoryview) -> None:
         """Let a frame travel."""
-        if self._rng.random() < link.drop_probability:
+        if self._rng.random() < link.drop_probability or link.is_silent:
             return
         due = self.now + link.delay_seconds
         if link.queue:
@@ -150,6 +160,9 @@ class FakeNetwork:
         self.schedule(due - self.now, lambda: self._deliver_due(link, life))
 
     def _deliver_due(self, link: _Link, life: int) -> None:
+        if link.is_silent:
+            link.queue.clear()
+            link.queued_bytes = 0
         while link.life == life and not link.is_stalled and link.queue and link.queue[0][0] <= self.now:
             _, frame = link.queue.popleft()
             link.queued_bytes -= HEADER_BYTES + len(frame)

@@ -19,12 +19,24 @@ def byte_by_byte(data: bytes) -> Iterator[bytes]:
         yield data[position : position + 1]
 
 
+class Passage:
+    """One connection through the proxy."""
+
+    def __init__(self, is_silent: bool) -> None:
+        self.is_silent = is_silent
+
+
 class TcpProxy:
-    """Listens on loopback; ``tamper`` is applied to what the dialler sends, from the next read on."""
+    """Listens on loopback; ``tamper`` is applied to what the dialler sends, from the next read on.
+
+    A silent connection stays open and passes nothing on: no byte and no end, in either direction.
+    """
 
     def __init__(self) -> None:
         self.tamper: Tamper = unchanged
         self.dialler_bytes = 0
+        self._is_black_hole = False
+        self._passing: set[Passage] = set()
         self._target = ("127.0.0.1", 0)
         self._server: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
@@ -46,6 +58,20 @@ class TcpProxy:
         for writer in self._writers:
             writer.transport.abort()
 
+    def silence(self) -> None:
+        """The connections that pass through now are silent for ever; new ones work."""
+        for passage in self._passing:
+            passage.is_silent = True
+
+    def black_hole(self) -> None:
+        """All connections are silent, new ones, too. Those of before ``heal`` stay silent."""
+        self._is_black_hole = True
+        self.silence()
+
+    def heal(self) -> None:
+        """New connections work again."""
+        self._is_black_hole = False
+
     async def stop(self) -> None:
         """Close everything."""
         if self._server is not None:
@@ -64,26 +90,39 @@ class TcpProxy:
             writer.transport.abort()
             return
         self._writers.add(onward_writer)
+        passage = Passage(self._is_black_hole)
+        self._passing.add(passage)
         await asyncio.gather(
-            self._to_listener(reader, onward_writer), self._to_dialler(onward_reader, writer)
+            self._to_listener(reader, onward_writer, passage),
+            self._to_dialler(onward_reader, writer, passage),
         )
+        self._passing.discard(passage)
 
-    async def _to_listener(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _to_listener(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, passage: Passage
+    ) -> None:
         try:
             while data := await reader.read(65536):
                 self.dialler_bytes += len(data)
-                for piece in self.tamper(data):
+                for piece in () if passage.is_silent else self.tamper(data):
+                    if writer.transport.is_closing():
+                        break
                     writer.write(piece)
                     await asyncio.sleep(0)
         except OSError:
             pass
-        writer.transport.abort()
+        if not passage.is_silent:
+            writer.transport.abort()
 
-    async def _to_dialler(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _to_dialler(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, passage: Passage
+    ) -> None:
         try:
             while data := await reader.read(65536):
-                writer.write(data)
+                if not passage.is_silent:
+                    writer.write(data)
             await writer.drain()
         except OSError:
             pass
-        writer.close()
+        if not passage.is_silent:
+            writer.close()

@@ -52,6 +52,7 @@ class CoreFaults:
         self._strikes: dict[str, Strike] = {
             "crash": self._crash,
             "cut links": self._cut_links,
+            "slow links": self._slow_links,
             "stall": self._stall,
             "replay": self._replay,
             "unreachable": self._unreachable,
@@ -181,6 +182,16 @@ class CoreFaults:
             case _:
                 group.broken = set()
         return bool(group.broken)
+
+    def _slow_links(self, rng: random.Random, node: Node) -> bool:
+        """What is said in one term of office arrives in a later one, perhaps of the same leader."""
+        group, ids = self._group, sorted(self._group.nodes)
+        steps_max = 5 * group.settings["election_ticks"]
+        group.slow = {
+            (one, other): rng.randint(1, steps_max) for one in ids for other in ids if rng.random() < 0.3
+        }
+        group.later(rng.randint(1, 2 * steps_max), group.slow.clear)
+        return bool(group.slow)
 
     def _cut_off(self, side: set[NodeId]) -> None:
         ids = list(self._group.nodes)

@@ -80,6 +80,7 @@ class Group:
         self.judge = Judge(self.nodes, self.birth, self._lineage)
         self.faults = CoreFaults(self, seed, schedule)
         self.broken: set[tuple[NodeId, NodeId]] = set()  # one-way links that lose everything
+        self.slow: dict[tuple[NodeId, NodeId], int] = {}  # and those that take so many steps more
         self.remembered = Remembered()
         self.sent = 0
         self.tokens = 0
@@ -139,7 +140,8 @@ class Group:
         self.odds = CALM
         self.faults.heal()
         self._timers.clear()
-        self.broken = set()
+        self.broken, self.slow = set(), {}
+        self._wire = {self.now + 1: [item for step in sorted(self._wire) for item in self._wire[step]]}
         for node in list(self.nodes.values()):
             node.stalled_until = 0
             self.restart_from(node.id, node.disk)
@@ -357,6 +359,7 @@ class Group:
             if not odds.drop or rng.random() >= odds.drop:
                 self.sent += 1
                 late = rng.randrange(odds.delay_steps_max) if odds.delay_steps_max > 1 else 0
+                late += self.slow.get((node.id, to), 0)
                 self._wire.setdefault(self.now + late, []).append((node.id, to, message))
 
     def _deliver(self) -> None:

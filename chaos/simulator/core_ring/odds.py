@@ -58,7 +58,9 @@ class CoreOdds:
             timed={kind: chance for kind, chance in timed.items() if chance},
             aimed={kind: chance for kind, chance in aimed.items() if chance},
         )
-        return replace(drawn, lull=rng.choice((0.0, 0.01, 0.03)))  # the other draws stay as they are
+        drawn = replace(drawn, lull=rng.choice((0.0, 0.01, 0.03)))  # the other draws stay as they are
+        slow = rng.choice((0.0, 0.0, 0.01, 0.03))
+        return replace(drawn, timed={**drawn.timed, "slow links": slow} if slow else drawn.timed)
 
 
 CALM: Final = CoreOdds()

@@ -93,8 +93,8 @@ DRIVER = (
     Mutant(
         "questions that are answered stay counted",
         "raftlog.node.calls:Calls._forget",
-        "self._running.pop(task, None)",
-        "pass",
+        "self._running.pop(task)",
+        "self._running[task]",
     ),
     Mutant(
         "who has nothing to sync hears of another's error",

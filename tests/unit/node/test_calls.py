@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from raftlog.errors import ConnectionLost, InvalidRequest, Overloaded, UnknownTopic
-from raftlog.node import calls as calls_module
+from raftlog.node.call_classes import CALLS_MAX, CallClass, Service
 from raftlog.node.calls import Calls
 from raftlog.node.codec import FrameKind, MalformedFrame, encode_frame, split_frame
 from raftlog.storage.filesystem import Buffer
@@ -16,6 +16,9 @@ from raftlog.types import NodeId
 from tests.helpers.memory_network import MemoryNetwork
 
 ONE, TWO, THREE = NodeId(1), NodeId(2), NodeId(3)
+ECHO, REFUSES, BREAKS, WAITS, NOTHING, LARGE = (
+    Service(name, CallClass.READ) for name in ("echo", "refuses", "breaks", "waits", "nothing", "large")
+)
 
 
 class End:
@@ -55,16 +58,16 @@ def test_an_answer_finds_its_question_and_an_error_keeps_its_kind() -> None:
         async def refuses(sender: NodeId, head: bytes, payload: memoryview) -> tuple[bytes, Sequence[Buffer]]:
             raise UnknownTopic("there is none", topic="t")
 
-        two.calls.serve("echo", echo)
-        two.calls.serve("refuses", refuses)
+        two.calls.serve(ECHO, echo)
+        two.calls.serve(REFUSES, refuses)
         answers = await asyncio.gather(
-            *(one.calls.call(TWO, "echo", b"%d" % n, [b"x" * n], timeout_ms=1000) for n in range(50))
+            *(one.calls.call(TWO, ECHO, b"%d" % n, [b"x" * n], timeout_ms=1000) for n in range(50))
         )
         assert [(head, len(payload)) for head, payload in answers] == [(b"%d" % n, n) for n in range(50)]
         with pytest.raises(UnknownTopic, match="there is none"):
-            await one.calls.call(TWO, "refuses", b"", timeout_ms=1000)
+            await one.calls.call(TWO, REFUSES, b"", timeout_ms=1000)
         with pytest.raises(InvalidRequest, match="no service"):
-            await one.calls.call(TWO, "nothing", b"", timeout_ms=1000)
+            await one.calls.call(TWO, NOTHING, b"", timeout_ms=1000)
 
     asyncio.run(story())
 
@@ -76,9 +79,9 @@ def test_a_handler_that_breaks_is_answered_with_unknown_and_not_with_silence() -
         async def breaks(sender: NodeId, head: bytes, payload: memoryview) -> tuple[bytes, Sequence[Buffer]]:
             raise ZeroDivisionError
 
-        two.calls.serve("breaks", breaks)
+        two.calls.serve(BREAKS, breaks)
         with pytest.raises(ConnectionLost) as caught:
-            await one.calls.call(TWO, "breaks", b"", timeout_ms=60_000)
+            await one.calls.call(TWO, BREAKS, b"", timeout_ms=60_000)
         assert caught.value.details["sent"] is True
 
     asyncio.run(story())
@@ -93,11 +96,11 @@ def test_late_answers_and_answers_of_others_change_nothing() -> None:
             await gate.wait()
             return head, ()
 
-        two.calls.serve("waits", waits)
+        two.calls.serve(WAITS, waits)
         with pytest.raises(ConnectionLost) as caught:
-            await one.calls.call(TWO, "waits", b"early", timeout_ms=5)
+            await one.calls.call(TWO, WAITS, b"early", timeout_ms=5)
         assert caught.value.details["sent"] is True
-        asked = asyncio.create_task(one.calls.call(TWO, "waits", b"asked", timeout_ms=1000))
+        asked = asyncio.create_task(one.calls.call(TWO, WAITS, b"asked", timeout_ms=1000))
         await asyncio.sleep(0.005)
         three.transport.send(ONE, encode_frame(FrameKind.ANSWER, [102, b"forged"]))
         await asyncio.sleep(0.005)
@@ -120,8 +123,8 @@ def test_a_lost_peer_owes_nothing_and_its_own_questions_are_dropped() -> None:
                 ended.append("cancelled")
             return b"", ()
 
-        two.calls.serve("waits", waits)
-        asked = asyncio.create_task(one.calls.call(TWO, "waits", b"", timeout_ms=60_000))
+        two.calls.serve(WAITS, waits)
+        asked = asyncio.create_task(one.calls.call(TWO, WAITS, b"", timeout_ms=60_000))
         await asyncio.sleep(0.005)
         network.isolate(ONE)
         with pytest.raises(ConnectionLost, match="lost broker 2"):
@@ -129,29 +132,44 @@ def test_a_lost_peer_owes_nothing_and_its_own_questions_are_dropped() -> None:
         await asyncio.sleep(0)
         assert ended == ["cancelled"]
         with pytest.raises(ConnectionLost) as caught:
-            await one.calls.call(TWO, "waits", b"", timeout_ms=1000)
+            await one.calls.call(TWO, WAITS, b"", timeout_ms=1000)
         assert caught.value.details["sent"] is False
 
     asyncio.run(story())
 
 
-def test_more_questions_than_can_be_worked_on_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calls_module, "HANDLERS_MAX", 3)
-
+# requirement: C4
+@pytest.mark.parametrize("full", CallClass)
+def test_a_class_whose_calls_all_wait_leaves_the_others_their_own(full: CallClass) -> None:
     async def story() -> None:
-        one, two = await ends(MemoryNetwork(), ONE, TWO)
+        one, two, three = await ends(MemoryNetwork(), ONE, TWO, THREE)
         gate = asyncio.Event()
 
         async def waits(sender: NodeId, head: bytes, payload: memoryview) -> tuple[bytes, Sequence[Buffer]]:
             await gate.wait()
             return head, ()
 
-        two.calls.serve("waits", waits)
-        asked = [asyncio.create_task(one.calls.call(TWO, "waits", b"", timeout_ms=1000)) for _ in range(5)]
-        await asyncio.sleep(0.005)
+        bound = CALLS_MAX[full]
+        two.calls.serve(parks := Service("parks", full), waits)
+        parked = [
+            asyncio.create_task(one.calls.call(TWO, parks, b"", timeout_ms=60_000)) for _ in range(bound)
+        ]
+        await asyncio.sleep(0)
+        with pytest.raises(Overloaded, match=f"class {full.value}") as caught:
+            await one.calls.call(TWO, parks, b"", timeout_ms=60_000)  # bounded by the one that asks
+        assert caught.value.details["retry_after_ms"] > 0
+        while len(two.calls._running) < bound:
+            await asyncio.sleep(0.001)
+        with pytest.raises(Overloaded, match=f"class {full.value}"):
+            await three.calls.call(TWO, parks, b"", timeout_ms=60_000)  # and by the one that is asked
+        for kind in CallClass:
+            two.calls.serve(Service(kind.value, kind), echo)
+            if kind is not full:
+                answer, _ = await one.calls.call(TWO, Service(kind.value, kind), b"there", timeout_ms=60_000)
+                assert answer == b"there"
         gate.set()
-        outcomes = await asyncio.gather(*asked, return_exceptions=True)
-        assert [type(outcome) for outcome in outcomes] == [tuple] * 3 + [Overloaded] * 2
+        await asyncio.gather(*parked)
+        assert (await one.calls.call(TWO, parks, b"again", timeout_ms=60_000))[0] == b"again"
 
     asyncio.run(story())
 
@@ -164,8 +182,8 @@ def test_stopping_ends_the_handlers() -> None:
             await asyncio.Event().wait()
             return head, ()
 
-        two.calls.serve("waits", waits)
-        asked = asyncio.create_task(one.calls.call(TWO, "waits", b"", timeout_ms=50))
+        two.calls.serve(WAITS, waits)
+        asked = asyncio.create_task(one.calls.call(TWO, WAITS, b"", timeout_ms=50))
         await asyncio.sleep(0.005)
         await two.calls.stop()
         with pytest.raises(ConnectionLost):
@@ -194,10 +212,10 @@ def test_what_is_too_large_for_a_frame_is_refused_and_not_left_unanswered() -> N
         async def large(sender: NodeId, head: bytes, payload: memoryview) -> tuple[bytes, Sequence[Buffer]]:
             return b"x" * 2000, ()
 
-        two.calls.serve("large", large)
+        two.calls.serve(LARGE, large)
         for payload in ([b"x" * 2000], []):
             with pytest.raises(InvalidRequest, match="too large for one message"):
-                await one.calls.call(TWO, "large", b"", payload, timeout_ms=60_000)
+                await one.calls.call(TWO, LARGE, b"", payload, timeout_ms=60_000)
 
     asyncio.run(story())
 

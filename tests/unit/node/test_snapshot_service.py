@@ -54,7 +54,7 @@ def group(first_index: int, **kept: bytes) -> Group:
 def service_of(groups: dict[int, Group]) -> Handler:
     calls = Calls(cast("Transport", None), first_id=0)
     SnapshotService(calls, lambda: cast("dict[GroupId, GroupView]", groups))
-    return calls._services[SERVICE]
+    return calls._services[SERVICE.name][1]
 
 
 async def ask(service: Handler, number: int, index: int, term: int = 3) -> bytes:

@@ -1,0 +1,105 @@
+"""What goes wrong between machines: directions in which nothing passes, or late; connections that end.
+
+Decides: which directions are struck, and when they heal. Leaves to others: what a blocked, silent or slow
+direction does to frames (``network``), and when a fault comes (``faults``).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from raftlog.types import NodeId
+
+if TYPE_CHECKING:
+    from chaos.simulator.machine import Machine
+    from chaos.simulator.simulation import Simulation
+
+Later = Callable[[random.Random, float, float, Callable[[], None]], None]
+
+
+class LinkFaults:
+    """``later`` does something after a time between two bounds, unless everything is healed by then."""
+
+    def __init__(self, simulation: Simulation, later: Later) -> None:
+        self._simulation = simulation
+        self._later = later
+        self.timed: dict[str, Callable[[random.Random], None]] = {
+            "halves": self._halves,
+            "one way": self._one_way,
+            "ring": self._ring,
+            "break connections": self._break_connections,
+            "silent links": self._silent_links,
+            "slow links": lambda rng: self._slow(rng, self._drawn_pairs(rng)),
+        }
+
+    def isolate(self, rng: random.Random, machine: Machine) -> None:
+        """One machine hears nobody and is heard by nobody."""
+        others = [other.node for other in self._others(machine)]
+        self._block(
+            rng, [(machine.node, other) for other in others] + [(other, machine.node) for other in others]
+        )
+
+    def _halves(self, rng: random.Random) -> None:
+        nodes = [machine.node for machine in self._simulation.machines]
+        side = set(rng.sample(nodes, len(nodes) // 2))
+        self._block(
+            rng, [(one, other) for one in nodes for other in nodes if (one in side) != (other in side)]
+        )
+
+    def _one_way(self, rng: random.Random) -> None:
+        self._block(rng, self._drawn_pairs(rng))
+
+    def _ring(self, rng: random.Random) -> None:
+        """Everybody sees a majority, and no two see the same one."""
+        nodes = [machine.node for machine in self._simulation.machines]
+        rng.shuffle(nodes)
+        count = len(nodes)
+        near = {0, 1, count - 1}
+        self._block(
+            rng,
+            [
+                (nodes[one], nodes[other])
+                for one in range(count)
+                for other in range(count)
+                if (one - other) % count not in near or (count == 3 and {one, other} == {0, 1})
+            ],
+        )
+
+    def _block(self, rng: random.Random, directions: list[tuple[NodeId, NodeId]]) -> None:
+        network = self._simulation.network
+        self._simulation.trace.note(None, f"nothing passes {directions}")
+        network.block(directions, holds=rng.random() < 0.5)
+        self._later(rng, 0.1, 4.0, network.heal)
+
+    def _break_connections(self, rng: random.Random) -> None:
+        nodes = [machine.node for machine in self._simulation.machines]
+        for one in nodes:
+            for other in nodes:
+                if one != other and rng.random() < 0.4:
+                    self._simulation.network.break_connection((one, other))
+
+    def slow_all(self, rng: random.Random, machine: Machine) -> None:
+        """Whatever one machine says arrives later than an election timeout, in order and without a gap."""
+        self._slow(rng, [(machine.node, other.node) for other in self._others(machine)])
+
+    def _silent_links(self, rng: random.Random) -> None:
+        """Some connections look open and pass nothing until they are dialled again; healing does not help."""
+        for direction in self._drawn_pairs(rng):
+            self._simulation.network.silence(direction)
+
+    def _slow(self, rng: random.Random, directions: list[tuple[NodeId, NodeId]]) -> None:
+        odds, network = self._simulation.odds, self._simulation.network
+        election_s = odds.election_ticks * odds.tick_ms / 1000
+        for direction in directions:
+            network.slow(direction, election_s * rng.uniform(1.0, 5.0))
+        self._later(rng, 2 * election_s, 12 * election_s, network.heal)
+
+    def _drawn_pairs(self, rng: random.Random) -> list[tuple[NodeId, NodeId]]:
+        nodes = [machine.node for machine in self._simulation.machines]
+        pairs = [(one, other) for one in nodes for other in nodes if one != other]
+        return rng.sample(pairs, rng.randint(1, len(pairs) // 2))
+
+    def _others(self, machine: Machine) -> list[Machine]:
+        return [other for other in self._simulation.machines if other is not machine]

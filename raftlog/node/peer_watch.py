@@ -1,0 +1,67 @@
+"""Which peers are reachable, and which have fallen silent on a link that stands.
+
+Decides: when a peer counts as reachable and as silent. Leaves to others: what follows (``group_host``).
+Time is counted in this process's own ticks: while it was held up no tick passed, and nobody was silent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from raftlog.types import NodeId
+
+
+class PeerWatch:
+    """The peers of one broker. ``seconds_since_heard`` is the transport's, which counts any bytes."""
+
+    def __init__(
+        self, silence_ticks: int, tick_ms: int, seconds_since_heard: Callable[[NodeId], float]
+    ) -> None:
+        self._silence_ticks = silence_ticks
+        self._silence_s = silence_ticks * tick_ms / 1000
+        self._seconds_since_heard = seconds_since_heard
+        self._met: set[NodeId] = set()
+        self._heard: dict[NodeId, int] = {}  # peers that are reachable, and when they were last heard
+        self._connected: dict[NodeId, int] = {}  # peers to whom a link stands, and since when
+        self.ticks = 0
+
+    @property
+    def known(self) -> list[NodeId]:
+        """Peers that want to hear that this broker lives: those of its groups, and those that are linked."""
+        return sorted(self._met | self._connected.keys())
+
+    @property
+    def reachable(self) -> list[NodeId]:
+        """Peers that were heard within the shortest election timeout."""
+        return list(self._heard)
+
+    def is_reachable(self, peer: NodeId) -> bool:
+        """Whether it was heard within the shortest election timeout."""
+        return peer in self._heard
+
+    def meet(self, peers: Iterable[NodeId]) -> None:
+        """These take part in a group with this broker, or did."""
+        self._met.update(peers)
+
+    def heard(self, peer: NodeId) -> None:
+        """A frame has come from it."""
+        self._heard[peer] = self.ticks
+
+    def connected(self, peer: NodeId) -> None:
+        """The link to it stands: from now on it is to be heard."""
+        self._connected[peer] = self.ticks
+
+    def lost(self, peer: NodeId) -> None:
+        """A link has ended."""
+        self._heard.pop(peer, None)
+        self._connected.pop(peer, None)
+
+    def is_silent(self, peer: NodeId) -> bool:
+        """Whether a link stands and nothing has come for the shortest election timeout.
+
+        Not even bytes: a frame that is still coming in has not been counted as heard yet.
+        """
+        since = self._heard.get(peer, self._connected.get(peer, self.ticks))
+        if self.ticks - since <= self._silence_ticks:
+            return False
+        return self._seconds_since_heard(peer) > self._silence_s

@@ -1,0 +1,113 @@
+"""A partition whose replica breaks an invariant at every start ends its broker once, and not again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgpack
+import pytest
+
+from chaos.cluster import Cluster
+from raftlog import Client
+from raftlog.storage.os_filesystem import OsFilesystem
+from raftlog.storage.state_files import StateFiles
+from raftlog.types import Index
+from tests.helpers.real_cluster import create_topic, eventually, partitions_of, produce_surely, values_of
+
+UNKNOWN_VERSION = msgpack.packb([99, -1, []])
+EXIT_BROKEN = 70
+
+
+def break_state(replica: Path) -> None:
+    """Leave a checkpoint whose checksum is right and whose table of producers no release has written."""
+    files = StateFiles(OsFilesystem(), str(replica))
+    found = files.newest(Index(0), Index(1 << 40))
+    assert found is not None, "a clean stop leaves a checkpoint"
+    files.save_checkpoint(found[0], UNKNOWN_VERSION)
+
+
+def stopped_and_broken(cluster: Cluster) -> Path:
+    """Broker 3 stops, and its replica of partition 0 will break an invariant when it is opened."""
+    is_applied = lambda: cluster.metric("raftlog_uncommitted_records", broker=3) == 0  # noqa: E731
+    eventually(is_applied, within_s=10, what="broker 3 knows what is committed")
+    assert cluster.stop(3) == 0
+    (replica,) = cluster.data_directory(3).glob("orders-*/Partition-0")
+    break_state(replica)
+    return replica
+
+
+def in_sync(cluster: Cluster, partition: int) -> object:
+    return partitions_of(cluster.url(1), "orders")[partition]["in_sync"]
+
+
+# requirement: one group's broken invariant ends the broker once; then that group is stopped and reported
+@pytest.mark.e2e
+def test_a_group_that_breaks_at_every_start_does_not_take_the_others_along(cluster: Cluster) -> None:
+    create_topic(cluster.urls[0], "orders", 2)
+    for partition in (0, 1):
+        produce_surely(cluster.urls, "orders", ["before"], partition=partition)
+    replica = stopped_and_broken(cluster)
+
+    cluster.launch(3)
+    status, text = cluster.ended(3)
+    assert status == EXIT_BROKEN, text
+    assert "a producer table of version 99" in text
+
+    cluster.start(3)
+    assert "a producer table of version 99" in cluster.log_text(3), (
+        "a start says which group it does not open"
+    )
+    eventually(lambda: in_sync(cluster, 1) == [1, 2, 3], within_s=20, what="partition 1 on all brokers")
+    assert cluster.metric("raftlog_failed_replicas", broker=3) == 1
+    for partition in (0, 1):
+        produce_surely(cluster.urls, "orders", ["meanwhile"], partition=partition)
+    cluster.stop(2)  # broker 3 is one of two that hold partition 1 now
+    produce_surely([cluster.url(1), cluster.url(3)], "orders", ["with it"], partition=1)
+    cluster.start(2)
+
+    # The way out: the replica moves away, and one that begins with nothing comes in its place.
+    with Client(cluster.bootstrap) as client:
+        client.replicas.set("orders", 0, (1, 2), wait="20s")
+        eventually(lambda: not replica.exists(), within_s=20, what="the broken replica is deleted")
+        client.replicas.set("orders", 0, (1, 2, 3), wait="20s")
+    eventually(lambda: in_sync(cluster, 0) == [1, 2, 3], within_s=20, what="partition 0 on all brokers")
+    assert cluster.metric("raftlog_failed_replicas", broker=3) == 0
+    assert cluster.stop(3) == 0
+    cluster.start(3)
+    eventually(lambda: in_sync(cluster, 0) == [1, 2, 3], within_s=20, what="partition 0 after a restart")
+    assert values_of(cluster, "orders", 0) == ["before", "meanwhile"]
+    assert values_of(cluster, "orders", 1) == ["before", "meanwhile", "with it"]
+
+
+@pytest.mark.e2e
+def test_a_group_that_the_operator_clears_is_opened_again(cluster: Cluster) -> None:
+    create_topic(cluster.urls[0], "orders", 1)
+    produce_surely(cluster.urls, "orders", ["before"])
+    replica = stopped_and_broken(cluster)
+    cluster.launch(3)
+    assert cluster.ended(3)[0] == EXIT_BROKEN
+    cluster.start(3)
+    assert cluster.stop(3) == 0
+    notes = list((cluster.data_directory(3) / "broken").iterdir())
+    assert len(notes) == 2
+    for note in notes:
+        note.unlink()
+    cluster.launch(3)
+    assert cluster.ended(3)[0] == EXIT_BROKEN, "its state is as it was"
+    (replica / "snapshot").unlink()  # it is read from the log instead
+    for note in (cluster.data_directory(3) / "broken").iterdir():
+        note.unlink()
+    cluster.start(3)
+    eventually(lambda: in_sync(cluster, 0) == [1, 2, 3], within_s=20, what="the replica serves again")
+
+
+@pytest.mark.e2e
+def test_a_broken_metadata_group_ends_its_broker_at_every_start(cluster: Cluster) -> None:
+    assert cluster.stop(3) == 0
+    (replica,) = cluster.data_directory(3).glob("__cluster_metadata/Partition-0")
+    break_state(replica)
+    for _ in range(2):
+        cluster.launch(3)
+        status, text = cluster.ended(3)
+        assert status == EXIT_BROKEN, text
+    assert cluster.running == [1, 2]

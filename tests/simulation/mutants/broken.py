@@ -1,0 +1,54 @@
+"""Bugs in what becomes of a group that has broken an invariant."""
+
+from __future__ import annotations
+
+from tests.simulation.mutants.plant import Mutant
+
+HOST = "tests/unit/node/test_broken_invariants.py"
+NOTES = "tests/unit/storage/test_broken_groups.py"
+MANAGER = "tests/unit/partitions/test_broken_groups.py"
+
+BROKEN = (
+    Mutant(
+        "a group that has broken an invariant is opened again",
+        "partitions.manager:PartitionManager._open_log",
+        "if held.failure:",
+        "if False:",
+        script=MANAGER,
+    ),
+    Mutant(
+        "what a replica has broken outlives its files",
+        "partitions.openings:Openings.bury",
+        "self.broken.forget(group_id)",
+        "pass",
+        script=MANAGER,
+    ),
+    Mutant(
+        "an invariant that breaks on opening is no group's",
+        "raftlog.node.group_host:GroupHost.blames",
+        "self.fail(error, group)",
+        "self.fail(error)",
+        script=HOST,
+    ),
+    Mutant(
+        "what follows from a broken invariant is held against other groups",
+        "raftlog.node.group_host:GroupHost.fail",
+        "if is_first and group is not None:",
+        "if group is not None:",
+        script=HOST,
+    ),
+    Mutant(
+        "damage counts as a broken invariant",
+        "raftlog.node.group_host:GroupHost.blames",
+        "(LogCorrupt, OSError)",
+        "OSError",
+        script=HOST,
+    ),
+    Mutant(
+        "a note of a broken group that is damaged counts for nothing",
+        "raftlog.storage.broken_groups:BrokenGroups._reason",
+        'return f"it has broken an invariant; {damage}"',
+        'return ""',
+        script=NOTES,
+    ),
+)

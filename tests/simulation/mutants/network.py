@@ -1,0 +1,102 @@
+"""Bugs in how links between brokers end and begin."""
+
+from __future__ import annotations
+
+from tests.simulation.mutants.plant import Edit, Mutant
+
+CALLS = "tests/unit/node/test_calls.py"
+HALF_OPEN = "tests/unit/node/test_half_open_links.py"
+
+NETWORK = (
+    Mutant(
+        "a silent link is never ended",
+        "raftlog.node.group_host:GroupHost._watch_peers",
+        "self._transport.disconnect(peer)",
+        "pass",
+    ),
+    Mutant(
+        "only a peer that was heard can be silent",
+        "raftlog.node.peer_watch:PeerWatch.is_silent",
+        "self._connected.get(peer, self.ticks)",
+        "self.ticks",
+        script=HALF_OPEN,
+    ),
+    Mutant(
+        "a frame that is coming in counts as silence",
+        "raftlog.node.peer_watch:PeerWatch.is_silent",
+        "return self._seconds_since_heard(peer) > self._silence_s",
+        "return True",
+        script=HALF_OPEN,
+    ),
+    Mutant(
+        "the end of a peer's connection leaves ours to it",
+        "raftlog.node.tcp_transport:TcpTransport._peer_ended",
+        "self._links[peer].disconnect()",
+        "pass",
+        script="tests/conformance/test_transports.py",
+    ),
+    Mutant(
+        "a newer connection of a peer leaves ours to it",
+        "raftlog.node.tcp_links:InboundConnections.connection_proven",
+        "self._ended(peer)",
+        "self._context.receiver.peer_lost(peer)",
+        script="tests/unit/node/test_tcp_transport.py",
+    ),
+    Mutant(
+        "an attempt to dial outlasts the trouble",
+        "raftlog.node.tcp_links:OutboundLink._new_connection",
+        "limits.dial_ms_max",
+        "limits.handshake_ms_max",
+        script=HALF_OPEN,
+    ),
+    Mutant(
+        "the kernel may retransmit for a quarter of an hour",
+        "raftlog.node.tcp_connection:Connection.connection_made",
+        '_end_unless_acknowledged(transport.get_extra_info("socket"), self._unacknowledged_limit_ms)',
+        "pass",
+        script=HALF_OPEN,
+    ),
+    Mutant(
+        "calls of all classes share one bound where they are served",
+        "raftlog.node.calls:Calls._question",
+        "self._served[kind] >=",
+        "self._served.total() >=",
+        script=CALLS,
+    ),
+    Mutant(
+        "calls of all classes share one bound where they are asked",
+        "raftlog.node.calls:Calls.call",
+        "self._asked[service.kind] >=",
+        "self._asked.total() >=",
+        script=CALLS,
+    ),
+    Mutant(
+        "a broker asks without a bound",
+        "raftlog.node.calls:Calls.call",
+        "raise _overloaded(service.kind)",
+        "pass",
+        script=CALLS,
+    ),
+    Mutant(
+        "a broker works on calls without a bound",
+        "raftlog.node.calls:Calls._question",
+        "refusal = _overloaded(kind)",
+        "pass",
+        more=(Edit("raftlog.node.calls:Calls._question", ">= CALLS_MAX[kind]", "< 0"),),
+        script=CALLS,
+    ),
+    Mutant(
+        "a call that has ended stays counted where it was asked",
+        "raftlog.node.calls:Calls.call",
+        "self._asked[service.kind] -= 1",
+        "pass",
+        script=CALLS,
+    ),
+    Mutant(
+        "a call that has ended stays counted where it was served",
+        "raftlog.node.calls:Calls._forget",
+        "self._served[kind] -= 1",
+        "pass",
+        script=CALLS,
+    ),
+)

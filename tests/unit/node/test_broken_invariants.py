@@ -1,0 +1,88 @@
+"""A broken invariant ends the process, and the group in which it broke is named before that."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from partitions.replica import PartitionReplica
+from partitions.topic_config import complete
+from raftlog.clock import SystemClock
+from raftlog.core.membership import Membership
+from raftlog.errors import InvariantViolated, LogCorrupt
+from raftlog.node.group_host import GroupHost
+from raftlog.records.batch import Batch
+from raftlog.storage.log_storage import Sync
+from raftlog.storage.memory_log import MemoryLog
+from raftlog.types import GroupId, NodeId, TopicPartition
+from tests.helpers.memory_network import MemoryNetwork
+
+ME, SEVEN, EIGHT = NodeId(1), GroupId(7), GroupId(8)
+
+
+class Raises:
+    """A machine that cannot take any state."""
+
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
+    def restore(self, snapshot: bytes) -> None:
+        """It never works."""
+        raise self._error
+
+    def apply(self, entry: Batch) -> None:
+        """Not reached."""
+
+    def snapshot(self) -> bytes:
+        """Not reached."""
+        return b""
+
+
+class Process:
+    """A host, and in which order it reported what."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, object]] = []
+        self.host = GroupHost(
+            ME,
+            MemoryNetwork().transport(ME),
+            SystemClock(),
+            random.Random(1),
+            self._sync,
+            on_fatal=lambda error: self.told.append(("fatal", error)),
+            note_broken=lambda group, error: self.told.append(("broken", group)),
+        )
+
+    async def _sync(self, syncs: Sequence[Sync]) -> list[OSError | None]:
+        return [None for _ in syncs]
+
+    def open(self, group: GroupId, error: BaseException) -> None:
+        """Open a group whose machine raises this."""
+        replica = PartitionReplica(TopicPartition("t", 0), (ME,), complete({}, 1), self.host.clock)
+        self.host.open_group(group, MemoryLog(), Raises(error), Membership(frozenset({ME})), replica)
+
+
+# requirement: one group's broken invariant ends the broker once; then that group is stopped and reported
+@pytest.mark.parametrize("kind", [InvariantViolated, ValueError])
+def test_the_group_that_cannot_be_opened_is_named_first(kind: Callable[[str], BaseException]) -> None:
+    process, error = Process(), kind("a table of another release")
+    with pytest.raises(type(error)):
+        process.open(SEVEN, error)
+    assert process.told == [("broken", SEVEN), ("fatal", error)]
+
+
+def test_what_follows_from_a_broken_invariant_is_no_other_groups_fault() -> None:
+    process = Process()
+    for group in (SEVEN, EIGHT):
+        with pytest.raises(InvariantViolated):
+            process.open(group, InvariantViolated("wrong"))
+    assert [told for what, told in process.told if what == "broken"] == [SEVEN]
+
+
+def test_damage_is_no_broken_invariant() -> None:
+    process = Process()
+    with pytest.raises(LogCorrupt):
+        process.open(SEVEN, LogCorrupt("a flipped bit"))
+    assert process.told == []

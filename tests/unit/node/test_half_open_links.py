@@ -1,0 +1,197 @@
+"""Links between hosts that die without a sign, over real sockets: ended on silence, and dialled again.
+
+The proxies between the hosts swallow bytes and ends and keep the connections open, as a network does
+whose packets vanish; nothing but the hosts themselves can notice it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+
+import pytest
+import uvloop
+
+from raftlog.clock import SystemClock
+from raftlog.node.call_classes import CallClass, Service
+from raftlog.node.group_host import GroupHost, HostSettings
+from raftlog.node.tcp_links import TransportLimits
+from raftlog.node.tcp_transport import TcpTransport
+from raftlog.storage.filesystem import Buffer
+from raftlog.storage.log_storage import Sync
+from raftlog.types import NodeId
+from tests.helpers.tcp_proxy import TcpProxy, byte_by_byte, unchanged
+
+ONE, TWO = NodeId(1), NodeId(2)
+SETTINGS = HostSettings(tick_ms=10, heartbeat_ticks=3, election_ticks=15, quiet_ticks=40)
+ELECTION_S = 2 * SETTINGS.tick_ms * SETTINGS.election_ticks / 1000  # the longest that is drawn
+LENGTH = Service("length", CallClass.READ)
+HANDSHAKE_MESSAGES = (72, 32)
+LIMITS = TransportLimits(dial_ms_max=150, redial_ms_min=10, redial_ms_max=100)
+
+
+class Pair:
+    """Two hosts, and a proxy for each direction."""
+
+    def __init__(self, limits: TransportLimits) -> None:
+        self.to_two, self.to_one = TcpProxy(), TcpProxy()
+        self.transports = [
+            TcpTransport(
+                node,
+                "cluster",
+                b"a secret of the cluster",
+                "127.0.0.1",
+                0,
+                rng=random.Random(1),
+                limits=limits,
+            )
+            for node in (ONE, TWO)
+        ]
+        self.one, self.two = (
+            GroupHost(
+                node,
+                transport,
+                SystemClock(),
+                random.Random(node),
+                _syncs,
+                on_fatal=_fatal,
+                settings=SETTINGS,
+            )
+            for node, transport in zip((ONE, TWO), self.transports, strict=True)
+        )
+
+    async def start(self) -> None:
+        """Return once each has heard the other."""
+        for host, peer in ((self.one, TWO), (self.two, ONE)):
+            host.meet(frozenset({peer}))
+            await host.start()
+        await self.to_two.start(self.transports[1].port)
+        await self.to_one.start(self.transports[0].port)
+        self.transports[0].set_peer(TWO, "127.0.0.1", self.to_two.port)
+        self.transports[1].set_peer(ONE, "127.0.0.1", self.to_one.port)
+        await self.until(self.talk)
+
+    def talk(self) -> bool:
+        """Whether each hears the other."""
+        return self.one.is_reachable(TWO) and self.two.is_reachable(ONE)
+
+    async def until(self, holds: Callable[[], bool], within_s: float = 10.0) -> float:
+        """Wait for something; how long it took."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        async with asyncio.timeout(within_s):
+            while not holds():
+                await asyncio.sleep(0.002)
+        return loop.time() - began
+
+    async def stop(self) -> None:
+        """Close everything."""
+        for host in (self.one, self.two):
+            await host.stop()
+        for proxy in (self.to_one, self.to_two):
+            await proxy.stop()
+
+
+async def _syncs(syncs: Sequence[Sync]) -> list[OSError | None]:
+    return [None for _ in syncs]
+
+
+def _fatal(error: BaseException) -> None:
+    raise AssertionError(repr(error))
+
+
+def run(story: Callable[[Pair], Awaitable[None]], limits: TransportLimits = LIMITS) -> None:
+    """Run one test on both kinds of event loop."""
+
+    async def whole() -> None:
+        pair = Pair(limits)
+        try:
+            await pair.start()
+            await story(pair)
+        finally:
+            await pair.stop()
+
+    asyncio.run(whole())
+    uvloop.run(whole())
+
+
+# requirement: ST4
+@pytest.mark.parametrize("directions", ["to two", "to one", "both"])
+def test_a_silent_link_is_ended_and_dialled_again(directions: str) -> None:
+    async def story(pair: Pair) -> None:
+        silenced = {"to two": [pair.to_two], "to one": [pair.to_one], "both": [pair.to_two, pair.to_one]}
+        for proxy in silenced[directions]:
+            proxy.silence()
+        await pair.until(lambda: not pair.talk(), ELECTION_S)
+        assert await pair.until(pair.talk) < ELECTION_S
+
+    run(story)
+
+
+def test_a_link_that_is_silent_from_its_beginning_is_ended() -> None:
+    async def story(pair: Pair) -> None:
+        def handshake_only(data: bytes) -> Iterator[bytes]:
+            if len(data) in HANDSHAKE_MESSAGES:
+                yield data
+
+        pair.to_two.tamper = handshake_only
+        pair.transports[0].disconnect(TWO)
+        await pair.until(lambda: TWO not in pair.one._watch._connected)
+        await pair.until(lambda: pair.one.is_reachable(TWO) and TWO in pair.one._watch._connected)
+        assert not pair.two.is_reachable(ONE)
+        pair.to_two.silence()  # what was swallowed never comes, and only a new connection works
+        pair.to_two.tamper = unchanged
+        assert await pair.until(pair.talk) < 2 * ELECTION_S
+
+    run(story)
+
+
+# requirement: ST4
+@pytest.mark.parametrize("directions", ["to two", "both"])
+def test_hosts_talk_within_an_election_timeout_of_the_healing(directions: str) -> None:
+    async def story(pair: Pair) -> None:
+        proxies = [pair.to_two] if directions == "to two" else [pair.to_two, pair.to_one]
+        for proxy in proxies:
+            proxy.black_hole()
+        await pair.until(lambda: not pair.two.is_reachable(ONE), 2 * ELECTION_S)
+        await asyncio.sleep(3 * ELECTION_S)  # attempts to dial are swallowed, too
+        assert not pair.two.is_reachable(ONE)
+        for proxy in proxies:
+            proxy.heal()
+        assert await pair.until(pair.talk) < ELECTION_S
+
+    run(story)
+
+
+def test_a_frame_that_takes_longer_than_silence_may_last_is_heard() -> None:
+    async def story(pair: Pair) -> None:
+        async def length(sender: NodeId, head: bytes, payload: memoryview) -> tuple[bytes, Sequence[Buffer]]:
+            return b"%d" % len(payload), ()
+
+        pair.two.calls.serve(LENGTH, length)
+        pair.to_two.tamper = byte_by_byte  # some microseconds for each byte
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        answer, _ = await pair.one.calls.call(TWO, LENGTH, b"", [bytes(60_000)], timeout_ms=30_000)
+        assert answer == b"60000"
+        took_ticks = (loop.time() - began) * 1000 / SETTINGS.tick_ms
+        assert took_ticks > SETTINGS.election_ticks, "not slow enough to prove anything"
+
+    run(story)
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="this platform has no TCP_USER_TIMEOUT")
+def test_the_kernel_ends_connections_whose_bytes_are_not_acknowledged() -> None:
+    async def story(pair: Pair) -> None:
+        for transport in pair.transports:
+            inbound = transport._inbound
+            assert inbound is not None
+            for connection in (*inbound._all, *(link.connection for link in transport._links.values())):
+                assert connection._transport is not None
+                connected = connection._transport.get_extra_info("socket")
+                assert connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 1_500
+                assert connected.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+
+    run(story)
