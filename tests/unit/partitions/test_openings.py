@@ -15,6 +15,7 @@ from raftlog.clock import SystemClock
 from raftlog.core.membership import NOBODY, Membership
 from raftlog.core.ready import HardState
 from raftlog.storage import tombstones
+from raftlog.storage.broken_groups import BrokenGroups
 from raftlog.storage.fake_filesystem import FakeFilesystem
 from raftlog.storage.replica_registry import ReplicaRegistry
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
@@ -28,7 +29,8 @@ GROUP = GroupId(7)
 def openings(filesystem: FakeFilesystem) -> Openings:
     folders = Folders(filesystem, "/data", asyncio.to_thread)
     registry = ReplicaRegistry.open(filesystem, "/data", random.Random(1))
-    return Openings(ME, filesystem, "/data", folders, SystemClock(), registry)
+    broken = BrokenGroups(filesystem, "/data", SystemClock())
+    return Openings(ME, filesystem, "/data", folders, SystemClock(), registry, broken)
 
 
 def topic(partition: PartitionInfo) -> TopicInfo:
