@@ -31,6 +31,7 @@ from partitions.reassigner import Reassigner
 from partitions.repair_service import RepairService
 from partitions.repairer import Repairer
 from partitions.scrubber import Scrubbed, Scrubber
+from partitions.trash import Trash
 from raftlog.clock import Clock
 from raftlog.node.flusher import RunSyncs, SyncThreads
 from raftlog.node.group_host import GroupHost, HostSettings
@@ -113,6 +114,7 @@ class Broker:
             retention_check_ms=timing.retention_check_ms,
             repairer=self.repairer,
             disk_id=self._disk_id,
+            trash=self._trash(),
         )
         self.gateway = Gateway(
             self.node_id,
@@ -135,6 +137,17 @@ class Broker:
                 limits=PlannerLimits(replicas_per_broker_max=self.settings.limits.partitions_max),
             ),
             random.Random(self._world.rng.getrandbits(64)),
+        )
+
+    def _trash(self) -> Trash:
+        world, delay_ms = self._world, self.settings.timing.trash_delay_ms
+        return Trash(
+            world.filesystem,
+            self._data_directory,
+            world.clock,
+            asyncio.to_thread,
+            delay_ms=delay_ms,
+            has_room=self.disk.has_room,
         )
 
     def _ward_of_metadata(self) -> MetadataWard:

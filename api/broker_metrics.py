@@ -50,6 +50,11 @@ class BrokerMetrics(Collector):
         yield CounterMetricFamily("raftlog_syncs", "Syncs of single logs; several in a round.", flusher.syncs)
         yield GaugeMetricFamily("raftlog_disk_free_bytes", "Room left for logs.", broker.disk.free_bytes)
         yield GaugeMetricFamily(
+            "raftlog_trash_bytes",
+            "Bytes of folders that were given up and can be taken back.",
+            broker.manager.trash.size_bytes,
+        )
+        yield GaugeMetricFamily(
             "raftlog_failed_replicas",
             "Replicas that should work here and do not.",
             len(broker.manager.failures),

@@ -70,6 +70,7 @@ class Timing(BaseModel):
     quiet_ticks: Annotated[int, Field(ge=1)] = 40
     dead_timeout_ms: Annotated[int, Field(ge=500)] = 3000
     retention_check_ms: Annotated[int, Field(ge=100)] = 60_000
+    trash_delay_ms: Annotated[int, Field(ge=0)] = 3_600_000
 
     @model_validator(mode="after")
     def _ticks_fit_together(self) -> Timing:

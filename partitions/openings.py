@@ -58,7 +58,7 @@ class Openings:
         directory = self.folders.of_partition(topic, partition.partition)
         if not may_begin and not has_lived(self.filesystem, directory):
             raise MetadataBehind(f"{directory} begins once the metadata is confirmed to be current")
-        self._keep_pace(topic, partition, directory)
+        self._keep_pace(topic, partition, directory, may_give_up=may_begin)
         buried = tombstones.load(self.filesystem, self.data_directory, partition.group_id)
         log = SegmentedLog.open(self.filesystem, directory, log_settings(topic), self.clock)
         if buried is None:
@@ -73,7 +73,9 @@ class Openings:
         data, me = self.data_directory, self.node_id
         tombstones.bury(self.filesystem, data, group_id, directory, self.clock, leader, me)
 
-    def _keep_pace(self, topic: TopicInfo, partition: PartitionInfo, directory: str) -> None:
+    def _keep_pace(
+        self, topic: TopicInfo, partition: PartitionInfo, directory: str, *, may_give_up: bool
+    ) -> None:
         """Make the folder one that has been through all recoveries of its partition."""
         recoveries = partition.unsafe_recoveries
         done = self.folders.recovery_of(directory)
@@ -84,12 +86,14 @@ class Openings:
         if done == len(recoveries):
             return
         if recoveries[-1].survivor != self.node_id:
+            if not may_give_up:
+                raise MetadataBehind(f"{directory} is given up once the metadata is confirmed to be current")
             _log.warning(
                 "%s is given up: its partition was recovered from broker %s",
                 directory,
                 recoveries[-1].survivor,
             )
-            self.filesystem.remove_tree(directory)
+            self.folders.put_away(directory, "recovered-elsewhere")
         elif not self.filesystem.exists(directory):
             raise LogCorrupt(f"{directory} is gone, and its partition was recovered from it")
         else:

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from chaos.corruption.cluster import Image
-from partitions.folders import BOOTSTRAP_FILE, DISK_FILE
+from partitions.applied_metadata import APPLIED_FILE
+from partitions.folders import DISK_FILE
 from raftlog.storage import twin_file
 from raftlog.storage.fake_filesystem import FakeFilesystem
 
@@ -38,7 +39,7 @@ CATEGORIES: Final = (
     "disk id",
 )
 PAGE_BYTES: Final = 256  # of files as small as these
-KEPT_TWICE: Final = (BOOTSTRAP_FILE, DISK_FILE)
+KEPT_TWICE: Final = (APPLIED_FILE, DISK_FILE)
 
 _NAMES: Final = {
     "epochs": "epochs",

@@ -10,6 +10,7 @@ import pytest
 from partitions.controller.image import PartitionInfo, TopicInfo, UnsafeRecovery
 from partitions.folders import Folders
 from partitions.openings import MetadataBehind, Openings
+from partitions.trash import Trash
 from raftlog.clock import SystemClock
 from raftlog.core.membership import NOBODY, Membership
 from raftlog.core.ready import HardState
@@ -24,7 +25,8 @@ GROUP = GroupId(7)
 
 
 def openings(filesystem: FakeFilesystem) -> Openings:
-    folders = Folders(filesystem, "/data", asyncio.to_thread)
+    trash = Trash(filesystem, "/data", SystemClock(), asyncio.to_thread)
+    folders = Folders(filesystem, "/data", asyncio.to_thread, trash)
     return Openings(ME, filesystem, "/data", folders, SystemClock())
 
 

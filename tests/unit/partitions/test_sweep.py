@@ -8,9 +8,10 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from partitions.applied_metadata import APPLIED_FILE, Applied
 from partitions.controller.commands import SetClusterId
 from partitions.controller.image import MetadataImage
-from partitions.folders import BOOTSTRAP_FILE, folder_name
+from partitions.folders import folder_name
 from partitions.manager import PartitionManager
 from raftlog.clock import SystemClock
 from raftlog.node.group_host import GroupHost
@@ -87,7 +88,7 @@ def test_a_topic_that_old_metadata_does_not_know_keeps_its_folder(tmp_path: Path
     for directory in kept:
         SegmentedLog.open(OsFilesystem(), directory, LogSettings(), SystemClock()).close()
         Path(directory, "witness").write_bytes(b"what was here before")
-    twin_file.keep(disk, data, BOOTSTRAP_FILE, new.bootstrap_id)
+    twin_file.keep(disk, data, APPLIED_FILE, Applied(new.bootstrap_id, new.version))
 
     async def story() -> None:
         fatal: list[BaseException] = []
