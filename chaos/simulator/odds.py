@@ -51,6 +51,9 @@ AIMED_FAULTS: Final = (
 )
 """Those that wait for the worst moment."""
 
+AFTER_A_METADATA_COMMIT: Final = "after a metadata commit"
+"""The active controller dies before anybody hears of what it did: while administrators race."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Odds:
@@ -78,6 +81,9 @@ class Odds:
     churns_topics: bool
     retention_bytes: int = -1  # of each partition that clients use; -1: everything is kept
     retention_check_ms: int = 60_000
+    administrators: int = 0  # who race for the same names
+    recovers: bool = False  # and use the last resort
+    trash_delay_ms: int = 3_600_000
     lies_about_syncs: bool = False
 
     @classmethod
@@ -114,13 +120,40 @@ class Odds:
         )
         if rng.random() < 0.3:
             drawn = drawn._with_moves(rng)
-        return drawn._with_retention(rng) if rng.random() < 0.33 else drawn
+        if rng.random() < 0.33:
+            drawn = drawn._with_retention(rng)
+        return drawn._with_administrators(rng) if rng.random() < 0.33 else drawn
 
     def _with_moves(self, rng: random.Random) -> Odds:
         """Replicas move as well, mostly with brokers to spare. The other draws stay as they are."""
         brokers = max(self.brokers, rng.choice((3, 4, 4, 5)))
         rates = (*self.rates, *(1.0 for _ in range(brokers - self.brokers)))
         return replace(self, brokers=brokers, rates=rates, timed=(*self.timed, *MOVES))
+
+    def _with_administrators(self, rng: random.Random) -> Odds:
+        """Topics come, go and move, while controllers die and brokers miss some of it.
+
+        Or are recovered without their majority, while little else goes wrong: else nobody is taken for dead.
+        """
+        brokers = max(self.brokers, rng.choice((3, 4, 5, 5)))
+        drawn = replace(
+            self,
+            brokers=brokers,
+            rates=(*self.rates, *(1.0 for _ in range(brokers - self.brokers))),
+            faults_s=10.0,
+            timed=(*rng.sample(self.timed, min(len(self.timed), 2)), AWAY, "kill"),
+            aimed={**self.aimed, AFTER_A_METADATA_COMMIT: rng.choice((0.0, 0.05, 0.2))},
+            pause_s=max(self.pause_s, 0.3),
+            administrators=rng.choice((2, 3)),
+            trash_delay_ms=rng.choice((0, 1000, 3_600_000)),
+        )
+        if rng.random() < 0.6:
+            return drawn
+        rates = (*drawn.rates, *(1.0 for _ in range(5 - brokers)))
+        aimed = dict.fromkeys(drawn.aimed, 0.0)
+        return replace(
+            drawn, brokers=5, rates=rates, timed=("transfer",), aimed=aimed, faults_s=18.0, recovers=True
+        )
 
     def _with_retention(self, rng: random.Random) -> Odds:
         """Logs lose their beginnings while all else goes on, and who was away comes back behind them."""
