@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+from tests.simulation.mutants.admins import CONTROLLER, GIVEN_UP
 from tests.simulation.mutants.changes import CHANGES
 from tests.simulation.mutants.core import CORE
 from tests.simulation.mutants.driver import DRIVER
 from tests.simulation.mutants.logs import LOGS
 from tests.simulation.mutants.members import MEMBERS
-from tests.simulation.mutants.moves import MOVES
+from tests.simulation.mutants.moves import MOVES, STALE
 from tests.simulation.mutants.partitions import METADATA, PARTITIONS
 from tests.simulation.mutants.repair import REPAIR
 from tests.simulation.mutants.storage import STORAGE
 
-MUTANTS = (*CORE, *CHANGES, *MEMBERS, *STORAGE, *LOGS, *REPAIR, *DRIVER, *PARTITIONS, *MOVES, *METADATA)
+MUTANTS = (
+    *CORE,
+    *CHANGES,
+    *MEMBERS,
+    *STORAGE,
+    *LOGS,
+    *REPAIR,
+    *DRIVER,
+    *PARTITIONS,
+    *MOVES,
+    *STALE,
+    *METADATA,
+    *CONTROLLER,
+    *GIVEN_UP,
+)

@@ -10,6 +10,9 @@ import pytest
 
 from partitions.applied_metadata import APPLIED_FILE, Applied, AppliedMetadata
 from partitions.controller.image import MetadataImage
+from partitions.folders import Folders
+from partitions.trash import Trash
+from raftlog.clock import SystemClock
 from raftlog.storage import twin_file
 from raftlog.storage.fake_filesystem import FakeFilesystem
 from raftlog.storage.os_filesystem import OsFilesystem
@@ -85,6 +88,22 @@ def test_a_full_disk_lets_folders_go_by_newer_metadata_but_not_by_the_first() ->
     filesystem.is_full = False
     assert applied.objection(image(3)) == ""
     assert twin_file.load(filesystem, "/data", APPLIED_FILE, Applied) == Applied("b", 3)
+
+
+def test_no_folder_is_given_up_before_metadata_was_confirmed() -> None:
+    filesystem = disk()
+    filesystem.make_directories("/data/orders")
+    trash = Trash(filesystem, "/data", SystemClock(), asyncio.to_thread)
+    folders = Folders(filesystem, "/data", asyncio.to_thread, trash)
+
+    async def story() -> None:
+        assert not await folders.give_up("/data/orders", "deleted")
+        assert filesystem.exists("/data/orders")
+        await folders.note(image(1))
+        assert await folders.give_up("/data/orders", "deleted")
+        assert not filesystem.exists("/data/orders")
+
+    asyncio.run(story())
 
 
 # requirement: T7

@@ -11,7 +11,14 @@ from partitions.controller.commands import DeleteTopic, RegisterBroker
 from partitions.controller.image import TopicInfo
 from partitions.controller.move_planner import MoveReplicas
 from partitions.controller.planner import NewTopic
-from partitions.controller.requests import SERVICE, Answer, Request, decode_answer, encode_question
+from partitions.controller.requests import (
+    SERVICE,
+    Answer,
+    Request,
+    decode_answer,
+    decode_question,
+    encode_question,
+)
 from partitions.values import QUORUM
 from raftlog.errors import CommitUnknown, Conflict, ConnectionLost, PreconditionFailed, UnknownTopic
 from raftlog.node.calls import Calls
@@ -160,5 +167,55 @@ def test_a_refusal_after_an_attempt_in_doubt_is_in_doubt_as_well(
                 )
             assert attempts == [SERVICE]
             assert "orders" not in controller.controller.image.topics
+
+    asyncio.run(story())
+
+
+def test_a_deletion_that_is_on_its_way_while_the_name_changes_hands_deletes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story() -> None:
+        async with ControlledCluster(str(tmp_path)) as cluster:
+            controller = await cluster.controller_broker()
+            asked = next(broker for broker in cluster.brokers.values() if broker is not controller)
+            await made(cluster)
+
+            async def call(peer: NodeId, service: str, head: bytes, *, timeout_ms: int) -> object:
+                if isinstance(decode_question(head)[0], DeleteTopic):
+                    await delete(controller)
+                    await controller.controller.create_topic(
+                        "orders", partitions=1, replication_factor=3, config={}, timeout_ms=5000
+                    )
+                return await Calls.call(asked.host.calls, peer, service, head, timeout_ms=timeout_ms)
+
+            monkeypatch.setattr(asked.host.calls, "call", call)
+            with pytest.raises(UnknownTopic):
+                await delete(asked)
+            assert "orders" in controller.controller.image.topics
+
+    asyncio.run(story())
+
+
+def test_a_change_whose_answer_is_lost_is_not_asked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story() -> None:
+        async with ControlledCluster(str(tmp_path)) as cluster:
+            controller = await cluster.controller_broker()
+            asked = next(broker for broker in cluster.brokers.values() if broker is not controller)
+            await made(cluster)
+            asked_for: list[Request] = []
+
+            async def call(peer: NodeId, service: str, head: bytes, *, timeout_ms: int) -> object:
+                answer = await Calls.call(asked.host.calls, peer, service, head, timeout_ms=timeout_ms)
+                if isinstance(request := decode_question(head)[0], MoveReplicas):
+                    asked_for.append(request)
+                    raise ConnectionLost(f"the answer to {request} is lost", sent=True)
+                return answer
+
+            monkeypatch.setattr(asked.host.calls, "call", call)
+            with pytest.raises(CommitUnknown):
+                await asked.admin.change_replicas(MoveReplicas("orders", 0, remove=NodeId(1)), 1000)
+            assert len(asked_for) == 1
 
     asyncio.run(story())
