@@ -31,6 +31,7 @@ from partitions.reassigner import Reassigner
 from partitions.repair_service import RepairService
 from partitions.repairer import Repairer
 from partitions.scrubber import Scrubbed, Scrubber
+from partitions.trash import Trash
 from raftlog.clock import Clock
 from raftlog.node.cluster_time import ClockBounds
 from raftlog.node.flusher import RunSyncs, SyncThreads
@@ -119,6 +120,7 @@ class Broker:
             repairer=self.repairer,
             registry=self._registry,
             producers_max=limits.producers_max,
+            trash=self._trash(),
         )
         self.gateway = Gateway(
             self.node_id,
@@ -141,6 +143,17 @@ class Broker:
                 limits=PlannerLimits(replicas_per_broker_max=self.settings.limits.partitions_max),
             ),
             random.Random(self._world.rng.getrandbits(64)),
+        )
+
+    def _trash(self) -> Trash:
+        world, delay_ms = self._world, self.settings.timing.trash_delay_ms
+        return Trash(
+            world.filesystem,
+            self._data_directory,
+            world.clock,
+            asyncio.to_thread,
+            delay_ms=delay_ms,
+            has_room=self.disk.has_room,
         )
 
     def _ward_of_metadata(self) -> MetadataWard:

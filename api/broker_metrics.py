@@ -60,6 +60,11 @@ class BrokerMetrics(Collector):
             broker.manager.admission.remembered,
         )
         yield GaugeMetricFamily(
+            "raftlog_trash_bytes",
+            "Bytes of folders that were given up and can be taken back.",
+            broker.manager.trash.size_bytes,
+        )
+        yield GaugeMetricFamily(
             "raftlog_failed_replicas",
             "Replicas that should work here and do not.",
             len(broker.manager.failures),

@@ -74,6 +74,7 @@ class Timing(BaseModel):
     retention_check_ms: Annotated[int, Field(ge=100)] = 60_000
     clock_jump_ms_max: Annotated[int, Field(ge=1000)] = 600_000  # a clock further off deletes nothing by age
     clock_pause_ms: Annotated[int, Field(ge=1000)] = 3_600_000  # then a jump of a majority is believed
+    trash_delay_ms: Annotated[int, Field(ge=0)] = 3_600_000
 
     @model_validator(mode="after")
     def _ticks_fit_together(self) -> Timing:

@@ -5,8 +5,8 @@ that are no more. Leaves to others: when a replica may be deleted (``manager``),
 (``raftlog.storage``).
 
 ``<data>/<topic>-<topic id>/Partition-<n>/`` is one replica. The file ``recovery`` in it holds the number
-of the unsafe recovery that its log has been through; without one it has been through none. It, ``disk_id``
-and ``bootstrap_id`` are kept twice (``raftlog.storage.twin_file``).
+of the unsafe recovery that its log has been through; without one it has been through none. It and ``disk_id``
+are kept twice (``raftlog.storage.twin_file``).
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ import logging
 import re
 from typing import Final
 
+from partitions.applied_metadata import AppliedMetadata
 from partitions.blocking import RunBlocking
 from partitions.controller.image import MetadataImage, TopicInfo
-from raftlog.errors import LogCorrupt
+from partitions.trash import Trash
 from raftlog.storage import twin_file
 from raftlog.storage.filesystem import Filesystem
 from raftlog.types import TopicId
 
 _log = logging.getLogger("raftlog.partitions")
 
-BOOTSTRAP_FILE: Final = "bootstrap_id"
 RECOVERY_FILE: Final = "recovery"
 FOLDER_NAME_MAX: Final = 255  # bytes, on every usual filesystem
 
@@ -35,10 +35,16 @@ _PARTITION: Final = re.compile(r"Partition-([0-9]{1,5})")
 class Folders:
     """The folders of one broker. What waits for the disk is awaited."""
 
-    def __init__(self, filesystem: Filesystem, data_directory: str, run_blocking: RunBlocking) -> None:
+    def __init__(
+        self, filesystem: Filesystem, data_directory: str, run_blocking: RunBlocking, trash: Trash
+    ) -> None:
         self._filesystem = filesystem
         self._data_directory = data_directory
         self._run_blocking = run_blocking
+        self._trash = trash
+        self._applied = AppliedMetadata(filesystem, data_directory)
+        self._objection: str | None = None  # of the newest confirmed metadata
+        self.is_swept = False  # nothing lies here that metadata of this start does not know
 
     def of_topic(self, topic: TopicInfo) -> str:
         """Where a topic's partitions lie."""
@@ -71,53 +77,48 @@ class Folders:
     def _mark_of(self, directory: str) -> tuple[str, str]:
         return self._data_directory, f"{directory.removeprefix(self._data_directory + '/')}/{RECOVERY_FILE}"
 
-    async def remove(self, folder: str) -> bool:
-        """Remove a topic's folder, or a replica's; whether the disk let it."""
+    async def give_up(self, folder: str, why: str) -> bool:
+        """Move a topic's folder, or a replica's, to the trash; whether metadata and disk let it.
 
-        def remove() -> None:
-            self._filesystem.remove_tree(folder)
-            self._filesystem.sync_directory(folder.rpartition("/")[0])
-
-        try:
-            await self._run_blocking(remove)
-        except OSError as error:
-            _log.error("%s could not be removed, it is tried again later: %s", folder, error)
-            return False
-        return True
-
-    async def remove_leftovers(self, image: MetadataImage) -> bool:
-        """Remove folders of topics that are no more. ``image`` has been confirmed to be current.
-
-        False when the disk would not let it, as a full one does: it is tried again.
+        A deleted topic's folder that did not go is left to a later sweep.
         """
         try:
-            is_ours = await self._run_blocking(lambda: self._is_same_bootstrap(image.bootstrap_id))
+            if self.may_give_up:
+                await self._run_blocking(lambda: self.put_away(folder, why))
+                return True
         except OSError as error:
-            _log.error("%s cannot be swept yet: %s", self._data_directory, error)
-            return False
-        except LogCorrupt as error:
-            _log.error(
-                "no folder is removed from %s, for nobody knows whose they are: %s",
-                self._data_directory,
-                error,
-            )
-            return True
-        if not is_ours:
-            _log.error("the folders in %s belong to other metadata: none is removed", self._data_directory)
-            return True
-        known = {topic.topic_id for topic in image.topics.values()}
-        for name in await self._run_blocking(lambda: self._filesystem.list_directory(self._data_directory)):
-            found = _FOLDER.fullmatch(name)
-            if found is not None and TopicId(found[1]) not in known:
-                _log.info("removing %s: its topic was deleted", name)
-                await self.remove(f"{self._data_directory}/{name}")
-        return True
+            _log.error("%s could not be moved to the trash, it is tried again later: %s", folder, error)
+        self.is_swept = False
+        return False
 
-    def _is_same_bootstrap(self, bootstrap_id: str) -> bool:
-        known = twin_file.load(self._filesystem, self._data_directory, BOOTSTRAP_FILE, str)
-        if known is None:
-            twin_file.keep(self._filesystem, self._data_directory, BOOTSTRAP_FILE, bootstrap_id)
-        return known in (None, bootstrap_id)
+    def put_away(self, folder: str, why: str) -> None:
+        """The same; waits for the disk. The one place where a folder is given up. Raises ``OSError``."""
+        self._trash.put(folder, why)
+
+    @property
+    def may_give_up(self) -> bool:
+        """Whether the newest metadata that was noted here may give up folders."""
+        return self._objection == ""
+
+    async def note(self, image: MetadataImage) -> None:
+        """This metadata is confirmed, and acted on from now on."""
+        try:
+            objection = await self._run_blocking(lambda: self._applied.objection(image))
+        except OSError as error:
+            objection = f"the metadata acted on cannot be remembered: {error}"
+        if objection and objection != self._objection:
+            _log.error("no folder in %s is given up, none is removed: %s", self._data_directory, objection)
+        self._objection = objection
+
+    async def sweep(self, image: MetadataImage) -> None:
+        """Give up the folders of all topics that metadata noted here does not know."""
+        known = {topic.topic_id for topic in image.topics.values()}
+        names = await self._run_blocking(lambda: self._filesystem.list_directory(self._data_directory))
+        found = ((_FOLDER.fullmatch(name), name) for name in names)
+        gone = [name for match, name in found if match is not None and TopicId(match[1]) not in known]
+        self.is_swept = self.may_give_up
+        for name in gone:
+            await self.give_up(f"{self._data_directory}/{name}", "deleted")
 
 
 def folder_name(topic: TopicInfo) -> str:

@@ -7,11 +7,8 @@ go (``departures``), serving (``replica``), reclaiming space (``retention_keeper
 One task follows the metadata, so openings and deletions never overtake one another. A replica
 whose log is damaged, whose disk fails, or that broke an invariant, is reported and stops no other.
 
-What is deleted stays deleted. A topic's folder carries its id, which is never used twice, so a
-topic that is created again never meets old bytes. Should the power go out in the midst of a
-deletion, the rest is removed at the next start: every folder whose topic the metadata does not
-know, but only once that metadata has been confirmed to be current, and only where it is of the
-same bootstrap as the folders: a metadata log that begins from nothing deletes nothing.
+A folder is given up only by confirmed metadata that is no older than what was acted on here, and moves to the
+trash. A topic's folder carries its id, which is never used twice. A sweep after the start finds what is left.
 """
 
 from __future__ import annotations
@@ -35,6 +32,7 @@ from partitions.repairer import Repairer
 from partitions.replica import PartitionReplica
 from partitions.retention_keeper import Kept, RetentionKeeper, retention_limits
 from partitions.sick_bay import SickBay
+from partitions.trash import Trash
 from partitions.values import key_of
 from partitions.ward import ReplicaWard
 from raftlog.clock import Clock
@@ -98,13 +96,15 @@ class PartitionManager:
         repairer: Repairer | None = None,
         registry: ReplicaRegistry,
         producers_max: int = PRODUCERS_MAX,
+        trash: Trash | None = None,
     ) -> None:
         self._host = host
         self._metadata = metadata
         self._clock = clock
         self._run_blocking = run_blocking
         self._registry = registry
-        self._folders = Folders(filesystem, data_directory, run_blocking)
+        self.trash = trash or Trash(filesystem, data_directory, clock, run_blocking)
+        self._folders = Folders(filesystem, data_directory, run_blocking, self.trash)
         self.broken = BrokenGroups(filesystem, data_directory, clock)
         self._openings = Openings(
             host.node_id, filesystem, data_directory, self._folders, clock, registry, self.broken
@@ -115,8 +115,7 @@ class PartitionManager:
         self._waits = False  # some replica is not opened before the metadata is confirmed
         self._changed = asyncio.Event()
         self._settled = asyncio.Event()
-        self._is_sure = False  # the metadata has been confirmed, and what it does not know may go
-        self._is_swept = False
+        self._is_sure = False  # the metadata has been confirmed
         self._tasks: set[asyncio.Task[None]] = set()
         self._retention_check_ms = retention_check_ms
         self.retention = RetentionKeeper(host, self._kept)
@@ -149,6 +148,7 @@ class PartitionManager:
         self._begin(self._remove_leftovers_when_sure())
         self._begin(self._ask_to_leave())
         self._begin(self.retention.run(self._retention_check_ms))
+        self._begin(self.trash.run())
         if self.sick_bay is not None:
             self._begin(self.sick_bay.run())
 
@@ -165,8 +165,6 @@ class PartitionManager:
             self._settled.clear()
             await self._settled.wait()
 
-    # Following the metadata.
-
     def _image_changed(self, image: MetadataImage) -> None:
         self._changed.set()
 
@@ -177,6 +175,8 @@ class PartitionManager:
             image, is_sure = self._metadata.image, self._is_sure  # it may be confirmed while logs are opened
             if not self._knows_this_disk(image):
                 continue
+            if is_sure and (image.topics is not self._seen or not self._folders.may_give_up):
+                await self._folders.note(image)
             if image.topics is not self._seen:
                 await self._delete_gone(image)
                 await self._open(await self._missing(image), may_begin=is_sure)
@@ -186,8 +186,8 @@ class PartitionManager:
             await self._open(short, may_begin=is_sure)
             self._waits = any(held.is_short_of_room and not held.error for held in self._held.values())
             await self._let_go()
-            if is_sure and not self._is_swept:
-                self._is_swept = await self._folders.remove_leftovers(image)
+            if is_sure and not self._folders.is_swept:
+                await self._folders.sweep(image)
                 await self._forget_gone(image)
             self._settled.set()
 
@@ -340,12 +340,15 @@ class PartitionManager:
                 if held.replica is not None:
                     held.replica.topic_deleted()
                 await self._close(held)
-            elif (partition := topic.partitions[held.key[1]]).group_id != held.partition.group_id:
+            elif not (partition := topic.partitions[held.key[1]]).continues(held.partition):
+                await self._close(held)
+                await self._folders.give_up(self._folders.of_partition(topic, held.key[1]), "replaced")
+            elif partition.group_id != held.partition.group_id:
                 await self._close(held)
                 if self._host.node_id not in partition.holders:
                     self._held[held.key] = _Held(topic, partition, is_leaving=True)
         for folder in folders:
-            await self._folders.remove(folder)
+            await self._folders.give_up(folder, "deleted")
 
     async def _close(self, held: _Held) -> None:
         held.is_leaving = True  # and so it gets no other treatment
@@ -354,8 +357,6 @@ class PartitionManager:
         self._close_replica(held.key)
         del self._held[held.key]
         await asyncio.sleep(0)
-
-    # Replicas that have moved away.
 
     async def _ask_to_leave(self) -> None:
         while True:
@@ -370,6 +371,8 @@ class PartitionManager:
     async def _let_go(self) -> None:
         """Delete replicas whose leader has said that they may go. Term and vote stay behind."""
         for held, leave in [(held, held.let_go) for held in self._held.values() if held.let_go]:
+            if not self._folders.may_give_up:
+                return
             folder = self._folders.of_partition(held.topic, held.partition.partition)
             await self._close(held)
             try:
@@ -378,8 +381,8 @@ class PartitionManager:
                 _log.error("%s stays for now, for its vote cannot be kept: %s", folder, error)
                 self._held[held.key] = _Held(held.topic, held.partition, is_leaving=True)
                 continue
-            if await self._folders.remove(folder):
-                _log.info("%s/%s has moved away from this broker", *held.key)
+            if not await self._folders.give_up(folder, "moved-away"):
+                self._held[held.key] = _Held(held.topic, held.partition, is_leaving=True)
 
     async def _serve_prepared(
         self, sender: NodeId, head: bytes, payload: memoryview
@@ -406,8 +409,9 @@ class PartitionManager:
             else:
                 self._is_sure = bool(image.bootstrap_id)  # empty: the first controller is not done yet
             await asyncio.sleep(0 if self._is_sure else CONFIRM_AGAIN_S)
-        while not self._is_swept:
-            self._changed.set()
+        while True:
+            if not self._folders.is_swept:
+                self._changed.set()
             await asyncio.sleep(SWEEP_AGAIN_S)
 
     def _kept(self) -> Iterator[Kept]:

@@ -65,7 +65,7 @@ class Openings:
         directory = self.folders.of_partition(topic, partition.partition)
         if not may_begin and not has_lived(self.filesystem, directory):
             raise MetadataBehind(f"{directory} begins once the metadata is confirmed to be current")
-        self._keep_pace(topic, partition, directory)
+        self._keep_pace(topic, partition, directory, may_give_up=may_begin)
         is_lost = self.registry.has_held(partition.group_id) and not has_lived(self.filesystem, directory)
         if is_lost:
             _log.warning("%s is gone, and was opened here before: this replica rejoins its group", directory)
@@ -94,7 +94,9 @@ class Openings:
         tombstones.bury(self.filesystem, data, group_id, directory, self.clock, leader, me)
         self.broken.forget(group_id)
 
-    def _keep_pace(self, topic: TopicInfo, partition: PartitionInfo, directory: str) -> None:
+    def _keep_pace(
+        self, topic: TopicInfo, partition: PartitionInfo, directory: str, *, may_give_up: bool
+    ) -> None:
         """Make the folder one that has been through all recoveries of its partition."""
         recoveries = partition.unsafe_recoveries
         done = self.folders.recovery_of(directory)
@@ -105,12 +107,14 @@ class Openings:
         if done == len(recoveries):
             return
         if recoveries[-1].survivor != self.node_id:
+            if not may_give_up:
+                raise MetadataBehind(f"{directory} is given up once the metadata is confirmed to be current")
             _log.warning(
                 "%s is given up: its partition was recovered from broker %s",
                 directory,
                 recoveries[-1].survivor,
             )
-            self.filesystem.remove_tree(directory)
+            self.folders.put_away(directory, "recovered-elsewhere")
         elif not self.filesystem.exists(directory):
             raise LogCorrupt(f"{directory} is gone, and its partition was recovered from it")
         else:

@@ -132,7 +132,7 @@ class PartitionAdmin:
 
         Raises ``Conflict`` with the estimate when it is not, and where a majority can be asked.
         """
-        partition = self._info(target)
+        topic, partition = find(self._metadata.image, target.topic, target.partition)
         found = await self.survey(target)
         survivor = found.survivor
         if not found.is_needed:
@@ -151,10 +151,10 @@ class PartitionAdmin:
             )
         _log.warning("unsafe recovery of %s is asked for: %s", target, found.estimate)
         end = found.ends[survivor]
-        topic = await self._metadata.change_replicas(
+        recovered = await self._metadata.change_replicas(
             RecoveredUnsafely(
                 target.topic,
-                self._metadata.image.topics[target.topic].topic_id,
+                topic.topic_id,
                 target.partition,
                 partition.group_id,
                 survivor,
@@ -167,7 +167,7 @@ class PartitionAdmin:
             timeout_ms,
         )
         _log.warning("%s was recovered unsafely: %s", target, found.phrase)
-        return topic.partitions[target.partition]
+        return recovered.partitions[target.partition]
 
     async def until_led(self, target: TopicPartition, wait_ms: int) -> bool:
         """Whether a partition finds a leader within this time."""

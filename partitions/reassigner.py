@@ -169,6 +169,7 @@ class Reassigner:
                 info.group_id,
                 tuple(sorted(status.membership.voters)),
                 status.membership_index,
+                info.version,
             ),
             REPORT_TIMEOUT_MS,
         )

@@ -37,7 +37,7 @@ class Survey:
         return (
             f"broker {self.survivor} would be chosen: its log goes furthest, to offset {end.last.index} in "
             f"term {end.last.term}, and it knows {end.commit_index + 1} offsets to be committed. "
-            f"All of its log is kept. Records behind offset {end.last.index} that "
+            f"All of its log is kept. Records behind offset {end.commit_index} that "
             f"{_brokers(self.lost)} acknowledged without it are lost; whether there are any, and how "
             "many, only they knew"
         )

@@ -35,6 +35,7 @@ def verify(data: DirectoryOption, output: OutputOption = Format.TABLE) -> None:
       raftlog verify --data raftlog-data/broker-1
     """
     with errors_reported():
+        from partitions.trash import TRASH_FOLDER
         from raftlog.errors import InvalidRequest
         from raftlog.storage import twin_file
         from raftlog.storage.data_directory import IDENTITY_NAME, is_in_use
@@ -57,7 +58,8 @@ def verify(data: DirectoryOption, output: OutputOption = Format.TABLE) -> None:
                 damaged = twin_file.damaged(ReadOnly(), str(directory), name)
                 remedy = _REMEDY_TWIN if len(damaged) == 1 else _REMEDY_ALONE
                 rows += [_row(path, 0, _size(path), "missing, damaged, or older", remedy) for path in damaged]
-        found = sorted(path for path in data.rglob("Partition-*") if path.is_dir())
+        paths = sorted(path for path in data.rglob("Partition-*") if path.is_dir())
+        found = [path for path in paths if TRASH_FOLDER not in path.relative_to(data).parts]
         for partition in found:
             seen = examine(ReadOnly(), str(partition))
             rows += _rows(seen)
@@ -75,7 +77,8 @@ def verify(data: DirectoryOption, output: OutputOption = Format.TABLE) -> None:
 
 def _kept_twice(directory: Path) -> list[str]:
     """Names below a data directory of what is kept in two files."""
-    from partitions.folders import BOOTSTRAP_FILE, RECOVERY_FILE
+    from partitions.applied_metadata import APPLIED_FILE
+    from partitions.folders import RECOVERY_FILE
     from raftlog.storage import twin_file
     from raftlog.storage.data_directory import IDENTITY_NAME
     from raftlog.storage.replica_registry import DISK_FILE, REPLICAS_FILE
@@ -85,7 +88,7 @@ def _kept_twice(directory: Path) -> list[str]:
         IDENTITY_NAME,
         DISK_FILE,
         REPLICAS_FILE,
-        BOOTSTRAP_FILE,
+        APPLIED_FILE,
         f"*/Partition-*/{RECOVERY_FILE}",
         f"{TOMBSTONES_FOLDER}/*",
     )

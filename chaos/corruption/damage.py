@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from chaos.corruption.cluster import Image
-from partitions.folders import BOOTSTRAP_FILE
+from partitions.applied_metadata import APPLIED_FILE
 from raftlog.storage import twin_file
 from raftlog.storage.fake_filesystem import FakeFilesystem
 from raftlog.storage.replica_registry import DISK_FILE, REPLICAS_FILE
@@ -40,7 +40,7 @@ CATEGORIES: Final = (
     "replicas",
 )
 PAGE_BYTES: Final = 256  # of files as small as these
-KEPT_TWICE: Final = (BOOTSTRAP_FILE, DISK_FILE, REPLICAS_FILE)
+KEPT_TWICE: Final = (APPLIED_FILE, DISK_FILE, REPLICAS_FILE)
 
 _NAMES: Final = {
     "epochs": "epochs",

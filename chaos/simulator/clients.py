@@ -53,6 +53,8 @@ Life = tuple[int, int]
 class Client:
     """What all clients have in common."""
 
+    lost_answer_odds = LOST_ANSWER_ODDS
+
     def __init__(self, simulation: Simulation, name: str) -> None:
         self.simulation = simulation
         self.name = name
@@ -85,7 +87,7 @@ class Client:
         except TimeoutError:
             raise ConnectionLost("no answer came", sent=True) from None
         await asyncio.sleep(network.latency())
-        if not network.is_calm and self.rng.random() < LOST_ANSWER_ODDS:
+        if not network.is_calm and self.rng.random() < self.lost_answer_odds:
             raise ConnectionLost("the answer was lost", sent=True)
         return result
 

@@ -109,6 +109,7 @@ class Convergence:
                 self._check_disks(record)
         self._check_tables()
         self._simulation.log_starts.check_all()
+        self._simulation.incarnations.check_recoveries()
 
     async def _read(self, partition: int) -> None:
         simulation = self._simulation

@@ -15,7 +15,7 @@ from raftlog.storage.log_storage import Sync
 
 
 class SimulatedDisk(FakeFilesystem):
-    """A fake filesystem that tells when the machine died in the midst of a change, and what is deleted.
+    """A fake filesystem that tells when the machine died in the midst of a change, and which directory went.
 
     With ``dies_after`` it dies when so many changes have been made in all its lives; with
     ``dies_writing``, part of a file's name, while such a file is written: nothing is synced any more.
@@ -32,6 +32,13 @@ class SimulatedDisk(FakeFilesystem):
         """Remove a directory, and say so."""
         self._removed(path)
         super().remove_tree(path)
+
+    def rename(self, path: str, target: str) -> None:
+        """Give a file or directory another name, and say that a directory is gone from where it was."""
+        is_directory = bool(self.list_directory(path))
+        super().rename(path, target)
+        if is_directory:
+            self._removed(path)
 
     def count_change(self) -> None:
         """One more change; when the machine dies at it, nothing else of it happens any more."""

@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING
 from chaos.simulator.clients import TIMEOUT_MS, TOPIC
 from chaos.simulator.forgetting import Forgetting
 from chaos.simulator.link_faults import LinkFaults
+from chaos.simulator.odds import AFTER_A_METADATA_COMMIT
 from chaos.simulator.schedule import Fault
 from partitions.controller.move_planner import MoveReplicas
 from raftlog.errors import RaftlogError
 from raftlog.node.codec import FrameKind
-from raftlog.types import GroupId, NodeId, TopicPartition
+from raftlog.types import METADATA_GROUP, GroupId, NodeId, TopicPartition
 
 if TYPE_CHECKING:
     from api.broker import Broker
@@ -45,7 +46,7 @@ class Faults:
         self._aim_rng = simulation.rng("aimed faults")
         self._restart_rng = simulation.rng("restarts")
         self._odds = simulation.odds
-        self._is_healed = False
+        self.is_healed = False
         self.forgetting = Forgetting(simulation)
         wishes = simulation.rng("wishes")
         self._favourites = [self._wish(wishes), self._wish(wishes)]
@@ -80,6 +81,7 @@ class Faults:
             "after a commit": self._dies,
             "after an acknowledgement": self._dies,
             "after a sync": self._dies,
+            AFTER_A_METADATA_COMMIT: self._dies,
         }
 
     def replay(self) -> None:
@@ -89,7 +91,7 @@ class Faults:
 
     async def run(self) -> None:
         """Break things until it is time to heal."""
-        while not self._is_healed and self._simulation.schedule is None:
+        while not self.is_healed and self._simulation.schedule is None:
             await asyncio.sleep(self._rng.expovariate(1 / self._odds.pause_s))
             self._strike(self._next(self._rng.choice(self._odds.timed)))
 
@@ -100,7 +102,7 @@ class Faults:
     def _strike(self, fault: Fault) -> None:
         """Let it happen."""
         machine = self._simulation.machines[fault.node - 1] if fault.node else None
-        if self._is_healed or (machine is not None and not machine.is_up):
+        if self.is_healed or (machine is not None and not machine.is_up):
             return
         self.happened.append(fault)
         self.counts[fault.kind] += 1
@@ -113,7 +115,7 @@ class Faults:
 
     def heal(self) -> None:
         """From now on nothing goes wrong; what is broken is mended at once."""
-        self._is_healed = True
+        self.is_healed = True
         simulation = self._simulation
         simulation.trace.note(None, "everything is healed")
         simulation.network.is_calm = True
@@ -146,6 +148,8 @@ class Faults:
 
     def committed(self, machine: Machine, group: GroupId, commit: int) -> None:
         """The commit index has just moved."""
+        if group == METADATA_GROUP:
+            self._aim(AFTER_A_METADATA_COMMIT, machine)
         self._aim("after a commit", machine, 0.3)
 
     def synced(self, machine: Machine) -> None:
@@ -153,10 +157,10 @@ class Faults:
         self._aim("after a sync", machine, 0.1)
 
     def _aim(self, kind: str, machine: Machine, thinned: float = 1.0) -> None:
-        odds = self._odds.aimed[kind] * thinned
+        odds = self._odds.aimed.get(kind, 0.0) * thinned
         if (
             odds
-            and not self._is_healed
+            and not self.is_healed
             and self._simulation.schedule is None
             and self._aim_rng.random() < odds
         ):
@@ -189,7 +193,7 @@ class Faults:
         self._simulation.loop.later(rng.uniform(low, high), self._unless_healed, work)
 
     def _unless_healed(self, work: Callable[[], None]) -> None:
-        if not self._is_healed:
+        if not self.is_healed:
             work()
 
     def _down(self, dies: Callable[[], None]) -> None:
@@ -199,7 +203,7 @@ class Faults:
     def start_again(self) -> None:
         """Every machine that is off is switched on soon."""
         for machine in self._simulation.machines:
-            if not machine.is_up:
+            if not machine.is_up and not machine.is_kept_off:
                 delay = self._restart_rng.uniform(0.05, 2.0)
                 self._simulation.loop.later(delay, _start_if_off, machine)
 
@@ -370,5 +374,5 @@ class Faults:
 
 
 def _start_if_off(machine: Machine) -> None:
-    if not machine.is_up:
+    if not machine.is_up and not machine.is_kept_off:
         machine.start()

@@ -26,7 +26,8 @@ from raftlog.records.batch import (
     parse_header,
 )
 from raftlog.records.control import members_in
-from raftlog.storage.fake_filesystem import UNCHANGED, FakeFilesystem, StoredFile
+from raftlog.storage.fake_filesystem import FakeFilesystem
+from raftlog.storage.stored_file import UNCHANGED, StoredFile
 
 _HEADER = struct.Struct(">qiibIhi")  # up to the last offset's delta
 _SLOT = struct.Struct(">QqqqqqqqQ?")

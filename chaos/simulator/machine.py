@@ -11,6 +11,7 @@ import contextlib
 import errno
 import random
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -48,6 +49,7 @@ class Machine:
         self.is_stopping = False
         self.is_killed_in_a_change = False  # or loses power
         self.is_restart_needed = False  # a sync has failed in this life, and a replica is out of work
+        self.is_kept_off = False  # for good, as far as administrators know
         self.process: Process | None = None
         self.broker: Broker | None = None
         self.replicas: dict[GroupId, ReplicaRecord] = {}
@@ -64,7 +66,7 @@ class Machine:
     def start(self) -> None:
         """Begin a new life."""
         simulation = self.simulation
-        self.is_restart_needed = False
+        self.is_restart_needed = self.is_kept_off = False
         self.lives += 1
         self.is_stopping = False
         simulation.clocks.starts(self)
@@ -86,6 +88,7 @@ class Machine:
         )
         try:
             broker = Broker(_settings(self.node, simulation), world, DATA_DIRECTORY, f"http://b{self.node}")
+            broker.controller.subscribe(partial(simulation.incarnations.shown, self))
             await broker.start()
         except PowerLost:
             return
@@ -206,6 +209,7 @@ def _settings(node: NodeId, simulation: Simulation) -> BrokerSettings:
         odds.election_ticks,
         odds.quiet_ticks,
         odds.retention_check_ms,
+        odds.trash_delay_ms,
     )
     if key not in _settings_made:
         _settings_made[key] = BrokerSettings(
@@ -222,6 +226,7 @@ def _settings(node: NodeId, simulation: Simulation) -> BrokerSettings:
                 quiet_ticks=odds.quiet_ticks,
                 dead_timeout_ms=3000,
                 retention_check_ms=odds.retention_check_ms,
+                trash_delay_ms=odds.trash_delay_ms,
             ),
         )
     return _settings_made[key]

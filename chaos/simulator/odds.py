@@ -57,6 +57,9 @@ AIMED_FAULTS: Final = (
 )
 """Those that wait for the worst moment."""
 
+AFTER_A_METADATA_COMMIT: Final = "after a metadata commit"
+"""The active controller dies before anybody hears of what it did: while administrators race."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Odds:
@@ -86,6 +89,9 @@ class Odds:
     retention_ms: int = -1  # likewise
     uses_create_times: bool = False
     retention_check_ms: int = 60_000
+    administrators: int = 0  # who race for the same names
+    recovers: bool = False  # and use the last resort
+    trash_delay_ms: int = 3_600_000
     lies_about_syncs: bool = False
 
     @classmethod
@@ -126,7 +132,7 @@ class Odds:
             drawn = drawn._with_retention(rng)
         if rng.random() < 0.33:
             drawn = replace(drawn, timed=(*drawn.timed, *(FORGET,) * rng.choice((1, 1, 3))))
-        return drawn
+        return drawn._with_administrators(rng) if rng.random() < 0.33 else drawn
 
     @property
     def deletes_records(self) -> bool:
@@ -148,6 +154,31 @@ class Odds:
         brokers = max(self.brokers, rng.choice((3, 4, 4, 5)))
         rates = (*self.rates, *(1.0 for _ in range(brokers - self.brokers)))
         return replace(self, brokers=brokers, rates=rates, timed=(*self.timed, *MOVES))
+
+    def _with_administrators(self, rng: random.Random) -> Odds:
+        """Topics come, go and move, while controllers die and brokers miss some of it.
+
+        Or are recovered without their majority, while little else goes wrong: else nobody is taken for dead.
+        """
+        brokers = max(self.brokers, rng.choice((3, 4, 5, 5)))
+        drawn = replace(
+            self,
+            brokers=brokers,
+            rates=(*self.rates, *(1.0 for _ in range(brokers - self.brokers))),
+            faults_s=10.0,
+            timed=(*rng.sample(self.timed, min(len(self.timed), 2)), AWAY, "kill"),
+            aimed={**self.aimed, AFTER_A_METADATA_COMMIT: rng.choice((0.0, 0.05, 0.2))},
+            pause_s=max(self.pause_s, 0.3),
+            administrators=rng.choice((2, 3)),
+            trash_delay_ms=rng.choice((0, 1000, 3_600_000)),
+        )
+        if rng.random() < 0.6:
+            return drawn
+        rates = (*drawn.rates, *(1.0 for _ in range(5 - brokers)))
+        aimed = dict.fromkeys(drawn.aimed, 0.0)
+        return replace(
+            drawn, brokers=5, rates=rates, timed=("transfer",), aimed=aimed, faults_s=18.0, recovers=True
+        )
 
     def _with_retention(self, rng: random.Random) -> Odds:
         """Logs lose their beginnings while all else goes on, and who was away comes back behind them."""

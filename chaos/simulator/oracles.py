@@ -43,6 +43,7 @@ class Oracles:
         self.groups: dict[GroupId, GroupRecord] = {}
         self.on_leader: Callable[[Machine, GroupId, int], None] = lambda machine, group, term: None
         self.on_commit: Callable[[Machine, GroupId, int], None] = lambda machine, group, commit: None
+        self.on_opened: Callable[[Machine, GroupId, str], None] = lambda machine, group, directory: None
         self.on_log_start: Callable[[GroupRecord, ReplicaRecord], None] = lambda group, replica: None
         self._violated = violated
 
@@ -160,11 +161,14 @@ class Oracles:
         record = self.groups.get(group_id)
         if record is None or (group.membership.voters and not record.birth.voters):
             record = self.groups[group_id] = record_of(group, record)
-        if record.is_retired:
-            return  # a broker that starts again may not know yet, and open an empty replica for a moment
+        directory = cast("SegmentedLog", group.log).directory
+        self.on_opened(machine, group_id, directory)
+        if record.is_retired:  # a broker that starts again may not know yet; its bytes are those of the group
+            ReplicaRecord(machine, directory).look(record, durable=False)
+            return
         replica = machine.replicas.get(group_id)
         if replica is None:
-            replica = ReplicaRecord(machine, cast("SegmentedLog", group.log).directory)
+            replica = ReplicaRecord(machine, directory)
             machine.replicas[group_id] = record.replicas[machine.node] = replica
         before = replica.numbers if replica.process is machine.process else None
         replica.numbers, replica.process = numbers, machine.process

@@ -109,6 +109,7 @@ def _simplifications(odds: AnyOdds, last: float) -> Iterator[Callable[[AnyOdds],
         changes = [
             {"faults_s": min(odds.faults_s, last + 0.5)},
             {"churns_topics": False},
+            {"administrators": 0},
             {"retention_bytes": -1, "retention_ms": -1},
             {"consumers": 0},
             {"producers": 1},

@@ -15,6 +15,7 @@ from functools import partial
 
 from chaos.checkers import check
 from chaos.history import History, Outcome
+from chaos.simulator.administrators import Administrator, SharedNames
 from chaos.simulator.answers import Answers
 from chaos.simulator.churn import Churner
 from chaos.simulator.clients import TIMEOUT_MS, TOPIC, Client, Consumer, Producer
@@ -22,6 +23,7 @@ from chaos.simulator.clocks import Clocks
 from chaos.simulator.convergence import Convergence
 from chaos.simulator.event_loop import Process, SimulatedLoop
 from chaos.simulator.faults import Faults
+from chaos.simulator.incarnations import Incarnations
 from chaos.simulator.log_starts import LogStarts
 from chaos.simulator.machine import Machine
 from chaos.simulator.network import SimulatedNetwork
@@ -67,6 +69,7 @@ class Simulation:
         self.network = SimulatedNetwork(self.loop, self.rng("network"), self.odds.network)
         self.oracles = Oracles(self.violated)
         self.machines = [Machine(self, NodeId(number)) for number in range(1, self.odds.brokers + 1)]
+        self.incarnations = Incarnations(self.oracles, self.violated)
         self.answers = Answers(self.oracles, self.machines, self.violated)
         self.log_starts = LogStarts(self)
         self.clocks = Clocks(self)
@@ -88,6 +91,7 @@ class Simulation:
         self.oracles.on_leader = self._leader_is_new
         self.oracles.on_commit = self.faults.committed
         self.oracles.on_log_start = self.log_starts.moved
+        self.oracles.on_opened = self.incarnations.opened
         for machine in self.machines:
             machine.disk.lies_about_syncs = self.odds.lies_about_syncs
             machine.rate = self.odds.rates[machine.node - 1]
@@ -186,15 +190,16 @@ class Simulation:
         await convergence.settled()
         await convergence.read_everything()
 
-    def _clients(self) -> list[Producer | Consumer | Churner]:
-        odds = self.odds
-        clients: list[Producer | Consumer | Churner] = [
+    def _clients(self) -> list[Producer | Consumer | Churner | Administrator]:
+        odds, shared = self.odds, SharedNames()
+        clients: list[Producer | Consumer | Churner | Administrator] = [
             Producer(self, f"p{number}", number % odds.partitions, has_id=number < 2)
             for number in range(odds.producers)
         ]
         clients += [
             Consumer(self, f"c{number}", number % odds.partitions) for number in range(odds.consumers)
         ]
+        clients += [Administrator(self, f"admin {number}", shared) for number in range(odds.administrators)]
         if odds.churns_topics:
             clients.append(Churner(self, "churner"))
         return clients

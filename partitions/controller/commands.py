@@ -1,7 +1,7 @@
 """What the metadata log consists of: one command is the value of one record in one batch.
 
 Nothing is decided here. A command says what shall be, never how to find it out: placements,
-topic ids and incarnations were chosen before it was written, so that every replica that applies
+creation ids and incarnations were chosen before it was written, so that every replica that applies
 it arrives at the same metadata. ``[1, "create_topic", ...]`` is a command's form in msgpack: the
 version of the encoding, then the command's name and its fields in order.
 
@@ -24,7 +24,7 @@ ENCODING_VERSION: Final = 1
 
 
 class RegisterBroker(msgspec.Struct, frozen=True, array_like=True, tag="register_broker"):
-    """A broker's process has come to life: it replaces what was known of that broker."""
+    """A broker's process has come to life, if the one that it knew of is still the newest that registered."""
 
     broker_id: NodeId
     incarnation: str
@@ -33,6 +33,7 @@ class RegisterBroker(msgspec.Struct, frozen=True, array_like=True, tag="register
     rpc_port: int
     rack: str | None = None
     disk_id: str = ""
+    replaces: str = ""  # the incarnation that was registered when this one asked
 
 
 class FenceBroker(msgspec.Struct, frozen=True, array_like=True, tag="fence_broker"):
@@ -60,16 +61,17 @@ class CreateTopic(msgspec.Struct, frozen=True, array_like=True, tag="create_topi
     """A topic and where its replicas are: one row of brokers for each partition, preferred leader first."""
 
     name: str
-    topic_id: TopicId
+    creation_id: str  # of the request: a repeated one makes nothing
     placement: tuple[tuple[NodeId, ...], ...]
     config: dict[str, int | str] = {}
 
 
 class DeleteTopic(msgspec.Struct, frozen=True, array_like=True, tag="delete_topic"):
-    """The topic is no more, if it is still at ``expected_version``."""
+    """The topic is no more, if it is the one meant and still at ``expected_version``."""
 
     name: str
     expected_version: int | None = None
+    topic_id: TopicId | None = None  # None: whichever has the name
 
 
 class AlterTopicConfig(msgspec.Struct, frozen=True, array_like=True, tag="alter_topic_config"):
@@ -78,6 +80,7 @@ class AlterTopicConfig(msgspec.Struct, frozen=True, array_like=True, tag="alter_
     name: str
     changes: dict[str, int | str | None]
     expected_version: int | None = None
+    topic_id: TopicId | None = None  # None: whichever has the name
 
 
 class AllocateProducerIds(msgspec.Struct, frozen=True, array_like=True, tag="allocate_producer_ids"):
@@ -112,6 +115,7 @@ class ReplicasChanged(msgspec.Struct, frozen=True, array_like=True, tag="replica
     group_id: GroupId
     replicas: tuple[NodeId, ...]
     membership_index: int
+    target_version: int  # of the partition's metadata that the leader has worked towards
 
 
 class RecoveredUnsafely(msgspec.Struct, frozen=True, array_like=True, tag="recovered_unsafely"):

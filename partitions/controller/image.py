@@ -64,6 +64,13 @@ class PartitionInfo:
         """Who votes once nobody moves any more."""
         return self.target or self.replicas
 
+    def continues(self, earlier: PartitionInfo) -> bool:
+        """Whether this is the same log: the group is the same, or unsafe recoveries have made it of that."""
+        known = len(earlier.unsafe_recoveries)
+        is_recovered = len(self.unsafe_recoveries) > known
+        is_after = self.unsafe_recoveries[:known] == earlier.unsafe_recoveries
+        return self.group_id == earlier.group_id or (is_recovered and is_after)
+
     def is_founder(self, node: NodeId) -> bool:
         """Whether a first replica there begins with the group's first membership."""
         return node in self.replicas and node not in self.newcomers and self.membership_index < 0
@@ -79,6 +86,7 @@ class TopicInfo:
     partitions: tuple[PartitionInfo, ...]
     config: Mapping[str, int | str]  # only what differs from the defaults
     version: int
+    creation_id: str = ""  # of the request that made it
 
     @property
     def is_internal(self) -> bool:
@@ -97,3 +105,4 @@ class MetadataImage:
     topics: Mapping[str, TopicInfo] = field(default_factory=dict)
     next_group_id: GroupId = _FIRST_GROUP
     next_producer_id: ProducerId = _FIRST_PRODUCER
+    deleted: tuple[str, ...] = ()  # creation ids of the topics that were deleted last

@@ -1,7 +1,7 @@
 """What each command of the metadata log does: images out of images.
 
-Decides: which commands are carried out, group ids, and who comes first when two want the same
-name. Leaves to others: good choices (``planner``), the order of commands (Raft).
+Decides: which commands are carried out, topic and group ids, and who comes first when two want the
+same name. Leaves to others: good choices (``planner``), the order of commands (Raft).
 
 Total and deterministic: whatever stands in a committed batch is carried out, or answered with an
 error and changes nothing. An image is never changed, a change makes a new one that shares what is
@@ -11,6 +11,7 @@ last command that changed something, plus one.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Final, assert_never
@@ -36,8 +37,9 @@ from partitions.controller.commands import (
     decode,
 )
 from partitions.controller.image import BrokerInfo, MetadataImage, PartitionInfo, TopicInfo
-from partitions.controller.names import check_name, is_topic_id
+from partitions.controller.names import check_name, is_id
 from raftlog.errors import (
+    Conflict,
     InvalidRequest,
     InvariantViolated,
     PreconditionFailed,
@@ -47,9 +49,10 @@ from raftlog.errors import (
 )
 from raftlog.records.batch import Batch
 from raftlog.records.reader import read_records
-from raftlog.types import GroupId, NodeId, ProducerId
+from raftlog.types import GroupId, NodeId, ProducerId, TopicId
 
 SNAPSHOT_VERSION: Final = 1
+DELETED_REMEMBERED: Final = 1000  # creations, so that one that is repeated late makes no topic again
 
 Reply = TopicInfo | BrokerInfo | range | int | RaftlogError
 """What a command gave: the topic or broker as it is now, a block of ids, the new version, or why not."""
@@ -136,6 +139,8 @@ def apply_command(
 
 def _register(image: MetadataImage, command: RegisterBroker, version: int) -> tuple[MetadataImage, Reply]:
     before = image.brokers.get(command.broker_id)
+    if before is not None and before.incarnation not in (command.incarnation, command.replaces):
+        return image, PreconditionFailed(f"broker {command.broker_id} has been started again since")
     broker = BrokerInfo(
         broker_id=command.broker_id,
         incarnation=command.incarnation,
@@ -183,16 +188,21 @@ def _with_broker(image: MetadataImage, broker: BrokerInfo, version: int) -> tupl
 def _create_topic(image: MetadataImage, command: CreateTopic, version: int) -> tuple[MetadataImage, Reply]:
     exists = image.topics.get(command.name)
     if exists is not None:
-        if exists.topic_id == command.topic_id:
+        if exists.creation_id == command.creation_id:
             return image, exists  # its creator asks again, not having heard the answer
         return image, TopicExists(f"topic {command.name!r} exists already", topic=command.name)
+    if command.creation_id in image.deleted:
+        return image, Conflict(
+            f"topic {command.name!r} was created by this request and has been deleted since",
+            topic=command.name,
+        )
     refused = _refused(image, command)
     if refused is not None:
         return image, refused
     first = image.next_group_id
     topic = TopicInfo(
         name=command.name,
-        topic_id=command.topic_id,
+        topic_id=_new_topic_id(image, version, command.creation_id),
         replication_factor=len(command.placement[0]),
         partitions=tuple(
             PartitionInfo(partition=number, group_id=GroupId(first + number), replicas=row)
@@ -200,9 +210,16 @@ def _create_topic(image: MetadataImage, command: CreateTopic, version: int) -> t
         ),
         config=command.config,
         version=version,
+        creation_id=command.creation_id,
     )
     following = GroupId(first + len(command.placement))
     return replace(_with_topic(image, topic), next_group_id=following), topic
+
+
+def _new_topic_id(image: MetadataImage, version: int, creation_id: str) -> TopicId:
+    """An id that no other command gives: none stands at this index of this metadata log."""
+    source = f"{image.bootstrap_id} {version} {creation_id}"
+    return TopicId(hashlib.blake2b(source.encode(), digest_size=16).hexdigest())
 
 
 def _refused(image: MetadataImage, command: CreateTopic) -> InvalidRequest | None:
@@ -211,8 +228,8 @@ def _refused(image: MetadataImage, command: CreateTopic) -> InvalidRequest | Non
         check_name(command.name, internal=True)
     except InvalidRequest as error:
         return error
-    if not is_topic_id(command.topic_id):
-        return InvalidRequest("topic_id is not 32 hexadecimal digits", field="topic_id")
+    if not is_id(command.creation_id):
+        return InvalidRequest("creation_id is not 32 hexadecimal digits", field="creation_id")
     if not command.placement or not command.placement[0]:
         return InvalidRequest("a topic has at least one partition and one replica", field="placement")
     factor = len(command.placement[0])
@@ -226,18 +243,19 @@ def _refused(image: MetadataImage, command: CreateTopic) -> InvalidRequest | Non
 
 
 def _delete_topic(image: MetadataImage, command: DeleteTopic, version: int) -> tuple[MetadataImage, Reply]:
-    found = _find_topic(image, command.name, command.expected_version)
+    found = _find_topic(image, command)
     if isinstance(found, RaftlogError):
         return image, found
     topics = dict(image.topics)
     del topics[command.name]
-    return replace(image, topics=topics, version=version), version
+    deleted = (*image.deleted, found.creation_id)[-DELETED_REMEMBERED:]
+    return replace(image, topics=topics, deleted=deleted, version=version), version
 
 
 def _alter_topic(
     image: MetadataImage, command: AlterTopicConfig, version: int
 ) -> tuple[MetadataImage, Reply]:
-    found = _find_topic(image, command.name, command.expected_version)
+    found = _find_topic(image, command)
     if isinstance(found, RaftlogError):
         return image, found
     merged = {**found.config, **command.changes}
@@ -249,11 +267,12 @@ def _alter_topic(
 
 
 def _find_topic(
-    image: MetadataImage, name: str, expected_version: int | None
+    image: MetadataImage, command: DeleteTopic | AlterTopicConfig
 ) -> TopicInfo | UnknownTopic | PreconditionFailed:
+    name, expected_version = command.name, command.expected_version
     topic = image.topics.get(name)
-    if topic is None:
-        return UnknownTopic(f"there is no topic {name!r}", topic=name)
+    if topic is None or command.topic_id not in (None, topic.topic_id):
+        return UnknownTopic(f"there is no topic {name!r}, or it is another one now", topic=name)
     if expected_version is not None and expected_version != topic.version:
         return PreconditionFailed(
             f"topic {name!r} is at version {topic.version}, not {expected_version}; read it again",
@@ -284,6 +303,7 @@ class _Snapshot(msgspec.Struct, frozen=True, array_like=True):
     next_producer_id: ProducerId
     brokers: tuple[BrokerInfo, ...]
     topics: tuple[TopicInfo, ...]
+    deleted: tuple[str, ...] = ()
 
 
 _ENCODER: Final = msgspec.msgpack.Encoder(order="deterministic")
@@ -302,6 +322,7 @@ def encode_image(image: MetadataImage) -> bytes:
             image.next_producer_id,
             tuple(image.brokers[broker] for broker in sorted(image.brokers)),
             tuple(image.topics[name] for name in sorted(image.topics)),
+            image.deleted,
         )
     )
 
@@ -324,4 +345,5 @@ def decode_image(data: bytes) -> MetadataImage:
         next_producer_id=found.next_producer_id,
         brokers={broker.broker_id: broker for broker in found.brokers},
         topics={topic.name: topic for topic in found.topics},
+        deleted=found.deleted,
     )

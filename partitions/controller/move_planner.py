@@ -14,7 +14,7 @@ import msgspec
 from partitions.controller.commands import RecoveredUnsafely, SetReplicas
 from partitions.controller.image import MetadataImage, PartitionInfo, TopicInfo
 from raftlog.errors import Conflict, InvalidRequest, UnknownPartition, UnknownTopic
-from raftlog.types import NodeId
+from raftlog.types import NodeId, TopicId
 
 REPLICAS_MAX: Final = 7
 
@@ -27,11 +27,12 @@ class MoveReplicas(msgspec.Struct, frozen=True, array_like=True, tag="move_repli
     replicas: tuple[NodeId, ...] | None = None
     add: NodeId | None = None
     remove: NodeId | None = None
+    topic_id: TopicId | None = None  # None: whichever has the name
 
 
 def plan_move(wish: MoveReplicas, image: MetadataImage) -> SetReplicas:
     """The command for a wish. Raises ``InvalidRequest``, ``Conflict``, or that there is no such partition."""
-    topic, partition = find(image, wish.name, wish.partition)
+    topic, partition = find(image, wish.name, wish.partition, wish.topic_id)
     target = _target(wish, partition)
     where = f"{wish.name}/{wish.partition}"
     if not target:
@@ -54,7 +55,7 @@ def plan_move(wish: MoveReplicas, image: MetadataImage) -> SetReplicas:
 
 def check_recovery(command: RecoveredUnsafely, image: MetadataImage) -> RecoveredUnsafely:
     """The command, where the controller too sees no majority. Raises ``Conflict`` where it does."""
-    _, partition = find(image, command.name, command.partition)
+    _, partition = find(image, command.name, command.partition, command.topic_id)
     holders = [node for node in partition.replicas if node not in partition.newcomers]
     alive = [node for node in holders if _is_alive(image, node)]
     if 2 * len(alive) > len(partition.replicas):
@@ -66,11 +67,21 @@ def check_recovery(command: RecoveredUnsafely, image: MetadataImage) -> Recovere
     return command
 
 
-def find(image: MetadataImage, name: str, number: int) -> tuple[TopicInfo, PartitionInfo]:
-    """A topic and one partition of it. Raises ``UnknownTopic`` or ``UnknownPartition``."""
+def find_topic(image: MetadataImage, name: str, topic_id: TopicId | None = None) -> TopicInfo:
+    """The topic of a name, with this id where one is given. Raises ``UnknownTopic``."""
     topic = image.topics.get(name)
     if topic is None:
         raise UnknownTopic(f"there is no topic {name!r}", topic=name)
+    if topic_id not in (None, topic.topic_id):
+        raise UnknownTopic(f"topic {name!r} was deleted; another one has the name now", topic=name)
+    return topic
+
+
+def find(
+    image: MetadataImage, name: str, number: int, topic_id: TopicId | None = None
+) -> tuple[TopicInfo, PartitionInfo]:
+    """A topic and one partition of it. Raises ``UnknownTopic`` or ``UnknownPartition``."""
+    topic = find_topic(image, name, topic_id)
     if not 0 <= number < len(topic.partitions):
         raise UnknownPartition(
             f"topic {name!r} has the partitions 0 to {len(topic.partitions) - 1}, not {number}",

@@ -14,7 +14,7 @@ from raftlog.errors import InvalidRequest
 NAME_LENGTH_MAX: Final = 249  # as in Kafka, whose tools must be able to name our topics
 
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
-_TOPIC_ID: Final = re.compile(r"[0-9a-f]{32}")
+_ID: Final = re.compile(r"[0-9a-f]{32}")
 
 
 def check_name(name: str, *, internal: bool = False) -> None:
@@ -35,6 +35,6 @@ def check_name(name: str, *, internal: bool = False) -> None:
     raise InvalidRequest(f"the topic name {shown} {broken}", field="name")
 
 
-def is_topic_id(text: str) -> bool:
-    """Whether this is 32 hexadecimal digits, as topic ids are."""
-    return _TOPIC_ID.fullmatch(text) is not None
+def is_id(text: str) -> bool:
+    """Whether this is 32 hexadecimal digits, as ids of topics and creations are."""
+    return _ID.fullmatch(text) is not None

@@ -21,21 +21,21 @@ from partitions.controller.commands import (
     RecoveredUnsafely,
 )
 from partitions.controller.image import MetadataImage, TopicInfo
-from partitions.controller.move_planner import MoveReplicas, check_recovery, plan_move
+from partitions.controller.move_planner import MoveReplicas, check_recovery, find_topic, plan_move
 from partitions.controller.names import check_name
 from partitions.controller.placement import Placement, place
-from raftlog.errors import InvalidRequest, TopicExists, UnknownTopic
-from raftlog.types import NodeId, TopicId
+from raftlog.errors import InvalidRequest, TopicExists
+from raftlog.types import NodeId
 
 PARTITIONS_MAX: Final = 10_000
 REPLICATION_FACTORS: Final = (1, 3, 5)
 
 
 class NewTopic(msgspec.Struct, frozen=True, array_like=True, tag="new_topic"):
-    """A wish for a topic. The id is its asker's, so that asking again cannot make a second one."""
+    """A wish for a topic. ``creation_id`` is the request's own: repeated, it cannot make a second topic."""
 
     name: str
-    topic_id: TopicId
+    creation_id: str
     partitions: int
     replication_factor: int
     config: dict[str, int | str]
@@ -58,13 +58,13 @@ def plan(request: NewTopic | MoveReplicas | Command, image: MetadataImage, limit
             return plan_move(request, image)
         case RecoveredUnsafely():
             return check_recovery(request, image)
-        case AlterTopicConfig(name, changes, expected_version):
-            topic = _find(image, name)
+        case AlterTopicConfig(name, changes, expected_version, topic_id):
+            topic = find_topic(image, name, topic_id)
             fewest = min(len(partition.wanted) for partition in topic.partitions)
             checked = topic_config.check(changes, replication_factor=fewest, internal=topic.is_internal)
-            return AlterTopicConfig(name, checked, expected_version)
-        case DeleteTopic(name):
-            if _find(image, name).is_internal:
+            return AlterTopicConfig(name, checked, expected_version, topic_id)
+        case DeleteTopic(name, topic_id=topic_id):
+            if find_topic(image, name, topic_id).is_internal:
                 raise InvalidRequest(
                     f"topic {name!r} is the system's own and cannot be deleted", field="name"
                 )
@@ -77,9 +77,9 @@ def _plan_topic(request: NewTopic, image: MetadataImage, limits: PlannerLimits) 
     check_name(request.name, internal=request.internal)
     exists = image.topics.get(request.name)
     if exists is not None:
-        if exists.topic_id != request.topic_id:
+        if exists.creation_id != request.creation_id:
             raise TopicExists(f"topic {request.name!r} exists already", topic=request.name)
-        return CreateTopic(exists.name, exists.topic_id, placement_of(exists), dict(exists.config))
+        return CreateTopic(exists.name, exists.creation_id, placement_of(exists), dict(exists.config))
     if not 1 <= request.partitions <= PARTITIONS_MAX:
         raise InvalidRequest(
             f"partitions is {request.partitions}; give a topic 1 to {PARTITIONS_MAX}", field="partitions"
@@ -93,7 +93,7 @@ def _plan_topic(request: NewTopic, image: MetadataImage, limits: PlannerLimits) 
     _check_room(request, sum(map(len, existing)), len(brokers), limits)
     return CreateTopic(
         request.name,
-        request.topic_id,
+        request.creation_id,
         place(brokers, existing, request.partitions, request.replication_factor),
         {key: value for key, value in config.items() if value is not None},
     )
@@ -141,10 +141,3 @@ def _check_room(request: NewTopic, replicas: int, brokers: int, limits: PlannerL
             "or add brokers",
             field="partitions",
         )
-
-
-def _find(image: MetadataImage, name: str) -> TopicInfo:
-    topic = image.topics.get(name)
-    if topic is None:
-        raise UnknownTopic(f"there is no topic {name!r}", topic=name)
-    return topic

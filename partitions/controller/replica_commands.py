@@ -43,7 +43,11 @@ def set_replicas(image: MetadataImage, command: SetReplicas, version: int) -> Ap
 
 
 def replicas_changed(image: MetadataImage, command: ReplicasChanged, version: int) -> Applied:
-    """A leader says who votes. An older membership than the one known is no news."""
+    """A leader says who votes. An older membership than the one known is no news.
+
+    The target is reached only where the leader worked towards this very target: a report of an earlier one
+    that comes late may name the same brokers, while the group has gone on from there.
+    """
     found = _find(image, command)
     if isinstance(found, RaftlogError):
         return image, found
@@ -53,7 +57,9 @@ def replicas_changed(image: MetadataImage, command: ReplicasChanged, version: in
     voters = set(command.replicas)
     if not voters:
         return image, InvalidRequest("a partition has at least one replica", field="replicas")
-    arrived = voters == set(partition.target)
+    arrived = voters == set(partition.target) and command.target_version == partition.version
+    if not arrived and command.membership_index == partition.membership_index:
+        return image, topic
     order = partition.target if arrived else command.replicas
     target = () if arrived else partition.target
     changed = replace(

@@ -4,9 +4,10 @@ Decides: where a request goes, when it is tried again, and when it is answered: 
 here holds what it brought about. Leaves to others: carrying it out (``active``), and who leads
 (Raft). Also keeps this broker registered.
 
-A request that may be repeated (it carries an id, or a second time does no harm) is tried until its
+A request that may be repeated (a second time changes nothing, however late it comes) is tried until its
 time is up. Any other one is tried again only while it surely has not happened; after that its
-caller is told ``CommitUnknown`` and looks at the metadata.
+caller is told ``CommitUnknown`` and looks at the metadata. A refusal that follows an attempt in doubt is
+in doubt as well. A request about a topic names its id, so that it cannot hit a later topic of that name.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import Final
+
+from msgspec import structs
 
 from partitions import topic_config
 from partitions.controller import log_trim
@@ -32,7 +35,7 @@ from partitions.controller.commands import (
 )
 from partitions.controller.image import MetadataImage, TopicInfo
 from partitions.controller.machine import MetadataMachine, Reply
-from partitions.controller.move_planner import MoveReplicas
+from partitions.controller.move_planner import MoveReplicas, find_topic
 from partitions.controller.names import check_name
 from partitions.controller.planner import NewTopic
 from partitions.controller.requests import (
@@ -61,17 +64,12 @@ from raftlog.node.group_host import GroupHost
 from raftlog.node.raft_group import RaftGroup
 from raftlog.storage.filesystem import Buffer
 from raftlog.storage.log_storage import LogStorage
-from raftlog.types import METADATA_GROUP, Index, NodeId, Term, TopicId
+from raftlog.types import METADATA_GROUP, Index, NodeId, Term
 
 _log = logging.getLogger("raftlog.controller")
-_REPEATABLE: Final = (
-    NewTopic,
-    AllocateProducerIds,
-    RegisterBroker,
-    DrainBroker,
-    ReplicasChanged,
-    CurrentVersion,
-)
+_REPEATABLE: Final = (NewTopic, AllocateProducerIds, RegisterBroker, ReplicasChanged, CurrentVersion)
+
+AboutTopic = DeleteTopic | AlterTopicConfig | MoveReplicas
 
 
 class Controller:
@@ -185,9 +183,7 @@ class Controller:
         check_name(name, internal=internal)
         checked = topic_config.check(config, replication_factor=topic_config.REPLICAS_MAX, internal=internal)
         plain = {key: value for key, value in checked.items() if value is not None}
-        request = NewTopic(
-            name, TopicId(self._new_id()), partitions, replication_factor, plain, internal=internal
-        )
+        request = NewTopic(name, self._new_id(), partitions, replication_factor, plain, internal=internal)
         return _topic(await self._ask(request, timeout_ms), name)
 
     async def delete_topic(self, name: str, *, expected_version: int | None, timeout_ms: int) -> int:
@@ -195,7 +191,7 @@ class Controller:
 
         Raises ``UnknownTopic``, ``PreconditionFailed``, ``NoLeader``, ``CommitUnknown``.
         """
-        return (await self._ask(DeleteTopic(name, expected_version), timeout_ms)).version
+        return (await self._ask_about(DeleteTopic(name, expected_version), timeout_ms)).version
 
     async def alter_config(
         self,
@@ -208,7 +204,7 @@ class Controller:
         """``None`` puts a key back to its default. Raises as ``create_topic``, and ``PreconditionFailed``."""
         checked = topic_config.check(changes, replication_factor=topic_config.REPLICAS_MAX, internal=True)
         request = AlterTopicConfig(name, checked, expected_version)
-        return _topic(await self._ask(request, timeout_ms), name)
+        return _topic(await self._ask_about(request, timeout_ms), name)
 
     async def allocate_producer_ids(self, count: int, timeout_ms: int) -> range:
         """Ids that nobody was given before."""
@@ -226,6 +222,8 @@ class Controller:
         Raises ``InvalidRequest``, ``Conflict``, ``PreconditionFailed``, ``UnknownTopic``, ``NoLeader``,
         ``CommitUnknown``.
         """
+        if isinstance(wish, MoveReplicas):
+            return _topic(await self._ask_about(wish, timeout_ms), wish.name)
         return _topic(await self._ask(wish, timeout_ms), wish.name)
 
     async def current_image(self, timeout_ms: int) -> MetadataImage:
@@ -293,11 +291,18 @@ class Controller:
 
     # How a request finds the active controller.
 
+    async def _ask_about(self, request: AboutTopic, timeout_ms: int) -> Answer:
+        """Ask about the topic that has the name now, and no later one."""
+        began = self._host.clock.monotonic()
+        topic = find_topic(await self.current_image(timeout_ms), request.name)
+        left_ms = timeout_ms - (self._host.clock.monotonic() - began) * 1000
+        return await self._ask(structs.replace(request, topic_id=topic.topic_id), left_ms)
+
     async def _ask(self, request: Request, timeout_ms: float) -> Answer:
         now = self._host.clock.monotonic
         deadline = now() + timeout_ms / 1000
         repeatable = isinstance(request, _REPEATABLE)
-        may_have_happened = False
+        may_have_happened, why = False, "no answer came in time"
         hint: NodeId | None = None
         while (left_ms := (deadline - now()) * 1000) > 0:
             followed, target, hint = hint, hint or self.leader, None
@@ -314,12 +319,16 @@ class Controller:
                 may_have_happened |= unknown.details.get("sent") is not False
                 if may_have_happened and not repeatable:
                     break
+            except RaftlogError as refused:
+                if not may_have_happened:
+                    raise
+                why = f"an attempt is in doubt, and a later one was refused: {refused}"
+                break
             if hint is None or followed is not None:  # two brokers that name each other get no hot loop
-                await self._pause(min(left_ms, self._settings.retry_pause_ms))
+                await asyncio.sleep(min(left_ms, self._settings.retry_pause_ms) / 1000)
         if may_have_happened:
             raise CommitUnknown(
-                "the metadata may have changed: no answer came in time; read it before trying again",
-                committed=None,
+                f"the metadata may have changed: {why}; read it before trying again", committed=None
             )
         raise NoLeader("no active controller was found in time; retry", retry_after_ms=500)
 
@@ -345,9 +354,6 @@ class Controller:
         assert self._active is not None
         return encode_answer(await self._active.handle(request, timeout_ms)), ()
 
-    async def _pause(self, pause_ms: float) -> None:
-        await asyncio.sleep(pause_ms / 1000)
-
     # Keeping this broker registered.
 
     async def _keep_registered(self) -> None:
@@ -362,12 +368,19 @@ class Controller:
                 return
             if not self.is_registered:
                 try:
-                    await self._ask(self._registration, self._settings.command_timeout_ms)
+                    await self._register(self._settings.command_timeout_ms)
                 except RaftlogError as error:
                     _log.warning("not registered yet: %s", error)
-                await self._pause(self._settings.retry_pause_ms)
+                await asyncio.sleep(self._settings.retry_pause_ms / 1000)
                 continue
             await self._something_new.wait()
+
+    async def _register(self, timeout_ms: int) -> None:
+        """Replace the incarnation that is registered now, and no later one, however late this arrives."""
+        shown = (await self.current_image(timeout_ms)).brokers.get(self._host.node_id)
+        replaces = "" if shown is None else shown.incarnation
+        if not self.is_superseded:
+            await self._ask(structs.replace(self._registration, replaces=replaces), timeout_ms)
 
     def _new_id(self) -> str:
         """32 hexadecimal digits: a version 4 UUID."""

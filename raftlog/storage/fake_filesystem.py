@@ -3,7 +3,8 @@
 It keeps two views of every file and every directory: what programs see, and what the disk holds. A
 sync of a file moves its bytes from the one to the other, a sync of a directory its names; nothing
 else does. ``lose_power`` leaves what the disk holds plus any selection of the rest: each write kept,
-dropped, cut short or with holes, each name kept or dropped, in no order.
+dropped, cut short or with holes, each name kept or dropped, in no order. Renamed directories are journalled:
+of those whose parents are not both synced, the first so many have their new names, with all below them.
 
 A sync that fails drops the file's unsynced changes as a kernel does that marks their pages clean: programs
 see them until the power goes, later syncs succeed without them, and only writing them again helps.
@@ -17,46 +18,17 @@ from __future__ import annotations
 import errno
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 
 from raftlog.storage.filesystem import Buffer, File
+from raftlog.storage.stored_file import StoredFile
 
-_SECTOR_BYTES = 512
 _ROOM_BYTES = 1 << 40  # of a disk without ``capacity_bytes``
-UNCHANGED = 1 << 62
 
 
 class PowerLost(BaseException):
     """The machine went off at this change; ``crash_after_changes`` asked for it."""
-
-
-@dataclass(slots=True)
-class StoredFile:
-    """One file: the bytes that programs see, those on the disk, and the changes in between.
-
-    Whoever watches a file from outside puts the marks to ``UNCHANGED`` when it has looked: they sink
-    to the first position that was written since.
-    """
-
-    seen: bytearray = field(default_factory=bytearray)
-    disk: bytearray = field(default_factory=bytearray)
-    unsynced: list[tuple[int, bytes | None]] = field(default_factory=list)  # None cuts at the position
-    seen_mark: int = 0
-    disk_mark: int = 0
-
-    def write(self, position: int, data: bytes | None) -> None:
-        """Change what programs see."""
-        _apply(self.seen, position, data)
-        self.unsynced.append((position, data))
-        self.seen_mark = min(self.seen_mark, position)
-
-    def sync(self) -> None:
-        """Bring the disk up to what programs see."""
-        for position, data in self.unsynced:
-            _apply(self.disk, position, data)
-            self.disk_mark = min(self.disk_mark, position)
-        self.unsynced.clear()
 
 
 class FakeFile:
@@ -139,6 +111,15 @@ class FakeFile:
             raise OSError(errno.EIO, "the power went while this was open", self._path)
 
 
+@dataclass(slots=True)
+class _Move:
+    """A directory that was renamed; on the disk it is once both parents are synced."""
+
+    path: str
+    target: str
+    unsynced: set[str]
+
+
 class FakeFilesystem:
     """See the module. All randomness comes from the generator given to ``lose_power``."""
 
@@ -156,6 +137,7 @@ class FakeFilesystem:
         self._disk: dict[str, StoredFile] = {}
         self._paths_in: dict[str, dict[str, None]] = {}  # whatever was ever named in a directory
         self._directories: set[str] = {"", "/"}
+        self._moves: list[_Move] = []
 
     def open(self, path: str, *, create: bool = False) -> File:
         """Open for reading and writing. Raises ``FileNotFoundError`` unless ``create``."""
@@ -204,9 +186,30 @@ class FakeFilesystem:
             path = _parent(path)
 
     def rename(self, path: str, target: str) -> None:
-        """Give a file another name. On the disk the two names may change one without the other."""
+        """Give a file another name: on the disk one may change without the other. Or a directory: both do."""
         self.count_change()
-        self._name(target, self._seen.pop(path))
+        if path not in self._directories:
+            self._name(target, self._seen.pop(path))
+            return
+        if self.list_directory(target):
+            raise OSError(errno.ENOTEMPTY, "the directory is not empty", target)
+        if _parent(target) not in self._directories:
+            raise FileNotFoundError(errno.ENOENT, "no such directory", target)
+        self._move_directory(path, target)
+        self._moves.append(_Move(path, target, {_parent(path), _parent(target)}))
+
+    def _move_directory(self, path: str, target: str) -> None:
+        """As programs see it."""
+        self._move_names(self._seen, path, target)
+        moved = {name for name in self._directories if name == path or name.startswith(path + "/")}
+        self._directories = self._directories - moved | {target + name[len(path) :] for name in moved}
+
+    def _move_names(self, names: dict[str, StoredFile], path: str, target: str) -> None:
+        for name in [name for name in names if name.startswith(path + "/")]:
+            moved = target + name[len(path) :]
+            names[moved] = names.pop(name)
+            self._paths_in.setdefault(_parent(moved), {})[moved] = None
+        self.names_version += 1
 
     def remove(self, path: str) -> None:
         """Remove one file; nothing happens when it is not there."""
@@ -233,8 +236,17 @@ class FakeFilesystem:
         if self.lies_about_syncs:
             return
         self.names_version += 1
+        for move in list(self._moves):
+            move.unsynced.discard(path)
+            if not move.unsynced or f"{path}/".startswith(f"{move.target}/"):
+                self._moves.remove(move)
+                self._move_names(self._disk, move.path, move.target)
         for name in self._paths_in.get(path, ()):
             _set(self._disk, name, self._seen.get(name))
+
+    def tree_bytes(self, path: str) -> int:
+        """Bytes of all files below a directory."""
+        return sum(len(node.seen) for name, node in self._seen.items() if name.startswith(path + "/"))
 
     def free_bytes(self, path: str) -> int:
         """What ``capacity_bytes`` leaves."""
@@ -253,6 +265,7 @@ class FakeFilesystem:
 
     def lose_power(self, rng: random.Random) -> None:
         """Keep what the disk holds and any part of the rest; every open file is dead."""
+        self._settle_moves(rng)
         for name in sorted({*self._seen, *self._disk}):
             if self._seen.get(name) is not self._disk.get(name) and rng.random() < 0.5:
                 _set(self._disk, name, self._seen.get(name))
@@ -261,10 +274,18 @@ class FakeFilesystem:
             node = self._disk[name]
             if id(node) not in done:
                 done.add(id(node))
-                _tear(node, rng)
+                node.lose_power(rng)
         self._seen = dict(self._disk)
         self.names_version += 1
         self.restart()
+
+    def _settle_moves(self, rng: random.Random) -> None:
+        moves, self._moves = self._moves, []
+        kept = rng.randint(0, len(moves)) if moves else 0
+        for move in moves[:kept]:
+            self._move_names(self._disk, move.path, move.target)
+        for move in reversed(moves[kept:]):
+            self._move_directory(move.target, move.path)
 
     def restart(self) -> None:
         """The process died and the machine did not: open files are dead, no byte is lost."""
@@ -342,42 +363,3 @@ def _set(names: dict[str, StoredFile], name: str, node: StoredFile | None) -> No
         names.pop(name, None)
     else:
         names[name] = node
-
-
-def _apply(content: bytearray, position: int, data: bytes | None) -> None:
-    if len(content) < position:
-        content.extend(bytes(position - len(content)))
-    if data is None:
-        del content[position:]
-    else:
-        content[position : position + len(data)] = data
-
-
-def _tear(node: StoredFile, rng: random.Random) -> None:
-    """Let the disk keep some of the changes that were not synced."""
-    manner = rng.choice(("all", "none", "prefix", "any", "last", "last"))
-    kept = rng.randint(0, len(node.unsynced)) if manner == "prefix" else len(node.unsynced) - 1
-    for at, (position, data) in enumerate(node.unsynced):
-        whole = (
-            manner == "all"
-            or (manner in ("prefix", "last") and at < kept)
-            or (manner == "any" and rng.random() < 0.5)
-        )
-        if whole:
-            _apply(node.disk, position, data)
-        elif manner == "any" or (manner in ("prefix", "last") and at == kept):
-            _apply_part(node.disk, position, data, rng)
-    node.seen = bytearray(node.disk)
-    node.seen_mark = node.disk_mark = 0
-    node.unsynced.clear()
-
-
-def _apply_part(content: bytearray, position: int, data: bytes | None, rng: random.Random) -> None:
-    if not data:
-        return
-    if len(data) <= _SECTOR_BYTES or rng.random() < 0.5:  # cut short
-        _apply(content, position, data[: rng.randint(0, len(data))])
-        return
-    for start in range(0, len(data), _SECTOR_BYTES):  # some sectors only
-        if rng.random() < 0.5:
-            _apply(content, position + start, data[start : start + _SECTOR_BYTES])

@@ -82,7 +82,10 @@ class Filesystem(Protocol):
         """Create with parents; durable once the parents are synced, which this does."""
 
     def rename(self, path: str, target: str) -> None:
-        """Give a synced file another name, in place of what has it; durable with ``sync_directory``."""
+        """Give a synced file another name, in place of what has it, or a whole directory.
+
+        Durable once the directories of both names are synced; a directory has one of the two at any time.
+        """
 
     def remove(self, path: str) -> None:
         """Remove one file; nothing happens when it is not there."""
@@ -92,6 +95,9 @@ class Filesystem(Protocol):
 
     def sync_directory(self, path: str) -> None:
         """Make names created, renamed and removed in it durable."""
+
+    def tree_bytes(self, path: str) -> int:
+        """Bytes of all files below this directory; 0 when it is not there."""
 
     def free_bytes(self, path: str) -> int:
         """How much room is left where this directory lies."""

@@ -188,7 +188,7 @@ class OsFilesystem:
         self.sync_directory(parent)
 
     def rename(self, path: str, target: str) -> None:
-        """Give a file another name, atomically."""
+        """Give a file or a directory another name, atomically."""
         os.replace(path, target)
 
     def remove(self, path: str) -> None:
@@ -209,6 +209,15 @@ class OsFilesystem:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+    def tree_bytes(self, path: str) -> int:
+        """Bytes of all files below this directory; those that go meanwhile do not count."""
+        total = 0
+        for directory, _, names in os.walk(path):
+            for name in names:
+                with contextlib.suppress(FileNotFoundError):
+                    total += os.path.getsize(os.path.join(directory, name))
+        return total
 
     def free_bytes(self, path: str) -> int:
         """What the system lets this process use, its reserve for the administrator left out."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from pathlib import Path
 
@@ -145,3 +146,46 @@ def test_directories_are_made_with_parents_listed_and_removed(place: Place) -> N
     filesystem.remove_tree(f"{root}/x")
     assert filesystem.list_directory(root) == []
     assert filesystem.list_directory(f"{root}/x/y") == []
+
+
+def test_a_renamed_directory_takes_all_below_it_along(place: Place) -> None:
+    filesystem, root = place
+    filesystem.make_directories(f"{root}/x/y")
+    filesystem.make_directories(f"{root}/away")
+    filesystem.open(f"{root}/x/y/a", create=True).append([b"bytes"])
+    filesystem.open(f"{root}/x/b", create=True).append([b"more"])
+    assert filesystem.tree_bytes(f"{root}/x") == 9
+    filesystem.rename(f"{root}/x", f"{root}/away/x")
+    filesystem.sync_directory(root)
+    filesystem.sync_directory(f"{root}/away")
+    assert not filesystem.exists(f"{root}/x")
+    assert filesystem.tree_bytes(f"{root}/x") == 0
+    assert filesystem.list_directory(f"{root}/away/x") == ["b", "y"]
+    assert filesystem.read_file(f"{root}/away/x/y/a") == b"bytes"
+    filesystem.make_directories(f"{root}/x")
+    filesystem.open(f"{root}/x/c", create=True).close()
+    with pytest.raises(OSError, match="not empty"):
+        filesystem.rename(f"{root}/x", f"{root}/away/x")
+    with pytest.raises(FileNotFoundError):
+        filesystem.rename(f"{root}/x", f"{root}/nowhere/x")
+    assert filesystem.list_directory(f"{root}/x") == ["c"]
+
+
+@pytest.mark.parametrize("synced", [(), ("/data",), ("/data/away",), ("/data", "/data/away")])
+def test_a_power_loss_leaves_a_renamed_directory_at_one_of_its_names_with_all_its_files(
+    synced: tuple[str, ...],
+) -> None:
+    found = set()
+    for seed in range(20):
+        filesystem = FakeFilesystem()
+        filesystem.make_directories("/data/x")
+        filesystem.make_directories("/data/away")
+        for name in ("a", "b"):
+            filesystem.replace_file(f"/data/x/{name}", b"kept")
+        filesystem.rename("/data/x", "/data/away/x")
+        for directory in synced:
+            filesystem.sync_directory(directory)
+        filesystem.lose_power(random.Random(seed))
+        found.add((filesystem.exists("/data/x"), filesystem.exists("/data/away/x"), *filesystem.paths()))
+    moved = (False, True, "/data/away/x/a", "/data/away/x/b")
+    assert found == {moved} if len(synced) == 2 else {(True, False, "/data/x/a", "/data/x/b"), moved}

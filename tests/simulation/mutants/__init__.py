@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.simulation.mutants.admins import CONTROLLER, GIVEN_UP
 from tests.simulation.mutants.broken import BROKEN
 from tests.simulation.mutants.changes import CHANGES
 from tests.simulation.mutants.clocks import CLOCKS
@@ -9,7 +10,7 @@ from tests.simulation.mutants.core import CORE
 from tests.simulation.mutants.driver import DRIVER
 from tests.simulation.mutants.logs import LOGS
 from tests.simulation.mutants.members import MEMBERS
-from tests.simulation.mutants.moves import MOVES
+from tests.simulation.mutants.moves import MOVES, STALE
 from tests.simulation.mutants.network import NETWORK
 from tests.simulation.mutants.partitions import METADATA, PARTITIONS
 from tests.simulation.mutants.repair import REPAIR
@@ -28,5 +29,8 @@ MUTANTS = (
     *PARTITIONS,
     *CLOCKS,
     *MOVES,
+    *STALE,
     *METADATA,
+    *CONTROLLER,
+    *GIVEN_UP,
 )

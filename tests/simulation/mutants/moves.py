@@ -7,6 +7,10 @@ from tests.simulation.mutants.plant import Edit, Mutant
 MOVING = "tests/unit/partitions/test_moving.py"
 STEPS = "tests/unit/partitions/test_reassignment.py"
 
+PLANS = "tests/unit/partitions/controller/test_move_planner.py"
+COMMANDS = "tests/unit/partitions/controller/test_replica_commands.py"
+OPENINGS = "tests/unit/partitions/test_openings.py"
+
 MOVES = (
     Mutant(
         "a replica is deleted while it still votes",
@@ -52,7 +56,7 @@ MOVES = (
     Mutant(
         "a log that a recovery has given up comes back",
         "partitions.openings:Openings._keep_pace",
-        "self.filesystem.remove_tree(directory)",
+        'self.folders.put_away(directory, "recovered-elsewhere")',
         "pass",
         script=MOVING,
     ),
@@ -104,5 +108,170 @@ MOVES = (
         "held.let_go = held.let_go if is_leaving else None",
         "pass",
         script="tests/unit/partitions/test_moving.py::test_who_is_wanted_again_does_not_go_whatever_the_leader_has_said",
+    ),
+)
+
+STALE = (
+    Mutant(
+        "a replica is let go by metadata older than its own",
+        "partitions.departures:Departures._is_gone",
+        "image.version >= version",
+        "True",
+    ),
+    Mutant(
+        "a replica is let go by a membership that may not last",
+        "partitions.departures:Departures._is_gone",
+        "group.is_membership_committed",
+        "True",
+    ),
+    Mutant(
+        "a learner is let go",
+        "partitions.departures:Departures._is_gone",
+        "node not in group.membership.members",
+        "node not in group.membership.voters",
+    ),
+    Mutant(
+        "a replica that is wanted back is let go",
+        "partitions.departures:Departures._is_gone",
+        "all(node not in partition.holders for partition in wanted)",
+        "True",
+    ),
+    Mutant(
+        "a leader that may be deposed lets replicas go",
+        "partitions.departures:Departures._led",
+        "await group.confirm_read()",
+        "pass",
+    ),
+    Mutant(
+        "another group's leader lets a replica go",
+        "partitions.departures:Departures._led",
+        "replica is None or replica.group.group_id != group_id",
+        "replica is None",
+    ),
+    Mutant(
+        "what was prepared for an earlier target counts",
+        "partitions.reassigner:Reassigner._look",
+        "move is None or move.office != office",
+        "move is None",
+    ),
+    Mutant(
+        "a leader of an earlier group moves the replicas of the recovered one",
+        "partitions.reassigner:Reassigner._look",
+        "if group.group_id != info.group_id:",
+        "if False:",
+    ),
+    Mutant(
+        "a broker is prepared by metadata older than the leader's",
+        "partitions.manager:PartitionManager._serve_prepared",
+        "self._seen_version >= version",
+        "True",
+    ),
+    Mutant(
+        "a broker is prepared while its replica leaves",
+        "partitions.manager:PartitionManager._serve_prepared",
+        "and not held.is_leaving",
+        "",
+    ),
+    Mutant(
+        "a broker is prepared whose replica has stopped",
+        "partitions.manager:PartitionManager._serve_prepared",
+        "and held.replica.group.stopped is None",
+        "",
+    ),
+    Mutant(
+        "a broker is prepared with the replica of another group",
+        "partitions.manager:PartitionManager._serve_prepared",
+        "and held.partition.group_id == group_id",
+        "",
+    ),
+    Mutant(
+        "a permit that was asked for by older metadata counts",
+        "partitions.manager:PartitionManager._ask_to_leave",
+        "if let_go and held.partition is asked:",
+        "if let_go:",
+    ),
+    Mutant(
+        "the newest entry of a deleted replica is forgotten",
+        "partitions.openings:Openings.open",
+        "return log, buried.last",
+        "return log, BEFORE_LOG",
+        script=OPENINGS,
+    ),
+    Mutant(
+        "a replica begins by metadata that is not confirmed",
+        "partitions.openings:Openings.open",
+        "if not may_begin and not has_lived",
+        "if False and not has_lived",
+        script="tests/unit/partitions/test_manager.py",
+    ),
+    Mutant(
+        "older metadata opens a recovered log",
+        "partitions.openings:Openings._keep_pace",
+        "if done > len(recoveries):",
+        "if False:",
+        script=OPENINGS,
+    ),
+    Mutant(
+        "a survivor stays in a term that others may know",
+        "partitions.openings:Openings._survive",
+        "Term(state.term + 1)",
+        "state.term",
+        script=OPENINGS,
+    ),
+    Mutant(
+        "an added replica begins as a voter",
+        "partitions.openings:Openings.first_membership",
+        "if founder else NOBODY",
+        "if founder or True else NOBODY",
+        script=OPENINGS,
+    ),
+    Mutant(
+        "an added replica is taken for one of the first",
+        "partitions.controller.replica_commands:set_replicas",
+        "newcomers=(*partition.newcomers, *sorted(new))",
+        "newcomers=partition.newcomers",
+        script=COMMANDS,
+    ),
+    Mutant(
+        "a target that was planned by older metadata counts",
+        "partitions.controller.replica_commands:set_replicas",
+        "if partition.wanted != command.expected:",
+        "if False:",
+        script=COMMANDS,
+    ),
+    Mutant(
+        "a change begins before the last one is committed",
+        "partitions.reassignment:next_step",
+        "if not view.is_committed or membership.is_joint:",
+        "if membership.is_joint:",
+        script=STEPS,
+    ),
+    Mutant(
+        "learners that nobody wants stay",
+        "partitions.reassignment:next_step",
+        "if arriving or wanted != learners:",
+        "if arriving:",
+        script=STEPS,
+    ),
+    Mutant(
+        "a move begins that no majority can carry",
+        "partitions.controller.move_planner:plan_move",
+        '_check_majority(image, where, "vote now", partition.replicas)',
+        "pass",
+        script=PLANS,
+    ),
+    Mutant(
+        "one more is counted from those that vote, not from those that shall",
+        "partitions.controller.move_planner:_target",
+        "wanted = partition.wanted if wish.replicas is None",
+        "wanted = partition.replicas if wish.replicas is None",
+        script=PLANS,
+    ),
+    Mutant(
+        "a partition with a majority is recovered",
+        "partitions.controller.move_planner:check_recovery",
+        "if 2 * len(alive) > len(partition.replicas):",
+        "if False:",
+        script=PLANS,
     ),
 )

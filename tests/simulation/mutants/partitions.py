@@ -81,9 +81,9 @@ PARTITIONS = (
     ),
     Mutant(
         "the folders of living topics are swept",
-        "partitions.folders:Folders.remove_leftovers",
-        "TopicId(found[1]) not in known",
-        "TopicId(found[1]) in known",
+        "partitions.folders:Folders.sweep",
+        "TopicId(match[1]) not in known",
+        "TopicId(match[1]) in known",
     ),
     Mutant(
         "a replica cuts its log as far as it can",

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from partitions.folders import BOOTSTRAP_FILE, folder_name
+from partitions.applied_metadata import APPLIED_FILE, Applied
+from partitions.folders import folder_name
 from partitions.replica import PartitionReplica
+from partitions.trash import TRASH_FOLDER
 from partitions.values import QUORUM, AppendReceipt
 from raftlog.errors import NoLeader, RecordTooLarge
 from raftlog.storage import twin_file
@@ -42,7 +44,8 @@ async def produce(cluster: ControlledCluster, topic: str, *values: bytes) -> App
 
 
 def folders(tmp_path: Path, broker: int) -> set[str]:
-    return {path.name for path in (tmp_path / f"broker-{broker}").iterdir() if path.is_dir()} - {"__metadata"}
+    found = {path.name for path in (tmp_path / f"broker-{broker}").iterdir() if path.is_dir()}
+    return found - {"__metadata", TRASH_FOLDER}
 
 
 # requirement: L3, ST6, RP1
@@ -171,7 +174,7 @@ def test_metadata_that_began_from_nothing_removes_no_folders_of_an_earlier_life(
     async def story() -> None:
         kept = tmp_path / "broker-1" / f"other-{'ab' * 16}" / "Partition-0"
         kept.mkdir(parents=True)
-        twin_file.keep(OsFilesystem(), str(tmp_path / "broker-1"), BOOTSTRAP_FILE, "f" * 32)
+        twin_file.keep(OsFilesystem(), str(tmp_path / "broker-1"), APPLIED_FILE, Applied("f" * 32, 0))
         async with ControlledCluster(str(tmp_path)) as cluster:
             await cluster.create("orders")
             await eventually(lambda: "none is removed" in caplog.text)
@@ -188,19 +191,19 @@ def test_a_disk_that_is_full_at_the_first_sweep_ends_nobody(
 
     class FullAtFirst(OsFilesystem):
         def replace_file(self, path: str, data: bytes) -> None:
-            if path.endswith(BOOTSTRAP_FILE) and len(refused) < 2:
+            if path.endswith(APPLIED_FILE) and len(refused) < 2:
                 refused.append(path)
                 raise OSError(errno.ENOSPC, "no room on purpose", path)
             super().replace_file(path, data)
 
     async def story() -> None:
         async with ControlledCluster(str(tmp_path)) as cluster:
-            await eventually((tmp_path / "broker-1" / f"{BOOTSTRAP_FILE}.twin").exists)
+            await eventually((tmp_path / "broker-1" / f"{APPLIED_FILE}.twin").exists)
             await cluster.stop(NodeId(1))
-            for file in (tmp_path / "broker-1").glob(f"{BOOTSTRAP_FILE}*"):
+            for file in (tmp_path / "broker-1").glob(f"{APPLIED_FILE}*"):
                 file.unlink()
             broker = await cluster.start(NodeId(1), FullAtFirst())
-            await eventually((tmp_path / "broker-1" / BOOTSTRAP_FILE).exists)
+            await eventually((tmp_path / "broker-1" / APPLIED_FILE).exists)
             assert len(refused) == 2
             assert broker.fatal == []
 
@@ -341,7 +344,8 @@ def test_a_replica_that_is_down_holds_nothing_back_and_is_brought_up_by_a_snapsh
 
 def test_the_folder_of_the_longest_name_is_a_name_that_filesystems_take(tmp_path: Path) -> None:
     image, _ = applied(create("x" * 249, (1,)), to=image_of_cluster())
-    name = folder_name(image.topics["x" * 249])
+    topic = image.topics["x" * 249]
+    name = folder_name(topic)
     assert len(name) == 255
-    assert name.endswith(f"-{'0' * 31}1")
+    assert name.endswith(f"-{topic.topic_id}")
     (tmp_path / name).mkdir()

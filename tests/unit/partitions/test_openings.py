@@ -11,6 +11,7 @@ import pytest
 from partitions.controller.image import PartitionInfo, TopicInfo, UnsafeRecovery
 from partitions.folders import Folders
 from partitions.openings import MetadataBehind, Openings
+from partitions.trash import Trash
 from raftlog.clock import SystemClock
 from raftlog.core.membership import NOBODY, Membership
 from raftlog.core.ready import HardState
@@ -27,7 +28,8 @@ GROUP = GroupId(7)
 
 
 def openings(filesystem: FakeFilesystem) -> Openings:
-    folders = Folders(filesystem, "/data", asyncio.to_thread)
+    trash = Trash(filesystem, "/data", SystemClock(), asyncio.to_thread)
+    folders = Folders(filesystem, "/data", asyncio.to_thread, trash)
     registry = ReplicaRegistry.open(filesystem, "/data", random.Random(1))
     broken = BrokenGroups(filesystem, "/data", SystemClock())
     return Openings(ME, filesystem, "/data", folders, SystemClock(), registry, broken)
@@ -142,6 +144,9 @@ def test_the_survivor_votes_alone_in_a_new_term_behind_its_whole_log_and_others_
     log.save_hard_state(HardState(Term(4), OTHER))
     log.close()
     elsewhere = placed(recovered_from=OTHER)
+    with pytest.raises(MetadataBehind, match="given up once"):
+        openings(given_up).open(topic(elsewhere), elsewhere, may_begin=False)
+    assert given_up.exists(directory(given_up))
     log, _ = openings(given_up).open(topic(elsewhere), elsewhere, may_begin=True)
     assert log.restored(NOBODY).hard_state.term == 0
 

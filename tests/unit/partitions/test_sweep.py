@@ -6,11 +6,13 @@ import asyncio
 import random
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from partitions.applied_metadata import APPLIED_FILE, Applied
 from partitions.controller.commands import SetClusterId
 from partitions.controller.image import MetadataImage
-from partitions.folders import BOOTSTRAP_FILE, folder_name
+from partitions.folders import folder_name
 from partitions.manager import PartitionManager
 from raftlog.clock import SystemClock
 from raftlog.node.group_host import GroupHost
@@ -20,7 +22,7 @@ from raftlog.storage.log_storage import Sync
 from raftlog.storage.os_filesystem import OsFilesystem
 from raftlog.storage.replica_registry import ReplicaRegistry
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
-from raftlog.types import NodeId
+from raftlog.types import GroupId, NodeId
 from tests.helpers.memory_network import MemoryNetwork
 from tests.helpers.partition_cluster import eventually
 from tests.unit.partitions.controller.images import applied, create, register
@@ -65,10 +67,14 @@ class LateMetadata:
 
     def confirm(self, image: MetadataImage) -> None:
         """This is the newest."""
+        self.show(image)
+        self.confirmed.set_result(image)
+
+    def show(self, image: MetadataImage) -> None:
+        """This comes."""
         self.image = image
         for listener in self._listeners:
             listener(image)
-        self.confirmed.set_result(image)
 
 
 async def _sync(syncs: Sequence[Sync]) -> list[OSError | None]:
@@ -90,7 +96,7 @@ def test_a_topic_that_old_metadata_does_not_know_keeps_its_folder(tmp_path: Path
     for directory in kept:
         SegmentedLog.open(OsFilesystem(), directory, LogSettings(), SystemClock()).close()
         Path(directory, "witness").write_bytes(b"what was here before")
-    twin_file.keep(disk, data, BOOTSTRAP_FILE, new.bootstrap_id)
+    twin_file.keep(disk, data, APPLIED_FILE, Applied(new.bootstrap_id, new.version))
 
     async def story() -> None:
         fatal: list[BaseException] = []
@@ -110,5 +116,36 @@ def test_a_topic_that_old_metadata_does_not_know_keeps_its_folder(tmp_path: Path
         await manager.stop()
         await host.stop()
         assert fatal == []
+
+    asyncio.run(story())
+
+
+def test_another_group_under_the_same_topic_id_gets_a_folder_of_its_own(tmp_path: Path) -> None:
+    """No metadata log writes it; were one to, the log that is here must not pass for the new group's."""
+    data = str(tmp_path)
+    begun, _ = applied(SetClusterId("c" * 32, "b" * 32), to=image_of_cluster())
+    old, _ = applied(create("orders", (1,)), to=begun)
+    topic = old.topics["orders"]
+    again = replace(topic, partitions=(replace(topic.partitions[0], group_id=GroupId(9)),))
+    new = replace(old, topics={"orders": again}, version=old.version + 1)
+
+    async def story() -> None:
+        clock = SystemClock()
+        transport = MemoryNetwork().transport(ME)
+        host = GroupHost(ME, transport, clock, random.Random(1), _sync, on_fatal=[].append)
+        metadata = LateMetadata(old)
+        manager = PartitionManager(host, metadata, OsFilesystem(), data, clock)
+        await host.start()
+        await manager.start()
+        metadata.confirm(old)
+        await eventually(lambda: ("orders", 0) in manager.replicas)
+        witness = tmp_path / folder_name(topic) / "Partition-0" / "witness"
+        witness.write_bytes(b"of the group before")
+        metadata.show(new)
+        await eventually(lambda: ("orders", 0) in manager.replicas and 9 in host.groups)
+        assert not witness.exists()
+        assert len(list(tmp_path.glob(f"trash/*-replaced/{folder_name(topic)}/Partition-0/witness"))) == 1
+        await manager.stop()
+        await host.stop()
 
     asyncio.run(story())

@@ -27,7 +27,7 @@ from partitions.controller.commands import (
 from raftlog.records.batch import check_batch
 from raftlog.records.reader import read_records
 from raftlog.types import GroupId, NodeId
-from tests.unit.partitions.controller.images import create, register, set_replicas, topic_id
+from tests.unit.partitions.controller.images import THIS_TOPIC, create, register, set_replicas
 
 EVERY_COMMAND: list[Command] = [
     register(1, rack="a"),
@@ -40,9 +40,9 @@ EVERY_COMMAND: list[Command] = [
     AllocateProducerIds(1000),
     SetClusterId("c", "b"),
     set_replicas("orders", (2, 3, 4), (1, 2, 3)),
-    ReplicasChanged("orders", topic_id(1), 0, GroupId(1), (NodeId(2), NodeId(3)), 17),
+    ReplicasChanged("orders", THIS_TOPIC, 0, GroupId(1), (NodeId(2), NodeId(3)), 17, 9),
     RecoveredUnsafely(
-        "orders", topic_id(1), 0, GroupId(1), NodeId(1), (NodeId(2), NodeId(3)), 4, 99, 90, 1_000
+        "orders", THIS_TOPIC, 0, GroupId(1), NodeId(1), (NodeId(2), NodeId(3)), 4, 99, 90, 1_000
     ),
 ]
 

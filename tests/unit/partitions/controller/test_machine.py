@@ -20,9 +20,22 @@ from partitions.controller.commands import (
     UnknownCommand,
     command_batch,
 )
-from partitions.controller.image import MetadataImage
-from partitions.controller.machine import MetadataMachine, apply_command, decode_image, encode_image
-from raftlog.errors import InvalidRequest, InvariantViolated, PreconditionFailed, TopicExists, UnknownTopic
+from partitions.controller.image import MetadataImage, PartitionInfo, TopicInfo
+from partitions.controller.machine import (
+    DELETED_REMEMBERED,
+    MetadataMachine,
+    apply_command,
+    decode_image,
+    encode_image,
+)
+from raftlog.errors import (
+    Conflict,
+    InvalidRequest,
+    InvariantViolated,
+    PreconditionFailed,
+    TopicExists,
+    UnknownTopic,
+)
 from raftlog.records.batch import stamp
 from raftlog.records.control import leader_change_batch
 from raftlog.types import Index, NodeId, Term
@@ -30,11 +43,12 @@ from tests.unit.partitions.controller.images import (
     applied,
     cluster,
     create,
+    creation_id,
+    meant,
     recovered,
     register,
     reported,
     set_replicas,
-    topic_id,
 )
 
 ROWS = ((1, 2, 3), (2, 3, 1))
@@ -44,7 +58,9 @@ def feed(machine: MetadataMachine, *commands: Command, base: int = 0) -> list[ob
     """Apply commands as the committed batches they are."""
     replies: list[object] = []
     for offset, command in enumerate(commands, base):
-        batch = command_batch(command, timestamp_ms=1000)
+        now = meant(command, machine.image)
+        assert not isinstance(now, UnknownCommand)
+        batch = command_batch(now, timestamp_ms=1000)
         replies.append(
             machine.apply(stamp(batch.data, base_offset=offset, leader_epoch=1, append_time_ms=None))
         )
@@ -81,7 +97,42 @@ def test_asking_again_for_the_same_topic_gives_the_topic_that_was_made() -> None
 def test_group_ids_are_never_used_twice() -> None:
     image, _ = applied(create("a", *ROWS), DeleteTopic("a"), create("a", *ROWS, number=2), to=cluster())
     assert [p.group_id for p in image.topics["a"].partitions] == [3, 4]
-    assert image.topics["a"].topic_id == topic_id(2)
+    assert image.topics["a"].creation_id == creation_id(2)
+
+
+def test_a_creation_repeated_after_the_topic_was_deleted_makes_no_topic() -> None:
+    before, _ = applied(create("a", *ROWS), DeleteTopic("a"), to=cluster())
+    after, reply = applied(create("a", *ROWS), to=before)
+    assert isinstance(reply, Conflict)
+    assert "has been deleted since" in str(reply)
+    assert after is before
+    assert decode_image(encode_image(before)).deleted == (creation_id(1),)
+
+
+def test_as_many_deleted_creations_are_remembered_as_promised_and_later_ones_get_another_id() -> None:
+    image, _ = applied(create("a", *ROWS), DeleteTopic("a"), to=cluster())
+    for number in range(2, DELETED_REMEMBERED + 2):
+        assert isinstance(applied(create("a", *ROWS), to=image)[1], Conflict)
+        image, _ = applied(create("b", (1, 2, 3), number=number), DeleteTopic("b"), to=image)
+    assert len(image.deleted) == DELETED_REMEMBERED
+    image, again = applied(create("a", *ROWS), to=image)
+    assert isinstance(again, TopicInfo)
+    assert again.version > DELETED_REMEMBERED
+
+
+def test_a_topic_id_is_of_one_command_of_one_metadata_log() -> None:
+    """Whatever the request: another index, another log and another request give another id."""
+
+    def made(bootstrap_id: str, version: int, number: int) -> str:
+        image, _ = applied(SetClusterId("c", bootstrap_id), register(1), register(2), register(3))
+        _, topic = apply_command(image, create("a", *ROWS, number=number), version)
+        assert isinstance(topic, TopicInfo)
+        assert len(topic.topic_id) == 32
+        return topic.topic_id
+
+    ids = [made("b", 5, 1), made("b", 6, 1), made("d", 5, 1), made("b", 5, 2)]
+    assert len(set(ids)) == 4
+    assert made("b", 5, 1) == ids[0]
 
 
 @pytest.mark.parametrize(
@@ -129,6 +180,9 @@ def test_a_broker_that_starts_again_is_alive_with_its_new_incarnation() -> None:
     assert not image.brokers[NodeId(1)].alive
     image, _ = applied(register(1, incarnation="second"), to=image)
     assert image.brokers[NodeId(1)].alive
+    late, reply = applied(register(1, replaces=""), to=image)  # of the process before, which had asked first
+    assert isinstance(reply, PreconditionFailed)
+    assert late is image
     image, reply = applied(FenceBroker(NodeId(1), "first"), to=image)
     assert isinstance(reply, PreconditionFailed)
     assert image.brokers[NodeId(1)].alive
@@ -262,6 +316,26 @@ def test_whatever_is_in_the_log_two_replicas_agree_and_a_snapshot_in_between_is_
     groups = [p.group_id for topic in one.image.topics.values() for p in topic.partitions]
     assert len(set(groups)) == len(groups)
     assert all(group < one.image.next_group_id for group in groups)
+
+
+@given(st.lists(COMMANDS, max_size=30))
+@settings(max_examples=200, deadline=None)
+def test_a_topic_id_stands_for_one_log_a_partition_and_recoveries_of_it(commands: list[Command]) -> None:
+    """Partitions of one number and topic id are one log: one group, or what recoveries have made of it."""
+    machine = MetadataMachine()
+    known: dict[tuple[str, int], PartitionInfo] = {}
+    feed(machine, register(1), register(2), register(3))
+
+    def look(image: MetadataImage) -> None:
+        for topic in image.topics.values():
+            for partition in topic.partitions:
+                before = known.setdefault((topic.topic_id, partition.partition), partition)
+                assert partition.continues(before)
+                known[topic.topic_id, partition.partition] = partition
+
+    machine.subscribe(look)
+    for offset, command in enumerate(commands, 3):
+        feed(machine, command, base=offset)
 
 
 def test_a_command_costs_little_beside_ten_thousand_partitions() -> None:

@@ -13,6 +13,7 @@ from raftlog.types import NodeId
 from tests.unit.partitions.controller.images import applied, cluster, create, nodes, recovered, set_replicas
 
 BEFORE, _ = applied(create("orders", (1, 2, 3)), to=cluster(brokers=9))
+ORDERS = BEFORE.topics["orders"].topic_id
 
 
 def fenced(*brokers: int, image: MetadataImage = BEFORE) -> MetadataImage:
@@ -126,6 +127,6 @@ def test_a_change_that_no_majority_could_carry_or_that_leaves_none_is_refused() 
 # requirement: F6
 def test_a_partition_with_a_living_majority_is_not_recovered() -> None:
     with pytest.raises(Conflict, match="needs no recovery"):
-        check_recovery(recovered("orders", 1, 3), fenced(3))
-    command = recovered("orders", 1, 2, 3)
+        check_recovery(recovered("orders", 1, 3, topic_id=ORDERS), fenced(3))
+    command = recovered("orders", 1, 2, 3, topic_id=ORDERS)
     assert plan(command, fenced(2, 3), PlannerLimits()) is command

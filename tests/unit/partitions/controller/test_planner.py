@@ -19,7 +19,7 @@ from partitions.controller.move_planner import MoveReplicas
 from partitions.controller.planner import NewTopic, PlannerLimits, plan
 from raftlog.errors import InvalidRequest, TopicExists, UnknownTopic
 from raftlog.types import NodeId
-from tests.unit.partitions.controller.images import applied, cluster, create, topic_id
+from tests.unit.partitions.controller.images import applied, cluster, create, creation_id
 
 LIMITS = PlannerLimits()
 
@@ -27,7 +27,7 @@ LIMITS = PlannerLimits()
 def wish(
     name: str = "orders", *, partitions: int = 3, factor: int = 3, number: int = 1, internal: bool = False
 ) -> NewTopic:
-    return NewTopic(name, topic_id(number), partitions, factor, {}, internal=internal)
+    return NewTopic(name, creation_id(number), partitions, factor, {}, internal=internal)
 
 
 def planned(request: NewTopic, image: MetadataImage) -> CreateTopic:
@@ -45,7 +45,7 @@ def refusal(request: NewTopic, image: MetadataImage | None = None) -> InvalidReq
 # requirement: ST6
 def test_a_wish_becomes_a_topic_with_a_place_for_every_replica() -> None:
     command = planned(wish(), cluster())
-    assert (command.name, command.topic_id) == ("orders", topic_id(1))
+    assert (command.name, command.creation_id) == ("orders", creation_id(1))
     assert Counter(row[0] for row in command.placement) == {1: 1, 2: 1, 3: 1}
     assert all(sorted(row) == [1, 2, 3] for row in command.placement)
 
@@ -148,9 +148,9 @@ def test_a_cluster_that_is_full_says_what_to_do() -> None:
 
 
 def test_a_configuration_is_checked_and_defaults_are_left_out() -> None:
-    good = NewTopic("a", topic_id(1), 1, 3, {"retention.ms": "5", "segment.bytes": 128 << 20})
+    good = NewTopic("a", creation_id(1), 1, 3, {"retention.ms": "5", "segment.bytes": 128 << 20})
     assert planned(good, cluster()).config == {"retention.ms": 5}
-    bad = NewTopic("a", topic_id(1), 1, 3, {"retention.ms": "soon"})
+    bad = NewTopic("a", creation_id(1), 1, 3, {"retention.ms": "soon"})
     assert refusal(bad).details["field"] == "config.retention.ms"
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from partitions.controller.commands import SetReplicas
 from partitions.controller.image import MetadataImage, PartitionInfo
 from partitions.controller.machine import decode_image, encode_image
 from raftlog.errors import InvalidRequest, PreconditionFailed, UnknownPartition, UnknownTopic
+from raftlog.types import TopicId
 from tests.unit.partitions.controller.images import (
     applied,
     cluster,
@@ -16,7 +18,6 @@ from tests.unit.partitions.controller.images import (
     register,
     reported,
     set_replicas,
-    topic_id,
 )
 
 BEFORE, _ = applied(create("orders", (1, 2, 3), (2, 3, 4)), to=cluster(brokers=5))
@@ -63,6 +64,30 @@ def test_a_report_that_came_late_is_no_news() -> None:
     assert another_group is image
 
 
+def test_a_report_of_an_earlier_target_does_not_end_a_later_one_that_names_the_same_brokers() -> None:
+    """Else the metadata would say that nobody moves, and no leader would look at what its log says."""
+    image, _ = applied(set_replicas("orders", (2, 3, 4), (1, 2, 3)), to=BEFORE)
+    report = reported("orders", (2, 3, 4), 17, target_version=first(image).version)
+    image, _ = applied(
+        report,
+        set_replicas("orders", (1, 2, 3), (2, 3, 4)),  # the group gets there, and nobody hears of it yet
+        set_replicas("orders", (2, 3, 4), (1, 2, 3)),
+        to=image,
+    )
+    repeated, _ = applied(report, to=image)
+    assert repeated is image
+    assert first(image).target == nodes(2, 3, 4)
+    image, _ = applied(reported("orders", (2, 3, 4), 60), to=image)
+    assert first(image).target == ()
+
+
+def test_a_report_that_is_repeated_leaves_the_preferred_order() -> None:
+    image, _ = applied(set_replicas("orders", (4, 3, 2), (1, 2, 3)), to=BEFORE)
+    report = reported("orders", (2, 3, 4), 17, target_version=first(image).version)
+    image, _ = applied(report, to=image)
+    assert applied(report, to=image)[0] is image
+
+
 def test_a_report_of_a_step_leaves_the_target() -> None:
     image, _ = applied(
         set_replicas("orders", (2, 3, 4), (1, 2, 3)), reported("orders", (1, 2, 3, 4), 9), to=BEFORE
@@ -99,9 +124,9 @@ def test_what_no_planner_writes_changes_nothing(wanted: tuple[int, ...]) -> None
 
 
 def test_another_topic_of_that_name_and_a_partition_that_is_not_there_are_told() -> None:
-    command = set_replicas("orders", (1, 2), (1, 2, 3), number=9)
+    command = set_replicas("orders", (1, 2), (1, 2, 3), TopicId("9" * 32))
     assert isinstance(applied(command, to=BEFORE)[1], UnknownTopic)
-    command = type(command)("orders", topic_id(1), 7, nodes(1, 2), nodes(1, 2, 3))
+    command = SetReplicas("orders", BEFORE.topics["orders"].topic_id, 7, nodes(1, 2), nodes(1, 2, 3))
     assert isinstance(applied(command, to=BEFORE)[1], UnknownPartition)
 
 

@@ -149,7 +149,8 @@ def test_a_process_whose_id_another_took_does_not_fight_for_it(tmp_path: Path) -
             first = cluster.brokers[NodeId(1)]
             await eventually(lambda: first.controller.is_registered)
             leader = await cluster.controller_broker()
-            batch = command_batch(register(1, incarnation="another"), timestamp_ms=0)
+            known = leader.controller.image.brokers[NodeId(1)].incarnation
+            batch = command_batch(register(1, incarnation="another", replaces=known), timestamp_ms=0)
             leader.host.groups[METADATA_GROUP].propose([batch])
             await eventually(lambda: first.controller.is_superseded)
             version = (await create(first, "orders")).version

@@ -1,0 +1,84 @@
+"""One file of a ``FakeFilesystem``: what programs see, what the disk holds, and what a power loss leaves.
+
+Decides: which of the changes that were not synced survive a power loss. Leaves to others: names
+(``fake_filesystem``).
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+UNCHANGED = 1 << 62
+_SECTOR_BYTES = 512
+
+
+@dataclass(slots=True)
+class StoredFile:
+    """One file: the bytes that programs see, those on the disk, and the changes in between.
+
+    Whoever watches a file from outside puts the marks to ``UNCHANGED`` when it has looked: they sink
+    to the first position that was written since.
+    """
+
+    seen: bytearray = field(default_factory=bytearray)
+    disk: bytearray = field(default_factory=bytearray)
+    unsynced: list[tuple[int, bytes | None]] = field(default_factory=list)  # None cuts at the position
+    seen_mark: int = 0
+    disk_mark: int = 0
+
+    def write(self, position: int, data: bytes | None) -> None:
+        """Change what programs see."""
+        _apply(self.seen, position, data)
+        self.unsynced.append((position, data))
+        self.seen_mark = min(self.seen_mark, position)
+
+    def sync(self) -> None:
+        """Bring the disk up to what programs see."""
+        for position, data in self.unsynced:
+            _apply(self.disk, position, data)
+            self.disk_mark = min(self.disk_mark, position)
+        self.unsynced.clear()
+
+    def lose_power(self, rng: random.Random) -> None:
+        """Let the disk keep some of the changes that were not synced; programs see what it keeps."""
+        _tear(self, rng)
+
+
+def _apply(content: bytearray, position: int, data: bytes | None) -> None:
+    if len(content) < position:
+        content.extend(bytes(position - len(content)))
+    if data is None:
+        del content[position:]
+    else:
+        content[position : position + len(data)] = data
+
+
+def _tear(node: StoredFile, rng: random.Random) -> None:
+    """Let the disk keep some of the changes that were not synced."""
+    manner = rng.choice(("all", "none", "prefix", "any", "last", "last"))
+    kept = rng.randint(0, len(node.unsynced)) if manner == "prefix" else len(node.unsynced) - 1
+    for at, (position, data) in enumerate(node.unsynced):
+        whole = (
+            manner == "all"
+            or (manner in ("prefix", "last") and at < kept)
+            or (manner == "any" and rng.random() < 0.5)
+        )
+        if whole:
+            _apply(node.disk, position, data)
+        elif manner == "any" or (manner in ("prefix", "last") and at == kept):
+            _apply_part(node.disk, position, data, rng)
+    node.seen = bytearray(node.disk)
+    node.seen_mark = node.disk_mark = 0
+    node.unsynced.clear()
+
+
+def _apply_part(content: bytearray, position: int, data: bytes | None, rng: random.Random) -> None:
+    if not data:
+        return
+    if len(data) <= _SECTOR_BYTES or rng.random() < 0.5:  # cut short
+        _apply(content, position, data[: rng.randint(0, len(data))])
+        return
+    for start in range(0, len(data), _SECTOR_BYTES):  # some sectors only
+        if rng.random() < 0.5:
+            _apply(content, position + start, data[start : start + _SECTOR_BYTES])

@@ -1,0 +1,230 @@
+"""Bugs in what keeps incarnations apart: requests in doubt, old metadata, folders that are given up."""
+
+from __future__ import annotations
+
+from tests.simulation.mutants.plant import Edit, Mutant
+
+INCARNATIONS = "tests/unit/partitions/test_incarnations.py"
+COMMANDS = "tests/unit/partitions/controller/test_replica_commands.py"
+MACHINE = "tests/unit/partitions/controller/test_machine.py"
+SERVICE = "tests/unit/partitions/controller/test_service.py"
+APPLIED = "tests/unit/partitions/test_applied_metadata.py"
+TRASH = "tests/unit/partitions/test_trash.py"
+OPENINGS = "tests/unit/partitions/test_openings.py"
+
+CONTROLLER = (
+    Mutant(
+        "a creation repeated after the deletion makes the topic again",
+        "partitions.controller.machine:_create_topic",
+        "if command.creation_id in image.deleted:",
+        "if False:",
+        script=INCARNATIONS,
+    ),
+    Mutant(
+        "a topic id is that of its creation, however often that is repeated",
+        "partitions.controller.machine:_new_topic_id",
+        'f"{image.bootstrap_id} {version} {creation_id}"',
+        "creation_id",
+        script=INCARNATIONS,
+    ),
+    Mutant(
+        "what was asked about a topic hits a later one",
+        "partitions.controller.machine:_find_topic",
+        "topic is None or command.topic_id not in (None, topic.topic_id)",
+        "topic is None",
+        more=(
+            Edit(
+                "partitions.controller.move_planner:find_topic",
+                "topic_id not in (None, topic.topic_id)",
+                "False",
+            ),
+        ),
+        script=INCARNATIONS,
+    ),
+    Mutant(
+        "a deletion names no topic id",
+        "partitions.controller.service:Controller._ask_about",
+        "structs.replace(request, topic_id=topic.topic_id)",
+        "request",
+        script=INCARNATIONS,
+    ),
+    Mutant(
+        "a report of an earlier target ends a later one",
+        "partitions.controller.replica_commands:replicas_changed",
+        " and command.target_version == partition.version",
+        "",
+        script=COMMANDS,
+    ),
+    Mutant(
+        "a repeated report reorders the replicas",
+        "partitions.controller.replica_commands:replicas_changed",
+        "if not arrived and command.membership_index == partition.membership_index:",
+        "if False:",
+        script=COMMANDS,
+    ),
+    Mutant(
+        "a late registration replaces a later process",
+        "partitions.controller.machine:_register",
+        "before.incarnation not in (command.incarnation, command.replaces)",
+        "False",
+        script=INCARNATIONS,
+    ),
+    Mutant(
+        "a broker registers as if nobody had before",
+        "partitions.controller.service:Controller._register",
+        '"" if shown is None else shown.incarnation',
+        '""',
+    ),
+    Mutant(
+        "a refusal after an attempt in doubt is told as definite",
+        "partitions.controller.service:Controller._ask",
+        "if not may_have_happened:",
+        "if True:",
+        script=INCARNATIONS,
+    ),
+    Mutant(
+        "a change in doubt is asked for again",
+        "partitions.controller.service:Controller._ask",
+        "if may_have_happened and not repeatable:",
+        "if False:",
+        script=INCARNATIONS,
+    ),
+    Mutant(
+        "an attempt in doubt passes for one that was never made",
+        "partitions.controller.service:Controller._ask",
+        'may_have_happened |= unknown.details.get("sent") is not False',
+        "may_have_happened = False",
+        script=INCARNATIONS,
+    ),
+    Mutant(
+        "a change that is being replicated is told as not begun",
+        "partitions.controller.active:ActiveController.handle",
+        "if proposal is None:",
+        "if True:",
+    ),
+    Mutant(
+        "a deposed controller refuses by old metadata",
+        "partitions.controller.active:ActiveController._plan",
+        "await self._group.confirm_read()",
+        "pass",
+        script=INCARNATIONS,
+    ),
+    Mutant(
+        "two requests are planned at once",
+        "partitions.controller.active:ActiveController.handle",
+        ", self._planning:",
+        ":",
+        script=SERVICE,
+    ),
+    Mutant(
+        "a new controller plans before it knows what the last one did",
+        "partitions.controller.active:ActiveController.handle",
+        "await self._group.ready()",
+        "pass",
+    ),
+    Mutant(
+        "metadata is taken for confirmed unasked",
+        "partitions.controller.service:Controller.current_image",
+        "await self._ask(CurrentVersion(), timeout_ms)",
+        "pass",
+    ),
+    Mutant(
+        "a broker's metadata goes back",
+        "partitions.controller.service:Controller._image_changed",
+        "image.version < self._shown.version",
+        "False",
+    ),
+    Mutant(
+        "an earlier process is fenced, and a later one falls",
+        "partitions.controller.machine:_change_broker",
+        "incarnation is not None and incarnation != broker.incarnation",
+        "False",
+        script=MACHINE,
+    ),
+)
+
+GIVEN_UP = (
+    Mutant(
+        "folders go by metadata that is older than what was acted on",
+        "partitions.applied_metadata:AppliedMetadata.objection",
+        "known.was_lost or now.version < known.version",
+        "known.was_lost",
+        script=APPLIED,
+    ),
+    Mutant(
+        "lost metadata is trusted once it has grown",
+        "partitions.applied_metadata:AppliedMetadata.objection",
+        "was_lost=True",
+        "was_lost=False",
+        script=APPLIED,
+    ),
+    Mutant(
+        "folders go by other metadata",
+        "partitions.applied_metadata:AppliedMetadata.objection",
+        "known is not None and known.bootstrap_id != now.bootstrap_id",
+        "False",
+        script=APPLIED,
+    ),
+    Mutant(
+        "the metadata acted on is not remembered",
+        "partitions.applied_metadata:AppliedMetadata._keep",
+        "twin_file.keep(self._filesystem, self._data_directory, APPLIED_FILE, applied)",
+        "pass",
+        script=APPLIED,
+    ),
+    Mutant(
+        "folders go before the metadata is confirmed",
+        "partitions.folders:Folders.may_give_up",
+        'return self._objection == ""',
+        "return not self._objection",
+        script=APPLIED,
+    ),
+    Mutant(
+        "what is given up is gone at once",
+        "partitions.trash:Trash.put",
+        "self._filesystem.rename(folder, target)",
+        "self._filesystem.remove_tree(folder)",
+        script=TRASH,
+    ),
+    Mutant(
+        "a delay begins again with every start",
+        "partitions.trash:Trash.look",
+        "self._delay_ms - (wall_ms - came_ms)",
+        "self._delay_ms",
+        script=TRASH,
+    ),
+    Mutant(
+        "a wall clock that is set empties the trash",
+        "partitions.trash:Trash.look",
+        "if self._due[name] <= now_s]",
+        "if wall_ms - entries[name] >= self._delay_ms]",
+        script=TRASH,
+    ),
+    Mutant(
+        "the newest goes first when there is no room",
+        "partitions.trash:Trash.look",
+        "list(entries)[:1]",
+        "list(entries)[-1:]",
+        script=TRASH,
+    ),
+    Mutant(
+        "another group of the same topic id opens the log that is there",
+        "partitions.manager:PartitionManager._delete_gone",
+        "elif not (partition := topic.partitions[held.key[1]]).continues(held.partition):",
+        "elif not (partition := topic.partitions[held.key[1]]):",
+        script="tests/unit/partitions/test_sweep.py",
+    ),
+    Mutant(
+        "a log is given up by metadata that is not confirmed",
+        "partitions.openings:Openings._keep_pace",
+        "if not may_give_up:",
+        "if False:",
+        script=OPENINGS,
+    ),
+    Mutant(
+        "a deleted topic's name opens the old log",
+        "partitions.manager:PartitionManager._delete_gone",
+        "topic is None or topic.topic_id != held.topic.topic_id",
+        "topic is None",
+    ),
+)

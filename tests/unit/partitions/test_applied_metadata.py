@@ -1,0 +1,132 @@
+"""Folders are given up by no metadata that is older than what was acted on, nor by another's."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from pathlib import Path
+
+import pytest
+
+from partitions.applied_metadata import APPLIED_FILE, Applied, AppliedMetadata
+from partitions.controller.image import MetadataImage
+from partitions.folders import Folders
+from partitions.trash import Trash
+from raftlog.clock import SystemClock
+from raftlog.storage import twin_file
+from raftlog.storage.fake_filesystem import FakeFilesystem
+from raftlog.storage.os_filesystem import OsFilesystem
+from raftlog.types import NodeId
+from tests.helpers.controlled_cluster import ControlledCluster
+from tests.helpers.partition_cluster import eventually
+
+
+def image(version: int, bootstrap_id: str = "b") -> MetadataImage:
+    return MetadataImage(bootstrap_id=bootstrap_id, version=version)
+
+
+def fresh(filesystem: FakeFilesystem) -> AppliedMetadata:
+    """As after a start of the broker."""
+    return AppliedMetadata(filesystem, "/data")
+
+
+def disk() -> FakeFilesystem:
+    filesystem = FakeFilesystem()
+    filesystem.make_directories("/data")
+    return filesystem
+
+
+# requirement: T7
+def test_metadata_that_goes_on_has_no_objection_and_is_remembered() -> None:
+    filesystem = disk()
+    assert [fresh(filesystem).objection(image(version)) for version in (3, 3, 9)] == ["", "", ""]
+    assert twin_file.load(filesystem, "/data", APPLIED_FILE, Applied) == Applied("b", 9)
+
+
+# requirement: T7
+def test_metadata_that_was_older_once_is_not_believed_when_it_has_grown() -> None:
+    filesystem = disk()
+    assert fresh(filesystem).objection(image(9)) == ""
+    for version in (8, 9, 20):
+        assert "was older" in fresh(filesystem).objection(image(version))
+
+
+def test_other_metadata_is_not_believed_and_does_not_replace_what_is_remembered() -> None:
+    filesystem = disk()
+    assert fresh(filesystem).objection(image(9)) == ""
+    assert "belong to other metadata" in fresh(filesystem).objection(image(20, "another"))
+    assert fresh(filesystem).objection(image(9)) == ""
+
+
+def test_what_nobody_can_read_is_an_objection() -> None:
+    filesystem = disk()
+    assert fresh(filesystem).objection(image(9)) == ""
+    for ending in twin_file.ENDINGS:
+        filesystem.overwrite(f"/data/{APPLIED_FILE}{ending}", b"rotten")
+    assert "nobody knows" in fresh(filesystem).objection(image(9))
+
+
+def test_a_full_disk_lets_folders_go_by_newer_metadata_but_not_by_the_first() -> None:
+    class Full(FakeFilesystem):
+        is_full = False
+
+        def replace_file(self, path: str, data: bytes) -> None:
+            if self.is_full:
+                raise OSError(errno.ENOSPC, "no room on purpose", path)
+            super().replace_file(path, data)
+
+    filesystem = Full()
+    filesystem.make_directories("/data")
+    filesystem.is_full = True
+    with pytest.raises(OSError, match="no room"):
+        fresh(filesystem).objection(image(1))
+    filesystem.is_full = False
+    applied = fresh(filesystem)
+    assert applied.objection(image(2)) == ""
+    filesystem.is_full = True
+    assert applied.objection(image(3)) == ""
+    filesystem.is_full = False
+    assert applied.objection(image(3)) == ""
+    assert twin_file.load(filesystem, "/data", APPLIED_FILE, Applied) == Applied("b", 3)
+
+
+def test_no_folder_is_given_up_before_metadata_was_confirmed() -> None:
+    filesystem = disk()
+    filesystem.make_directories("/data/orders")
+    trash = Trash(filesystem, "/data", SystemClock(), asyncio.to_thread)
+    folders = Folders(filesystem, "/data", asyncio.to_thread, trash)
+
+    async def story() -> None:
+        assert not await folders.give_up("/data/orders", "deleted")
+        assert filesystem.exists("/data/orders")
+        await folders.note(image(1))
+        assert await folders.give_up("/data/orders", "deleted")
+        assert not filesystem.exists("/data/orders")
+
+    asyncio.run(story())
+
+
+# requirement: T7
+def test_a_broker_whose_cluster_has_lost_metadata_keeps_the_folders_that_it_does_not_know(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        async with ControlledCluster(str(tmp_path)) as cluster:
+            await cluster.create("orders")
+            applied = cluster.any.controller.image
+            await cluster.stop(NodeId(3))
+            lost = tmp_path / "broker-3" / f"lost-{'ab' * 16}" / "Partition-0"
+            lost.mkdir(parents=True)
+            newer = Applied(applied.bootstrap_id, applied.version + 1000)
+            twin_file.keep(OsFilesystem(), str(tmp_path / "broker-3"), APPLIED_FILE, newer)
+            await cluster.start(NodeId(3))
+            await eventually(lambda: "was older when confirmed" in caplog.text)
+            version = await cluster.any.controller.delete_topic(
+                "orders", expected_version=None, timeout_ms=5000
+            )
+            await cluster.settled(version)
+            assert lost.exists()
+            assert list((tmp_path / "broker-3").glob("orders-*/Partition-0/*.log"))
+            assert not list((tmp_path / "broker-1").glob("orders-*"))
+
+    asyncio.run(story())
