@@ -123,7 +123,9 @@ def test_a_topic_that_old_metadata_does_not_know_keeps_its_folder(tmp_path: Path
 def test_another_group_under_the_same_topic_id_gets_a_folder_of_its_own(tmp_path: Path) -> None:
     """No metadata log writes it; were one to, the log that is here must not pass for the new group's."""
     data = str(tmp_path)
+    registry = ReplicaRegistry.open(OsFilesystem(), data, random.Random(1))
     begun, _ = applied(SetClusterId("c" * 32, "b" * 32), to=image_of_cluster())
+    begun, _ = applied(register(ME, disk_id=registry.disk_id), to=begun)
     old, _ = applied(create("orders", (1,)), to=begun)
     topic = old.topics["orders"]
     again = replace(topic, partitions=(replace(topic.partitions[0], group_id=GroupId(9)),))
@@ -134,7 +136,7 @@ def test_another_group_under_the_same_topic_id_gets_a_folder_of_its_own(tmp_path
         transport = MemoryNetwork().transport(ME)
         host = GroupHost(ME, transport, clock, random.Random(1), _sync, on_fatal=[].append)
         metadata = LateMetadata(old)
-        manager = PartitionManager(host, metadata, OsFilesystem(), data, clock)
+        manager = PartitionManager(host, metadata, OsFilesystem(), data, clock, registry=registry)
         await host.start()
         await manager.start()
         metadata.confirm(old)
