@@ -30,9 +30,11 @@ slow: .venv/dev.stamp
 bench: .venv/bench.stamp
 	$(PY) -m chaos.benchmarks
 
-# SEED=7, core:7 or log:7 replays one run, SHRINK=1 cuts it down to what matters; SEEDS=5000 runs so many.
+# Every seed that ever failed, then SEEDS new ones (5,000: five minutes on two cores); they follow from the
+# commit, or begin at FIRST. What fails is appended to chaos/simulator/failed_seeds.txt. SEED=7, core:7 or log:7
+# replays one run, SHRINK=1 cuts it down to what matters.
 sim: .venv/server.stamp
-	$(PY) -m chaos.simulator $(if $(SEED),--seed $(SEED)) $(if $(SHRINK),--shrink) $(if $(SEEDS),--seeds $(SEEDS))
+	$(PY) -m chaos.simulator --remember $(if $(SEED),--seed $(SEED)) $(if $(SHRINK),--shrink) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(FIRST),--first $(FIRST))
 
 # ROW=7 measures one row of reliability.json anew; QUICK=1 runs slices and writes nothing.
 reliability: .venv/dev.stamp
