@@ -11,6 +11,7 @@ demo: .venv/server.stamp
 
 test: check
 	$(PY) -m pytest -m e2e -q
+	$(PY) -m tests.simulation.mutants --check
 	$(PY) -m chaos.simulator --seeds 5000 --minutes 6
 
 check: .venv/dev.stamp

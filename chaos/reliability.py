@@ -109,13 +109,13 @@ def mutation(is_quick: bool) -> tuple[Figures, bool]:
     command = [sys.executable, "-m", "tests.simulation.mutants"]
     end = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     try:
-        found: Figures = json.loads(end.stdout.splitlines()[-1])
-    except (IndexError, ValueError):
+        found: Figures = json.loads(next(line for line in end.stdout.splitlines() if line.startswith("{")))
+    except (StopIteration, ValueError):
         raise RuntimeError(f"{' '.join(command)} ended with {end.returncode}: {end.stderr[-2000:]}") from None
     matter = int(found["planted"]) - int(found["equivalent"])
     found["score"] = f"{100 * int(found['caught']) / matter:.1f} %"
     found["seconds"] = round(time.monotonic() - began, 1)
-    return found, found["caught"] == matter >= 40
+    return found, end.returncode == 0 and found["caught"] == matter >= 40 and float(found["slowest_s"]) <= 15
 
 
 def crash_points(is_quick: bool) -> tuple[Figures, bool]:
