@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import random
 from collections.abc import Callable
 
 import pytest
 
-from chaos.corruption.cluster import Image, fill
+from chaos.corruption.cluster import Filled, Image, fill
 from chaos.corruption.damage import CATEGORIES, KEPT_TWICE, KINDS, do_damage
 from chaos.corruption.harmless import Disk, shown_harmless
 from raftlog.storage.fake_filesystem import FakeFilesystem
@@ -18,9 +19,14 @@ KEPT_IN_BOTH_SLOTS = {"bit flip", "stale older copy", "swapped files"}
 FILLING = 0  # ends with an orderly stop, so that everything was promised; goes back to its first entry
 
 
+@functools.cache
+def filled_disks() -> Filled:
+    return fill(FILLING)
+
+
 def damaged(category: str, kind: str, number: int = 0) -> Disk | None:
     """A disk that was damaged, and on which nobody has done anything since."""
-    filled = fill(FILLING)
+    filled = filled_disks()
     node = min(filled.images)
     disk = FakeFilesystem()
     disk.load(filled.images[node])
@@ -72,7 +78,7 @@ def test_a_lost_slot_is_harmless_when_the_one_that_is_left_says_the_same(
     pick: Callable[..., str], is_harmless: bool
 ) -> None:
     """The older slot is made to know an earlier term, as before the second write of a vote."""
-    filled = fill(FILLING)
+    filled = filled_disks()
     node = min(filled.images)
     before, older = dict(filled.images[node]), filled.older[node]
     first, second = sorted(slot_paths(before), key=lambda path: sequence(before, path))
