@@ -43,7 +43,7 @@ class Faults:
         self._aim_rng = simulation.rng("aimed faults")
         self._restart_rng = simulation.rng("restarts")
         self._odds = simulation.odds
-        self._is_healed = False
+        self.is_healed = False
         wishes = simulation.rng("wishes")
         self._favourites = [self._wish(wishes), self._wish(wishes)]
         self._timed: dict[str, Timed] = {
@@ -86,8 +86,9 @@ class Faults:
 
     async def run(self) -> None:
         """Break things until it is time to heal."""
-        while not self._is_healed and self._simulation.schedule is None:
+        while not self.is_healed and self._simulation.schedule is None:
             await asyncio.sleep(self._rng.expovariate(1 / self._odds.pause_s))
+            await self._simulation.rest()
             self._strike(self._next(self._rng.choice(self._odds.timed)))
 
     def _next(self, kind: str, machine: Machine | None = None) -> Fault:
@@ -97,7 +98,7 @@ class Faults:
     def _strike(self, fault: Fault) -> None:
         """Let it happen."""
         machine = self._simulation.machines[fault.node - 1] if fault.node else None
-        if self._is_healed or (machine is not None and not machine.is_up):
+        if self.is_healed or (machine is not None and not machine.is_up):
             return
         self.happened.append(fault)
         self.counts[fault.kind] += 1
@@ -110,7 +111,7 @@ class Faults:
 
     def heal(self) -> None:
         """From now on nothing goes wrong; what is broken is mended at once."""
-        self._is_healed = True
+        self.is_healed = True
         simulation = self._simulation
         simulation.trace.note(None, "everything is healed")
         simulation.network.is_calm = True
@@ -152,7 +153,7 @@ class Faults:
         odds = self._odds.aimed[kind] * thinned
         if (
             odds
-            and not self._is_healed
+            and not self.is_healed
             and self._simulation.schedule is None
             and self._aim_rng.random() < odds
         ):
@@ -185,7 +186,7 @@ class Faults:
         self._simulation.loop.later(rng.uniform(low, high), self._unless_healed, work)
 
     def _unless_healed(self, work: Callable[[], None]) -> None:
-        if not self._is_healed:
+        if not self.is_healed:
             work()
 
     def _down(self, dies: Callable[[], None]) -> None:
