@@ -72,6 +72,13 @@ def test_a_replacement_is_durable_when_it_returns(size: int, disk: JudgedDisk, t
     assert disk.posix.durable_files()[f"{tmp_path}/a"] == bytes([2]) * size
 
 
+def test_what_a_dead_process_left_of_a_replacement_is_no_part_of_the_next(
+    disk: JudgedDisk, tmp_path: Path
+) -> None:
+    (tmp_path / "a.tmp").write_bytes(b"half of what was to be there")
+    disk.filesystem.replace_file(f"{tmp_path}/a", b"new")
+
+
 @pytest.mark.parametrize("call", ["open", "pwrite", "fdatasync", "replace", "fsync"])
 def test_a_replacement_that_fails_anywhere_leaves_the_old_file_or_the_new_one(
     call: str, disk: JudgedDisk, tmp_path: Path

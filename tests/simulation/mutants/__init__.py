@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.simulation.mutants.adapter import ADAPTER
 from tests.simulation.mutants.changes import CHANGES
 from tests.simulation.mutants.core import CORE
 from tests.simulation.mutants.driver import DRIVER
@@ -12,4 +13,16 @@ from tests.simulation.mutants.partitions import METADATA, PARTITIONS
 from tests.simulation.mutants.repair import REPAIR
 from tests.simulation.mutants.storage import STORAGE
 
-MUTANTS = (*CORE, *CHANGES, *MEMBERS, *STORAGE, *LOGS, *REPAIR, *DRIVER, *PARTITIONS, *MOVES, *METADATA)
+MUTANTS = (
+    *CORE,
+    *CHANGES,
+    *MEMBERS,
+    *STORAGE,
+    *ADAPTER,
+    *LOGS,
+    *REPAIR,
+    *DRIVER,
+    *PARTITIONS,
+    *MOVES,
+    *METADATA,
+)
