@@ -13,7 +13,7 @@ CASES, ALL_REPLICAS = 1000, 200
 
 
 def main() -> int:
-    """The exit status: 1 where something was lost, served damaged, or not mended."""
+    """The exit status: 1 where something was lost, served damaged, missed, or not mended."""
     parser = argparse.ArgumentParser(prog="python -m chaos.corruption", description=__doc__)
     parser.add_argument("--cases", type=int, default=CASES, help=f"with one damaged replica ({CASES})")
     parser.add_argument(
@@ -29,8 +29,8 @@ def main() -> int:
     summary = run_suite(
         options.cases, all_replicas, first=options.first, jobs=options.jobs, on_outcome=_tell_if_bad
     )
-    for kind, count in summary.kinds_harmless:
-        print(f"harmless: {kind} {count}")
+    for reason, count in summary.reasons:
+        print(f"not detected: {reason}: {count}")
     print(summary.line())
     return 0 if summary.is_good else 1
 
@@ -41,11 +41,11 @@ def _tell_if_bad(outcome: Outcome) -> None:
 
 
 def _tell(outcome: Outcome) -> int:
-    for damage in outcome.damages:
-        print(f"seed {outcome.seed}: {damage}")
+    for verdict in outcome.verdicts:
+        print(f"seed {outcome.seed}: {verdict}")
     for trouble in outcome.troubles:
         print(f"seed {outcome.seed}: VIOLATION {trouble}", flush=True)
-    print(f"seed {outcome.seed}: detected={outcome.detected} repaired={outcome.repaired}")
+    print(f"seed {outcome.seed}: repaired={outcome.repaired}")
     return 0 if outcome.is_good else 1
 
 

@@ -15,11 +15,13 @@ from functools import lru_cache, partial
 from typing import Final
 
 from api.broker import Broker
-from chaos.corruption.cluster import TARGET, Filled, RottingCluster, fill, is_cut
+from chaos.corruption.cluster import TARGET, Filled, Image, RottingCluster, fill, is_cut
 from chaos.corruption.damage import CATEGORIES, KEPT_TWICE, KINDS, Damage, do_damage
+from chaos.corruption.harmless import Disk, shown_harmless
 from chaos.simulator.clients import TOPIC
 from chaos.simulator.machine import DATA_DIRECTORY, Machine
 from partitions.values import FetchRequest, FetchResult
+from raftlog.core.membership import Membership
 from raftlog.errors import CorruptBatch, OffsetOutOfRange, RaftlogError
 from raftlog.records.batch import check_batch, split_batches
 from raftlog.records.reader import read_records
@@ -27,7 +29,7 @@ from raftlog.storage import twin_file
 from raftlog.storage.scrub import rested_in
 from raftlog.storage.segmented_log import SegmentedLog
 from raftlog.storage.verify import examine
-from raftlog.types import Offset
+from raftlog.types import NodeId, Offset
 
 FILLINGS: Final = 12
 TRIES: Final = 40  # to find a damage that changes something
@@ -38,13 +40,32 @@ IN_USE: Final = 0.25  # how many cases damage the active segment of a running br
 END: Final = 1 << 60
 
 
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What became of one damage: detected, or harmless for a reason that was shown, or else missed."""
+
+    damage: Damage
+    is_detected: bool
+    harmless: str | None
+
+    @property
+    def is_missed(self) -> bool:
+        """Whether nothing noticed it and nothing shows that it cannot matter."""
+        return not self.is_detected and self.harmless is None
+
+    def __str__(self) -> str:
+        if self.is_detected:
+            return f"{self.damage}: detected"
+        return f"{self.damage}: {'MISSED' if self.harmless is None else f'harmless, {self.harmless}'}"
+
+
 @dataclass(slots=True)
 class Outcome:
     """What a case came to."""
 
     seed: int
-    damages: tuple[Damage, ...]
-    detected: bool = False
+    verdicts: tuple[Verdict, ...]
+    noticed: int = 0  # brokers that have repaired something, or found it by scrubbing
     repaired: int = 0
     lost: int = 0
     served_damaged: int = 0
@@ -53,8 +74,14 @@ class Outcome:
 
     @property
     def is_good(self) -> bool:
-        """Whether everything held."""
-        return not (self.lost or self.served_damaged or self.troubles)
+        """Whether everything held, and no damage was missed."""
+        is_missed = any(verdict.is_missed for verdict in self.verdicts)
+        return not (self.lost or self.served_damaged or self.troubles or is_missed)
+
+    @property
+    def is_detected(self) -> bool:
+        """Whether every damage was detected."""
+        return all(verdict.is_detected for verdict in self.verdicts)
 
 
 @lru_cache(maxsize=FILLINGS)
@@ -62,8 +89,8 @@ def _filled(number: int) -> Filled:
     return fill(number)
 
 
-def run_case(seed: int, *, all_replicas: bool = False) -> Outcome:
-    """Damage one replica, or each in another place, and see."""
+def run_case(seed: int, *, all_replicas: bool = False, damages: bool = True) -> Outcome:
+    """Damage one replica, or each in another place, and see. Without ``damages`` nothing may be noticed."""
     rng = random.Random(f"case {seed} {all_replicas}")
     number = rng.randrange(FILLINGS)
     if all_replicas and is_cut(number):
@@ -71,21 +98,44 @@ def run_case(seed: int, *, all_replicas: bool = False) -> Outcome:
     filled = _filled(number)
     case = _Case(seed, filled, rng, all_replicas=all_replicas)
     cluster = RottingCluster(f"case {seed} {all_replicas}", filled.images, case.work)
-    before = _findings(cluster)
-    for machine, older in _victims(cluster, filled, rng, all_replicas=all_replicas):
+    struck: list[_Struck] = []
+    victims = _victims(cluster, filled, rng, all_replicas=all_replicas) if damages else []
+    for machine, older in victims:
+        before, known = machine.disk.image(), _findings(machine)
         damage = _damaged(machine, older, rng, case)
-        case.damages.append(damage)
+        is_found = bool(_findings(machine) - known)
+        struck.append(_Struck(machine, damage, before, machine.disk.image(), older, is_found))
         case.victim = machine
-    outcome = Outcome(seed, tuple(case.damages))
-    outcome.detected = bool(_findings(cluster) - before)
-    outcome.troubles = cluster.go() + case.troubles
-    outcome.damages = tuple(case.damages)
-    outcome.detected |= case.noticed
-    outcome.repaired = case.repaired
-    outcome.served_damaged = case.served_damaged
-    outcome.lost = case.lost
-    outcome.simulated_s = cluster.loop.now
-    return outcome
+    troubles = cluster.go() + case.troubles
+    return Outcome(
+        seed,
+        (*(one.verdict(case.noticed) for one in struck), *case.in_use()),
+        noticed=len(case.noticed),
+        repaired=case.repaired,
+        lost=case.lost,
+        served_damaged=case.served_damaged,
+        troubles=troubles,
+        simulated_s=cluster.loop.now,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Struck:
+    """A machine whose disk was damaged; ``is_found`` when reading everything through finds something new."""
+
+    machine: Machine
+    damage: Damage
+    before: Image
+    after: Image
+    older: Image
+    is_found: bool
+
+    def verdict(self, noticed: set[NodeId]) -> Verdict:
+        """What became of it, by whether its broker has mended something and by the disk in the end."""
+        if self.is_found or self.machine.node in noticed:
+            return Verdict(self.damage, True, None)
+        disk = Disk(self.before, self.after, self.machine.disk.image(), self.older)
+        return Verdict(self.damage, False, shown_harmless(disk))
 
 
 def _victims(
@@ -133,18 +183,13 @@ def _lost_places(machine: Machine) -> list[Place]:
     return found
 
 
-def _findings(cluster: RottingCluster) -> set[str]:
-    """What reading everything through finds on the disks."""
-    found: set[str] = set()
-    for machine in cluster.machines:
-        found.update(f"{machine.name} {path}" for path in _damaged_twins(machine))
-        for directory in _directories(machine):
-            seen = examine(machine.disk, directory)
-            for damage in (*seen.damages, *seen.torn, *seen.stale, *seen.flipped):
-                found.add(f"{machine.name} {damage}")
-            found.update(
-                f"{machine.name} {directory} {doubt}" for doubt in (seen.doubt, *seen.holes) if doubt
-            )
+def _findings(machine: Machine) -> set[str]:
+    """What reading everything through finds on a disk."""
+    found = set(_damaged_twins(machine))
+    for directory in _directories(machine):
+        seen = examine(machine.disk, directory)
+        found.update(map(str, (*seen.damages, *seen.torn, *seen.stale, *seen.flipped)))
+        found.update(f"{directory} {doubt}" for doubt in (seen.doubt, *seen.holes) if doubt)
     return found
 
 
@@ -154,11 +199,11 @@ def _damaged_twins(machine: Machine) -> list[str]:
 
 class _Case:
     def __init__(self, seed: int, filled: Filled, rng: random.Random, *, all_replicas: bool) -> None:
-        self.damages: list[Damage] = []
         self.lost_places: list[Place] = []
         self.troubles: list[str] = []
         self.repaired = 0
-        self.noticed = False
+        self.noticed: set[NodeId] = set()
+        self._in_use: tuple[NodeId, Damage] | None = None
         self.served_damaged = 0
         self.lost = 0
         self._rng = rng
@@ -209,7 +254,14 @@ class _Case:
             position = self._use_rng.randrange(active.size)
             machine.disk.flip_bit(active.path, position, self._use_rng.randrange(8))
             where = f"byte {position} of {machine.name}, in use"
-            self.damages.append(Damage("active segment", "bit flip", active.path, where))
+            self._in_use = machine.node, Damage("active segment", "bit flip", active.path, where)
+
+    def in_use(self) -> tuple[Verdict, ...]:
+        """What became of damage done while its broker ran: nothing excuses that it is not found."""
+        if self._in_use is None:
+            return ()
+        node, damage = self._in_use
+        return (Verdict(damage, node in self.noticed, None),)
 
     async def _cut_without(self, victim: Machine | None, cluster: RottingCluster) -> None:
         """The others go on, and their logs lose their beginning, while the damaged one is off."""
@@ -307,8 +359,10 @@ class _Case:
         logs: dict[str, set[bytes]] = {}
         for machine in cluster.machines:
             if machine.broker is not None:
-                self.repaired += machine.broker.repairer.counts.replicas_mended
-                self.noticed |= machine.broker.scrubber.counts.damages_found > 0
+                mended = machine.broker.repairer.counts.replicas_mended
+                self.repaired += mended
+                if mended or machine.broker.scrubber.counts.damages_found:
+                    self.noticed.add(machine.node)
             self.troubles += [
                 f"{machine.name}: {path} is damaged in the end" for path in _damaged_twins(machine)
             ]
@@ -324,10 +378,26 @@ class _Case:
                 logs.setdefault(directory.removeprefix(DATA_DIRECTORY), set()).add(
                     _log_of(machine, directory)
                 )
-        self.noticed |= self.repaired > 0
+        self._compare_states(cluster)
         for name, found in logs.items():  # some may begin later than others
             if not all(max(found, key=len).endswith(log) for log in found):
                 self.troubles.append(f"the logs of {name} differ")
+
+    def _compare_states(self, cluster: RottingCluster) -> None:
+        """Whoever has applied as much has the same state, and the same members take part."""
+        states: dict[tuple[int, int], set[bytes]] = {}
+        members: dict[tuple[int, int], set[Membership]] = {}
+        for machine in cluster.machines:
+            for number, group in ({} if machine.broker is None else machine.broker.host.groups).items():
+                applied = group._applier
+                states.setdefault((number, applied.applied_index), set()).add(applied._machine.snapshot())
+                members.setdefault((number, group.last_index), set()).add(group.membership)
+        self.troubles += [
+            f"group {place[0]}: states differ" for place, found in states.items() if len(found) > 1
+        ]
+        self.troubles += [
+            f"group {place[0]}: members differ" for place, found in members.items() if len(found) > 1
+        ]
 
 
 async def _fetch(broker: Broker, request: FetchRequest) -> FetchResult:

@@ -22,24 +22,25 @@ class Summary:
     cases: int  # with one damaged replica
     all_replicas: int  # with each replica damaged in another place
     detected: int
-    harmless: int  # nothing needs the bytes that were changed; ``kinds_harmless`` names them
+    harmless: int  # not detected, and shown to be harmless; ``reasons`` names kinds and reasons
+    missed: int  # neither: nothing shows that it cannot matter
     repaired: int  # replicas that were mended from their peers
     lost: int  # acknowledged values that are not there in the end
     served_damaged: int  # times that a consumer got other bytes than were acknowledged
     failed: int  # cases in which something did not hold
     seconds: float
-    kinds_harmless: tuple[tuple[str, int], ...]
+    reasons: tuple[tuple[str, int], ...]
 
     @property
     def is_good(self) -> bool:
-        """Whether everything held in every case."""
-        return not (self.lost or self.served_damaged or self.failed)
+        """Whether everything held in every case, and no damage was missed."""
+        return not (self.lost or self.served_damaged or self.failed or self.missed)
 
     def line(self) -> str:
         """For people and scripts."""
         return (
             f"cases={self.cases} all_replicas={self.all_replicas} detected={self.detected} "
-            f"harmless={self.harmless} repaired={self.repaired} lost={self.lost} "
+            f"harmless={self.harmless} missed={self.missed} repaired={self.repaired} lost={self.lost} "
             f"served_damaged={self.served_damaged} failed={self.failed} seconds={self.seconds:.0f}"
         )
 
@@ -58,19 +59,25 @@ def run_suite(
     for outcome in _all(first, cases, all_replicas, jobs):
         outcomes.append(outcome)
         on_outcome(outcome)
-    unseen = [outcome for outcome in outcomes if not outcome.detected]
-    kinds = Counter(f"{damage.kind} of {damage.category}" for each in unseen for damage in each.damages)
+    missed = sum(any(verdict.is_missed for verdict in outcome.verdicts) for outcome in outcomes)
+    detected = sum(outcome.is_detected for outcome in outcomes)
+    unseen = [verdict for outcome in outcomes for verdict in outcome.verdicts if not verdict.is_detected]
+    reasons = Counter(
+        f"{verdict.damage.kind} of {verdict.damage.category}: {verdict.harmless or 'MISSED'}"
+        for verdict in unseen
+    )
     return Summary(
         cases=cases,
         all_replicas=all_replicas,
-        detected=len(outcomes) - len(unseen),
-        harmless=sum(outcome.is_good for outcome in unseen),
+        detected=detected,
+        harmless=len(outcomes) - detected - missed,
+        missed=missed,
         repaired=sum(outcome.repaired for outcome in outcomes),
         lost=sum(outcome.lost for outcome in outcomes),
         served_damaged=sum(outcome.served_damaged for outcome in outcomes),
         failed=sum(not outcome.is_good for outcome in outcomes),
         seconds=time.monotonic() - began,
-        kinds_harmless=tuple(kinds.most_common()),
+        reasons=tuple(reasons.most_common()),
     )
 
 

@@ -1,4 +1,7 @@
-"""``python -m chaos.simulator``: many seeds and a verdict, or one seed and its timeline."""
+"""``python -m chaos.simulator``: many seeds and a verdict, or one seed and its timeline.
+
+A sweep runs every seed that ever failed, then new ones that follow from the commit (``seed_choice``).
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,21 @@ import time
 from collections import Counter
 
 from chaos.simulator.result import Result
-from chaos.simulator.rings import Seed, seeds
+from chaos.simulator.rings import Seed
+from chaos.simulator.seed_choice import (
+    FAILED_SEEDS,
+    First,
+    chosen,
+    failed_before,
+    failures,
+    first_of_commit,
+    remember,
+)
 from chaos.simulator.shrink import Shrinker
 from chaos.simulator.sweep import last_line, sweep
 
-SEEDS = 500
+SEEDS = 5000
+SEED_S = 0.11  # of one core, on average
 
 
 def main() -> int:
@@ -22,32 +35,58 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m chaos.simulator", description=__doc__)
     parser.add_argument("--seed", help="replay this one and draw its timeline: 7, core:7 or log:7")
     parser.add_argument("--shrink", action="store_true", help="leave out of --seed what does not matter")
-    parser.add_argument("--seeds", type=int, default=SEEDS, help=f"how many to run ({SEEDS})")
+    parser.add_argument("--seeds", type=int, default=SEEDS, help=f"how many new ones to run ({SEEDS})")
     parser.add_argument("--minutes", type=float, help="stop after so many, with what was run until then")
-    parser.add_argument("--first", type=int, default=0, help="the first of them (0)")
+    parser.add_argument("--first", type=int, help="the first of the new ones (follows from the commit)")
+    parser.add_argument("--remember", action="store_true", help=f"append failures to {FAILED_SEEDS.name}")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (one a core)")
     options = parser.parse_args()
     if options.seed is not None:
         return replay(Seed.named(options.seed), shrinks=options.shrink)
-    began = time.monotonic()
+    first = first_of_commit() if options.first is None else First(options.first, "as asked")
     limit_s = math.inf if options.minutes is None else 60 * options.minutes
+    results = run_all(first, options.seeds, options.jobs, limit_s)
+    tell_failures(results, remembers=options.remember)
+    return report(results)
+
+
+def run_all(first: First, count: int, jobs: int, limit_s: float) -> list[Result]:
+    """What the seeds came to, as many as the time allows; violations are printed as they are seen."""
+    old = len(failed_before())
+    minutes = min((old + count) * SEED_S / jobs, limit_s) / 60
+    print(
+        f"{old} seeds that failed before, then {count} from {first.number} on ({first.reason}): "
+        f"about {math.ceil(minutes)} min on {jobs} processes; the same ones again: --first {first.number}",
+        flush=True,
+    )
+    began = time.monotonic()
     results = []
-    for result in sweep(seeds(options.first, options.seeds), options.jobs):
+    for result in sweep(chosen(first.number, count), jobs):
         results.append(result)
         for violation in result.violations[:3]:
             line = f"seed {result.name} at {violation.at_s:.3f} s: {violation.invariant}: {violation.detail}"
             print(line, flush=True)
         if time.monotonic() - began > limit_s:
-            print(f"stopped after {options.minutes} minutes, before the last of {options.seeds} seeds")
+            print(f"stopped after {limit_s / 60:g} minutes, before the last of {old + count} seeds")
             break
-    took_s = time.monotonic() - began
     kinds = sum((result.faults for result in results), Counter())
     print("faults: " + ", ".join(f"{kind} {count}" for kind, count in sorted(kinds.items())))
-    broken = [result.name for result in results if result.violations]
-    if broken:
-        print(f"replay one with: make sim SEED={broken[0]} SHRINK=1; all that failed: {' '.join(broken)}")
-    print(f"{len(results) / took_s:.1f} seeds a second on {options.jobs} processes")
-    return report(results)
+    print(f"{len(results) / (time.monotonic() - began):.1f} seeds a second on {jobs} processes")
+    return results
+
+
+def tell_failures(results: list[Result], *, remembers: bool) -> None:
+    """How to replay what failed, and its lines for the file of failed seeds, appended if ``remembers``."""
+    lines = failures(results)
+    if not lines:
+        return
+    print(f"replay one with: make sim SEED={lines[0].partition(' ')[0]} SHRINK=1")
+    if remembers:
+        lines = remember(lines)
+        print(f"appended to {FAILED_SEEDS}, to be committed:")
+    else:
+        print(f"to be appended to {FAILED_SEEDS} (make sim does it by itself):")
+    print("\n".join(lines))
 
 
 def replay(seed: Seed, *, shrinks: bool) -> int:

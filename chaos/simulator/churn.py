@@ -46,6 +46,7 @@ class Churner(Client):
     async def run(self) -> None:
         """Life after life of one name."""
         while self.simulation.is_producing:
+            await self.simulation.rest()
             self._life += 1
             try:
                 await self._live()

@@ -186,6 +186,7 @@ class Producer(Client):
         simulation = self.simulation
         under_way: list[asyncio.Task[None]] = []
         while simulation.is_producing:
+            await simulation.rest()
             if self._has_id and self._is_known:
                 await self._perhaps_begin_anew(under_way)
             if self._has_id and self._life[0] < 0:
@@ -354,6 +355,7 @@ class Consumer(Client):
     async def run(self) -> None:
         """Read while things go wrong."""
         while self.simulation.is_producing:
+            await self.simulation.rest()
             try:
                 await (self._look() if self.rng.random() < 0.3 else self._read())
             except OffsetOutOfRange as error:

@@ -67,9 +67,10 @@ class SimulatedDisk(FakeFilesystem):
 class SyncQueue:
     """The syncs of one broker: ``Broker``'s ``run_syncs`` and its other work on threads."""
 
-    def __init__(self, rng: random.Random, typical_s: float) -> None:
+    def __init__(self, rng: random.Random, typical_s: float, now: Callable[[], float]) -> None:
         self._rng = rng
         self._typical_s = typical_s
+        self._now = now  # of the world: the broker's own clock may be off by minutes in a long run
         self.slowness = 1.0
         self.stalled_until = 0.0
         self.on_synced: Callable[[], None] = lambda: None
@@ -80,10 +81,9 @@ class SyncQueue:
 
     async def run(self, syncs: Sequence[Sync]) -> list[OSError | None]:
         """One round; each sync happens at one moment, and the round's end is learned later."""
-        loop = asyncio.get_running_loop()
         errors = []
         for sync in syncs:
-            await asyncio.sleep(max(0.0, self.stalled_until - loop.time()) + self.latency())
+            await asyncio.sleep(max(0.0, self.stalled_until - self._now()) + self.latency())
             errors.append(_run_one(sync))
             self.on_synced()
         await asyncio.sleep(self.latency() / 4)

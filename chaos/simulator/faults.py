@@ -93,6 +93,7 @@ class Faults:
         """Break things until it is time to heal."""
         while not self.is_healed and self._simulation.schedule is None:
             await asyncio.sleep(self._rng.expovariate(1 / self._odds.pause_s))
+            await self._simulation.rest()
             self._strike(self._next(self._rng.choice(self._odds.timed)))
 
     def _next(self, kind: str, machine: Machine | None = None) -> Fault:

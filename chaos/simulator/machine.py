@@ -54,7 +54,7 @@ class Machine:
         self.broker: Broker | None = None
         self.replicas: dict[GroupId, ReplicaRecord] = {}
         self._disk_rng = simulation.rng(f"disk {node}")
-        self.syncs = SyncQueue(self._disk_rng, simulation.odds.sync_s)
+        self.syncs = SyncQueue(self._disk_rng, simulation.odds.sync_s, lambda: simulation.loop.now)
         self._transport: SimulatedTransport | None = None
         self._calls: dict[Callable[[BaseException], None], None] = {}  # who hears that the process is gone
 

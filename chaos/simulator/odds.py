@@ -93,6 +93,20 @@ class Odds:
     recovers: bool = False  # and use the last resort
     trash_delay_ms: int = 3_600_000
     lies_about_syncs: bool = False
+    busy_s: float = 0.0  # between two quiet phases
+    quiet_s: float = 0.0  # nobody asks for anything and nothing else goes wrong for so long; 0: never
+
+    @classmethod
+    def drawn_long(cls, rng: random.Random) -> Odds:
+        """As any other run, with quiet phases of minutes in which all that was begun comes to its end."""
+        drawn = cls.drawn(rng)
+        busy_s, quiet_s = rng.choice((4.0, 8.0)), rng.choice((60.0, 200.0, 600.0))
+        return replace(
+            drawn,
+            busy_s=busy_s,
+            quiet_s=quiet_s,
+            faults_s=rng.choice((1, 2, 3)) * (busy_s + quiet_s) + busy_s,
+        )
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Odds:

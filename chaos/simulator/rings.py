@@ -1,5 +1,7 @@
 """All rings under one name: ``core:17`` runs bare cores, ``log:17`` a log, ``brokers:17`` or ``17`` brokers.
 
+``brokers-long:17`` runs brokers with quiet phases of minutes: no part of a sweep, but of long runs.
+
 Decides: how many seeds of each a number of seeds means. One of ten runs whole brokers, which find what lies
 between the parts; one runs a log alone, which dies most often; the other eight run bare cores, whose members
 come and go.
@@ -8,8 +10,8 @@ come and go.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
 from chaos.simulator.core_ring.life import run_core
 from chaos.simulator.core_ring.odds import CoreOdds
@@ -20,12 +22,17 @@ from chaos.simulator.result import Result
 from chaos.simulator.schedule import Schedule
 from chaos.simulator.simulation import run
 
-CORE, LOG, BROKERS = "core", "log", "brokers"
+CORE, LOG, BROKERS, BROKERS_LONG = "core", "log", "brokers", "brokers-long"
 TEN = (BROKERS, CORE, CORE, CORE, CORE, LOG, CORE, CORE, CORE, CORE)
 """The rings of ten seeds that follow one another."""
 
 AnyOdds = Odds | CoreOdds | LogOdds
-_ODDS: dict[str, type[Odds] | type[CoreOdds] | type[LogOdds]] = {BROKERS: Odds, CORE: CoreOdds, LOG: LogOdds}
+_DRAWN: dict[str, Callable[[random.Random], AnyOdds]] = {
+    BROKERS: Odds.drawn,
+    BROKERS_LONG: Odds.drawn_long,
+    CORE: CoreOdds.drawn,
+    LOG: LogOdds.drawn,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +49,7 @@ class Seed:
     def named(cls, name: str) -> Seed:
         """Raises ``ValueError`` naming the remedy."""
         ring, _, number = name.rpartition(":")
-        if ring not in ("", *_ODDS) or not number.isdigit():
+        if ring not in ("", *_DRAWN) or not number.isdigit():
             raise ValueError(
                 f"{name!r} is no seed: say a number, {CORE}:number, {LOG}:number or {BROKERS}:number"
             )
@@ -50,7 +57,7 @@ class Seed:
 
     def odds(self) -> AnyOdds:
         """What this seed draws."""
-        return _ODDS[self.ring].drawn(random.Random(f"{self.number} odds"))
+        return _DRAWN[self.ring](random.Random(f"{self.number} odds"))
 
     def run(
         self,
@@ -70,14 +77,16 @@ class Seed:
         if self.ring == LOG:
             assert odds is None or isinstance(odds, LogOdds)
             return run_log(self.number, odds, keeps_lines=keeps_lines)
-        assert odds is None or isinstance(odds, Odds)
-        return run(
+        odds = odds or self.odds()
+        assert isinstance(odds, Odds)
+        result = run(
             self.number,
             odds,
             schedule=schedule,
             keeps_lines=keeps_lines,
             stops_at_violation=stops_at_violation,
         )
+        return replace(result, name=str(self))
 
 
 def seeds(first: int, count: int) -> Iterator[Seed]:

@@ -38,7 +38,7 @@ from raftlog.node.group_host import GroupHost
 from raftlog.storage.fake_filesystem import PowerLost
 from raftlog.types import NodeId, TopicPartition
 
-LONGEST_RUN_S = 300.0
+LONGEST_RUN_S = 300.0  # beyond the time in which things go wrong
 VIOLATIONS_MAX = 3  # of one kind
 SETUP_S = 30.0  # then nothing goes wrong any more
 
@@ -148,7 +148,7 @@ class Simulation:
     def run(self) -> Result:
         """All of it."""
         try:
-            self.loop.run(self.live(), LONGEST_RUN_S)
+            self.loop.run(self.live(), LONGEST_RUN_S + self.odds.faults_s + self.odds.quiet_s)
         except (TimeoutError, RuntimeError) as error:
             self.violated("L1 the run ends", repr(error))
         finally:
@@ -203,6 +203,14 @@ class Simulation:
         if odds.churns_topics:
             clients.append(Churner(self, "churner"))
         return clients
+
+    async def rest(self) -> None:
+        """In a quiet phase: until it is over."""
+        if self.odds.quiet_s and not self.faults.is_healed:
+            period_s = self.odds.busy_s + self.odds.quiet_s
+            since_s = self.loop.now % period_s
+            if since_s > self.odds.busy_s:
+                await asyncio.sleep(period_s - since_s)
 
     async def make_topic(self, name: str, partitions: int, replicas: int, **config: int | str) -> None:
         """Until it is there. ``config`` has underscores for dots."""

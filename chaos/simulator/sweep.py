@@ -9,13 +9,15 @@ from __future__ import annotations
 import gc
 import multiprocessing
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from typing import Final
 from zlib import crc32
 
 from chaos.simulator.result import Result
-from chaos.simulator.rings import Seed
+from chaos.simulator.rings import BROKERS, BROKERS_LONG, Seed
 
-SEEDS_A_PROCESS = 20
+WORK: Final = {BROKERS: 8, BROKERS_LONG: 40}
+"""How much longer a seed of these rings takes than others."""
+WORK_A_PROCESS: Final = 30
 
 
 def sweep(seeds: Iterable[Seed], jobs: int) -> Iterator[Result]:
@@ -47,8 +49,15 @@ def last_line(results: Sequence[Result]) -> str:
 
 
 def _pieces(seeds: Iterable[Seed]) -> Iterator[list[Seed]]:
-    remaining = iter(seeds)
-    while piece := list(islice(remaining, SEEDS_A_PROCESS)):
+    piece: list[Seed] = []
+    work = 0
+    for seed in seeds:
+        piece.append(seed)
+        work += WORK.get(seed.ring, 1)
+        if work >= WORK_A_PROCESS:
+            yield piece
+            piece, work = [], 0
+    if piece:
         yield piece
 
 

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from raftlog.storage.filesystem import Buffer, File
 
 _BUFFERS_PER_WRITE_MAX = os.sysconf("SC_IOV_MAX") if hasattr(os, "sysconf") else 16
+_READ_FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)
 _OPEN_FLAGS = os.O_RDWR | getattr(os, "O_CLOEXEC", 0)
 _sync_data = getattr(os, "fdatasync", os.fsync)
 
@@ -139,7 +140,11 @@ class OsFile:
 class OsFilesystem:
     """Files and directories of this machine."""
 
-    __slots__ = ()
+    __slots__ = ("_making", "_named")
+
+    def __init__(self) -> None:
+        self._making = threading.Lock()
+        self._named: set[str] = set()  # directories whose names this object knows to be on the disk
 
     def open(self, path: str, *, create: bool = False) -> File:
         """Open for reading and writing. Raises ``FileNotFoundError`` unless ``create``."""
@@ -147,18 +152,22 @@ class OsFilesystem:
 
     def read_file(self, path: str) -> bytes:
         """All bytes of a small file. Raises ``FileNotFoundError``."""
-        with open(path, "rb") as file:
-            return file.read()
+        file = OsFile(path, _READ_FLAGS)
+        try:
+            return file.read_at(0, file.size)
+        finally:
+            file.close()
 
     def replace_file(self, path: str, data: bytes) -> None:
         """Atomically and durably: temporary file, sync, rename, directory sync."""
         temporary = path + ".tmp"
         try:
-            with open(temporary, "wb", buffering=0) as file:
-                view = memoryview(data)
-                while view:
-                    view = view[file.write(view) :]
-                _sync_data(file.fileno())
+            file = OsFile(temporary, _OPEN_FLAGS | os.O_CREAT | os.O_TRUNC)
+            try:
+                file.append([data])
+                file.sync()
+            finally:
+                file.close()
             os.replace(temporary, path)
         except OSError:
             with contextlib.suppress(OSError):
@@ -178,14 +187,28 @@ class OsFilesystem:
             return []
 
     def make_directories(self, path: str) -> None:
-        """Create with parents, and sync the parents of those that are new."""
-        if os.path.isdir(path):
+        """Create with parents; their names are on the disk on return.
+
+        That a directory is there proves nothing: its maker may have died before the sync of its parent, or
+        be another thread that has not come to it yet.
+        """
+        with self._making:
+            self._make(os.path.abspath(path))
+
+    def _make(self, path: str) -> None:
+        was_there = os.path.isdir(path)
+        if was_there and path in self._named:
             return
-        parent = os.path.dirname(os.path.abspath(path))
-        self.make_directories(parent)
-        with contextlib.suppress(FileExistsError):
+        parent = os.path.dirname(path)
+        if not was_there:
+            self._make(parent)
             os.mkdir(path)
-        self.sync_directory(parent)
+        try:
+            self.sync_directory(parent)
+        except PermissionError:  # above the data directory; its owner has made that one
+            if not was_there:
+                raise
+        self._named.add(path)
 
     def rename(self, path: str, target: str) -> None:
         """Give a file or a directory another name, atomically."""
@@ -198,6 +221,9 @@ class OsFilesystem:
 
     def remove_tree(self, path: str) -> None:
         """Remove a directory and all below it; nothing happens when it is not there."""
+        removed = os.path.abspath(path)
+        with self._making:
+            self._named = {name for name in self._named if not f"{name}/".startswith(f"{removed}/")}
         with contextlib.suppress(FileNotFoundError):
             shutil.rmtree(path)
             self.sync_directory(os.path.dirname(path))

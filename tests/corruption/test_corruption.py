@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from chaos.corruption.case import run_case
 from chaos.corruption.cluster import fill
 from chaos.corruption.damage import CATEGORIES, KINDS, categories_of
 from chaos.corruption.suite import run_suite
@@ -24,7 +25,14 @@ def test_damage_of_any_file_is_found_never_served_and_mended_without_an_operator
     summary = run_suite(CASES, ALL_REPLICAS)
     assert summary.is_good, summary
     assert summary.repaired > CASES / 3
-    assert summary.detected + summary.harmless == CASES + ALL_REPLICAS
+    assert (summary.missed, summary.detected + summary.harmless) == (0, CASES + ALL_REPLICAS)
+
+
+def test_on_sound_disks_nothing_is_noticed_or_repaired() -> None:
+    for seed in range(4):
+        outcome = run_case(seed, damages=False)
+        assert outcome.is_good, outcome
+        assert (outcome.noticed, outcome.repaired) == (0, 0)
 
 
 @pytest.mark.slow
@@ -43,3 +51,17 @@ def test_a_cluster_that_serves_what_it_does_not_check_is_convicted() -> None:
     with planted(BLIND):
         summary = run_suite(5, 0, first=200)
     assert summary.served_damaged, "seed 203 flips a bit in a leader's closed segment"
+
+
+# requirement: M3
+def test_a_search_for_damage_that_looks_at_nothing_misses_it() -> None:
+    look = Mutant(
+        "reading everything through looks at nothing",
+        "raftlog.storage.verify:examine",
+        "return _Examiner(filesystem, directory, pace).run()",
+        "return Examination(directory=directory, state=newborn(), doubt=None)",
+    )
+    with planted(look):
+        summary = run_suite(1, 0)
+    assert summary.missed, summary
+    assert not summary.is_good

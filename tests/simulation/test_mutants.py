@@ -1,45 +1,19 @@
-"""Every planted bug is seen: by the seed that saw it first, by a later one, or by its script."""
+"""Planted bugs apply, and the search for them (``python -m tests.simulation.mutants``) can fail."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import os
+import time
 
 import pytest
 
 from tests.simulation.mutants import MUTANTS
-from tests.simulation.mutants.hunt import Catch, hunt, known
+from tests.simulation.mutants.forks import forked
+from tests.simulation.mutants.hunt import Catch, hunt, known, look, verdict
 from tests.simulation.mutants.plant import Mutant, NotPlanted, planted
 
-QUICK_S = 0.5
-CAUGHT = known()
-NEVER = Catch("", "", 15.0)
-
-
-def _cases() -> list[object]:
-    """Those that are seen at once belong to every run, the others to the slow ones."""
-    return [
-        pytest.param(
-            mutant,
-            id=mutant.name,
-            marks=[] if CAUGHT.get(mutant.name, NEVER).took_s <= QUICK_S else [pytest.mark.slow],
-        )
-        for mutant in MUTANTS
-        if not mutant.equivalent and not mutant.script
-    ]
-
-
-@pytest.mark.parametrize("mutant", _cases())
-def test_the_simulator_sees_a_planted_bug(mutant: Mutant) -> None:
-    assert hunt(mutant, CAUGHT.get(mutant.name, NEVER).seed), f"{mutant.name} is not seen"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("mutant", [mutant for mutant in MUTANTS if mutant.script], ids=lambda m: m.name)
-def test_its_script_sees_a_rare_bug(mutant: Mutant) -> None:
-    planting = [sys.executable, "-m", "tests.simulation.mutants", "--script", mutant.name]
-    end = subprocess.run(planting, capture_output=True, text=True, check=False)
-    assert end.returncode == 1, end.stdout
+QUORUM = ("raftlog.core.quorum:quorum_size", "return voter_count // 2 + 1")
+WRONG = Mutant("wins with one vote less", *QUORUM, "return max(1, voter_count // 2)")
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
@@ -52,3 +26,39 @@ def test_a_bug_that_no_longer_applies_fails_loudly() -> None:
     gone = Mutant("gone", "raftlog.core.quorum:quorum_size", "no such text", "")
     with pytest.raises(NotPlanted), planted(gone):
         pass
+
+
+def test_names_of_planted_bugs_are_unique() -> None:
+    names = [mutant.name for mutant in MUTANTS]
+    assert len(names) == len(set(names))
+    assert set(known()) <= set(names)
+
+
+def test_a_bug_is_seen_by_what_saw_it_before_and_not_without_it() -> None:
+    catch = hunt(WRONG, Catch("brokers:0", "", 0.0))
+    assert catch is not None
+    assert (catch.seed, catch.invariant) == ("brokers:0", "I2 one leader a term")
+    assert look("brokers:0") is None
+
+
+def test_the_search_fails_when_a_bug_is_missed_or_something_is_seen_without_a_bug() -> None:
+    cannot_matter = Mutant("equal", *QUORUM, "return voter_count // 2 + 1", equivalent="it is the same")
+    caught = {WRONG.name: Catch("brokers:0", "I2", 0.1)}
+    assert verdict([WRONG, cannot_matter], caught, []) == []
+    assert verdict([WRONG, cannot_matter], {}, []) == ["missed: wins with one vote less"]
+    assert verdict([WRONG], caught, ["core:1: I2"]) == ["seen without a bug: core:1: I2"]
+
+
+def test_work_whose_process_dies_or_hangs_has_no_result(capfd: pytest.CaptureFixture[str]) -> None:
+    def raises() -> str:
+        raise RuntimeError("on purpose")
+
+    work = [
+        ("dies", lambda: os._exit(1)),
+        ("hangs", lambda: time.sleep(60)),
+        ("raises", raises),
+        *((str(number), lambda number=number: f"{number}!") for number in range(5)),
+    ]
+    found = dict(forked(work, 2, 1.0))
+    assert found == {"dies": None, "hangs": None, "raises": None, **{str(n): f"{n}!" for n in range(5)}}
+    assert "on purpose" in capfd.readouterr().err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.simulation.mutants.adapter import ADAPTER
 from tests.simulation.mutants.admins import CONTROLLER, GIVEN_UP
 from tests.simulation.mutants.broken import BROKEN
 from tests.simulation.mutants.changes import CHANGES
@@ -21,6 +22,7 @@ MUTANTS = (
     *CHANGES,
     *MEMBERS,
     *STORAGE,
+    *ADAPTER,
     *LOGS,
     *REPAIR,
     *DRIVER,

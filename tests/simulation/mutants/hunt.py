@@ -1,21 +1,24 @@
-"""Look for each planted bug; remember which seed saw it first, and by which invariant.
+"""Look for each planted bug; remember which seed or test saw it first, and by which invariant.
 
-``python -m tests.simulation.mutants`` plants them all and writes ``docs/planted-bugs.md`` and
-``caught.json``; ``--script NAME`` runs one bug's own tests with the bug in place.
+``python -m tests.simulation.mutants`` looks for all, from the first seed on, and writes
+``docs/planted-bugs.md`` and ``caught.json``. ``--check``, which CI runs, begins with what saw each before and
+writes nothing. Seeds and tests that see a bug must see nothing where none is planted. With names of bugs only
+these are looked for.
 """
 
 from __future__ import annotations
 
+import argparse
+import contextlib
 import gc
+import io
 import json
-import multiprocessing
 import os
-import resource
-import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import count
 from pathlib import Path
 from statistics import median
@@ -24,72 +27,91 @@ import pytest
 
 from chaos.simulator.rings import BROKERS, LOG, Seed, seeds
 from tests.simulation.mutants import MUTANTS
+from tests.simulation.mutants.forks import forked
 from tests.simulation.mutants.plant import Mutant, planted
 
-LIMIT_S = 15.0  # of this process's time
+LIMIT_S = 15.0  # of a process's time: the target
+PATIENCE_S = 60.0  # of the same: a bug that is seen later than that is missed
+HANGS_S = 240.0  # of the clock: a bug whose process has not ended by then is missed
 LOGS_A_TURN = 20
 SCRIPT = "script"
+JOBS = os.cpu_count() or 1
 CAUGHT = Path(__file__).with_name("caught.json")
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "planted-bugs.md"
 
 
 @dataclass(frozen=True, slots=True)
 class Catch:
-    """Who saw a bug: the first seed, with its ring, and the invariant; or its script."""
+    """Who saw a bug: the first seed, with its ring, and the invariant; or ``SCRIPT`` and the test."""
 
     seed: str
     invariant: str
     took_s: float
 
 
-def hunt(mutant: Mutant, first: str = "") -> Catch | None:
-    """The seed that saw it before; then seed after seed, until one sees it or the time is up.
-
-    Bugs of the core are looked for by all rings, mixed as in a sweep, those of the storage by logs alone and
-    whole brokers in turns, others by whole brokers.
-    """
-    began = time.process_time()
+def hunt(mutant: Mutant, before: Catch | None = None) -> Catch | None:
+    """Who sees a bug: its script, if it has one, or seeds. What saw it ``before`` is asked first."""
+    began = _used_s()
     with planted(mutant):
-        for seed in _seeds(mutant.area, first):
-            result = seed.run(stops_at_violation=True)
-            took_s = time.process_time() - began
-            if result.violations:
-                return Catch(str(seed), result.violations[0].invariant, round(took_s, 1))
-            if took_s > LIMIT_S:
+        for who in _tests(mutant.script, before) if mutant.script else _seeds(mutant.area, before):
+            seen = look(who)
+            took_s = round(_used_s() - began, 1)
+            if seen is not None:
+                return Catch(SCRIPT if mutant.script else who, seen, took_s)
+            if took_s > PATIENCE_S:
                 return None
     return None
 
 
-def _seeds(area: str, first: str) -> Iterator[Seed]:
-    if first:
-        yield Seed.named(first)
+def look(who: str) -> str | None:
+    """What a seed or some tests see now: the invariant that breaks, the first test that fails, or nothing."""
+    if who.startswith("tests/"):
+        failure = _FirstFailure()
+        _pytest("-x", who, plugins=[failure])
+        return failure.test
+    violations = Seed.named(who).run(stops_at_violation=True).violations
+    return violations[0].invariant if violations else None
+
+
+def _tests(script: str, before: Catch | None) -> Iterator[str]:
+    if before is not None and before.invariant.startswith(script):
+        yield before.invariant
+    yield script
+
+
+def _seeds(area: str, before: Catch | None) -> Iterator[str]:
+    """The one that saw the bug before; then for the core all rings, mixed as in a sweep, for the storage logs
+    alone and whole brokers in turns, for others whole brokers.
+    """
+    if before is not None and before.seed != SCRIPT:
+        yield before.seed
     if area.startswith("raftlog.core"):
-        yield from seeds(0, sys.maxsize)
+        yield from map(str, seeds(0, sys.maxsize))
     logs = LOGS_A_TURN if area.startswith("raftlog.storage") else 0
     for number in count():
-        yield from (Seed(LOG, log) for log in range(number * logs, (number + 1) * logs))
-        yield Seed(BROKERS, number)
+        yield from (f"{LOG}:{log}" for log in range(number * logs, (number + 1) * logs))
+        yield f"{BROKERS}:{number}"
 
 
-def run_script(name: str) -> int:
-    """The exit status of a bug's own tests with the bug in place: 1 when they see it."""
-    mutant = next(mutant for mutant in MUTANTS if mutant.name == name)
-    with planted(mutant):
-        return int(pytest.main(["-x", "-q", "--no-header", mutant.script]))
+class _FirstFailure:
+    """A pytest plugin: the first test that failed."""
+
+    def __init__(self) -> None:
+        self.test: str | None = None
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed and self.test is None:
+            self.test = report.nodeid
 
 
-def asked(mutant: Mutant) -> Catch | None:
-    """What a bug's own tests say to it, in a process of their own."""
-    began = _children_s()
-    command = [sys.executable, "-m", "tests.simulation.mutants", "--script", mutant.name]
-    end = subprocess.run(command, capture_output=True, check=False)
-    took_s = round(_children_s() - began, 1)
-    return Catch(SCRIPT, f"`{mutant.script}`", took_s) if end.returncode == 1 else None
+def _pytest(*arguments: str, plugins: Sequence[object] = ()) -> None:
+    with contextlib.redirect_stdout(io.StringIO()):
+        pytest.main(["-q", "--no-header", *arguments], plugins=plugins)
 
 
-def _children_s() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+def _used_s() -> float:
+    used = os.times()
+    return used.user + used.system + used.children_user + used.children_system
 
 
 def known() -> dict[str, Catch]:
@@ -97,22 +119,42 @@ def known() -> dict[str, Catch]:
     return {name: Catch(**found) for name, found in json.loads(CAUGHT.read_text()).items()}
 
 
-def hunt_all() -> dict[str, Catch]:
-    """All that matter: those with a script by that, the others by seeds."""
-    matter = [mutant for mutant in MUTANTS if not mutant.equivalent]
+def hunt_all(mutants: Iterable[Mutant], before: dict[str, Catch]) -> dict[str, Catch]:
+    """All that matter, each in a process of its own; those that took longest before come first."""
+    last = known()
+    matter = sorted(
+        (mutant for mutant in mutants if not mutant.equivalent),
+        key=lambda mutant: last[mutant.name].took_s if mutant.name in last else LIMIT_S,
+        reverse=True,
+    )
+    _prepare_to_fork(mutant.script for mutant in matter if mutant.script)
+    caught: dict[str, Catch] = {}
+    work = [(mutant.name, partial(hunt, mutant, before.get(mutant.name))) for mutant in matter]
+    for name, catch in forked(work, JOBS, HANGS_S):
+        if catch is None:
+            print(f"NOT SEEN: {name}", flush=True)
+        else:
+            print(f"{catch.took_s:5.1f} s  {name}: {catch.seed}, {catch.invariant}", flush=True)
+            caught[name] = catch
+    return {mutant.name: caught[mutant.name] for mutant in MUTANTS if mutant.name in caught}
+
+
+def false_alarms(caught: Iterable[Catch]) -> list[str]:
+    """What saw a bug and sees something, too, where none is planted: it has proved nothing."""
+    who = {catch.invariant if catch.seed == SCRIPT else catch.seed for catch in caught}
+    return [
+        f"{name}: {seen}"
+        for name, seen in forked([(one, partial(look, one)) for one in sorted(who)], JOBS, HANGS_S)
+        if seen
+    ]
+
+
+def _prepare_to_fork(scripts: Iterable[str]) -> None:
+    """What all processes need is loaded once."""
+    if tests := sorted(set(scripts)):
+        _pytest("--collect-only", *tests)
     gc.collect()
     gc.freeze()
-    caught: dict[str, Catch] = {}
-    with multiprocessing.get_context("fork").Pool(os.cpu_count(), maxtasksperchild=1) as pool:
-        for mutant, catch in zip(matter, pool.imap(_seek, matter, chunksize=1), strict=True):
-            print(f"{mutant.name}: {catch}", flush=True)
-            if catch is not None:
-                caught[mutant.name] = catch
-    return caught
-
-
-def _seek(mutant: Mutant) -> Catch | None:
-    return asked(mutant) if mutant.script else hunt(mutant)
 
 
 def document(caught: dict[str, Catch]) -> str:
@@ -122,14 +164,17 @@ def document(caught: dict[str, Catch]) -> str:
         "",
         "Each is planted into the running production code; the simulator, with seeds from 0 on, or a script",
         "test must see it within 15 seconds. `python -m tests.simulation.mutants` writes this page.",
+        "`make test` looks for them all, beginning with what saw each before: it fails when one is missed,",
+        "or when a seed or test of this list sees something where nothing is planted.",
         "",
-        "| where | bug | seen by | after | invariant or script |",
+        "| where | bug | seen by | after | invariant or test |",
         "|---|---|---|---|---|",
     ]
     for mutant in MUTANTS:
         catch = caught.get(mutant.name)
         if catch is not None:
-            row = f"{catch.seed} | {catch.took_s} s | {catch.invariant}"
+            seen_by = f"`{catch.invariant}`" if catch.seed == SCRIPT else catch.invariant
+            row = f"{catch.seed} | {catch.took_s} s | {seen_by}"
         elif mutant.equivalent:
             row = f"- | - | cannot matter: {mutant.equivalent}"
         else:
@@ -158,13 +203,30 @@ def summary(caught: dict[str, Catch]) -> dict[str, float]:
     }
 
 
+def verdict(mutants: Iterable[Mutant], caught: dict[str, Catch], alarms: Sequence[str]) -> list[str]:
+    """What is wrong, a line each: nothing when every bug that can matter is seen, and nothing else is."""
+    missed = [mutant.name for mutant in mutants if not mutant.equivalent and mutant.name not in caught]
+    return [f"missed: {name}" for name in missed] + [f"seen without a bug: {alarm}" for alarm in alarms]
+
+
 def main() -> int:
-    """The exit status: of the script, or 1 when some bug was not seen."""
-    if sys.argv[1:2] == ["--script"]:
-        return run_script(sys.argv[2])
-    caught = hunt_all()
-    CAUGHT.write_text(json.dumps({name: asdict(catch) for name, catch in caught.items()}, indent=1) + "\n")
-    text = document(caught)
-    DOCUMENT.write_text(text)
-    print(json.dumps(summary(caught)))
-    return 1 if "**not seen**" in text else 0
+    """The exit status: 1 when some bug was missed."""
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation.mutants", description=__doc__)
+    parser.add_argument("names", nargs="*", help="look for these only, and write nothing")
+    parser.add_argument("--check", action="store_true", help="begin with what saw each; write nothing")
+    options = parser.parse_args()
+    chosen = [mutant for mutant in MUTANTS if not options.names or mutant.name in options.names]
+    if unknown := {*options.names} - {mutant.name for mutant in chosen}:
+        parser.error(f"no planted bug is called {', '.join(sorted(unknown))}")
+    began = time.monotonic()
+    caught = hunt_all(chosen, known() if options.check else {})
+    wrong = verdict(chosen, caught, false_alarms(caught.values()))
+    if not options.names and not options.check:
+        found = {name: asdict(catch) for name, catch in caught.items()}
+        CAUGHT.write_text(json.dumps(found, indent=1) + "\n")
+        DOCUMENT.write_text(document(caught))
+        print(json.dumps(summary(caught)))
+    equivalent = sum(bool(mutant.equivalent) for mutant in chosen)
+    figures = f"planted={len(chosen)} cannot_matter={equivalent} seen={len(caught)} wrong={len(wrong)}"
+    print("\n".join([*wrong, f"{figures} seconds={time.monotonic() - began:.0f}"]))
+    return 1 if wrong else 0

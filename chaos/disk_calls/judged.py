@@ -1,0 +1,244 @@
+"""The port of the storage, with every promise of an operation held against the calls that it made.
+
+``judged_disk`` puts the traced ``os`` into the adapter and gives a filesystem to run anything on: the
+conformance suite, a log, whole brokers. What was broken stands in ``Posix.violations``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from random import Random
+from types import SimpleNamespace
+from unittest import mock
+
+from chaos.disk_calls.posix import Interference, Node, Posix, TracedOs
+from raftlog.storage import os_filesystem
+from raftlog.storage.filesystem import Buffer, File, Filesystem
+
+
+class JudgedFile:
+    """An open file whose operations must have done what they say."""
+
+    def __init__(self, file: File, posix: Posix) -> None:
+        self._file = file
+        self._posix = posix
+        self._node = posix.descriptors[file.descriptor()].node
+        self._is_closed = False
+        self._check_size("open")
+
+    @property
+    def path(self) -> str:
+        """Where it was opened."""
+        return self._file.path
+
+    @property
+    def size(self) -> int:
+        """Length in bytes."""
+        return self._file.size
+
+    def append(self, buffers: Sequence[Buffer]) -> int:
+        """All buffers stand at the end, and nothing before them has changed; or all is as it was."""
+        before, data = bytes(self._node.content[: self.size]), b"".join(buffers)
+        try:
+            start = self._file.append(buffers)
+        except OSError:
+            self._expect(bytes(self._node.content) == before, "a failed append leaves the file as it was")
+            self._check_size("a failed append")
+            raise
+        self._expect(start == len(before), "append says where its bytes stand")
+        self._expect(bytes(self._node.content) == before + data, "append writes all its bytes at the end")
+        self._check_size("append")
+        return start
+
+    def read_at(self, position: int, length: int) -> bytes:
+        """All that stands there, however often the system cuts a read short."""
+        data = self._file.read_at(position, length)
+        self._expect(data == self._node.content[position : position + length], "a read returns all there is")
+        return data
+
+    def write_at(self, position: int, data: Buffer) -> None:
+        """These bytes stand there, and nothing else has changed."""
+        expected = bytearray(self._node.content)
+        expected[position : position + len(data)] = data
+        self._file.write_at(position, data)
+        self._expect(self._node.content == expected, "write_at writes all its bytes, and no others")
+        self._check_size("write_at")
+
+    def truncate(self, size: int) -> None:
+        """The file has this size."""
+        self._file.truncate(size)
+        self._expect(len(self._node.content) == size, "truncate cuts the file")
+        self._check_size("truncate")
+
+    def sync(self) -> None:
+        """What was written before it began is on the disk; else it raises."""
+        version, failed = self._node.version, self._failures()
+        self._file.sync()
+        if not self._is_closed:
+            self._expect(self._node.durable_version >= version, "sync returns when all is on the disk")
+            self._expect(self._failures() == failed, "a sync that has failed raises")
+
+    def descriptor(self) -> int:
+        """The file's own."""
+        return self._file.descriptor()
+
+    def close(self) -> None:
+        """Idempotent."""
+        self._is_closed = True
+        self._file.close()
+
+    def _failures(self) -> int:
+        files = list(self._posix.descriptors.values())
+        return sum(file.node is self._node and file.sync_has_failed for file in files)
+
+    def _check_size(self, what: str) -> None:
+        self._expect(self.size == len(self._node.content), f"{what} leaves the size as it is in the system")
+
+    def _expect(self, holds: bool, promise: str) -> None:
+        if not holds:
+            self._posix.violated(f"{self.path}: {promise}")
+
+
+class JudgedFilesystem:
+    """A filesystem whose operations must have done what they say."""
+
+    def __init__(self, filesystem: Filesystem, posix: Posix) -> None:
+        self._filesystem = filesystem
+        self._posix = posix
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        """A file from before keeps its bytes."""
+        before = bytes(self._posix.node(path).content) if os.path.exists(path) else b""
+        file = JudgedFile(self._filesystem.open(path, create=create), self._posix)
+        self._expect(bytes(file._node.content) == before, path, "opening changes no byte")
+        return file
+
+    def read_file(self, path: str) -> bytes:
+        """All bytes."""
+        data = self._filesystem.read_file(path)
+        self._expect(data == self._posix.node(path).content, path, "read_file returns all bytes")
+        return data
+
+    def replace_file(self, path: str, data: bytes) -> None:
+        """Afterwards the new bytes are durable under this name; until then, and on failure, the old ones."""
+        old = self._posix.node(path) if os.path.exists(path) else None
+        before = None if old is None else bytes(old.content)
+        try:
+            self._filesystem.replace_file(path, data)
+        except OSError:
+            is_new = os.path.exists(path) and self._posix.node(path) is not old
+            self._expect(
+                is_new or self._content(path) == before, path, "a failed replacement leaves the old file"
+            )
+            self._check_no_leftovers(path)
+            raise
+        new = self._posix.node(path)
+        self._expect(
+            old is None or bytes(old.content) == before, path, "a replacement writes beside the old file"
+        )
+        self._expect(bytes(new.content) == data, path, "a replacement has all its bytes")
+        self._expect(new.is_durable, path, "a replacement's bytes are on the disk")
+        self._expect(self._posix.is_named_durably(path), path, "a replacement's name is on the disk")
+        self._check_no_leftovers(path)
+
+    def exists(self, path: str) -> bool:
+        """Whether a file or directory is there."""
+        return self._filesystem.exists(path)
+
+    def list_directory(self, path: str) -> list[str]:
+        """Names in it, sorted."""
+        return self._filesystem.list_directory(path)
+
+    def make_directories(self, path: str) -> None:
+        """All that are new are named on the disk."""
+        self._filesystem.make_directories(path)
+        self._expect(os.path.isdir(path), path, "make_directories makes them")
+        for parent in _with_parents(path):
+            self._expect(
+                self._posix.is_named_durably(parent), parent, "a new directory's name is on the disk"
+            )
+
+    def rename(self, path: str, target: str) -> None:
+        """The file has the other name."""
+        node = self._posix.node(path)
+        self._filesystem.rename(path, target)
+        self._expect(self._posix.node(target) is node, target, "rename moves the file")
+
+    def remove(self, path: str) -> None:
+        """The name is gone."""
+        self._filesystem.remove(path)
+        self._expect(not os.path.exists(path), path, "remove removes")
+
+    def remove_tree(self, path: str) -> None:
+        """All below it is gone, on the disk too."""
+        self._filesystem.remove_tree(path)
+        self._expect(not os.path.exists(path), path, "remove_tree removes")
+        self._expect(
+            self._posix.is_named_durably(path), path, "a removed directory's name is gone on the disk"
+        )
+
+    def sync_directory(self, path: str) -> None:
+        """The names that it had are on the disk."""
+        node = self._posix.node(path)
+        version = node.version
+        self._filesystem.sync_directory(path)
+        self._expect(
+            node.durable_version >= version, path, "names are on the disk after a sync of the directory"
+        )
+
+    def free_bytes(self, path: str) -> int:
+        """How much room is left."""
+        return self._filesystem.free_bytes(path)
+
+    def _content(self, path: str) -> bytes | None:
+        return bytes(self._posix.node(path).content) if os.path.exists(path) else None
+
+    def _check_no_leftovers(self, path: str) -> None:
+        name = os.path.basename(path)
+        beside = [
+            other for other in os.listdir(os.path.dirname(path) or ".") if other.startswith(name + ".tmp")
+        ]
+        self._expect(not beside, path, f"a replacement leaves nothing behind: {beside}")
+
+    def _expect(self, holds: bool, path: str, promise: str) -> None:
+        if not holds:
+            self._posix.violated(f"{path}: {promise}")
+
+
+def _with_parents(path: str) -> Iterator[str]:
+    path = os.path.abspath(path)
+    while path != os.path.dirname(path):
+        yield path
+        path = os.path.dirname(path)
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedDisk:
+    """What a judged run has: a filesystem to work on, what may interfere, and the model with its verdict.
+
+    ``system`` makes calls without the adapter, as a process that has died since.
+    """
+
+    filesystem: Filesystem
+    system: TracedOs
+    interference: Interference
+    posix: Posix
+
+    def open_files(self) -> list[Node]:
+        """What is open and not a directory."""
+        return [file.node for file in self.posix.descriptors.values()]
+
+
+@contextlib.contextmanager
+def judged_disk(seed: int, short: float = 0.0) -> Iterator[JudgedDisk]:
+    """The real filesystem under judgement. ``short``: how many reads and writes the system cuts short."""
+    posix, interference = Posix(), Interference(Random(seed), short)
+    traced = TracedOs(posix, interference)
+    instead = {"os": traced, "_sync_data": traced.fdatasync, "shutil": SimpleNamespace(rmtree=traced.rmtree)}
+    with contextlib.ExitStack() as stack:
+        for name, value in instead.items():
+            stack.enter_context(mock.patch.object(os_filesystem, name, value))
+        yield JudgedDisk(JudgedFilesystem(os_filesystem.OsFilesystem(), posix), traced, interference, posix)

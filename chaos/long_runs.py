@@ -1,0 +1,149 @@
+"""Row 2 of the scoreboard: simulated time without a violation, measured in pieces that add up.
+
+Decides: which seeds a piece runs, which pieces add up, and what they come to. Pieces add up while the sources
+that they run are the same, whatever has happened to documents meanwhile; each goes on behind the last seed
+of its ring. Rings are never added to one another where that would flatter: runs with quiet phases pass
+hours with little trouble in them, so they are shown and not counted.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import cycle
+from pathlib import Path
+from typing import Final
+from zlib import crc32
+
+from chaos.simulator.rings import BROKERS, BROKERS_LONG, CORE, LOG, Seed
+from chaos.simulator.seed_choice import failures
+from chaos.simulator.sweep import sweep
+
+HOURS_MIN: Final = 1000.0
+BROKER_HOURS_MIN: Final = 100.0
+COUNTED: Final = (CORE, LOG, BROKERS)
+NAMES: Final = {
+    CORE: "bare cores",
+    LOG: "logs alone",
+    BROKERS: "whole brokers",
+    BROKERS_LONG: "whole brokers with quiet phases, not counted",
+}
+PLAN: Final = ((BROKERS, 200), (CORE, 1000), (LOG, 400), (BROKERS_LONG, 20))
+"""The pieces of a round where none are asked for: some minutes each."""
+SOURCES: Final = ("raftlog", "partitions", "groups", "api", "chaos", "pyproject.toml")
+BEHIND_SWEEPS: Final = 1 << 32  # sweeps begin at a CRC-32
+
+Figures = dict[str, int | float | str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """Seeds of one ring that were run in one go. ``failed`` names those that broke something."""
+
+    ring: str
+    first: int
+    seeds: int
+    hours: float
+    faults: int
+    acknowledged: int
+    violations: int
+    failed: str
+    seconds: float
+    sources: str
+    commit: str
+    date: str
+
+
+def sources_of(checkout: Path) -> str:
+    """What stands for the code of the commit that is checked out. Raises ``CalledProcessError``."""
+    asked = ["git", "-C", str(checkout), "ls-tree", "-r", "HEAD", "--", *SOURCES]
+    listed = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
+    return f"{crc32(listed.encode()):08x}"
+
+
+def wanted(text: str) -> tuple[str, int]:
+    """``brokers:400`` as a ring and so many seeds. Raises ``ValueError`` naming the remedy."""
+    ring, _, count = text.rpartition(":")
+    if ring not in NAMES or not count.isdigit():
+        raise ValueError(f"{text!r} is no piece: say how many seeds of which ring, {BROKERS}:400")
+    return ring, int(count)
+
+
+def go_on(
+    known: Iterable[Piece],
+    pieces: Sequence[tuple[str, int]],
+    *,
+    sources: str,
+    commit: str,
+    date: str,
+    jobs: int,
+) -> Iterator[list[Piece]]:
+    """Run these pieces, or rounds of ``PLAN`` until the target is reached; all that add up, after each."""
+    found = [piece for piece in known if piece.sources == sources]
+    for ring, count in pieces or cycle(PLAN):
+        if not pieces and is_reached(found):
+            break
+        first = max(
+            (piece.first + piece.seeds for piece in found if piece.ring == ring),
+            default=BEHIND_SWEEPS + int(sources, 16),
+        )
+        began = time.monotonic()
+        results = list(sweep((Seed(ring, first + number) for number in range(count)), jobs))
+        found.append(
+            Piece(
+                ring=ring,
+                first=first,
+                seeds=count,
+                hours=sum(result.simulated_s for result in results) / 3600,
+                faults=sum(result.faults.total() for result in results),
+                acknowledged=sum(result.acknowledged for result in results),
+                violations=sum(len(result.violations) for result in results),
+                failed=", ".join(failures(results)),
+                seconds=time.monotonic() - began,
+                sources=sources,
+                commit=commit,
+                date=date,
+            )
+        )
+        yield found
+
+
+def is_reached(pieces: Sequence[Piece]) -> bool:
+    """Whether enough time has passed in what is counted, whether or not something broke."""
+    counted = sum(piece.hours for piece in pieces if piece.ring in COUNTED)
+    brokers = sum(piece.hours for piece in pieces if piece.ring == BROKERS)
+    return counted >= HOURS_MIN and brokers >= BROKER_HOURS_MIN
+
+
+def is_kept(pieces: Sequence[Piece]) -> bool:
+    """Whether the target is reached, and no run of any ring has broken anything."""
+    return is_reached(pieces) and not any(piece.violations for piece in pieces)
+
+
+def composed(pieces: Sequence[Piece]) -> Figures:
+    """What the pieces come to, ring by ring."""
+    figures: Figures = {}
+    for ring, name in NAMES.items():
+        own = [piece for piece in pieces if piece.ring == ring]
+        if own:
+            first, seeds = own[0].first, sum(piece.seeds for piece in own)
+            figures |= {
+                f"simulated hours of {name}": round(sum(piece.hours for piece in own), 2),
+                f"seeds of {name}": f"{ring}:{first} and the {seeds - 1:,} that follow",
+                f"faults of {name}": sum(piece.faults for piece in own),
+            }
+    counted = [piece for piece in pieces if piece.ring in COUNTED]
+    failed = ", ".join(piece.failed for piece in pieces if piece.failed)
+    return figures | {
+        "counted: simulated hours": round(sum(piece.hours for piece in counted), 2),
+        "counted: faults": sum(piece.faults for piece in counted),
+        "counted: acknowledged": sum(piece.acknowledged for piece in counted),
+        "violations": sum(piece.violations for piece in pieces),
+        **({"seeds with violations": failed} if failed else {}),
+        "pieces": len(pieces),
+        "commits": ", ".join(dict.fromkeys(piece.commit for piece in pieces)),
+        "days": ", ".join(dict.fromkeys(piece.date for piece in pieces)),
+        "seconds": round(sum(piece.seconds for piece in pieces)),
+    }

@@ -1,0 +1,76 @@
+"""Which seeds a sweep runs: all that ever failed, then new ones with every commit.
+
+Decides: where the new seeds begin. They follow from the commit, so that nobody picks them and each commit
+looks at runs that none before it has seen; whoever has the commit can run the same ones. A checkout without
+git begins at ``WITHOUT_GIT``.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from zlib import crc32
+
+from chaos.simulator.result import Result
+from chaos.simulator.rings import Seed, seeds
+
+FAILED_SEEDS: Final = Path(__file__).with_name("failed_seeds.txt")
+CHECKOUT: Final = Path(__file__).resolve().parents[2]
+WITHOUT_GIT: Final = 0
+
+
+@dataclass(frozen=True, slots=True)
+class First:
+    """Where the new seeds of a sweep begin, and why there."""
+
+    number: int
+    reason: str
+
+
+def first_of_commit(checkout: Path = CHECKOUT) -> First:
+    """The first new seed of the commit that is checked out: the CRC-32 of its full id."""
+    commit = _commit(checkout)
+    if commit is None:
+        return First(WITHOUT_GIT, "no commit is checked out here")
+    return First(crc32(commit.encode()), f"commit {commit[:10]}")
+
+
+def _commit(checkout: Path) -> str | None:
+    if not (checkout / ".git").exists():  # an installed copy may lie inside somebody else's checkout
+        return None
+    try:
+        asked = ["git", "-C", str(checkout), "rev-parse", "--verify", "HEAD"]
+        end = subprocess.run(asked, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return None
+    return end.stdout.strip() if end.returncode == 0 else None
+
+
+def failed_before(path: Path = FAILED_SEEDS) -> list[Seed]:
+    """Every seed that ever failed, in the order of the file."""
+    lines = (line.partition("#")[0].strip() for line in path.read_text().splitlines())
+    return [Seed.named(line) for line in lines if line]
+
+
+def failures(results: Iterable[Result]) -> list[str]:
+    """The lines to append to ``failed_seeds.txt``: one for each run that broke something."""
+    return [f"{result.name} # {result.violations[0].invariant}" for result in results if result.violations]
+
+
+def remember(lines: Iterable[str], path: Path = FAILED_SEEDS) -> list[str]:
+    """Append those whose seed is not in the file yet; return them."""
+    known = {str(seed) for seed in failed_before(path)}
+    new = [line for line in lines if line.partition(" ")[0] not in known]
+    with path.open("a") as file:
+        file.writelines(f"{line}\n" for line in new)
+    return new
+
+
+def chosen(first: int, count: int) -> Iterator[Seed]:
+    """All that failed before, then ``count`` new ones from ``first`` on; none twice."""
+    old = failed_before()
+    yield from old
+    yield from (seed for seed in seeds(first, count) if seed not in old)
