@@ -189,6 +189,10 @@ class JudgedFilesystem:
             node.durable_version >= version, path, "names are on the disk after a sync of the directory"
         )
 
+    def tree_bytes(self, path: str) -> int:
+        """Promises nothing about the disk."""
+        return self._filesystem.tree_bytes(path)
+
     def free_bytes(self, path: str) -> int:
         """How much room is left."""
         return self._filesystem.free_bytes(path)
