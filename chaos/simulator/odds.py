@@ -10,6 +10,7 @@ import random
 from dataclasses import dataclass, replace
 from typing import Final
 
+from chaos.simulator.http.odds import HttpOdds
 from chaos.simulator.network import NetworkOdds
 
 TIMED_FAULTS: Final = (
@@ -79,6 +80,7 @@ class Odds:
     retention_bytes: int = -1  # of each partition that clients use; -1: everything is kept
     retention_check_ms: int = 60_000
     lies_about_syncs: bool = False
+    http: HttpOdds | None = None  # clients that come over HTTP as well
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Odds:
@@ -114,13 +116,26 @@ class Odds:
         )
         if rng.random() < 0.3:
             drawn = drawn._with_moves(rng)
-        return drawn._with_retention(rng) if rng.random() < 0.33 else drawn
+        if rng.random() < 0.33:
+            drawn = drawn._with_retention(rng)
+        http = HttpOdds.drawn(rng)
+        return drawn if http is None else drawn._with_http(http)
 
     def _with_moves(self, rng: random.Random) -> Odds:
         """Replicas move as well, mostly with brokers to spare. The other draws stay as they are."""
         brokers = max(self.brokers, rng.choice((3, 4, 4, 5)))
         rates = (*self.rates, *(1.0 for _ in range(brokers - self.brokers)))
         return replace(self, brokers=brokers, rates=rates, timed=(*self.timed, *MOVES))
+
+    def _with_http(self, http: HttpOdds) -> Odds:
+        """Clients over HTTP take the place of most others, and write more than the smallest segments bear."""
+        return replace(
+            self,
+            producers=1,
+            consumers=min(self.consumers, 1),
+            segment_bytes=self.segment_bytes if self.retention_bytes >= 0 else max(self.segment_bytes, 4096),
+            http=http,
+        )
 
     def _with_retention(self, rng: random.Random) -> Odds:
         """Logs lose their beginnings while all else goes on, and who was away comes back behind them."""

@@ -21,6 +21,7 @@ from chaos.simulator.clients import TIMEOUT_MS, TOPIC, Client, Consumer, Produce
 from chaos.simulator.convergence import Convergence
 from chaos.simulator.event_loop import Process, SimulatedLoop
 from chaos.simulator.faults import Faults
+from chaos.simulator.http.setup import HttpSide
 from chaos.simulator.log_starts import LogStarts
 from chaos.simulator.machine import Machine
 from chaos.simulator.network import SimulatedNetwork
@@ -33,7 +34,7 @@ from chaos.simulator.trace import Trace
 from raftlog.errors import RaftlogError, TopicExists
 from raftlog.node.group_host import GroupHost
 from raftlog.storage.fake_filesystem import PowerLost
-from raftlog.types import NodeId, TopicPartition
+from raftlog.types import GroupId, NodeId, TopicPartition
 
 LONGEST_RUN_S = 300.0
 VIOLATIONS_MAX = 3  # of one kind
@@ -69,6 +70,7 @@ class Simulation:
         self.answers = Answers(self.oracles, self.machines, self.violated)
         self.log_starts = LogStarts(self)
         self.faults = Faults(self)
+        self.http = None if self.odds.http is None else HttpSide(self, self.odds.http)
         self._by_process: dict[Process, Machine] = {}
         self._processes = 0
         self._producer_ids: set[int] = set()
@@ -84,7 +86,7 @@ class Simulation:
         self.network.on_frame = frame_left
         self.network.on_arrival = lambda sender, to, frame: self.trace.frame(frame)
         self.oracles.on_leader = self._leader_is_new
-        self.oracles.on_commit = self.faults.committed
+        self.oracles.on_commit = self._committed
         self.oracles.on_log_start = self.log_starts.moved
         for machine in self.machines:
             machine.disk.lies_about_syncs = self.odds.lies_about_syncs
@@ -137,6 +139,11 @@ class Simulation:
         self.trace.note(machine.node, f"leads group {group} in term {term}")
         self.faults.won(machine, group, term)  # type: ignore[arg-type]
 
+    def _committed(self, machine: Machine, group: GroupId, commit: int) -> None:
+        self.faults.committed(machine, group, commit)
+        if self.http is not None:
+            self.http.judge.committed_to(group)
+
     # The phases.
 
     def run(self) -> Result:
@@ -167,24 +174,34 @@ class Simulation:
             machine.start()
         loop = asyncio.get_running_loop()
         odds = self.odds
-        making = loop.create_task(
-            self.make_topic(TOPIC, odds.partitions, odds.replicas, retention_bytes=odds.retention_bytes)
-        )
+        config: dict[str, int | str] = {"retention_bytes": odds.retention_bytes}
+        if odds.http is not None and not odds.http.is_append_time:
+            config["message_timestamp_type"] = "CreateTime"
+        making = loop.create_task(self.make_topic(TOPIC, odds.partitions, odds.replicas, **config))
         await asyncio.wait([making], timeout=SETUP_S)
         if not making.done():  # whoever is elected is struck at once, again and again
-            self.faults.heal()
+            self.heal()
         await making
         clients = [loop.create_task(client.run()) for client in self._clients()]
+        clients += [] if self.http is None else self.http.begin()
         breaking = loop.create_task(self.faults.run())
         await asyncio.sleep(odds.faults_s)
-        self.faults.heal()
+        self.heal()
         breaking.cancel()
         convergence = Convergence(self)
         await convergence.reached()
         self.is_producing = False
         await asyncio.gather(*clients)
+        if self.http is not None:
+            await self.http.probe()
         await convergence.settled()
         await convergence.read_everything()
+
+    def heal(self) -> None:
+        """From now on nothing goes wrong."""
+        self.faults.heal()
+        if self.http is not None:
+            self.http.streams.heal()
 
     def _clients(self) -> list[Producer | Consumer | Churner]:
         odds = self.odds
@@ -199,10 +216,10 @@ class Simulation:
             clients.append(Churner(self, "churner"))
         return clients
 
-    async def make_topic(self, name: str, partitions: int, replicas: int, **config: int) -> None:
+    async def make_topic(self, name: str, partitions: int, replicas: int, **config: int | str) -> None:
         """Until it is there. ``config`` has underscores for dots."""
         client = Client(self, "admin")
-        settings = {"segment.bytes": self.odds.segment_bytes}
+        settings: dict[str, int | str] = {"segment.bytes": self.odds.segment_bytes}
         settings |= {key.replace("_", "."): value for key, value in config.items()}
         while True:
             with contextlib.suppress(RaftlogError):
