@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class SimulatedConnector(aiohttp.BaseConnector):
-    """Connections of one client process. They do not expire by themselves: aiohttp asks the real clock for that."""
+    """Connections of one client process. They never expire: aiohttp asks the real clock for that."""
 
     def __init__(self, network: StreamNetwork, process: Process) -> None:
         super().__init__(limit=0, keepalive_timeout=None)

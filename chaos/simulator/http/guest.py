@@ -82,6 +82,11 @@ class Guest:
         self._moments += 1
         return self.simulation.loop.now + self._moments * 1e-9
 
+    async def until_all_is_produced(self) -> None:
+        """While things go wrong, and until they work again."""
+        while self.simulation.is_producing:
+            await self.think()
+
     async def think(self) -> None:
         """Between two requests."""
         await asyncio.sleep(self.rng.expovariate(1.0) * self.side.odds.think_s)

@@ -71,10 +71,14 @@ def judge_event(answered: Answered, event: bytes) -> None:
     at = memory.get("at")
     if at is None:
         last_id = answered.exchange.headers.get("last-event-id")
-        asked = answered.exchange.query.get("offset", "earliest") if last_id is None else str(int(last_id) + 1)
+        asked = (
+            answered.exchange.query.get("offset", "earliest") if last_id is None else str(int(last_id) + 1)
+        )
         at = int(asked) if asked.isdigit() else None
         if asked == "latest":
-            _check_not_before(answered, data["offset"] if fields["event"] == "record" else data["next_offset"])
+            _check_not_before(
+                answered, data["offset"] if fields["event"] == "record" else data["next_offset"]
+            )
     if fields["event"] == "heartbeat":
         following = data["next_offset"]
         _check_ends(answered, following, data["high_watermark"], 0)
@@ -105,13 +109,20 @@ def judge_offset(answered: Answered) -> None:
     at = exchange.query.get("at", "latest")
     least, end = exchange.memory.get("end", 0), answered.end
     row = answered.committed.at(offset)
-    if row is not None and timestamp is not None and timestamp != row.timestamp_ms and _is_known(answered, offset):
+    if (
+        row is not None
+        and timestamp is not None
+        and timestamp != row.timestamp_ms
+        and _is_known(answered, offset)
+    ):
         answered.wrong(_PLACE, f"the timestamp {timestamp} of {row}")
     if row is not None and timestamp is None and offset < least and _is_known(answered, offset):
         answered.wrong(_PLACE, f"no timestamp of {row}")
     if at == "latest" and not least <= offset <= end:
         answered.wrong(_PLACE, f"the end is {offset}, {least} was committed before, {end} is now")
-    if at.startswith("-") and not max(least - int(at[1:]), 0) <= offset <= max(end - int(at[1:]), _start(answered)):
+    if at.startswith("-") and not max(least - int(at[1:]), 0) <= offset <= max(
+        end - int(at[1:]), _start(answered)
+    ):
         answered.wrong(_PLACE, f"{offset} of {least} to {end}")
     if at.startswith("timestamp:"):
         wanted = int(at.removeprefix("timestamp:"))
@@ -153,7 +164,9 @@ def _check_records(
         return
     elif asked.startswith("timestamp:"):
         wanted = int(asked.removeprefix("timestamp:"))
-        early = [row for row in _rows(answered, told["log-start-offset"], first) if row.timestamp_ms >= wanted]
+        early = [
+            row for row in _rows(answered, told["log-start-offset"], first) if row.timestamp_ms >= wanted
+        ]
         if early or (shown and shown[0]["timestamp"] < wanted):
             answered.wrong(_PLACE, f"it begins at {first}, {early[:1]} comes before")
     if following < begins:
@@ -244,7 +257,9 @@ def _check_refused(answered: Answered) -> None:
     start, end = body["start"], body["end"]
     if "offset" in body:
         offset = body["offset"]
-        is_right = offset < start if exchange.status == 410 else offset > end or exchange.path.endswith(f"/{end}")
+        is_right = (
+            offset < start if exchange.status == 410 else offset > end or exchange.path.endswith(f"/{end}")
+        )
         if "/messages/" in exchange.path and exchange.status == 416:
             is_right = offset >= end
         if not is_right or end > answered.end:
@@ -262,8 +277,8 @@ def _is_known(answered: Answered, offset: int) -> bool:
 
 
 def _start(answered: Answered) -> int:
-    """The oldest place at which any replica begins."""
-    return min((replica.seen.start for replica in answered.group.replicas.values()), default=0)
+    """The latest place at which any replica begins."""
+    return max((replica.seen.start for replica in answered.group.replicas.values()), default=0)
 
 
 def _seconds(text: str) -> float:

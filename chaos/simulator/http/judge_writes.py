@@ -80,7 +80,11 @@ def _check_receipt(
         where = f"{machine.name} {exchange.method} {exchange.path}"
         judge.simulation.violated(_RECEIPT, f"{where}: {receipt} of {sent}, there is {row}")
         return
-    if row is not None and not row.is_append_time and record.get("timestamp", row.timestamp_ms) != row.timestamp_ms:
+    if (
+        row is not None
+        and not row.is_append_time
+        and record.get("timestamp", row.timestamp_ms) != row.timestamp_ms
+    ):
         judge.simulation.violated(_RECEIPT, f"{exchange.path}: {record} has the time {row.timestamp_ms}")
 
 

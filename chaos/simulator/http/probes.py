@@ -66,7 +66,7 @@ class Prober(Guest):
         """A stream has heartbeats while nothing is there, and records at once."""
         stream = await RawConnection.dial(self, f"b{machine.node}")
         stream.send("GET", f"{self._path}?offset=latest", {"Accept": "text/event-stream"})
-        seen = []
+        seen: list[str] = []
         for expected in ("heartbeat", "heartbeat", "record"):
             if expected == "record":
                 await self._produce(self.host())

@@ -92,7 +92,7 @@ class ShippedProducer(Guest):
         if way == "flush":
             await producer.flush()
             self._check_all_known("flush")
-        await producer.close({"close soon": "100ms", "close at once": 0}.get(way, "30s"))
+        await producer.close({"close soon": "100ms", "close at once": "0ms"}.get(way, "30s"))
         self._check_all_known(f"{way}, close")
         self._check_empty(producer)
 
@@ -145,7 +145,9 @@ class ShippedProducer(Guest):
     def _settled(self, record: Sent, receipt: Receipt | None, error: RaftlogError | None) -> None:
         record.times += 1
         if record.times > 1 or (receipt is None) is (error is None):
-            self.simulation.violated(_ONCE, f"{record.value} for the {record.times}. time: {receipt} {error!r}")
+            self.simulation.violated(
+                _ONCE, f"{record.value} for the {record.times}. time: {receipt} {error!r}"
+            )
             return
         record.told = (receipt, error)
         if receipt is not None:

@@ -28,9 +28,9 @@ class RawAnswer:
     body: bytes = b""
 
     @property
-    def json(self) -> Any:
+    def json(self) -> dict[str, Any]:
         """The body."""
-        return msgspec.json.decode(self.body)
+        return msgspec.json.decode(self.body, type=dict[str, Any])
 
     def number(self, header: str) -> int:
         """A header that holds a number."""
@@ -142,7 +142,9 @@ class RawConnection(asyncio.Protocol):
         self.events.put_nowait(None)
 
 
-def request_bytes(method: str, target: str, headers: Mapping[str, str] | None = None, body: bytes = b"") -> bytes:
+def request_bytes(
+    method: str, target: str, headers: Mapping[str, str] | None = None, body: bytes = b""
+) -> bytes:
     """A request as it stands on the wire."""
     lines = [f"{method} {target} HTTP/1.1", "Host: simulated"]
     lines += [f"{name}: {text}" for name, text in (headers or {}).items()]

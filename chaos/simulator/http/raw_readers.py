@@ -31,8 +31,7 @@ class JsonReader(Guest):
     async def run(self) -> None:
         """Read while things go wrong; in the end get all."""
         task = asyncio.get_running_loop().create_task(self._goes_on())
-        while self.simulation.is_producing:
-            await asyncio.sleep(0.2)
+        await self.until_all_is_produced()
         await self.until_caught_up(self._partition, lambda: self._position)
         task.cancel()
         await asyncio.wait([task])
@@ -73,7 +72,9 @@ class JsonReader(Guest):
     async def _look_around(self, connection: RawConnection) -> None:
         """Reads that begin elsewhere: the wire is judged, the reader goes on where it was."""
         rng, here = self.rng, self._path
-        time_ms = 1_700_000_000_000 + int(self.simulation.loop.now * 1000) - rng.choice((0, 500, 3000, 60_000))
+        time_ms = (
+            1_700_000_000_000 + int(self.simulation.loop.now * 1000) - rng.choice((0, 500, 3000, 60_000))
+        )
         offset = max(0, self._position - rng.randrange(5))
         accept = {"Accept": BATCH} if rng.random() < 0.5 else {}
         target, headers = rng.choice(
@@ -121,8 +122,7 @@ class EventReader(Guest):
     async def run(self) -> None:
         """Follow while things go wrong; in the end get all."""
         task = asyncio.get_running_loop().create_task(self._goes_on())
-        while self.simulation.is_producing:
-            await asyncio.sleep(0.2)
+        await self.until_all_is_produced()
         await self.until_caught_up(self._partition, lambda: self._last_id + 1)
         task.cancel()
         await asyncio.wait([task])
@@ -162,7 +162,7 @@ class EventReader(Guest):
                 self._refused(connection)
                 return
             self._got(event)
-            if naps and connection.transport is not None:
+            if naps and self.simulation.is_producing and connection.transport is not None:
                 connection.transport.pause_reading()
                 await asyncio.sleep(0.05)
                 connection.transport.resume_reading()
@@ -185,9 +185,8 @@ class EventReader(Guest):
                 self.simulation.violated(_GOES_ON, f"{self.name}: {data} behind {self._last_id}")
             self._last_id = int(fields["id"])
             self.polled(self._partition, [(data["offset"], _value(data))])
-        elif fields["event"] == "problem" and data["code"] == "offset_out_of_range":
-            if data["start"] > self._last_id + 1:
-                self._behind(OffsetOutOfRange(data["detail"], start=data["start"], end=data["end"]))
+        elif fields["event"] == "problem" and data.get("start", 0) > self._last_id + 1:
+            self._behind(OffsetOutOfRange(data["detail"], start=data["start"], end=data["end"]))
 
 
 def _value(one: dict[str, object]) -> str:

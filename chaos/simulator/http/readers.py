@@ -66,7 +66,7 @@ class ShippedReader(Guest):
             self._got(chunk.messages, chunk.next_offset)
 
     async def _reads(self, partition: aio.Partition) -> None:
-        wait = self.rng.choice((0, "100ms", "400ms"))
+        wait = self.rng.choice(("0ms", "100ms", "400ms"))
         limit = self.rng.choice((None, 1, 3))
         chunk = await partition.read(self._position, limit=limit, max_bytes=self._max_bytes(), wait=wait)
         if limit is not None and len(chunk) > limit:

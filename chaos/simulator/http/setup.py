@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -25,6 +25,7 @@ from chaos.simulator.http.raw_producers import BurstProducer, JsonProducer
 from chaos.simulator.http.raw_readers import EventReader, JsonReader
 from chaos.simulator.http.readers import ShippedReader
 from chaos.simulator.http.streams import StreamNetwork
+from chaos.simulator.http.transport import Tap
 from raftlog.clock import Clock
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ class HttpSide:
         self._apps.pop(machine, None)
         self.streams.process_ended(f"b{machine.node}", process, silently=silently)
 
-    def _accept(self, host: str, process: Process) -> object:
+    def _accept(self, host: str, process: Process) -> Tap:
         return self.judge.wire(self._machines[host], process)
 
     # Clients.
@@ -84,7 +85,7 @@ class HttpSide:
         odds = self.odds
         guests: list[Guest] = [ShippedProducer(self, f"h{number}") for number in range(odds.producers)]
         guests += [ShippedReader(self, f"r{number}", number % partitions) for number in range(odds.readers)]
-        kinds = {
+        kinds: dict[str, Callable[[HttpSide, str], Guest]] = {
             "json producer": JsonProducer,
             "burst producer": BurstProducer,
             "json reader": partial(JsonReader, partition=partitions - 1),

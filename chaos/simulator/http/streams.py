@@ -130,7 +130,7 @@ class StreamNetwork:
         """A connection of a client. Raises ``ConnectionRefusedError``; waits for ever for a dead machine."""
         await asyncio.sleep(self.delay(host))
         while host in self._without_power:
-            await asyncio.sleep(1.0)  # SYN again
+            await self._another_try()
         listener = self._listeners.get(host)
         if listener is None:
             await asyncio.sleep(self.delay(host))
@@ -151,3 +151,7 @@ class StreamNetwork:
         if ours.is_lost:  # reset meanwhile
             raise ConnectionResetError(104, f"{host} has reset the connection")
         return ours, ours.begin(factory)
+
+    async def _another_try(self) -> None:
+        """A kernel sends its SYN again."""
+        await asyncio.sleep(1.0)

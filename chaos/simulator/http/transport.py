@@ -252,7 +252,7 @@ class StreamTransport(asyncio.Transport):
         while self._arrived and not self._is_paused and not self._is_closing:
             if self._arrived[0] == _END:
                 self._arrived.popleft()
-                if not self.get_protocol().eof_received():
+                if not cast("asyncio.Protocol", self._protocol).eof_received():
                     self.close()
                 return
             parts = []

@@ -114,7 +114,7 @@ class Reader:
 
 
 class Wire:
-    """A broker's end of one connection, looked at. ``answered`` hears of each exchange when the answer leaves."""
+    """A broker's end of one connection. ``answered`` hears of each exchange when its answer leaves."""
 
     def __init__(
         self,

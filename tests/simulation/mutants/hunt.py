@@ -22,12 +22,14 @@ from statistics import median
 
 import pytest
 
+from chaos.simulator.odds import Odds
 from chaos.simulator.rings import BROKERS, LOG, Seed, seeds
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.mutants.plant import Mutant, planted
 
 LIMIT_S = 15.0  # of this process's time
 LOGS_A_TURN = 20
+OVER_HTTP = ("raftlog.client", "api.")
 SCRIPT = "script"
 CAUGHT = Path(__file__).with_name("caught.json")
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "planted-bugs.md"
@@ -46,7 +48,7 @@ def hunt(mutant: Mutant, first: str = "") -> Catch | None:
     """The seed that saw it before; then seed after seed, until one sees it or the time is up.
 
     Bugs of the core are looked for by all rings, mixed as in a sweep, those of the storage by logs alone and
-    whole brokers in turns, others by whole brokers.
+    whole brokers in turns, others by whole brokers: those of the client and of HTTP where such clients are.
     """
     began = time.process_time()
     with planted(mutant):
@@ -68,7 +70,14 @@ def _seeds(area: str, first: str) -> Iterator[Seed]:
     logs = LOGS_A_TURN if area.startswith("raftlog.storage") else 0
     for number in count():
         yield from (Seed(LOG, log) for log in range(number * logs, (number + 1) * logs))
-        yield Seed(BROKERS, number)
+        brokers = Seed(BROKERS, number)
+        if not area.startswith(OVER_HTTP) or _has_http(brokers):
+            yield brokers
+
+
+def _has_http(seed: Seed) -> bool:
+    odds = seed.odds()
+    return isinstance(odds, Odds) and odds.http is not None
 
 
 def run_script(name: str) -> int:
