@@ -128,12 +128,23 @@ class Odds:
         return replace(self, brokers=brokers, rates=rates, timed=(*self.timed, *MOVES))
 
     def _with_http(self, http: HttpOdds) -> Odds:
-        """Clients over HTTP take the place of most others, and write more than the smallest segments bear."""
+        """Clients over HTTP take the place of most others, in a smaller cluster with fewer kinds of faults.
+
+        They write more than the smallest segments bear.
+        """
+        moves = MOVES if MOVES[0] in self.timed else ()
+        away = (AWAY,) if AWAY in self.timed else ()
+        brokers = self.brokers if moves else 3
         return replace(
             self,
+            brokers=brokers,
+            rates=self.rates[:brokers],
+            timed=(*self.timed[:2], *moves, *away),
+            faults_s=min(self.faults_s, 6.0),
             producers=1,
             consumers=min(self.consumers, 1),
-            segment_bytes=self.segment_bytes if self.retention_bytes >= 0 else max(self.segment_bytes, 4096),
+            segment_bytes=self.segment_bytes if self.retention_bytes >= 0 else max(self.segment_bytes, 16_384),
+            churns_topics=False,
             http=http,
         )
 

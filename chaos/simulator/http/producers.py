@@ -25,7 +25,7 @@ _ONCE: Final = "C1 a send has one outcome"
 _RECEIPT: Final = "C2 a receipt names the record as it was sent"
 _FLUSH: Final = "C3 flush and close leave nothing open"
 _LEAK: Final = "C5 a closed client leaves nothing"
-SENDS_OF_ONE_PRODUCER: Final = 60
+SENDS_OF_ONE_PRODUCER: Final = 150
 
 
 @dataclass(slots=True, eq=False)
@@ -81,7 +81,7 @@ class ShippedProducer(Guest):
         producer = client.producer(topic, **self._options())
         self.number = self.simulation.next_process()
         self._sent = []
-        sends = self.rng.choice((3, 10, SENDS_OF_ONE_PRODUCER))
+        sends = self.rng.choice((3, 30, SENDS_OF_ONE_PRODUCER))
         way = self.rng.choice(("with", "flush", "close", "close soon", "close at once"))
         with contextlib.suppress(ExceptionGroup, RaftlogError):
             if way == "with":
@@ -97,9 +97,9 @@ class ShippedProducer(Guest):
         self._check_empty(producer)
 
     async def _produce(self, producer: aio.Producer, sends: int) -> None:
-        manner = self.rng.choice(("one by one", "many", "bursts"))
+        manner = self.rng.choice(("one by one", "many", "bursts", "bursts", "bursts"))
         while self.simulation.is_producing and len(self._sent) < sends:
-            count = self.rng.randint(2, 8) if manner == "bursts" else 1
+            count = self.rng.randint(2, 20) if manner == "bursts" else 1
             for _ in range(count):
                 nowait = self.rng.random() < 0.1
                 await self._send(producer, waits=manner == "one by one", nowait=nowait)
