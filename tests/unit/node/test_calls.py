@@ -156,6 +156,26 @@ def test_more_questions_than_can_be_worked_on_are_refused(monkeypatch: pytest.Mo
     asyncio.run(story())
 
 
+def test_an_answer_that_cannot_leave_waits_until_it_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each direction has a connection of its own: the question may come over one while the other is down."""
+    # requirement: L9
+    monkeypatch.setattr(calls_module, "ANSWER_AGAIN_S", 0.001)
+
+    async def story() -> None:
+        one, two = await ends(MemoryNetwork(), ONE, TWO)
+        send, refused = two.transport.send, [False, False, True]
+
+        def refuses_twice(peer: NodeId, buffers: Sequence[Buffer]) -> bool:
+            return refused.pop(0) and send(peer, buffers)
+
+        monkeypatch.setattr(two.transport, "send", refuses_twice)
+        two.calls.serve("echo", echo)
+        assert (await one.calls.call(TWO, "echo", b"head", timeout_ms=1000))[0] == b"head"
+        assert not refused
+
+    asyncio.run(story())
+
+
 def test_stopping_ends_the_handlers() -> None:
     async def story() -> None:
         one, two = await ends(MemoryNetwork(), ONE, TWO)
