@@ -168,7 +168,7 @@ def _check_records(
             row for row in _rows(answered, told["log-start-offset"], first) if row.timestamp_ms >= wanted
         ]
         if early or (shown and shown[0]["timestamp"] < wanted):
-            answered.wrong(_PLACE, f"it begins at {first}, {early[:1]} comes before")
+            answered.wrong(_PLACE, f"it begins at {first} with {shown[:1]}, {early[:1]} comes before")
     if following < begins:
         answered.wrong(_ENDS, f"asked at {begins}, {following} comes next")
     if begins < answered.committed.known_from:

@@ -38,6 +38,8 @@ class Prober(Guest):
         """Two brokers, so that one of them does not lead, in the same time."""
         some = self.rng.sample(self.simulation.machines, 2)
         await asyncio.gather(*(self._ask(machine) for machine in some))
+        for machine in some:
+            await self._looks_back(machine)
         await self.check_nothing_is_left()
 
     async def _ask(self, machine: Machine) -> None:
@@ -111,6 +113,23 @@ class Prober(Guest):
             if committed is None or any(row.value == value.encode() for row in committed.rows[-50:]):
                 return
         self._failed(machine, f"{value} was sent whole, and is not stored")
+
+    async def _looks_back(self, machine: Machine) -> None:
+        """The newest records, with what a new leader writes for itself among them: judged on the wire."""
+        connection = await RawConnection.dial(self, f"b{machine.node}")
+        transfer = f"{self._path.removesuffix('/records')}:transfer-leadership"
+        await connection.ask("POST", transfer, JSON, b"{}")
+        await self._produce(f"b{machine.node}")
+        offsets = self._path.removesuffix("records") + "offsets"
+        start = (await connection.ask("GET", f"{offsets}?at=earliest")).json["offset"]
+        end = (await connection.ask("GET", offsets)).json["offset"]
+        for query in ("-1", "-2", "-3&limit=2", f"-{max(end - start - 1, 1)}", f"-{end + 5}&limit=4"):
+            answer = await connection.ask("GET", f"{self._path}?offset={query}")
+            if answer.status != 200:
+                self._failed(machine, f"the last {query} are {answer}")
+        for offset in range(max(end - 4, start), end):
+            await connection.ask("GET", f"/v1/topics/{self._topic}/messages/0/{offset}")
+        connection.hang_up(rudely=False)
 
     async def _produce(self, host: str) -> tuple[str, RawAnswer]:
         connection = await RawConnection.dial(self, host)

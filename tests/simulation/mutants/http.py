@@ -103,10 +103,9 @@ FETCHING = (
     ),
     Mutant(
         "a long poll does not wait",
-        "api.reading:read",
-        "return await call.hang_ups.park(call.request, read_at_once(call, target, request))",
-        "return await read_at_once(call, target, replace(request, wait_ms=0))",
-        more=(),
+        "api.fetch:_request_of",
+        'wait_ms=parameters.duration_ms(query, "wait", high_ms=limits.wait_ms_max, default_ms=0),',
+        "wait_ms=0,",
     ),
     Mutant(
         "min_bytes is not waited for longer than for one",
