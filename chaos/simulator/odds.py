@@ -141,6 +141,7 @@ class Odds:
             rates=self.rates[:brokers],
             timed=(*self.timed[:2], *moves, *away),
             faults_s=min(self.faults_s, 6.0),
+            partitions=2,
             producers=1,
             consumers=min(self.consumers, 1),
             segment_bytes=self.segment_bytes if self.retention_bytes >= 0 else max(self.segment_bytes, 16_384),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import TYPE_CHECKING, NamedTuple
 
+from raftlog.errors import CorruptBatch
 from raftlog.records.batch import Batch, parse_header
 from raftlog.records.reader import read_records
 
@@ -75,22 +76,25 @@ class Committed:
         if not segments:
             return None
         segment = segments[-1]
-        content, position = segment.file.seen, 0
-        if segment.file is self._file and self._position < segment.end:
-            position = self._position
-        while position < segment.end:
-            header = parse_header(content, position)
-            if header.base_offset > base and position:
-                position = 0  # the file was cut since, and written again
-                self._position = 0
-                if segment.file is not self._file:
-                    return None
-                self._file = None
-                continue
-            end = position + header.size_bytes
-            if header.base_offset == base:
-                self._file, self._position = segment.file, end
-                data = bytes(content[position:end])
+        content = segment.file.seen
+        starts = (self._position, 0) if segment.file is self._file else (0,)
+        for start in starts:  # where the file was cut and written again, only its beginning is sure
+            position = _position_of(content, start, segment.end, base)
+            if position is not None:
+                data = bytes(content[position : position + parse_header(content, position).size_bytes])
+                self._file, self._position = segment.file, position + len(data)
                 return Batch(data, parse_header(data))
-            position = end
         return None
+
+
+def _position_of(content: bytearray, position: int, end: int, base: int) -> int | None:
+    """Where the batch of an offset begins, from a place on at which a batch may begin."""
+    while position < end:
+        try:
+            header = parse_header(content, position)
+        except CorruptBatch:
+            return None
+        if header.base_offset >= base:
+            return position if header.base_offset == base else None
+        position += header.size_bytes
+    return None

@@ -127,8 +127,14 @@ class Prober(Guest):
             answer = await connection.ask("GET", f"{self._path}?offset={query}")
             if answer.status != 200:
                 self._failed(machine, f"the last {query} are {answer}")
-        for offset in range(max(end - 4, start), end):
+        for offset in range(max(end - 5, start), end + 2):
+            await connection.ask("GET", f"{self._path}?offset={offset}&max_bytes=1&wait=1ms")
+            await connection.ask("GET", f"{self._path}?offset={offset}&limit=1")
             await connection.ask("GET", f"/v1/topics/{self._topic}/messages/0/{offset}")
+        committed = self.committed(0)
+        for row in () if committed is None else committed.rows[-2:]:
+            for time_ms in (row.timestamp_ms, row.timestamp_ms + 1):
+                await connection.ask("GET", f"{offsets}?at=timestamp:{time_ms}")
         connection.hang_up(rudely=False)
 
     async def _produce(self, host: str) -> tuple[str, RawAnswer]:

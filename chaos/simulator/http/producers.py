@@ -26,6 +26,8 @@ _RECEIPT: Final = "C2 a receipt names the record as it was sent"
 _FLUSH: Final = "C3 flush and close leave nothing open"
 _LEAK: Final = "C5 a closed client leaves nothing"
 SENDS_OF_ONE_PRODUCER: Final = 150
+_UNDESERVED: Final = ("internal", "sequence_gap", "producer_fenced", "corrupt_batch", "invalid_request")
+"""What a user is never told, who has one producer and sends what can be stored."""
 
 
 @dataclass(slots=True, eq=False)
@@ -72,7 +74,7 @@ class ShippedProducer(Guest):
             "buffer_bytes": rng.choice((600, 2000, 1 << 20)),
             "compression": rng.choice(("none", "none", "gzip", "lz4")),
             "partitioner": rng.choice(("sticky", "round_robin")),
-            "delivery_timeout": rng.choice(("2s", "6s", "20s")),
+            "delivery_timeout": rng.choice(("300ms", "1s", "5s", "20s")),
         }
 
     async def _one_producer(self, client: aio.Client) -> None:
@@ -83,12 +85,13 @@ class ShippedProducer(Guest):
         self._sent = []
         sends = self.rng.choice((3, 30, SENDS_OF_ONE_PRODUCER))
         way = self.rng.choice(("with", "flush", "close", "close soon", "close at once"))
-        with contextlib.suppress(ExceptionGroup, RaftlogError):
+        with contextlib.suppress(ExceptionGroup):
             if way == "with":
                 async with producer:
                     await self._produce(producer, sends)
             else:
                 await self._produce(producer, sends)
+                await self._recovers(producer)
         if way == "flush":
             await producer.flush()
             self._check_all_known("flush")
@@ -107,6 +110,20 @@ class ShippedProducer(Guest):
                 await producer.flush()
                 self._check_all_known("flush")
             await self.think()
+
+    async def _recovers(self, producer: aio.Producer) -> None:
+        """A producer that has met every trouble works where there is none any more (L8)."""
+        if self.simulation.is_producing or self._acks in ("0", "1"):
+            return
+        deadline = self.simulation.loop.now + PATIENCE_S
+        while self.simulation.loop.now < deadline:
+            await self._send(producer, waits=True, nowait=False)
+            last = self._sent[-1] if self._sent else None
+            if last is not None and last.told is not None and last.told[0] is not None:
+                return
+            await asyncio.sleep(10 * LOOK_S)
+        detail = f"{self.name} can send nothing any more: {self._sent[-1:]}"
+        self.simulation.violated("L8 healed clients work", detail)
 
     async def _send(self, producer: aio.Producer, *, waits: bool, nowait: bool) -> None:
         rng, partitions = self.rng, len(self.simulation.judged)
@@ -152,6 +169,8 @@ class ShippedProducer(Guest):
         record.told = (receipt, error)
         if receipt is not None:
             self._check_receipt(record, receipt)
+        if error is not None and error.code in _UNDESERVED:
+            self.simulation.violated("I12 errors", f"{self.name}: {record.value} {error!r}")
         self._write_down(record)
 
     def _write_down(self, record: Sent) -> None:

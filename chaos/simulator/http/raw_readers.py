@@ -144,11 +144,11 @@ class EventReader(Guest):
     async def _follow(self, connection: RawConnection) -> None:
         rng = self.rng
         headers = {"Accept": "text/event-stream"}
-        target = self._path
+        target = f"{self._path}?max_bytes={rng.choice((1, 300, 1 << 20))}"
         if self._last_id >= 0:
             headers["Last-Event-ID"] = str(self._last_id)
         else:
-            target += f"?offset={self._start}"
+            target += f"&offset={self._start}"
         connection.send("GET", target, headers)
         leaves_at = self.simulation.loop.now + rng.choice((0.3, 2.0, 100.0))
         naps = rng.random() < 0.2
