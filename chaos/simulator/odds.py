@@ -144,7 +144,9 @@ class Odds:
             partitions=2,
             producers=1,
             consumers=min(self.consumers, 1),
-            segment_bytes=self.segment_bytes if self.retention_bytes >= 0 else max(self.segment_bytes, 16_384),
+            segment_bytes=self.segment_bytes
+            if self.retention_bytes >= 0
+            else max(self.segment_bytes, 16_384),
             churns_topics=False,
             http=http,
         )

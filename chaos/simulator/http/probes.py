@@ -7,6 +7,7 @@ Decides: which requests are made and how soon they must be answered. Leaves to o
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -37,17 +38,18 @@ class Prober(Guest):
     async def run(self) -> None:
         """Two brokers, so that one of them does not lead, in the same time."""
         some = self.rng.sample(self.simulation.machines, 2)
-        await asyncio.gather(*(self._ask(machine) for machine in some))
+        together = (self._wakes, self._streams, self._stores, self._forgets)
+        await asyncio.gather(*(self._ask(machine, *together) for machine in some))
         for machine in some:
-            await self._looks_back(machine)
+            await self._ask(machine, self._looks_back)
         await self.check_nothing_is_left()
 
-    async def _ask(self, machine: Machine) -> None:
-        for probe in (self._wakes, self._streams, self._stores, self._forgets):
+    async def _ask(self, machine: Machine, *probes: Callable[[Machine], Awaitable[None]]) -> None:
+        for probe in probes:
             try:
                 await probe(machine)
             except ConnectionLost as error:
-                self._failed(machine, f"{probe.__name__}: {error}")
+                self._failed(machine, f"{probe}: {error}")
 
     async def _wakes(self, machine: Machine) -> None:
         """A long poll is answered when a record comes, with that record."""

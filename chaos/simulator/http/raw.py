@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from chaos.simulator.http.wire import Malformed, Reader
-from raftlog.errors import ConnectionLost, RaftlogError, from_code
+from raftlog.errors import ConnectionLost, Detail, RaftlogError, from_code
 
 if TYPE_CHECKING:
     from chaos.simulator.http.guest import Guest
@@ -42,7 +42,7 @@ class RawAnswer:
         if self.status < 400:
             return None
         body = self.json
-        details = {name: body[name] for name in ("start", "end") if name in body}
+        details: dict[str, Detail] = {name: body[name] for name in ("start", "end") if name in body}
         return from_code(body["code"], body["detail"], details)
 
 
