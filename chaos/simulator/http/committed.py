@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import TYPE_CHECKING, NamedTuple
 
+from chaos.simulator.log_view import Entry
 from raftlog.errors import CorruptBatch
 from raftlog.records.batch import Batch, parse_header
 from raftlog.records.reader import read_records
@@ -42,7 +43,7 @@ class Committed:
     def extend(self, group: GroupRecord) -> None:
         """Read what was committed since the last call."""
         for entry in group.committed[self._entries :]:
-            batch = self._find(group, entry.base)
+            batch = self._find(group, entry)
             if batch is None:
                 self.known_from = entry.last + 1
             elif not batch.header.is_control:
@@ -63,11 +64,12 @@ class Committed:
         found = self.rows[place] if place < len(self.rows) else None
         return found if found is not None and found.offset == offset else None
 
-    def _find(self, group: GroupRecord, base: int) -> Batch | None:
+    def _find(self, group: GroupRecord, entry: Entry) -> Batch | None:
+        """Some replicas may still have another batch there, which was never committed."""
         for replica in group.replicas.values():
             replica.look(group, durable=False)
-            batch = self._read(replica.seen, base)
-            if batch is not None:
+            batch = self._read(replica.seen, entry.base)
+            if batch is not None and _names(batch) == entry:
                 return batch
         return None
 
@@ -85,6 +87,11 @@ class Committed:
                 self._file, self._position = segment.file, position + len(data)
                 return Batch(data, parse_header(data))
         return None
+
+
+def _names(batch: Batch) -> Entry:
+    header = batch.header
+    return Entry(header.base_offset, header.last_offset, header.leader_epoch, header.crc)
 
 
 def _position_of(content: bytearray, position: int, end: int, base: int) -> int | None:

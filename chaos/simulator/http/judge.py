@@ -16,7 +16,7 @@ from chaos.simulator.http.committed import Committed
 from chaos.simulator.http.judge_reads import judge_event, judge_fetch, judge_message, judge_offset
 from chaos.simulator.http.judge_writes import judge_batches, judge_produced
 from chaos.simulator.http.wire import Exchange, Wire
-from raftlog.errors import from_code
+from raftlog.errors import Unknown, from_code
 from raftlog.types import METADATA_GROUP, GroupId, TopicPartition
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ class Judge:
             is_right = body["status"] == exchange.status and body["retryable"] in (True, False)
             if exchange.status in (429, 503, 507) and error.retryable:
                 is_right = is_right and int(exchange.answer_headers["retry-after"]) >= 1
-            if exchange.status == 504 and error.is_definite:
+            if (exchange.status == 504) is not isinstance(error, Unknown):
                 is_right = False
         except (KeyError, TypeError, ValueError):
             is_right = False

@@ -9,7 +9,7 @@ import msgspec
 
 from chaos.simulator.http.wire import Exchange
 from partitions.values import QUORUM, Acks, AcksKind, AppendReceipt, Durability
-from raftlog.errors import RaftlogError
+from raftlog.records.keys import partition_for_key
 from raftlog.types import Offset, Term, TopicPartition
 
 if TYPE_CHECKING:
@@ -69,15 +69,17 @@ def _check_receipt(
 ) -> None:
     parts = exchange.path.split("/")
     target = TopicPartition(parts[3], receipt["partition"])
-    wanted = int(parts[5]) if "partitions" in parts else record.get("partition", target.partition)
+    wanted = int(parts[5]) if "partitions" in parts else record.get("partition")
+    if wanted is None and record.get("key") is not None:
+        wanted = partition_for_key(record["key"].encode(), judge.simulation.odds.partitions)
     group = judge.group_of(target)
     if group is None or group.is_retired or acks.kind is AcksKind.LEADER:
         return
     row = judge.committed_of(group).at(receipt["offset"])
     found = None if row is None else (row.key, row.value, dict(row.headers), row.timestamp_ms)
     sent = (_key(record), _value(record), _headers(record), receipt["timestamp"])
-    if found != sent or wanted != target.partition:
-        where = f"{machine.name} {exchange.method} {exchange.path}"
+    if found != sent or wanted not in (None, target.partition):
+        where = f"{machine.name} {exchange.method} {exchange.path} {dict(exchange.query)}"
         judge.simulation.violated(_RECEIPT, f"{where}: {receipt} of {sent}, there is {row}")
         return
     if (
@@ -141,8 +143,3 @@ def _headers(record: dict[str, Any]) -> dict[str, bytes | None]:
     for tag in record.get("tags", ()):
         found["raftlog.tag"] = tag.encode()
     return found
-
-
-def is_definite(error: RaftlogError) -> bool:
-    """Whether a refusal says that nothing was written and never will be."""
-    return error.is_definite

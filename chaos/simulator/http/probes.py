@@ -25,6 +25,7 @@ _WORKS: Final = "L8 healed clients work"
 _LEFT: Final = "L6 nothing is left over"
 SOON_S: Final = 1.5  # a group that sleeps wakes up within an election timeout
 JSON: Final = {"Content-Type": "application/json"}
+RAW: Final = {"Content-Type": "application/octet-stream"}
 
 
 class Prober(Guest):
@@ -108,6 +109,7 @@ class Prober(Guest):
         assert connection.transport is not None
         connection.transport.write(request_bytes("POST", self._path, JSON, body))
         connection.hang_up(rudely=False)
+        await self._breaks_off(machine)
         self.sent(self.simulation.next_process(), 0, value, invoked, Outcome.UNKNOWN, None)
         for _ in range(30):
             await asyncio.sleep(SOON_S / 30)
@@ -115,6 +117,15 @@ class Prober(Guest):
             if committed is None or any(row.value == value.encode() for row in committed.rows[-50:]):
                 return
         self._failed(machine, f"{value} was sent whole, and is not stored")
+
+    async def _breaks_off(self, machine: Machine) -> None:
+        """What did not arrive whole is not stored: half a value would be one that nobody has sent."""
+        connection = await RawConnection.dial(self, f"b{machine.node}")
+        data = request_bytes("POST", self._path, RAW, self.value().encode() * 2)
+        assert connection.transport is not None
+        connection.transport.write(data[:-8])
+        await asyncio.sleep(0.05)
+        connection.hang_up()
 
     async def _looks_back(self, machine: Machine) -> None:
         """The newest records, with what a new leader writes for itself among them: judged on the wire."""

@@ -66,7 +66,7 @@ class ShippedProducer(Guest):
     def _options(self) -> dict[str, Any]:
         rng = self.rng
         every = "reassign" not in self.simulation.odds.timed
-        self._acks = rng.choice(("quorum", "quorum", "quorum", "1", "every" if every else "quorum", "0"))
+        self._acks = rng.choice(("quorum", "quorum", "quorum", "1", "every" if every else "quorum", "0", "0"))
         return {
             "acks": self._acks,
             "linger": rng.choice((0, "5ms", "20ms")),

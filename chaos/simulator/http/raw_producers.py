@@ -11,7 +11,6 @@ from chaos.history import Outcome
 from chaos.simulator.http.guest import Guest
 from chaos.simulator.http.raw import RawAnswer, RawConnection, request_bytes
 from raftlog.errors import ConnectionLost, RaftlogError, from_code
-from raftlog.records.keys import partition_for_key
 
 HANG_UP_ODDS: Final = 0.1
 JSON: Final = {"Content-Type": "application/json"}
@@ -140,9 +139,6 @@ class JsonProducer(Guest):
         outcome = Outcome.ACKNOWLEDGED if is_sure else Outcome.UNKNOWN
         partition, offset = receipt["partition"], receipt["offset"] if is_sure else None
         self.sent(process, partition, record["value"], invoked, outcome, offset)
-        wanted = record.get("partition")
-        if wanted is None and record.get("key") is not None and "/partitions/" not in record.get("path", ""):
-            wanted = partition_for_key(record["key"].encode(), len(self.simulation.judged))
 
     def _write_down(
         self, process: int, invoked: float, records: list[dict[str, Any]], outcome: Outcome

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from chaos.simulator.http.streams import StreamNetwork
 
 HIGH_WATER_BYTES: Final = 64 << 10
+STALL_S: Final = (0.1, 1.5)  # until a kernel sends again what was lost
 _END: Final = b""
 
 
@@ -232,6 +233,8 @@ class StreamTransport(asyncio.Transport):
         assert peer is not None
         network.on_piece(len(piece))
         self._free_at = max(self._free_at, network.loop.now + self.delay())
+        if not network.is_calm and network.rng.random() < network.odds.stall_odds:
+            self._free_at += network.rng.uniform(*STALL_S)
         if peer.process.is_alive:
             network.loop.later_in(peer.process, self._free_at - network.loop.now, peer._arrive, piece)
         elif network.has_power(self.host):
