@@ -51,6 +51,8 @@ class ControlledBroker:
         self.directory = f"{directory}/broker-{node_id}"
         self.filesystem = filesystem or OsFilesystem()
         self.fatal: list[BaseException] = []
+        self.disk = asyncio.Event()  # set while syncs may end
+        self.disk.set()
         self.host = GroupHost(
             node_id,
             network.transport(node_id),
@@ -103,6 +105,7 @@ class ControlledBroker:
         assert self.fatal == []
 
     async def _run_syncs(self, syncs: Sequence[Sync]) -> list[OSError | None]:
+        await self.disk.wait()
         return [self._run(sync) for sync in syncs]
 
     def _run(self, sync: Sync) -> OSError | None:

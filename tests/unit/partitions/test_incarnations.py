@@ -207,9 +207,11 @@ def test_a_change_whose_answer_is_lost_is_not_asked_for_again(
             asked_for: list[Request] = []
 
             async def call(peer: NodeId, service: str, head: bytes, *, timeout_ms: int) -> object:
-                answer = await Calls.call(asked.host.calls, peer, service, head, timeout_ms=timeout_ms)
-                if isinstance(request := decode_question(head)[0], MoveReplicas):
+                request, _ = decode_question(head)
+                if isinstance(request, MoveReplicas):
                     asked_for.append(request)
+                answer = await Calls.call(asked.host.calls, peer, service, head, timeout_ms=timeout_ms)
+                if isinstance(request, MoveReplicas):
                     raise ConnectionLost(f"the answer to {request} is lost", sent=True)
                 return answer
 
