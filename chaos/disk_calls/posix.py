@@ -186,6 +186,7 @@ class TracedOs:
         return found
 
     def open(self, path: str, flags: int, mode: int = 0o777) -> int:
+        """New names need a sync of their directory; ``O_TRUNC`` is a change."""
         with self._posix.lock:
             self._enter("open")
             is_new = bool(flags & os.O_CREAT) and not os.path.exists(path)
@@ -201,6 +202,7 @@ class TracedOs:
             return descriptor
 
     def close(self, descriptor: int) -> None:
+        """Of an open descriptor, once."""
         with self._posix.lock:
             self._enter("close")
             self._of("close", descriptor)
@@ -208,14 +210,17 @@ class TracedOs:
             os.close(descriptor)
 
     def fstat(self, descriptor: int) -> os.stat_result:
+        """Changes nothing."""
         with self._posix.lock:
             self._of("fstat", descriptor)
             return os.fstat(descriptor)
 
     def pwrite(self, descriptor: int, data: Buffer, position: int) -> int:
+        """May be cut short."""
         return self._written("pwrite", descriptor, bytes(data), position)
 
     def pwritev(self, descriptor: int, buffers: Sequence[Buffer], position: int) -> int:
+        """May be cut short, anywhere."""
         return self._written("pwritev", descriptor, b"".join(buffers), position)
 
     def _written(self, call: str, descriptor: int, data: bytes, position: int) -> int:
@@ -227,12 +232,14 @@ class TracedOs:
             return written
 
     def pread(self, descriptor: int, length: int, position: int) -> bytes:
+        """May be cut short."""
         with self._posix.lock:
             self._enter("pread")
             self._of("pread", descriptor)
             return os.pread(descriptor, self._interference.length(length), position)
 
     def ftruncate(self, descriptor: int, size: int) -> None:
+        """A change of the bytes."""
         with self._posix.lock:
             self._enter("ftruncate")
             node = self._of("ftruncate", descriptor).node
@@ -240,9 +247,11 @@ class TracedOs:
             self._posix.cut(node, size)
 
     def fdatasync(self, descriptor: int) -> None:
+        """The bytes written before are durable."""
         self._synced("fdatasync", descriptor, os.fdatasync)
 
     def fsync(self, descriptor: int) -> None:
+        """The same; of a directory its names."""
         self._synced("fsync", descriptor, os.fsync)
 
     def _synced(self, call: str, descriptor: int, sync: Callable[[int], None]) -> None:
@@ -261,6 +270,7 @@ class TracedOs:
             succeeded()
 
     def replace(self, path: str, target: str) -> None:
+        """The bytes must be durable before; the names need a sync of their directories."""
         with self._posix.lock:
             self._enter("replace")
             node = self._posix.node(path)
@@ -275,6 +285,7 @@ class TracedOs:
     rename = replace
 
     def remove(self, path: str) -> None:
+        """The name is gone, on the disk with the next sync of its directory."""
         with self._posix.lock:
             self._enter("remove")
             self._posix.node(path)
@@ -284,6 +295,7 @@ class TracedOs:
     unlink = remove
 
     def mkdir(self, path: str, mode: int = 0o777) -> None:
+        """A new name."""
         with self._posix.lock:
             self._enter("mkdir")
             os.mkdir(path, mode)
@@ -302,9 +314,11 @@ class TracedOs:
                 self._posix.name(name, None)
 
     def listdir(self, path: str) -> list[str]:
+        """Changes nothing."""
         self._enter("listdir")
         return os.listdir(path)
 
     def statvfs(self, path: str) -> os.statvfs_result:
+        """Changes nothing."""
         self._enter("statvfs")
         return os.statvfs(path)
