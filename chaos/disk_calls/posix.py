@@ -13,7 +13,7 @@ import errno
 import os
 import shutil
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
@@ -101,6 +101,15 @@ class Posix:
             self._nodes[path] = node
         parent.version += 1
         parent.changed_names[path] = parent.version
+
+    def move_below(self, path: str, target: str) -> None:
+        """What lies below a directory that has another name goes with it, here and on the disk at once."""
+        path, target = os.path.abspath(path) + os.sep, os.path.abspath(target) + os.sep
+        for names in (self._nodes, self._durable_names):
+            for name in [name for name in names if name.startswith(path)]:
+                names[target + name.removeprefix(path)] = names.pop(name)
+        for node in self._nodes.values():
+            node.path = node.path.replace(path, target, 1) if node.path.startswith(path) else node.path
 
     def write(self, node: Node, position: int, data: bytes) -> None:
         """Bytes of a file change."""
@@ -281,8 +290,13 @@ class TracedOs:
             os.replace(path, target)
             self._posix.name(path, None)
             self._posix.name(target, node)
+            self._posix.move_below(path, target)
 
     rename = replace
+
+    def walk(self, path: str) -> Iterator[tuple[str, list[str], list[str]]]:
+        """Changes nothing."""
+        return os.walk(path)
 
     def remove(self, path: str) -> None:
         """The name is gone, on the disk with the next sync of its directory."""
