@@ -112,7 +112,7 @@ class _Watch:
         if view is not None and self._partition < view.partition_count:
             now_leads, term = view.leaders[self._partition], self._term_in(view)
             if now_leads is not None:
-                if now_leads != self._leader or term > self._term != UNKNOWN_TERM:
+                if now_leads != self._leader or term > self._term:  # it was not known, or is later
                     self._scope.reschedule(self._loop.time())
                     return
                 self._term = term
