@@ -11,7 +11,7 @@ from chaos.cluster import Cluster
 from raftlog import Client
 from raftlog.storage.os_filesystem import OsFilesystem
 from raftlog.storage.state_files import StateFiles
-from raftlog.types import Index
+from raftlog.types import EntryId
 from tests.helpers.real_cluster import create_topic, eventually, partitions_of, produce_surely, values_of
 
 UNKNOWN_VERSION = msgpack.packb([99, -1, []])
@@ -21,9 +21,9 @@ EXIT_BROKEN = 70
 def break_state(replica: Path) -> None:
     """Leave a checkpoint whose checksum is right and whose table of producers no release has written."""
     files = StateFiles(OsFilesystem(), str(replica))
-    found = files.newest(Index(0), Index(1 << 40))
-    assert found is not None, "a clean stop leaves a checkpoint"
-    files.save_checkpoint(found[0], UNKNOWN_VERSION)
+    places: list[EntryId] = []
+    assert files.newest(lambda entry: places.append(entry) is None), "a clean stop leaves a checkpoint"
+    files.save_checkpoint(max(places, key=lambda entry: entry.index), UNKNOWN_VERSION)
 
 
 def stopped_and_broken(cluster: Cluster) -> Path:
