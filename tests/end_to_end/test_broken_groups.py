@@ -41,7 +41,7 @@ def in_sync(cluster: Cluster, partition: int) -> object:
 
 
 # requirement: one group's broken invariant ends the broker once; then that group is stopped and reported
-@pytest.mark.e2e
+@pytest.mark.slow  # it writes the checkpoints of an earlier format
 def test_a_group_that_breaks_at_every_start_does_not_take_the_others_along(cluster: Cluster) -> None:
     create_topic(cluster.urls[0], "orders", 2)
     for partition in (0, 1):
@@ -79,7 +79,7 @@ def test_a_group_that_breaks_at_every_start_does_not_take_the_others_along(clust
     assert values_of(cluster, "orders", 1) == ["before", "meanwhile", "with it"]
 
 
-@pytest.mark.e2e
+@pytest.mark.slow  # it writes the checkpoints of an earlier format
 def test_a_group_that_the_operator_clears_is_opened_again(cluster: Cluster) -> None:
     create_topic(cluster.urls[0], "orders", 1)
     produce_surely(cluster.urls, "orders", ["before"])
