@@ -202,7 +202,14 @@ class Odds:
         rates = (*drawn.rates, *(1.0 for _ in range(5 - brokers)))
         aimed = dict.fromkeys(drawn.aimed, 0.0)
         return replace(
-            drawn, brokers=5, rates=rates, timed=("transfer",), aimed=aimed, faults_s=18.0, recovers=True
+            drawn,
+            brokers=5,
+            rates=rates,
+            timed=("transfer",),
+            aimed=aimed,
+            faults_s=18.0,
+            recovers=True,
+            think_s=0.2,  # with so few faults, thousands of records are written else
         )
 
     def _with_http(self, http: HttpOdds) -> Odds:
