@@ -33,6 +33,7 @@ from raftlog.records.batch import SEQUENCE_MAX
 IN_FLIGHT_MAX = 5
 EPOCH_MAX = (1 << 15) - 1
 UNNUMBERED = -1
+_RENUMBERINGS_MAX = 5  # a broker that refuses every number does not keep a batch until its deadline
 
 
 class _Place(enum.Enum):
@@ -53,6 +54,7 @@ class Shipment:
     failure: RaftlogError | None = None
     earlier_failure: RaftlogError | None = None  # of the attempt before
     attempts: int = 0
+    renumbered: int = 0  # how often a broker refused its number
     encoded: bytes = b""
     identity: tuple[int, int, int] | None = None
 
@@ -186,7 +188,7 @@ class Pipeline:
             isinstance(first.failure, OutOfOrderSequence | ProducerFenced)
             and self._retries
             and not first.may_be_written
-            and first.attempts <= IN_FLIGHT_MAX
+            and first.renumbered < _RENUMBERINGS_MAX
         )
 
     def _begin_epoch(self) -> list[tuple[Batch, RaftlogError]]:
@@ -202,6 +204,7 @@ class Pipeline:
             shipment.sequence = UNNUMBERED
             if isinstance(shipment.failure, OutOfOrderSequence | ProducerFenced):
                 shipment.failure = None
+                shipment.renumbered += 1
             kept.append(shipment)
         self._shipments = kept
         self._next_sequence = 0

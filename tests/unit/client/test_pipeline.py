@@ -144,6 +144,35 @@ def test_a_broker_that_lost_track_gets_a_new_epoch_and_nothing_is_given_up() -> 
     assert (second.sequence, pipeline.epoch) == (0, 1)
 
 
+def test_a_long_wait_for_a_leader_does_not_cost_the_right_to_a_new_number() -> None:
+    """The record before was acknowledged by a leader alone, which then died with it."""
+    pipeline, source = Pipeline(), Source()
+    (first,) = send_all(pipeline, source)
+    pipeline.delivered(first)
+    second = pipeline.next_to_send(source.take)
+    assert second is not None
+    for _ in range(20):
+        pipeline.failed(second, NoLeader())
+        pipeline.settle(now=0.0)
+        assert pipeline.next_to_send(source.take) is second
+    pipeline.failed(second, OutOfOrderSequence(expected_seq=0))
+    assert pipeline.settle(now=0.0).given_up == []
+    assert pipeline.next_to_send(source.take) is second
+    assert (second.sequence, pipeline.epoch) == (0, 1)
+
+
+def test_a_broker_that_refuses_every_number_is_believed_in_the_end() -> None:
+    pipeline, source = Pipeline(), Source(1)
+    epochs = []
+    while (shipment := pipeline.next_to_send(source.take)) is not None and len(epochs) < 100:
+        epochs.append(pipeline.epoch)
+        pipeline.failed(shipment, OutOfOrderSequence())
+        given_up = pipeline.settle(now=0.0).given_up
+    ((_, error),) = given_up
+    assert isinstance(error, OutOfOrderSequence)
+    assert epochs == [0, 1, 2, 3, 4, 5]
+
+
 def test_without_an_identity_one_batch_is_in_the_air_at_a_time() -> None:
     pipeline, source = Pipeline(in_flight_max=1), Source()
     (first,) = send_all(pipeline, source)
