@@ -48,12 +48,12 @@ class Candidate:
         member = self._member
         if self.is_pre_vote:
             asked = Term(member.term + 1)
-            request = VoteRequest(term=asked, last=member.terms.last, is_pre_vote=True)
+            request = VoteRequest(term=asked, last=member.newest_durable, is_pre_vote=True)
             for peer in self._other_voters():
                 member.send(peer, request)
             return self._count(member.id, granted=True)
         member.enter_term(Term(member.term + 1), voted_for=member.id)
-        request = VoteRequest(term=member.term, last=member.terms.last, is_transfer=self.is_transfer)
+        request = VoteRequest(term=member.term, last=member.newest_durable, is_transfer=self.is_transfer)
         for peer in self._other_voters():
             member.promise(peer, request, BEFORE_LOG.index)
         return None

@@ -69,6 +69,16 @@ class WriteFinished:
 
 
 @dataclass(frozen=True, slots=True)
+class HardStateSaved:
+    """Term and vote, as this write and all before it handed them out, are durable.
+
+    Entries may wait for room on a full disk; term and vote need none, and need not wait for entries.
+    """
+
+    write_id: WriteId
+
+
+@dataclass(frozen=True, slots=True)
 class AppendCut:
     """The last ``Replicate`` for ``to`` was sent only up to ``last``, to respect a limit of bytes."""
 
@@ -110,6 +120,7 @@ Input = (
     | TransferLeadership
     | Campaign
     | WriteFinished
+    | HardStateSaved
     | AppendCut
     | PeerUnreachable
     | LogTruncatedPrefix

@@ -53,6 +53,7 @@ class CoreFaults:
             "crash": self._crash,
             "cut links": self._cut_links,
             "stall": self._stall,
+            "fill the disk": self._fill,
             "replay": self._replay,
             "unreachable": self._unreachable,
             "transfer": self._transfer,
@@ -119,6 +120,10 @@ class CoreFaults:
 
     def _stall(self, rng: random.Random, node: Node) -> bool:
         node.stalled_until = self._group.now + rng.randint(5, 80)
+        return True
+
+    def _fill(self, rng: random.Random, node: Node) -> bool:
+        node.full_until = self._group.now + rng.randint(5, 120)
         return True
 
     def _campaign(self, rng: random.Random, node: Node) -> bool:

@@ -25,6 +25,7 @@ from chaos.simulator.trace import Trace
 from raftlog.core.inputs import (
     AppendCut,
     ConfirmRead,
+    HardStateSaved,
     Input,
     Propose,
     Receive,
@@ -141,7 +142,7 @@ class Group:
         self._timers.clear()
         self.broken = set()
         for node in list(self.nodes.values()):
-            node.stalled_until = 0
+            node.stalled_until = node.full_until = 0
             self.restart_from(node.id, node.disk)
 
     def retire(self) -> None:
@@ -379,6 +380,9 @@ class Group:
         for node in list(self.nodes.values()):
             if node.writes and node.is_up and self.now >= node.stalled_until:
                 while node.writes and self._disk_rng.random() >= self.odds.write_delay:
+                    if self.now < node.full_until and any(write.spans for write in node.writes):
+                        self._save_hard_state(node)
+                        break
                     self._finish_write(node)
 
     def _finish_write(self, node: Node) -> None:
@@ -386,8 +390,30 @@ class Group:
         write = node.writes.popleft()
         node.disk.keep(write)
         self.judge.held(f"after node {node.id} wrote")
-        for envelope in write.send_after:
-            self._send(node, envelope)
+        self._keep_promises(node, write)
         self.feed(node, WriteFinished(write.write_id))
         node.disk.commit_hint = min(node.core.commit_index, node.core.durable_index)
         self.faults.aim("after a sync", node)
+
+    def _save_hard_state(self, node: Node) -> None:
+        """Entries wait for room: what stands in front of them finishes, and term and vote are saved."""
+        while not node.writes[0].spans:
+            self._finish_write(node)
+            if not node.writes:
+                return
+        newest = next((write for write in reversed(node.writes) if write.hard_state is not None), None)
+        if newest is None or newest.hard_state is None:
+            return
+        node.disk.hard_state = newest.hard_state
+        for at, write in enumerate(node.writes):
+            if not write.spans:
+                self._keep_promises(node, write)
+                write = replace(write, send_after=())
+            node.writes[at] = replace(write, hard_state=None)
+        self.feed(node, HardStateSaved(newest.write_id))
+
+    def _keep_promises(self, node: Node, write: Write) -> None:
+        """Those of an earlier term come too late: this one may have voted for a log without its entries."""
+        for envelope in write.send_after:
+            if envelope.message.term == node.core.term:
+                self._send(node, envelope)

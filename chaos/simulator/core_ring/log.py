@@ -186,6 +186,7 @@ class Node:
     is_up: bool = True
     is_retired: bool = False  # down for good
     stalled_until: int = 0  # when its disk begins to work again
+    full_until: int = 0  # when there is room for entries again; term and vote need none
     commit_told: Index = NOTHING
     commit_seen: Index = NOTHING
     term_seen: int = 0

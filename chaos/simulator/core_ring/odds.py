@@ -57,7 +57,9 @@ class CoreOdds:
             timed={kind: chance for kind, chance in timed.items() if chance},
             aimed={kind: chance for kind, chance in aimed.items() if chance},
         )
-        return replace(drawn, lull=rng.choice((0.0, 0.01, 0.03)))  # the other draws stay as they are
+        drawn = replace(drawn, lull=rng.choice((0.0, 0.01, 0.03)))  # the other draws stay as they are
+        full = odds(0.1)
+        return replace(drawn, timed={**drawn.timed, "fill the disk": full}) if full else drawn
 
 
 CALM: Final = CoreOdds()

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from partitions.values import QUORUM, FetchRequest
+from partitions.values import QUORUM, FetchRequest, Start
 from raftlog.errors import CommitUnknown, StorageFull
 from raftlog.types import GroupId, Offset
 from tests.helpers.node_cluster import NodeCluster
@@ -123,6 +123,33 @@ def test_a_full_disk_spares_a_replica_whose_checkpoint_finds_no_room() -> None:
         await leader.stop()  # and closing wants one, too
         leader.filesystem.capacity_bytes = None
         await leader.start()
+        await cluster.settled()
+        await cluster.stop()
+
+    run_virtual(story())
+
+
+# requirement: N4
+@pytest.mark.parametrize("seed", range(6))
+def test_a_vote_does_not_wait_for_room_on_the_disk(seed: int) -> None:
+    async def story() -> None:
+        cluster = NodeCluster(seed)
+        await cluster.start()
+        old, full = cluster.leading(), cluster.followers()[0]
+        full.filesystem.capacity_bytes = full.filesystem.used_bytes
+        for number in range(3):
+            await old.replicas[GROUP].append(batch_of(b"%d" % number), acks=QUORUM, timeout_ms=1000)
+        await asyncio.sleep(1)  # the follower with room learns what is committed
+        assert full.groups[GROUP].last_index == 2 > full.groups[GROUP].log.last_index
+        old.crash()
+        await cluster.until(lambda: cluster.leader() is not None, within_s=5)
+        replica = cluster.leading().replicas[GROUP]
+        async with asyncio.timeout(1):
+            assert await replica.offset_at(Start.LATEST) == (3, None)
+        found = await replica.fetch(FetchRequest(position=Offset(0)))
+        assert values_of(found.data) == [b"0", b"1", b"2"]
+        full.filesystem.capacity_bytes = None
+        await old.start()
         await cluster.settled()
         await cluster.stop()
 
