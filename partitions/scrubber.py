@@ -47,6 +47,9 @@ class Stoppable(Protocol):
     def stop(self, error: BaseException) -> None:
         """It neither votes nor serves from now on."""
 
+    async def write_anew(self) -> None:
+        """Put what is known in memory into the small files of the log."""
+
 
 @dataclass(frozen=True, slots=True)
 class Scrubbed:
@@ -119,10 +122,7 @@ class Scrubber:
         damaged = await self.run_blocking(partial(check_slots_and_epochs, self.filesystem, directory))
         if damaged and replica.group.stopped is None:
             self._note(damaged)
-            try:
-                replica.log.write_anew()
-            except OSError as error:
-                replica.group.stop(error)
+            await replica.group.write_anew()
         await self._pause(4096)
 
     def _note(self, paths: Sequence[str]) -> None:

@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable, Sequence
 
 from raftlog.storage.fake_filesystem import FakeFilesystem, PowerLost
-from raftlog.storage.log_storage import Sync
+from raftlog.storage.log_storage import DiskWork
 
 
 class SimulatedDisk(FakeFilesystem):
@@ -71,7 +71,7 @@ class SyncQueue:
         """How long the next one takes: mostly little, now and then much."""
         return self._typical_s * self.slowness * self._rng.expovariate(1.0)
 
-    async def run(self, syncs: Sequence[Sync]) -> list[OSError | None]:
+    async def run(self, syncs: Sequence[DiskWork]) -> list[OSError | None]:
         """One round; each sync happens at one moment, and the round's end is learned later."""
         loop = asyncio.get_running_loop()
         errors = []
@@ -83,7 +83,7 @@ class SyncQueue:
         return errors
 
 
-def _run_one(sync: Sync) -> OSError | None:
+def _run_one(sync: DiskWork) -> OSError | None:
     try:
         sync.run()
     except OSError as error:

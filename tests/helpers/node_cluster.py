@@ -22,7 +22,7 @@ from raftlog.node.group_host import GroupHost, HostSettings
 from raftlog.node.raft_group import RaftGroup
 from raftlog.records.batch import Batch, check_batch, split_batches
 from raftlog.storage.fake_filesystem import FakeFilesystem
-from raftlog.storage.log_storage import Sync
+from raftlog.storage.log_storage import DiskWork
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.types import GroupId, Index, NodeId, Term, TopicPartition
 from tests.helpers.fake_transport import FakeNetwork, FakeTransport
@@ -204,7 +204,7 @@ class ClusterNode:
         self.is_up = False
 
     def _syncs(self, life: int) -> RunSyncs:
-        async def run(syncs: Sequence[Sync]) -> list[OSError | None]:
+        async def run(syncs: Sequence[DiskWork]) -> list[OSError | None]:
             errors: list[OSError | None] = []
             for sync in syncs:
                 await asyncio.sleep(self.sync_s)

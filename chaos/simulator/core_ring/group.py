@@ -36,7 +36,7 @@ from raftlog.core.inputs import (
 from raftlog.core.membership import Membership
 from raftlog.core.messages import AppendRequest, Envelope, Message, VoteReply
 from raftlog.core.raft import Raft, RaftSettings
-from raftlog.core.ready import Appended, FetchSnapshot, ReadConfirmed, Ready, Refused, Replicate, Role
+from raftlog.core.ready import Appended, FetchSnapshot, ReadConfirmed, Ready, Refused, Replicate, Role, Write
 from raftlog.types import Index, NodeId, Term, Token
 
 TICK = Tick()

@@ -118,7 +118,7 @@ def test_a_full_disk_spares_a_replica_whose_checkpoint_finds_no_room() -> None:
         await leader.replicas[GROUP].append(batch_of(b"0"), acks=QUORUM, timeout_ms=1000)
         leader.filesystem.capacity_bytes = leader.filesystem.used_bytes
         group = leader.groups[GROUP]
-        assert group.truncate_prefix(group.log.last_index) == 0  # a checkpoint comes first
+        assert await group.truncate_prefix(group.log.last_index) == 0  # a checkpoint comes first
         assert group.stopped is None
         await leader.stop()  # and closing wants one, too
         leader.filesystem.capacity_bytes = None

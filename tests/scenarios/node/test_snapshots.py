@@ -35,9 +35,9 @@ async def append(cluster: NodeCluster, count: int) -> None:
         await cluster.leading().replicas[GROUP].append(value, acks=QUORUM, timeout_ms=5000)
 
 
-def cut(broker: ClusterNode, first_kept: int) -> int:
+async def cut(broker: ClusterNode, first_kept: int) -> int:
     """Retention, on one broker."""
-    return broker.groups[GROUP].truncate_prefix(Index(first_kept))
+    return await broker.groups[GROUP].truncate_prefix(Index(first_kept))
 
 
 def state_of(broker: ClusterNode) -> bytes:
@@ -54,7 +54,7 @@ async def one_behind(cluster: NodeCluster) -> ClusterNode:
     await append(cluster, 20)
     await cluster.settled()
     for broker in cluster.up:
-        assert cut(broker, 15) > 5
+        assert await cut(broker, 15) > 5
     return behind
 
 
@@ -91,7 +91,7 @@ def test_a_replica_that_is_added_begins_with_a_snapshot_and_becomes_a_voter() ->
         await append(cluster, 20)
         await cluster.settled()
         for broker in cluster.up:
-            cut(broker, 15)
+            await cut(broker, 15)
         leader = cluster.leading()
         await leader.groups[GROUP].change_membership(members(1, 2, 3, learners=[4]))
         new = cluster.brokers[NodeId(4)].groups[GROUP]
@@ -261,7 +261,7 @@ def test_members_change_while_logs_are_cut_and_brokers_die(seed: int) -> None:
             (new,) = {1, 2, 3, 4} - voters
             await change(members(*voters, learners=[new]))
             for broker in cluster.up:
-                cut(broker, broker.groups[GROUP].applied_index - rng.randrange(30))
+                await cut(broker, broker.groups[GROUP].applied_index - rng.randrange(30))
             if rng.random() < 0.7:
                 victim = rng.choice(cluster.up)
                 victim.crash(rng)

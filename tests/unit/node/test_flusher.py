@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from raftlog.node.flusher import Flusher, SyncThreads
-from raftlog.storage.log_storage import Sync
+from raftlog.storage.log_storage import DiskWork
 from raftlog.types import Index
 
 NOTHING = Index(-1)
@@ -30,16 +30,16 @@ class Owner:
     """Who wants to be durable: one sync for each round, None where nothing waits for the disk."""
 
     syncs: list[OneSync | None]
-    heard: list[tuple[Sync | None, OSError | None]] = field(default_factory=list)
+    heard: list[tuple[DiskWork | None, OSError | None]] = field(default_factory=list)
 
-    def begin_sync(self) -> Sync | None:
+    def begin_sync(self) -> DiskWork | None:
         return self.syncs.pop(0)
 
-    def end_sync(self, sync: Sync | None, error: OSError | None) -> None:
+    def end_sync(self, sync: DiskWork | None, error: OSError | None) -> None:
         self.heard.append((sync, error))
 
 
-async def run_at_once(syncs: Sequence[Sync]) -> list[OSError | None]:
+async def run_at_once(syncs: Sequence[DiskWork]) -> list[OSError | None]:
     return [sync.error if isinstance(sync, OneSync) else None for sync in syncs]
 
 
@@ -82,7 +82,7 @@ def test_what_is_requested_during_a_round_belongs_to_the_next() -> None:
         first, second = OneSync(), OneSync()
         owner = Owner([first, second])
 
-        async def run(syncs: Sequence[Sync]) -> list[OSError | None]:
+        async def run(syncs: Sequence[DiskWork]) -> list[OSError | None]:
             if owner.syncs:
                 flusher.request(owner)
             return [None for _ in syncs]

@@ -16,7 +16,7 @@ from raftlog.clock import SystemClock
 from raftlog.node.group_host import GroupHost
 from raftlog.storage import twin_file
 from raftlog.storage.filesystem import File
-from raftlog.storage.log_storage import Sync
+from raftlog.storage.log_storage import DiskWork
 from raftlog.storage.os_filesystem import OsFilesystem
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.types import NodeId
@@ -70,7 +70,7 @@ class LateMetadata:
         self.confirmed.set_result(image)
 
 
-async def _sync(syncs: Sequence[Sync]) -> list[OSError | None]:
+async def _sync(syncs: Sequence[DiskWork]) -> list[OSError | None]:
     for sync in syncs:
         sync.run()
     return [None for _ in syncs]
