@@ -9,9 +9,13 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, cast
 
 from raftlog.storage.fake_filesystem import FakeFilesystem, PowerLost
 from raftlog.storage.log_storage import DiskWork
+
+if TYPE_CHECKING:
+    from chaos.simulator.event_loop import SimulatedLoop
 
 
 class SimulatedDisk(FakeFilesystem):
@@ -77,7 +81,8 @@ class SyncQueue:
         errors = []
         for sync in syncs:
             await asyncio.sleep(max(0.0, self.stalled_until - loop.time()) + self.latency())
-            errors.append(_run_one(sync))
+            with cast("SimulatedLoop", loop).on_a_thread():
+                errors.append(_run_one(sync))
             self.on_synced()
         await asyncio.sleep(self.latency() / 4)
         return errors

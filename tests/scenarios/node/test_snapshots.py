@@ -10,12 +10,10 @@ import pytest
 
 from partitions.values import QUORUM
 from raftlog.core.membership import Membership
-from raftlog.core.raft import Raft
-from raftlog.core.ready import FetchSnapshot
 from raftlog.errors import RaftlogError
 from raftlog.node import snapshot_transfer
 from raftlog.storage.fake_filesystem import PowerLost
-from raftlog.storage.log_storage import LogStorage
+from raftlog.storage.log_storage import LogChange, carry_out
 from raftlog.storage.segmented_log import LogSettings
 from raftlog.types import EntryId, GroupId, Index, NodeId
 from tests.helpers.node_cluster import ClusterNode, NodeCluster
@@ -207,20 +205,21 @@ def test_a_follower_that_loses_power_at_any_moment_of_the_install_comes_up(crash
         cluster = NodeCluster(crash_after, log_settings=SMALL)
         behind = await one_behind(cluster)
         await behind.start()
-        transfer = behind.groups[GROUP]._transfer
+        group = behind.groups[GROUP]
         rng = random.Random(crash_after)
         lost: list[int] = []
-        install = transfer.install
+        install = group._install_change
 
-        def watched(core: Raft, log: LogStorage) -> tuple[FetchSnapshot, bytes] | None:
+        def watched() -> LogChange | None:
             behind.filesystem.crash_after_changes = crash_after
             with contextlib.suppress(PowerLost):
-                install(core, log)
+                carry_out(install())
+                carry_out(group.log.removal_change())
             lost.append(1)
             behind.crash(rng)
             return None
 
-        transfer.install = watched  # type: ignore[method-assign]
+        group._install_change = watched  # type: ignore[method-assign]
         await cluster.until(lambda: bool(lost))
         await behind.start()
         await append(cluster, 3)
