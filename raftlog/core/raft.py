@@ -12,10 +12,9 @@ network, and repeats one loop::
 
 Promises make the loop safe, and they are the caller's to keep. Writes become durable in the order they
 were handed out, but a hard state may be saved ahead of entries that wait (``HardStateSaved``).
-``write.send_after`` leaves only once that write is durable, and only as long as the messages are of
-the present term: a vote of a later term may have left meanwhile, and an entry that is acknowledged
-after it could be lost. The commit hint on disk never passes ``durable_index``. A log is replaced by a
-snapshot only where ``may_install`` allows it, with no step in between that changes log or hard state.
+``write.send_after`` leaves once that write is durable, and only messages of the present term: an entry
+that is acknowledged after a vote of a later term could be lost. The commit hint on disk never passes
+``durable_index``. A snapshot replaces a log only where ``may_install`` allows it, with no write in between.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ class Raft:
             inputs.TransferLeadership: self._transfer,
             inputs.Campaign: self._campaign,
             inputs.WriteFinished: self._finish_write,
-            inputs.HardStateSaved: self._save_hard_state,
+            inputs.HardStateSaved: self._finish_write,
             inputs.AppendCut: self._cut_append,
             inputs.PeerUnreachable: self._lose_peer,
             inputs.LogTruncatedPrefix: self._truncate_prefix,
@@ -230,14 +229,10 @@ class Raft:
         if self._member.may_campaign and not isinstance(self._role, Leader):
             self._become(Role.PRE_CANDIDATE)
 
-    def _finish_write(self, event: inputs.WriteFinished) -> None:
-        self._member.finish_write(event.write_id)
-        change = self._role.finish_write()
-        if change is not None:
-            self._become(change)
-
-    def _save_hard_state(self, event: inputs.HardStateSaved) -> None:
-        self._member.hard_state_saved(event.write_id)
+    def _finish_write(self, event: inputs.WriteFinished | inputs.HardStateSaved) -> None:
+        member = self._member
+        note = member.finish_write if type(event) is inputs.WriteFinished else member.hard_state_saved
+        note(event.write_id)
         change = self._role.finish_write()
         if change is not None:
             self._become(change)

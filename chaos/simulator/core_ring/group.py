@@ -8,8 +8,7 @@ way. ``faults`` says what else goes wrong, ``judge`` what must hold all the whil
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterable
 from itertools import cycle, islice
 from zlib import crc32
 
@@ -36,7 +35,7 @@ from raftlog.core.inputs import (
 from raftlog.core.membership import Membership
 from raftlog.core.messages import AppendRequest, Envelope, Message, VoteReply
 from raftlog.core.raft import Raft, RaftSettings
-from raftlog.core.ready import Appended, FetchSnapshot, ReadConfirmed, Ready, Refused, Replicate, Role, Write
+from raftlog.core.ready import Appended, FetchSnapshot, ReadConfirmed, Ready, Refused, Replicate, Role
 from raftlog.types import Index, NodeId, Term, Token
 
 TICK = Tick()
@@ -190,17 +189,7 @@ class Group:
         node.is_up = False
         node.fetch = None
         if node.writes:
-            torn = node.writes[0]
-            part = rng.randrange(4)
-            if part:
-                node.disk.keep(torn, truncation=part >= 2, spans=False)
-            if part == 3:
-                for span in torn.spans:
-                    kept = rng.randint(span.first - 1, span.last)
-                    if kept >= span.first:
-                        node.disk.log.append(replace(span, last=Index(kept)))
-                    if kept < span.last:
-                        break
+            node.disk.tear(node.writes[0], rng)
         node.writes.clear()
 
     def restart_from(self, node_id: NodeId, disk: Disk, *, is_new: bool = False) -> None:
@@ -390,30 +379,22 @@ class Group:
         write = node.writes.popleft()
         node.disk.keep(write)
         self.judge.held(f"after node {node.id} wrote")
-        self._keep_promises(node, write)
+        self._keep_promises(node, write.send_after)
         self.feed(node, WriteFinished(write.write_id))
         node.disk.commit_hint = min(node.core.commit_index, node.core.durable_index)
         self.faults.aim("after a sync", node)
 
     def _save_hard_state(self, node: Node) -> None:
         """Entries wait for room: what stands in front of them finishes, and term and vote are saved."""
-        while not node.writes[0].spans:
+        while node.writes and not node.writes[0].spans:
             self._finish_write(node)
-            if not node.writes:
-                return
-        newest = next((write for write in reversed(node.writes) if write.hard_state is not None), None)
-        if newest is None or newest.hard_state is None:
-            return
-        node.disk.hard_state = newest.hard_state
-        for at, write in enumerate(node.writes):
-            if not write.spans:
-                self._keep_promises(node, write)
-                write = replace(write, send_after=())
-            node.writes[at] = replace(write, hard_state=None)
-        self.feed(node, HardStateSaved(newest.write_id))
+        saved = node.save_hard_state()
+        if saved is not None:
+            self._keep_promises(node, saved[1])
+            self.feed(node, HardStateSaved(saved[0]))
 
-    def _keep_promises(self, node: Node, write: Write) -> None:
-        """Those of an earlier term come too late: this one may have voted for a log without its entries."""
-        for envelope in write.send_after:
+    def _keep_promises(self, node: Node, promises: Iterable[Envelope]) -> None:
+        """Those of an earlier term come too late: a vote may have left for a log without their entries."""
+        for envelope in promises:
             if envelope.message.term == node.core.term:
                 self._send(node, envelope)
