@@ -65,7 +65,6 @@ class LogWriter:
         self._sync: Sync | None = None  # the one that runs
         self._syncing = 0  # how many of ``_writes`` it covers
         self._saving: WriteId | None = None  # and which hard state
-        self._is_cutting = False  # since the first write that waits
         self.is_full = False  # the disk had no room for what waits
 
     @property
@@ -83,7 +82,7 @@ class LogWriter:
 
     def write(self, write: Write, timestamp_ms: int) -> None:
         """Carry out one ``Write`` up to the operating system; the sync comes later."""
-        waited = self._waits
+        was_blocked = self.is_blocked
         if write.hard_state is not None:
             self._log.save_hard_state(write.hard_state)
             self._hard_state = write.write_id
@@ -96,16 +95,13 @@ class LogWriter:
             self._tail.appended(batches)
             self._unwritten.extend(batches)
             self.try_append()
-        if self._waits and not waited:
+        if self.is_blocked and not was_blocked:
             self._writable = len(self._writes)
         self._writes.append(_Waiting(write.write_id, write.send_after, bool(write.spans)))
 
     def try_append(self) -> None:
         """Append what waits; keeps what a full disk does not take. Raises every other ``OSError``."""
-        if self._log.is_changing:
-            return
-        self._is_cutting = False
-        if not self._unwritten:
+        if not self._unwritten or self._log.is_changing:
             return
         try:
             self._log.append(list(self._unwritten))
@@ -120,8 +116,11 @@ class LogWriter:
             self.is_full = False
 
     def begin_sync(self) -> Sync | None:
-        """The sync to run. Nothing behind unwritten batches may count as durable, but term and vote."""
-        self._syncing = self._writable if self._waits else len(self._writes)
+        """The sync to run, while no cut is left to be done.
+
+        Nothing behind unwritten batches may count as durable, but term and vote.
+        """
+        self._syncing = self._writable if self.is_blocked else len(self._writes)
         self._saving = self._hard_state
         self._sync = self._log.take_sync() if self._syncing or self._saving is not None else None
         return self._sync
@@ -149,11 +148,6 @@ class LogWriter:
                 self._writes[at] = waiting._replace(promises=())
         return Synced(finished, saved, promises)
 
-    @property
-    def _waits(self) -> bool:
-        """Whether the log's files lack something that the core has handed out."""
-        return bool(self._unwritten) or (self._is_cutting and self._log.is_changing)
-
     def _truncate(self, first_removed: Index) -> None:
         self._tail.truncated(first_removed)
         while self._unwritten and self._unwritten[-1].header.last_offset >= first_removed:
@@ -161,7 +155,6 @@ class LogWriter:
         self.is_full = self.is_full and bool(self._unwritten)
         if first_removed <= self._log.last_index:
             self._log.cut(first_removed)
-            self._is_cutting = self._log.is_changing
 
     def _batches_of(self, span: EntrySpan, timestamp_ms: int) -> list[Batch]:
         if span.kind is EntryKind.LEADER_CHANGE:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from partitions.machine import PartitionMachine
@@ -115,6 +116,8 @@ class ClusterNode:
     def __init__(self, cluster: NodeCluster, node_id: NodeId) -> None:
         self.node_id = node_id
         self.filesystem = FakeFilesystem()
+        self.filesystem.on_wait = self._waits
+        self.is_on_a_thread = False  # what happens now would do so on another thread than the loop's
         self.life = 0
         self.is_up = False
         self.sync_s = 0.002
@@ -160,7 +163,10 @@ class ClusterNode:
 
     def _open(self, group_id: GroupId) -> None:
         cluster = self._cluster
-        log = SegmentedLog.open(self.filesystem, f"/group-{group_id}", cluster.log_settings, self.host.clock)
+        with self.on_a_thread():
+            log = SegmentedLog.open(
+                self.filesystem, f"/group-{group_id}", cluster.log_settings, self.host.clock
+            )
         replica = PartitionReplica(
             TopicPartition("t", group_id), cluster.nodes, complete({}, len(cluster.nodes)), self.host.clock
         )
@@ -203,6 +209,18 @@ class ClusterNode:
         await self.host.stop()
         self.is_up = False
 
+    @contextmanager
+    def on_a_thread(self) -> Iterator[None]:
+        """What happens within does so on another thread than the loop's."""
+        self.is_on_a_thread = True
+        try:
+            yield
+        finally:
+            self.is_on_a_thread = False
+
+    def _waits(self, operation: str, path: str) -> None:
+        assert self.is_on_a_thread, f"the event loop waits for the disk: {operation} {path}"
+
     def _syncs(self, life: int) -> RunSyncs:
         async def run(syncs: Sequence[DiskWork]) -> list[OSError | None]:
             errors: list[OSError | None] = []
@@ -212,7 +230,8 @@ class ClusterNode:
                 try:
                     if life != self.life:
                         await self._cluster.never  # nobody is there any more
-                    sync.run()
+                    with self.on_a_thread():
+                        sync.run()
                     errors.append(None)
                 except OSError as error:
                     errors.append(error)

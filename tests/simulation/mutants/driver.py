@@ -31,13 +31,13 @@ DRIVER = (
         "raftlog.node.log_writer:LogWriter.end_sync",
         "waiting.write_id <= saved and not waiting.has_entries",
         "waiting.write_id <= saved",
+        script="tests/unit/node/test_log_writer.py",
     ),
     Mutant(
-        "a write whose cut has not happened counts as durable",
-        "raftlog.node.log_writer:LogWriter._truncate",
-        "self._is_cutting = self._log.is_changing",
-        "pass",
-        script="tests/scenarios/node/test_disk_waits.py",
+        "a log is synced, and its writes counted, before it is cut",
+        "raftlog.node.log_changer:LogChanger.begin",
+        "change = self._log.cut_change()\n    if change is not None:",
+        "change = None\n    if change is not None:",
     ),
     Mutant(
         "the event loop cuts the log itself",
