@@ -60,7 +60,7 @@ class LeaderRequests(GroupView, Generic[Reply]):
     async def confirm_read(self) -> Index:
         """An index, applied here, that covers everything acknowledged before the call (ReadIndex).
 
-        Raises ``NotLeader``, also when the disk is so full that it cannot be applied.
+        Raises ``NotLeader``, also when the disk is so full that it cannot be applied, and ``Overloaded``.
         """
         if not self.is_leader:
             raise self._not_leader()

@@ -236,6 +236,5 @@ CORE = (
         "raftlog.core.writes:Writes.truncate",
         "min(covered, kept)",
         "covered",
-        equivalent="entries come only after a promise of the same term, which waits for all earlier writes",
     ),
 )

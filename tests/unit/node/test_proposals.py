@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from raftlog.core.ready import Appended, ReadConfirmed, Refused
-from raftlog.errors import CommitUnknown, InvariantViolated, NotLeader
-from raftlog.node.proposals import Proposal, Waits
+from raftlog.errors import CommitUnknown, InvariantViolated, NotLeader, Overloaded
+from raftlog.node.proposals import UNSETTLED_READS_MAX, Proposal, Waits
 from raftlog.types import EntryId, Index, NodeId, Term
 from tests.helpers.storage_batches import storage_batch
 
@@ -110,5 +110,33 @@ def test_who_waits_no_longer_for_another_role_leaves_nothing() -> None:
         waits.role_changed()
         assert stays.done()
         assert not waits._role_changes
+
+    asyncio.run(story())
+
+
+def test_who_has_stopped_waiting_leaves_nothing_behind() -> None:
+    async def story() -> None:
+        waits: Waits[str] = Waits()
+        for _ in range(100):
+            for future in (waits.until_durable(Index(5)), waits.until_ready(), waits.until_role_changes()):
+                future.cancel()
+        await asyncio.sleep(0)
+        assert [*waits._durable, *waits._ready, *waits._role_changes] == []
+
+    asyncio.run(story())
+
+
+def test_reads_that_a_leader_cannot_confirm_are_bounded() -> None:
+    async def story() -> None:
+        waits: Waits[str] = Waits()
+        tokens = []
+        for _ in range(UNSETTLED_READS_MAX):
+            token, future = waits.read()
+            future.cancel()
+            tokens.append(token)
+        with pytest.raises(Overloaded):
+            waits.read()
+        waits.settle(ReadConfirmed(tokens[0], Index(3)))
+        waits.read()
 
     asyncio.run(story())
