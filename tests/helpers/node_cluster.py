@@ -26,45 +26,12 @@ from raftlog.storage.fake_filesystem import FakeFilesystem
 from raftlog.storage.log_storage import DiskWork
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.types import GroupId, Index, NodeId, Term, TopicPartition
-from tests.helpers.fake_transport import FakeNetwork, FakeTransport
+from tests.helpers.fake_transport import FakeTransport
+from tests.helpers.loop_network import LoopNetwork
 from tests.helpers.virtual_time import VirtualClock
 
 FIRST_GROUP = GroupId(1)
 LOG_SETTINGS = LogSettings(segment_bytes=16384, index_interval_bytes=512)
-
-
-class LoopNetwork(FakeNetwork):
-    """A ``FakeNetwork`` whose clock is the running loop's: nobody has to advance it."""
-
-    def __init__(self, rng: random.Random, latency_s: float = 0.001) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._latency_s = latency_s
-        super().__init__(rng)
-
-    @property
-    def now(self) -> float:
-        """Seconds."""
-        return self._loop.time()
-
-    @now.setter
-    def now(self, seconds: float) -> None:
-        """The loop sees to it."""
-
-    def schedule(self, seconds: float, action: Callable[[], None]) -> None:
-        """Run it in due time."""
-        self._loop.call_later(seconds, action)
-
-    def heal_all(self, nodes: Sequence[NodeId]) -> None:
-        """End whatever was done to any link."""
-        for one in nodes:
-            for other in nodes:
-                if one != other:
-                    self.heal(one, other)
-
-    def cut_both(self, one: NodeId, other: NodeId) -> None:
-        """Break both directions of a pair."""
-        self.cut(one, other)
-        self.cut(other, one)
 
 
 @dataclass

@@ -159,7 +159,8 @@ def test_a_leader_whose_first_state_is_lost_lets_others_give_it() -> None:
         behind = await one_behind(cluster)
         leader = cluster.leading()
         states = leader.groups[GROUP].log.states
-        leader.filesystem.remove(states._path(leader.groups[GROUP].log.first_index))
+        with leader.on_a_thread():
+            leader.filesystem.remove(states._path(leader.groups[GROUP].log.first_index))
         await behind.start()
         await cluster.until(lambda: behind.groups[GROUP].log.first_index > 0)
         assert cluster.leading() is leader
@@ -212,7 +213,7 @@ def test_a_follower_that_loses_power_at_any_moment_of_the_install_comes_up(crash
 
         def watched() -> LogChange | None:
             behind.filesystem.crash_after_changes = crash_after
-            with contextlib.suppress(PowerLost):
+            with contextlib.suppress(PowerLost), behind.on_a_thread():
                 carry_out(install())
                 carry_out(group.log.removal_change())
             lost.append(1)

@@ -222,14 +222,14 @@ CORE = (
         "raftlog.core.member:Member.newest_ever",
         "self.newest_durable",
         "self.terms.last",
-        script="tests/paper/test_raft_elections.py",
+        script="tests/paper/test_raft_disks.py",
     ),
     Mutant(
         "a candidate boasts of entries that its disk lacks",
         "raftlog.core.election:Candidate.start",
         "VoteRequest(term=member.term, last=member.newest_durable",
         "VoteRequest(term=member.term, last=member.terms.last",
-        script="tests/paper/test_raft_elections.py",
+        script="tests/paper/test_raft_disks.py",
     ),
     Mutant(
         "a write under way confirms what has replaced what was cut",
