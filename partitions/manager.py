@@ -260,8 +260,8 @@ class PartitionManager:
             for held in opened:
                 if held.log is not None:
                     self._note_failure(held, error)
-                    held.log.close()
-                    held.log = None
+                    log, held.log = held.log, None
+                    await self._run_blocking(log.close)
 
     async def _open_replica(self, held: _Held, young: list[RaftGroup[None]]) -> None:
         topic, partition = held.topic, held.partition

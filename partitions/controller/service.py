@@ -267,7 +267,7 @@ class Controller:
         group = self._group
         is_trimming = self._trim is not None and not self._trim.done()
         if group is not None and log_trim.is_long(group) and not is_trimming:
-            self._trim = self._host.begin(log_trim.trim(group))
+            self._trim = self._host.begin(log_trim.trim(group), METADATA_GROUP)
 
     def membership_changed(self, membership: Membership, is_committed: bool) -> None:
         """The metadata group's members are those of the configuration."""

@@ -21,10 +21,10 @@ def test_entries_that_wait_for_the_disk_keep_nobody_from_a_vote_5_4_1() -> None:
     assert member.said(VoteReply) == []
     member.feed(HardStateSaved(member.unfinished[-1].write_id))
     (vote,) = member.unfinished[-1].send_after
-    assert vote.message == VoteReply(term=Term(2), granted=True)
+    assert vote.message == VoteReply(term=Term(2), asked=Term(2), granted=True)
     assert (member.core.durable_index, member.core.last.index) == (-1, 4)
     member.hear(THREE, request(2, is_transfer=True))  # it did not hear the first answer
-    assert member.said(VoteReply, THREE) == [VoteReply(term=Term(2), granted=True)]
+    assert member.said(VoteReply, THREE) == [VoteReply(term=Term(2), asked=Term(2), granted=True)]
 
 
 def test_a_candidate_names_what_its_disk_holds_and_counts_its_vote_before_entries_5_4_1() -> None:
@@ -34,6 +34,6 @@ def test_a_candidate_names_what_its_disk_holds_and_counts_its_vote_before_entrie
     asked = [envelope.message for envelope in member.unfinished[-1].send_after]
     assert {message.last for message in asked if isinstance(message, VoteRequest)} == {BEFORE_LOG}
     member.feed(HardStateSaved(member.unfinished[-1].write_id))
-    member.hear(THREE, VoteReply(term=Term(2), granted=True))
+    member.hear(THREE, VoteReply(term=Term(2), asked=Term(2), granted=True))
     assert member.core.role is Role.LEADER
     assert member.core.last.index == 5

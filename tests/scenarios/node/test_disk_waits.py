@@ -125,6 +125,7 @@ class SlowFilesystem(OsFilesystem):
     """This machine's files on a disk that takes ``wait_s`` for all that must be waited for."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.wait_s = 0.0
         self.loops_thread = threading.get_ident()
         self.waits_of_the_loop: list[str] = []

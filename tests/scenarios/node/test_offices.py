@@ -238,7 +238,7 @@ def test_bytes_that_wait_are_bounded_for_all_partitions_of_a_broker_together() -
         await cluster.until(lambda: broker.host.uncommitted.total == 0)
         second.propose(batches(broker, b"y"))
         assert broker.host.uncommitted.total > 0
-        broker.host.close_group(second.group_id)
+        await broker.host.close_group(second.group_id)
         assert broker.host.uncommitted.total == 0
         await cluster.stop()
 

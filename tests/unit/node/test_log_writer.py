@@ -60,7 +60,9 @@ class Log:
 
 def promise(number: int) -> Envelope:
     message = AppendReply(term=Term(number), accepted=True, match_index=Index(number))
-    return Envelope(PEER, VoteReply(term=Term(number), granted=True) if number % 2 else message)
+    return Envelope(
+        PEER, VoteReply(term=Term(number), asked=Term(number), granted=True) if number % 2 else message
+    )
 
 
 def numbers(synced: Synced) -> list[int]:
