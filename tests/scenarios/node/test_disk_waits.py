@@ -21,6 +21,7 @@ from raftlog.core.membership import Membership
 from raftlog.core.messages import AppendReply, AppendRequest, Heartbeat, HeartbeatReply, Message
 from raftlog.core.ready import Role
 from raftlog.errors import CommitUnknown
+from raftlog.node.cluster_time import UNKNOWN_MS, ClockReading
 from raftlog.node.codec import (
     FrameKind,
     decode_heartbeat_replies,
@@ -201,6 +202,7 @@ class Wire:
 
 ME, FIRST, SECOND = NodeId(1), NodeId(2), NodeId(3)
 GROUPS = [GroupId(number) for number in range(1, 251)]
+CLOCK = ClockReading(wall_ms=0, time_ms=UNKNOWN_MS)
 DISK_S = 0.005
 
 
@@ -279,7 +281,7 @@ def test_a_broker_answers_while_hundreds_of_its_groups_cut_their_logs(tmp_path: 
             began = asyncio.get_running_loop().time()
             wire.heard.clear()
             beat = Heartbeat(term=Term(2), commit_index=Index(-1), round=len(waited_s) + 1)
-            host.frame_received(SECOND, memoryview(encode_heartbeats([(GROUPS[0], beat)])))
+            host.frame_received(SECOND, memoryview(encode_heartbeats(CLOCK, [(GROUPS[0], beat)])))
             await asyncio.wait_for(wire.heard.wait(), 10)
             waited_s.append(asyncio.get_running_loop().time() - began)
             await asyncio.sleep(0.01)

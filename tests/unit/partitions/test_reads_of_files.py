@@ -11,12 +11,16 @@ import pytest
 from partitions.replica import PartitionReplica
 from partitions.values import QUORUM, AtTime, FetchResult, LastRecords, Position, Start
 from partitions.values import FetchRequest as Fetch
+from raftlog.core.ready import HardState
 from raftlog.errors import LogCorrupt, NotLeader, OffsetOutOfRange, UnknownTopic
+from raftlog.node.reading import LogChanged, read_part
+from raftlog.storage.fake_filesystem import FakeFilesystem
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
-from raftlog.types import GroupId, Index, Offset
+from raftlog.types import GroupId, Index, Offset, Term
 from tests.helpers.node_cluster import ClusterNode, NodeCluster
 from tests.helpers.partition_cluster import batch_of, values_of
-from tests.helpers.virtual_time import VirtualLoop, run_virtual
+from tests.helpers.storage_batches import storage_batch
+from tests.helpers.virtual_time import VirtualClock, VirtualLoop, run_virtual
 
 GROUP = GroupId(1)
 SMALL = LogSettings(segment_bytes=400, index_interval_bytes=200)
@@ -111,6 +115,24 @@ def test_a_replica_may_be_closed_and_its_files_removed_while_it_is_read() -> Non
         leader.is_up = False
 
     told(story)
+
+
+def test_what_is_being_cut_passes_for_no_damage() -> None:
+    async def run() -> None:
+        log = SegmentedLog.open(FakeFilesystem(), "/log", SMALL, VirtualClock())
+        log.save_hard_state(HardState(Term(1), None))
+        log.append([storage_batch(base, timestamp_ms=10 * base) for base in range(8)])
+        log.cut(Index(5))
+        part, change = log.part_at_time(70), log.cut_change()
+        assert part is not None
+        assert change is not None
+        change.run()
+        with pytest.raises(LogChanged):
+            await read_part(log, part, lambda part: part.index_at_time(70))
+        change.finish()
+        assert log.part_at_time(70) is None
+
+    run_virtual(run())
 
 
 def test_a_read_that_outlives_its_office_is_not_answered() -> None:
