@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 
@@ -83,7 +82,7 @@ class Boundary:
         self.hang_ups = HangUps()
         self._gatherer = Gatherer(services.gateway, services.rng, services.limits.produce_timeout_ms_default)
         self.metrics = HttpMetrics(services, self.admission, self.hang_ups)
-        self._life = uuid.uuid4().hex[:12]
+        self._life = f"{services.rng.getrandbits(48):012x}"
         self._numbers = itertools.count(1)
         self._monotonic = services.clock.monotonic
         self._paths = PathTable()

@@ -101,14 +101,7 @@ class Broker:
         )
         self._watching: list[asyncio.Task[None]] = []
         self.controller = self._controller()
-        self._first_start = FirstStart(
-            self.host,
-            self._other_brokers(),
-            world.filesystem,
-            self._metadata_directory,
-            self._registry,
-            asyncio.to_thread,
-        )
+        self._first_start = self._first_start_of_cluster()
         self._metadata_ward = self._ward_of_metadata()
         self.manager = PartitionManager(
             self.host,
@@ -131,6 +124,12 @@ class Broker:
         )
         self.admin = PartitionAdmin(self.host, self.controller, self.gateway, self.host.clock)
         self.reassigner = Reassigner(self.host, self.controller, self.manager.replicas)
+
+    def _first_start_of_cluster(self) -> FirstStart:
+        disk, directory = self._world.filesystem, self._metadata_directory
+        return FirstStart(
+            self.host, self._other_brokers(), disk, directory, self._registry, asyncio.to_thread
+        )
 
     def _controller(self) -> Controller:
         return Controller(

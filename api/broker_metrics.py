@@ -64,29 +64,39 @@ class BrokerMetrics(Collector):
             "Bytes of folders that were given up and can be taken back.",
             broker.manager.trash.size_bytes,
         )
-        yield GaugeMetricFamily(
-            "raftlog_failed_replicas",
-            "Replicas that should work here and do not.",
-            len(broker.manager.failures),
-        )
-        yield GaugeMetricFamily(
-            "raftlog_rejoining_replicas",
-            "Replicas that lost files and count towards no majority yet.",
-            sum(group.is_rejoining for group in groups),
-        )
-        clock = broker.host.clock
-        yield GaugeMetricFamily(
-            "raftlog_clock_trusted", "Whether records are deleted by age.", int(clock.is_trusted)
-        )
-        yield GaugeMetricFamily(
-            "raftlog_clock_offset_seconds",
-            "Wall clock here minus the time that this broker goes by.",
-            clock.offset_ms / 1000,
-        )
+        yield from _replica_metrics(broker)
+        yield from _clock_metrics(broker)
         yield from _repair_metrics(broker)
         yield GaugeMetricFamily(
             "raftlog_metadata_version", "Version of the metadata here.", broker.controller.image.version
         )
+
+
+def _replica_metrics(broker: Broker) -> Iterator[Metric]:
+    """Replicas that do not do all that they should."""
+    yield GaugeMetricFamily(
+        "raftlog_failed_replicas",
+        "Replicas that should work here and do not.",
+        len(broker.manager.failures),
+    )
+    yield GaugeMetricFamily(
+        "raftlog_rejoining_replicas",
+        "Replicas that lost files and count towards no majority yet.",
+        sum(group.is_rejoining for group in broker.host.groups.values()),
+    )
+
+
+def _clock_metrics(broker: Broker) -> Iterator[Metric]:
+    """How the wall clock here differs from the time that brokers go by."""
+    clock = broker.host.clock
+    yield GaugeMetricFamily(
+        "raftlog_clock_trusted", "Whether records are deleted by age.", int(clock.is_trusted)
+    )
+    yield GaugeMetricFamily(
+        "raftlog_clock_offset_seconds",
+        "Wall clock here minus the time that this broker goes by.",
+        clock.offset_ms / 1000,
+    )
 
 
 def _repair_metrics(broker: Broker) -> Iterator[Metric]:

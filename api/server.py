@@ -13,18 +13,14 @@ import os
 import random
 import secrets
 import signal
-from collections.abc import Coroutine, Mapping
-from importlib.metadata import version
-
-from prometheus_client import CollectorRegistry
+from collections.abc import Coroutine
 
 from api.app import create_app
 from api.broker import Broker, World, sync_thread
-from api.broker_metrics import BrokerMetrics
 from api.cluster_files import read_secret
 from api.listener import HttpListener
 from api.logs import configure_logs
-from api.services import HealthProbes, Limits, Services
+from api.serving import services_of
 from api.settings import BrokerSettings
 from raftlog.clock import SystemClock
 from raftlog.errors import LogCorrupt, RaftlogError
@@ -77,7 +73,8 @@ async def _serve(settings: BrokerSettings, secret: bytes) -> int:
     http_url = settings.advertised_http or f"http://{settings.http.host}:{settings.http.port}"
     broker = Broker(settings, _world(settings, secret), str(settings.data_directory), http_url)
     await broker.start()
-    listener = HttpListener(create_app(_services(broker)), shutdown_timeout_s=HTTP_STOP_S)
+    services = services_of(broker, random.Random(secrets.randbits(64)))
+    listener = HttpListener(create_app(services), shutdown_timeout_s=HTTP_STOP_S)
     try:
         await listener.start(settings.http.host, settings.http.port)
         gc.freeze()  # what lives from the start need not be looked at by every collection
@@ -124,39 +121,3 @@ def _end_process(error: BaseException) -> None:
     _log.critical("an invariant is broken, this process ends: %s", error, exc_info=error)
     logging.shutdown()
     os._exit(EXIT_BROKEN)
-
-
-def _services(broker: Broker) -> Services:
-    registry = CollectorRegistry()
-    registry.register(BrokerMetrics(broker))
-    limits = broker.settings.limits
-
-    def ready() -> Mapping[str, bool]:
-        return {
-            "controller": broker.controller.leader is not None,
-            "registered": broker.controller.is_registered,
-            "accepting": not broker.is_draining,
-        }
-
-    def live() -> Mapping[str, bool]:
-        return {"metadata": broker.controller.failure is None}
-
-    return Services(
-        broker_id=broker.node_id,
-        controller=broker.controller,
-        gateway=broker.gateway,
-        admin=broker.admin,
-        clock=broker.host.clock,
-        rng=random.Random(secrets.randbits(64)),
-        version=version("raftlog"),
-        registry=registry,
-        health=HealthProbes(
-            live=live, ready=ready, startup=lambda: {"registered": broker.controller.is_registered}
-        ),
-        limits=Limits(
-            body_bytes_max=limits.body_bytes_max,
-            bodies_bytes_max=limits.request_bytes_in_flight_max,
-            fetch_bytes_max=limits.fetch_bytes_max,
-            wait_ms_max=limits.wait_ms_max,
-        ),
-    )

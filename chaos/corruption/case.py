@@ -234,7 +234,7 @@ class _Case:
         for _ in range(BATCHES_AFTER):
             await cluster.produce(self._acknowledged, self._rng)
         await self._until_well(cluster)
-        if self._use_rng.random() < IN_USE:
+        if self.victim is not None and self._use_rng.random() < IN_USE:
             self._damage_in_use(self._use_rng.choice(cluster.machines))
         for machine in cluster.machines:
             if machine.broker is not None:

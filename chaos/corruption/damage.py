@@ -35,7 +35,7 @@ CATEGORIES: Final = (
     "metadata log",
     "metadata hard state",
     "metadata checkpoint",
-    "bootstrap id",
+    "applied metadata",
     "disk id",
     "replicas",
 )

@@ -13,7 +13,7 @@ import errno
 import os
 import shutil
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
@@ -102,6 +102,15 @@ class Posix:
         parent.version += 1
         parent.changed_names[path] = parent.version
 
+    def move_below(self, path: str, target: str) -> None:
+        """What lies below a directory that has another name goes with it, here and on the disk at once."""
+        path, target = os.path.abspath(path) + os.sep, os.path.abspath(target) + os.sep
+        for names in (self._nodes, self._durable_names):
+            for name in [name for name in names if name.startswith(path)]:
+                names[target + name.removeprefix(path)] = names.pop(name)
+        for node in self._nodes.values():
+            node.path = node.path.replace(path, target, 1) if node.path.startswith(path) else node.path
+
     def write(self, node: Node, position: int, data: bytes) -> None:
         """Bytes of a file change."""
         if len(node.content) < position:
@@ -186,6 +195,7 @@ class TracedOs:
         return found
 
     def open(self, path: str, flags: int, mode: int = 0o777) -> int:
+        """New names need a sync of their directory; ``O_TRUNC`` is a change."""
         with self._posix.lock:
             self._enter("open")
             is_new = bool(flags & os.O_CREAT) and not os.path.exists(path)
@@ -201,6 +211,7 @@ class TracedOs:
             return descriptor
 
     def close(self, descriptor: int) -> None:
+        """Of an open descriptor, once."""
         with self._posix.lock:
             self._enter("close")
             self._of("close", descriptor)
@@ -208,14 +219,17 @@ class TracedOs:
             os.close(descriptor)
 
     def fstat(self, descriptor: int) -> os.stat_result:
+        """Changes nothing."""
         with self._posix.lock:
             self._of("fstat", descriptor)
             return os.fstat(descriptor)
 
     def pwrite(self, descriptor: int, data: Buffer, position: int) -> int:
+        """May be cut short."""
         return self._written("pwrite", descriptor, bytes(data), position)
 
     def pwritev(self, descriptor: int, buffers: Sequence[Buffer], position: int) -> int:
+        """May be cut short, anywhere."""
         return self._written("pwritev", descriptor, b"".join(buffers), position)
 
     def _written(self, call: str, descriptor: int, data: bytes, position: int) -> int:
@@ -227,12 +241,14 @@ class TracedOs:
             return written
 
     def pread(self, descriptor: int, length: int, position: int) -> bytes:
+        """May be cut short."""
         with self._posix.lock:
             self._enter("pread")
             self._of("pread", descriptor)
             return os.pread(descriptor, self._interference.length(length), position)
 
     def ftruncate(self, descriptor: int, size: int) -> None:
+        """A change of the bytes."""
         with self._posix.lock:
             self._enter("ftruncate")
             node = self._of("ftruncate", descriptor).node
@@ -240,9 +256,11 @@ class TracedOs:
             self._posix.cut(node, size)
 
     def fdatasync(self, descriptor: int) -> None:
+        """The bytes written before are durable."""
         self._synced("fdatasync", descriptor, os.fdatasync)
 
     def fsync(self, descriptor: int) -> None:
+        """The same; of a directory its names."""
         self._synced("fsync", descriptor, os.fsync)
 
     def _synced(self, call: str, descriptor: int, sync: Callable[[int], None]) -> None:
@@ -261,6 +279,7 @@ class TracedOs:
             succeeded()
 
     def replace(self, path: str, target: str) -> None:
+        """The bytes must be durable before; the names need a sync of their directories."""
         with self._posix.lock:
             self._enter("replace")
             node = self._posix.node(path)
@@ -271,10 +290,16 @@ class TracedOs:
             os.replace(path, target)
             self._posix.name(path, None)
             self._posix.name(target, node)
+            self._posix.move_below(path, target)
 
     rename = replace
 
+    def walk(self, path: str) -> Iterator[tuple[str, list[str], list[str]]]:
+        """Changes nothing."""
+        return os.walk(path)
+
     def remove(self, path: str) -> None:
+        """The name is gone, on the disk with the next sync of its directory."""
         with self._posix.lock:
             self._enter("remove")
             self._posix.node(path)
@@ -284,6 +309,7 @@ class TracedOs:
     unlink = remove
 
     def mkdir(self, path: str, mode: int = 0o777) -> None:
+        """A new name."""
         with self._posix.lock:
             self._enter("mkdir")
             os.mkdir(path, mode)
@@ -302,9 +328,11 @@ class TracedOs:
                 self._posix.name(name, None)
 
     def listdir(self, path: str) -> list[str]:
+        """Changes nothing."""
         self._enter("listdir")
         return os.listdir(path)
 
     def statvfs(self, path: str) -> os.statvfs_result:
+        """Changes nothing."""
         self._enter("statvfs")
         return os.statvfs(path)

@@ -106,6 +106,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._current: Process | None = None
         self.is_on_a_thread = False
         self._is_closed = False
+        self.listen: Callable[[str, Process, Callable[[], asyncio.BaseProtocol]], object] | None = None
         self._graveyard: list[Process] = []
 
     # Time and callbacks.
@@ -295,6 +296,14 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
         self.call_later(self._thread_latency(self._current), work)
         return future
+
+    async def create_server(  # type: ignore[override]
+        self, protocol_factory: Callable[[], asyncio.BaseProtocol], host: str, port: int, **options: object
+    ) -> object:
+        """Listen on a simulated host, whose name says all; raises ``OSError`` where there are no streams."""
+        if self.listen is None or self._current is None:
+            raise OSError("nothing listens in this run")
+        return self.listen(host, self._current, protocol_factory)
 
     def get_debug(self) -> bool:
         """Never."""

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 def leftovers(machine: Machine) -> list[str]:
     """By name; those of calls that are just under way among them."""
     broker = machine.broker
-    held = () if broker is None else (*_of_requests(broker), *_of_groups(broker))
+    held = [] if broker is None else [*_of_requests(broker), *_of_groups(broker)]
+    if machine.simulation.http is not None:
+        held += machine.simulation.http.leftovers(machine)
     return [f"{machine.name}: {count} {what}" for what, count in held if count]
 
 

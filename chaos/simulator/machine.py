@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from api.broker import Broker, World
+from api.listener import HttpListener
 from api.settings import BrokerSettings, Limits, Peer, Timing
 from chaos.simulator.clocks import SimulatedClock
 from chaos.simulator.disk import SimulatedDisk, SyncQueue
@@ -53,6 +54,7 @@ class Machine:
         self.is_kept_off = False  # for good, as far as administrators know
         self.process: Process | None = None
         self.broker: Broker | None = None
+        self.listener: HttpListener | None = None
         self.replicas: dict[GroupId, ReplicaRecord] = {}
         self._disk_rng = simulation.rng(f"disk {node}")
         self.syncs = SyncQueue(self._disk_rng, simulation.odds.sync_s, lambda: simulation.loop.now)
@@ -75,13 +77,16 @@ class Machine:
         self._transport = simulation.network.transport(self.node, process)
         simulation.trace.note(self.node, f"starts, life {self.lives}")
         simulation.begins(self, process)
+        if simulation.http is not None:
+            simulation.http.started(self)
         simulation.loop.start_in(process, self._live(process, self._transport))
 
     async def _live(self, process: Process, transport: SimulatedTransport) -> None:
         simulation = self.simulation
+        clock = SimulatedClock(simulation.loop, process, self)
         world = World(
             filesystem=self.disk,
-            clock=SimulatedClock(simulation.loop, process, self),
+            clock=clock,
             transport=transport,
             rng=random.Random(f"{simulation.seed} broker {self.node} life {self.lives}"),
             run_syncs=self.syncs.run,
@@ -108,6 +113,8 @@ class Machine:
             return
         if self.process is process:
             self.broker = broker
+            if simulation.http is not None:
+                self.listener = await simulation.http.serve(self, broker)
 
     def kill(self) -> None:
         """The process dies; the machine keeps what is in its page cache."""
@@ -143,6 +150,8 @@ class Machine:
 
     async def _stop(self, process: Process, broker: Broker) -> None:
         await broker.drain()
+        if self.listener is not None:
+            await self.listener.stop()
         await broker.stop()
         if self.process is process:
             self._end("has stopped", silently=False)
@@ -175,7 +184,7 @@ class Machine:
             self._calls.pop(fail, None)
 
     def _end(self, what: str, *, silently: bool) -> bool:
-        process, self.process, self.broker = self.process, None, None
+        process, self.process, self.broker, self.listener = self.process, None, None, None
         if process is None:
             return False
         self.disk.fails_sync = lambda path: False
@@ -183,6 +192,8 @@ class Machine:
         self.simulation.loop.kill(process)
         assert self._transport is not None
         self.simulation.network.process_ended(self._transport, silently=silently)
+        if self.simulation.http is not None:
+            self.simulation.http.ended(self, process, silently=silently)
         calls, self._calls = self._calls, {}
         for fail in calls:
             with contextlib.suppress(asyncio.InvalidStateError):

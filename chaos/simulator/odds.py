@@ -10,6 +10,7 @@ import random
 from dataclasses import dataclass, replace
 from typing import Final
 
+from chaos.simulator.http.odds import HttpOdds
 from chaos.simulator.network import NetworkOdds
 
 TIMED_FAULTS: Final = (
@@ -108,6 +109,8 @@ class Odds:
             faults_s=rng.choice((1, 2, 3)) * (busy_s + quiet_s) + busy_s,
         )
 
+    http: HttpOdds | None = None  # clients that come over HTTP as well
+
     @classmethod
     def drawn(cls, rng: random.Random) -> Odds:
         """Each fault is often absent, sometimes rare and sometimes frequent."""
@@ -146,7 +149,10 @@ class Odds:
             drawn = drawn._with_retention(rng)
         if rng.random() < 0.33:
             drawn = replace(drawn, timed=(*drawn.timed, *(FORGET,) * rng.choice((1, 1, 3))))
-        return drawn._with_administrators(rng) if rng.random() < 0.33 else drawn
+        if rng.random() < 0.33:
+            return drawn._with_administrators(rng)
+        http = HttpOdds.drawn(rng)
+        return drawn if http is None else drawn._with_http(http)
 
     @property
     def deletes_records(self) -> bool:
@@ -192,6 +198,30 @@ class Odds:
         aimed = dict.fromkeys(drawn.aimed, 0.0)
         return replace(
             drawn, brokers=5, rates=rates, timed=("transfer",), aimed=aimed, faults_s=18.0, recovers=True
+        )
+
+    def _with_http(self, http: HttpOdds) -> Odds:
+        """Clients over HTTP take the place of most others, in a smaller cluster with fewer kinds of faults.
+
+        They write more than the smallest segments bear.
+        """
+        moves = MOVES if MOVES[0] in self.timed else ()
+        away = (AWAY,) if AWAY in self.timed else ()
+        brokers = self.brokers if moves else 3
+        return replace(
+            self,
+            brokers=brokers,
+            rates=self.rates[:brokers],
+            timed=(*self.timed[:2], *moves, *away),
+            faults_s=min(self.faults_s, 6.0),
+            partitions=2,
+            producers=1,
+            consumers=min(self.consumers, 1),
+            segment_bytes=self.segment_bytes
+            if self.retention_bytes >= 0
+            else max(self.segment_bytes, 16_384),
+            churns_topics=False,
+            http=http,
         )
 
     def _with_retention(self, rng: random.Random) -> Odds:

@@ -108,6 +108,7 @@ def _simplifications(odds: AnyOdds, last: float) -> Iterator[Callable[[AnyOdds],
     if isinstance(odds, Odds):
         changes = [
             {"faults_s": min(odds.faults_s, last + 0.5)},
+            {"http": None},
             {"churns_topics": False},
             {"administrators": 0},
             {"retention_bytes": -1, "retention_ms": -1},

@@ -23,6 +23,7 @@ from chaos.simulator.clocks import Clocks
 from chaos.simulator.convergence import Convergence
 from chaos.simulator.event_loop import Process, SimulatedLoop
 from chaos.simulator.faults import Faults
+from chaos.simulator.http.setup import HttpSide
 from chaos.simulator.incarnations import Incarnations
 from chaos.simulator.log_starts import LogStarts
 from chaos.simulator.machine import Machine
@@ -36,7 +37,7 @@ from chaos.simulator.trace import Trace
 from raftlog.errors import RaftlogError, TopicExists
 from raftlog.node.group_host import GroupHost
 from raftlog.storage.fake_filesystem import PowerLost
-from raftlog.types import NodeId, TopicPartition
+from raftlog.types import GroupId, NodeId, TopicPartition
 
 LONGEST_RUN_S = 300.0  # beyond the time in which things go wrong
 VIOLATIONS_MAX = 3  # of one kind
@@ -74,6 +75,7 @@ class Simulation:
         self.log_starts = LogStarts(self)
         self.clocks = Clocks(self)
         self.faults = Faults(self)
+        self.http = None if self.odds.http is None else HttpSide(self, self.odds.http)
         self._by_process: dict[Process, Machine] = {}
         self._processes = 0
         self._producer_ids: set[int] = set()
@@ -89,7 +91,7 @@ class Simulation:
         self.network.on_frame = frame_left
         self.network.on_arrival = lambda sender, to, frame: self.trace.frame(frame)
         self.oracles.on_leader = self._leader_is_new
-        self.oracles.on_commit = self.faults.committed
+        self.oracles.on_commit = self._committed
         self.oracles.on_log_start = self.log_starts.moved
         self.oracles.on_opened = self.incarnations.opened
         for machine in self.machines:
@@ -143,6 +145,11 @@ class Simulation:
         self.trace.note(machine.node, f"leads group {group} in term {term}")
         self.faults.won(machine, group, term)  # type: ignore[arg-type]
 
+    def _committed(self, machine: Machine, group: GroupId, commit: int) -> None:
+        self.faults.committed(machine, group, commit)
+        if self.http is not None:
+            self.http.judge.committed_to(group)
+
     # The phases.
 
     def run(self) -> Result:
@@ -173,22 +180,34 @@ class Simulation:
             machine.start()
         loop = asyncio.get_running_loop()
         odds = self.odds
-        making = loop.create_task(self.make_topic(TOPIC, odds.partitions, odds.replicas, **odds.topic_config))
+        config = odds.topic_config
+        if odds.http is not None and not odds.http.is_append_time:
+            config["message_timestamp_type"] = "CreateTime"
+        making = loop.create_task(self.make_topic(TOPIC, odds.partitions, odds.replicas, **config))
         await asyncio.wait([making], timeout=SETUP_S)
         if not making.done():  # whoever is elected is struck at once, again and again
-            self.faults.heal()
+            self.heal()
         await making
         clients = [loop.create_task(client.run()) for client in self._clients()]
+        clients += [] if self.http is None else self.http.begin()
         breaking = loop.create_task(self.faults.run())
         await asyncio.sleep(odds.faults_s)
-        self.faults.heal()
+        self.heal()
         breaking.cancel()
         convergence = Convergence(self)
         await convergence.reached()
         self.is_producing = False
         await asyncio.gather(*clients)
+        if self.http is not None:
+            await self.http.probe()
         await convergence.settled()
         await convergence.read_everything()
+
+    def heal(self) -> None:
+        """From now on nothing goes wrong."""
+        self.faults.heal()
+        if self.http is not None:
+            self.http.streams.heal()
 
     def _clients(self) -> list[Producer | Consumer | Churner | Administrator]:
         odds, shared = self.odds, SharedNames()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import random
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
@@ -15,6 +14,7 @@ from typing import Self
 
 from raftlog.client import values
 from raftlog.client.admin import AsyncCluster, AsyncTopics
+from raftlog.client.environment import Environment
 from raftlog.client.metadata import Metadata
 from raftlog.client.options import (
     URL_DEFAULT,
@@ -29,7 +29,6 @@ from raftlog.client.producer import AsyncProducer
 from raftlog.client.receipts import Receipt
 from raftlog.client.replicas import AsyncReplicas
 from raftlog.client.session import Session
-from raftlog.clock import SystemClock
 
 URL_VARIABLE = "RAFTLOG_URL"
 
@@ -39,6 +38,7 @@ class AsyncClient:
 
     ``bootstrap`` is ``raftlog://host:port,host:port``, an ``http://`` URL or a list; one broker that answers
     is enough. ``request_timeout`` bounds one request, ``retry_timeout`` a call with all its retries.
+    ``environment`` is for simulators: the clock, the randomness and the connections of this client.
     """
 
     def __init__(
@@ -47,11 +47,11 @@ class AsyncClient:
         *,
         request_timeout: Duration = "10s",
         retry_timeout: Duration = "30s",
+        environment: Environment | None = None,
     ) -> None:
         self._session = Session(
             broker_urls(bootstrap),
-            clock=SystemClock(),
-            rng=random.Random(),
+            environment=environment or Environment(),
             request_timeout_s=positive_seconds("request_timeout", request_timeout),
             retry_timeout_s=positive_seconds("retry_timeout", retry_timeout),
         )

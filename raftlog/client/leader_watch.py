@@ -2,14 +2,16 @@
 
 Decides: when to stop waiting for a broker that is silent. A stopped process keeps its connections
 open, so silence alone says little; but once the others have another leader, no answer is worth
-waiting for. Leaves to others: trying again, as the outcome is unknown then.
+waiting for. Neither is one of the same leader in a later term: a leader answers what it has when its
+term ends, so a silent connection is one that its machine has forgotten. Leaves to others: trying again,
+as the outcome is unknown then.
 """
 
 from __future__ import annotations
 
 import asyncio
 
-from raftlog.client.metadata import Metadata
+from raftlog.client.metadata import UNKNOWN_TERM, Metadata, TopicView
 from raftlog.client.session import Reply, Session
 from raftlog.errors import ConnectionLost, RaftlogError
 from raftlog.wire import media_types
@@ -57,6 +59,7 @@ class _Watch:
         "_patience_s",
         "_scope",
         "_session",
+        "_term",
         "_timer",
         "_topic",
     )
@@ -76,6 +79,7 @@ class _Watch:
         self._topic = topic
         self._partition = partition
         self._leader = leader
+        self._term = self._term_in(metadata.cached(topic))
         self._scope = scope
         self._patience_s = patience_s
         self._look_task: asyncio.Task[None] | None = None
@@ -89,6 +93,12 @@ class _Watch:
         if self._look_task is not None:
             self._look_task.cancel()
 
+    def _term_in(self, view: TopicView | None) -> int:
+        """The term of the leader as a view has it."""
+        if view is None or self._partition >= view.partition_count:
+            return UNKNOWN_TERM
+        return view.terms[self._partition]
+
     def _doubt(self) -> None:
         self._timer = None
         self._look_task = self._loop.create_task(self._look())
@@ -100,8 +110,10 @@ class _Watch:
         except RaftlogError:
             view = None  # nobody knows; what is silent may still answer
         if view is not None and self._partition < view.partition_count:
-            now_leads = view.leaders[self._partition]
-            if now_leads is not None and now_leads != self._leader:
-                self._scope.reschedule(self._loop.time())
-                return
+            now_leads, term = view.leaders[self._partition], self._term_in(view)
+            if now_leads is not None:
+                if now_leads != self._leader or term > self._term:  # it was not known, or is later
+                    self._scope.reschedule(self._loop.time())
+                    return
+                self._term = term
         self._timer = self._loop.call_later(self._patience_s, self._doubt)

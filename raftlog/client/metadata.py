@@ -17,6 +17,7 @@ from raftlog.errors import Draining, NoLeader, NotLeader, NotSent, RaftlogError,
 from raftlog.wire import bodies, paths
 
 AGE_MAX_S = 60.0
+UNKNOWN_TERM = -1
 # After these someone else may lead by now; after the others (too busy, too large) the leader is who it was.
 _DOUBTFUL = (NotLeader, NoLeader, NotSent, Unknown, Draining, UnknownPartition)
 _REFRESH_TIMEOUT_S = 5.0
@@ -25,10 +26,14 @@ _ATTEMPT_TIMEOUT_S = 2.0  # a silent broker must not keep us from asking another
 
 @dataclass(slots=True)
 class TopicView:
-    """A topic as last seen. ``leaders`` are addresses by partition, ``None`` while one is elected."""
+    """A topic as last seen. ``leaders`` are addresses by partition, ``None`` while one is elected.
+
+    ``terms`` are those of the leaders, or ``UNKNOWN_TERM`` where only the address was told.
+    """
 
     name: str
     leaders: list[str | None]
+    terms: list[int]
     seen_at: float
     version: int
     is_suspect: bool = field(default=False)
@@ -93,6 +98,7 @@ class Metadata:
         address = error.details.get("leader_http")
         if isinstance(error, NotLeader) and isinstance(address, str) and partition < view.partition_count:
             view.leaders[partition] = address if "://" in address else f"http://{address}"
+            view.terms[partition] = UNKNOWN_TERM
         elif isinstance(error, _DOUBTFUL):
             view.is_suspect = True
 
@@ -129,6 +135,7 @@ class Metadata:
         view = TopicView(
             name,
             [None if one.leader is None else urls.get(one.leader) for one in partitions],
+            [one.term for one in partitions],
             session.clock.monotonic(),
             session.metadata_version,
         )

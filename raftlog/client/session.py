@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import io
-import random
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,14 +17,13 @@ import aiohttp
 import msgspec
 from yarl import URL
 
+from raftlog.client.environment import Environment
 from raftlog.client.retries import pause_s
-from raftlog.clock import Clock
 from raftlog.errors import ConnectionLost, Draining, NotSent, RaftlogError, Unknown
 from raftlog.wire import headers, media_types
 from raftlog.wire.problems import Problem, read_problem
 
 CONNECT_TIMEOUT_S = 2.0
-KEEPALIVE_S = 60.0  # less than brokers keep an idle connection, so that they are not the first to close
 _PLAIN_BODY_MAX = 1 << 20  # aiohttp wants larger bodies as files, to write them piece by piece
 
 Body = TypeVar("Body", bound=msgspec.Struct)
@@ -59,15 +57,15 @@ class Session:
         self,
         bootstrap: Sequence[str],
         *,
-        clock: Clock,
-        rng: random.Random,
+        environment: Environment,
         request_timeout_s: float,
         retry_timeout_s: float,
     ) -> None:
         self._urls = deque(bootstrap)  # the next one to ask comes first
         self._bootstrap = tuple(bootstrap)
-        self.clock = clock
-        self.rng = rng
+        self.clock = environment.clock
+        self.rng = environment.rng
+        self._connector = environment.connector
         self.request_timeout_s = request_timeout_s
         self.retry_timeout_s = retry_timeout_s
         self.metadata_version = -1  # the newest that any broker spoke of
@@ -80,9 +78,8 @@ class Session:
 
     async def open(self) -> None:
         """Make the connection pool; connections are made when they are needed."""
-        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_S)
         self._http = aiohttp.ClientSession(
-            connector=connector,
+            connector=self._connector(),
             auto_decompress=False,
             headers={"User-Agent": "raftlog-python"},
             skip_auto_headers=("Accept-Encoding",),

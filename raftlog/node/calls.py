@@ -31,6 +31,8 @@ Handler = Callable[[NodeId, bytes, memoryview], Answering]
 Ask = TypeVar("Ask")
 
 RETRY_AFTER_MS: Final = 100
+ANSWER_AGAIN_S: Final = 0.05  # an answer that cannot leave is sent again after so long
+ANSWER_TRIES_MAX: Final = 100
 _log = logging.getLogger("raftlog.node")
 
 
@@ -150,13 +152,20 @@ class Calls:
     async def _answer(self, sender: NodeId, call_id: int, name: str, answer: Callable[[], Answering]) -> None:
         try:
             head, data = await answer()
-            self._send(sender, encode_frame(FrameKind.ANSWER, [call_id, head], data))
+            await self._deliver(sender, encode_frame(FrameKind.ANSWER, [call_id, head], data))
         except RaftlogError as error:
-            self._send(sender, _failure(call_id, error))
+            await self._deliver(sender, _failure(call_id, error))
         except Exception:
             # What it has done is not known: the caller must not take it for refused.
             _log.exception("service %s failed for broker %d", name, sender)
-            self._send(sender, _failure(call_id, ConnectionLost(f"{name} failed there", sent=True)))
+            await self._deliver(sender, _failure(call_id, ConnectionLost(f"{name} failed there", sent=True)))
+
+    async def _deliver(self, peer: NodeId, frame: Sequence[Buffer]) -> None:
+        """Send an answer once its link takes it: the question came over another one, and its caller waits."""
+        for _ in range(ANSWER_TRIES_MAX):
+            if self._send(peer, frame):
+                return
+            await asyncio.sleep(ANSWER_AGAIN_S)
 
     def _send(self, peer: NodeId, frame: Sequence[Buffer]) -> bool:
         try:

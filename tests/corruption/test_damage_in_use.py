@@ -18,6 +18,7 @@ from chaos.simulator.machine import DATA_DIRECTORY, Machine
 from partitions.controller.image import MetadataImage
 from partitions.replica import PartitionReplica
 from raftlog.errors import LogCorrupt, RaftlogError
+from raftlog.storage.fake_filesystem import FakeFilesystem
 from raftlog.storage.log_storage import LogChange
 from raftlog.storage.scrub import check_rested
 from raftlog.storage.segmented_log import SegmentedLog
@@ -64,9 +65,11 @@ def test_a_leader_that_finds_its_metadata_damaged_is_mended_while_the_others_go_
 
     async def work(cluster: RottingCluster) -> None:
         *early, late = cluster.machines
-        for machine in early:
+        for machine in cluster.machines:
             machine.start()
-        await until(lambda: all(machine.broker is not None for machine in early))
+        await until(lambda: all(machine.broker is not None for machine in cluster.machines))
+        late.kill()
+        FakeFilesystem.remove_tree(late.disk, "/data")
         await create(early[0])
         await until(lambda: any(leads(machine) for machine in early))
         sick = next(machine for machine in early if leads(machine))

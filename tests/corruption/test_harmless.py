@@ -91,7 +91,7 @@ def test_a_lost_slot_is_harmless_when_the_one_that_is_left_says_the_same(
 
 def test_what_is_kept_twice_is_never_harmless_by_itself() -> None:
     assert KEPT_TWICE
-    for category in ("bootstrap id", "disk id"):
+    for category in ("applied metadata", "disk id"):
         disk = damaged(category, "missing file")
         assert disk is not None
         assert shown_harmless(disk) is None

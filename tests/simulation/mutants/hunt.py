@@ -25,6 +25,7 @@ from statistics import median
 
 import pytest
 
+from chaos.simulator.odds import Odds
 from chaos.simulator.rings import BROKERS, LOG, Seed, seeds
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.mutants.forks import forked
@@ -34,6 +35,7 @@ LIMIT_S = 15.0  # of a process's time: the target
 PATIENCE_S = 60.0  # of the same: a bug that is seen later than that is missed
 HANGS_S = 240.0  # of the clock: a bug whose process has not ended by then is missed
 LOGS_A_TURN = 20
+OVER_HTTP = ("raftlog.client", "api.")
 SCRIPT = "script"
 JOBS = os.cpu_count() or 1
 CAUGHT = Path(__file__).with_name("caught.json")
@@ -90,7 +92,14 @@ def _seeds(area: str, before: Catch | None) -> Iterator[str]:
     logs = LOGS_A_TURN if area.startswith("raftlog.storage") else 0
     for number in count():
         yield from (f"{LOG}:{log}" for log in range(number * logs, (number + 1) * logs))
-        yield f"{BROKERS}:{number}"
+        brokers = Seed(BROKERS, number)
+        if not area.startswith(OVER_HTTP) or _has_http(brokers):
+            yield str(brokers)
+
+
+def _has_http(seed: Seed) -> bool:
+    odds = seed.odds()
+    return isinstance(odds, Odds) and odds.http is not None
 
 
 class _FirstFailure:

@@ -9,6 +9,8 @@ STEPS = "tests/unit/partitions/test_reassignment.py"
 
 PLANS = "tests/unit/partitions/controller/test_move_planner.py"
 COMMANDS = "tests/unit/partitions/controller/test_replica_commands.py"
+DEPARTURES = "tests/unit/partitions/test_departures.py"
+REASSIGNER = "tests/unit/partitions/test_reassigner.py"
 OPENINGS = "tests/unit/partitions/test_openings.py"
 
 MOVES = (
@@ -117,78 +119,91 @@ STALE = (
         "partitions.departures:Departures._is_gone",
         "image.version >= version",
         "True",
+        script=DEPARTURES,
     ),
     Mutant(
         "a replica is let go by a membership that may not last",
         "partitions.departures:Departures._is_gone",
         "group.is_membership_committed",
         "True",
+        script=DEPARTURES,
     ),
     Mutant(
         "a learner is let go",
         "partitions.departures:Departures._is_gone",
         "node not in group.membership.members",
         "node not in group.membership.voters",
+        script=DEPARTURES,
     ),
     Mutant(
         "a replica that is wanted back is let go",
         "partitions.departures:Departures._is_gone",
         "all(node not in partition.holders for partition in wanted)",
         "True",
+        script=DEPARTURES,
     ),
     Mutant(
         "a leader that may be deposed lets replicas go",
         "partitions.departures:Departures._led",
         "await group.confirm_read()",
         "pass",
+        script=DEPARTURES,
     ),
     Mutant(
         "another group's leader lets a replica go",
         "partitions.departures:Departures._led",
         "replica is None or replica.group.group_id != group_id",
         "replica is None",
+        script=DEPARTURES,
     ),
     Mutant(
         "what was prepared for an earlier target counts",
         "partitions.reassigner:Reassigner._look",
         "move is None or move.office != office",
         "move is None",
+        script=REASSIGNER,
     ),
     Mutant(
         "a leader of an earlier group moves the replicas of the recovered one",
         "partitions.reassigner:Reassigner._look",
         "if group.group_id != info.group_id:",
         "if False:",
+        script=REASSIGNER,
     ),
     Mutant(
         "a broker is prepared by metadata older than the leader's",
         "partitions.manager:PartitionManager._serve_prepared",
         "self._seen_version >= version",
         "True",
+        script=DEPARTURES,
     ),
     Mutant(
         "a broker is prepared while its replica leaves",
         "partitions.manager:PartitionManager._serve_prepared",
         "and not held.is_leaving",
         "",
+        script=DEPARTURES,
     ),
     Mutant(
         "a broker is prepared whose replica has stopped",
         "partitions.manager:PartitionManager._serve_prepared",
         "and held.replica.group.stopped is None",
         "",
+        script=DEPARTURES,
     ),
     Mutant(
         "a broker is prepared with the replica of another group",
         "partitions.manager:PartitionManager._serve_prepared",
         "and held.partition.group_id == group_id",
         "",
+        script=DEPARTURES,
     ),
     Mutant(
         "a permit that was asked for by older metadata counts",
         "partitions.manager:PartitionManager._ask_to_leave",
         "if let_go and held.partition is asked:",
         "if let_go:",
+        script=MOVING,
     ),
     Mutant(
         "the newest entry of a deleted replica is forgotten",

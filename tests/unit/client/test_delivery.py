@@ -349,7 +349,11 @@ def test_producers_need_nothing_of_each_other() -> None:
     asyncio.run(story())
 
 
-def test_a_leader_that_hangs_is_left_once_the_others_have_another(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("change", ["leader", "term"])
+def test_a_leader_that_hangs_is_left_once_the_others_know_of_a_later_term(
+    monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    """A machine that lost power leads again, and the connections of its past stay silent."""
     monkeypatch.setattr(sender, "_PATIENCE_S", 0.05)
 
     async def story() -> None:
@@ -360,7 +364,7 @@ def test_a_leader_that_hangs_is_left_once_the_others_have_another(monkeypatch: p
             pending = await producer.send("1")
             await asyncio.sleep(0.12)
             assert not pending.done()  # silent, and still the leader: patience
-            cluster.leader = 2
+            setattr(cluster, change, 2)
             async with asyncio.timeout(1):
                 assert (await pending).offset == 1
             assert numbers_in(cluster) == [0, 1]

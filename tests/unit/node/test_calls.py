@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from raftlog.errors import ConnectionLost, InvalidRequest, Overloaded, UnknownTopic
+from raftlog.node import calls as calls_module
 from raftlog.node.call_classes import CALLS_MAX, CallClass, Service
 from raftlog.node.calls import Calls
 from raftlog.node.codec import FrameKind, MalformedFrame, encode_frame, split_frame
@@ -170,6 +171,26 @@ def test_a_class_whose_calls_all_wait_leaves_the_others_their_own(full: CallClas
         gate.set()
         await asyncio.gather(*parked)
         assert (await one.calls.call(TWO, parks, b"again", timeout_ms=60_000))[0] == b"again"
+
+    asyncio.run(story())
+
+
+def test_an_answer_that_cannot_leave_waits_until_it_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each direction has a connection of its own: the question may come over one while the other is down."""
+    # requirement: L9
+    monkeypatch.setattr(calls_module, "ANSWER_AGAIN_S", 0.001)
+
+    async def story() -> None:
+        one, two = await ends(MemoryNetwork(), ONE, TWO)
+        send, refused = two.transport.send, [False, False, True]
+
+        def refuses_twice(peer: NodeId, buffers: Sequence[Buffer]) -> bool:
+            return refused.pop(0) and send(peer, buffers)
+
+        monkeypatch.setattr(two.transport, "send", refuses_twice)
+        two.calls.serve("echo", echo)
+        assert (await one.calls.call(TWO, "echo", b"head", timeout_ms=1000))[0] == b"head"
+        assert not refused
 
     asyncio.run(story())
 

@@ -19,6 +19,7 @@ from partitions.controller.requests import (
     decode_question,
     encode_question,
 )
+from partitions.folders import folder_name
 from partitions.values import QUORUM
 from raftlog.errors import CommitUnknown, Conflict, ConnectionLost, PreconditionFailed, UnknownTopic
 from raftlog.node.calls import Calls
@@ -98,6 +99,7 @@ def test_a_broker_that_missed_a_deletion_serves_nothing_of_it_under_the_name(
             await eventually(lambda: replica.group.commit_index >= 0)
             assert replica.group.log.first_index == 0
             assert await values(away) == [b"new"]
+            assert not (tmp_path / f"broker-{away.node_id}" / folder_name(first)).exists()
             assert replica.group.log.last_index == led.manager.replicas["orders", 0].group.log.last_index
 
     asyncio.run(story())
@@ -207,9 +209,11 @@ def test_a_change_whose_answer_is_lost_is_not_asked_for_again(
             asked_for: list[Request] = []
 
             async def call(peer: NodeId, service: str, head: bytes, *, timeout_ms: int) -> object:
-                answer = await Calls.call(asked.host.calls, peer, service, head, timeout_ms=timeout_ms)
-                if isinstance(request := decode_question(head)[0], MoveReplicas):
+                request, _ = decode_question(head)
+                if isinstance(request, MoveReplicas):
                     asked_for.append(request)
+                answer = await Calls.call(asked.host.calls, peer, service, head, timeout_ms=timeout_ms)
+                if isinstance(request, MoveReplicas):
                     raise ConnectionLost(f"the answer to {request} is lost", sent=True)
                 return answer
 
@@ -217,5 +221,24 @@ def test_a_change_whose_answer_is_lost_is_not_asked_for_again(
             with pytest.raises(CommitUnknown):
                 await asked.admin.change_replicas(MoveReplicas("orders", 0, remove=NodeId(1)), 1000)
             assert len(asked_for) == 1
+
+    asyncio.run(story())
+
+
+def test_a_change_that_is_being_replicated_when_the_time_is_up_is_in_doubt(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with ControlledCluster(str(tmp_path)) as cluster:
+            controller = await cluster.controller_broker()
+            await made(cluster)
+            for broker in cluster.brokers.values():
+                broker.disk.clear()
+            with pytest.raises(CommitUnknown):
+                await controller.controller.alter_config(
+                    "orders", {"retention.ms": 5}, expected_version=None, timeout_ms=300
+                )
+            for broker in cluster.brokers.values():
+                broker.disk.set()
+            changed = controller.controller
+            await eventually(lambda: changed.image.topics["orders"].config == {"retention.ms": 5})
 
     asyncio.run(story())

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from partitions.controller import log_trim
 from partitions.controller.commands import command_batch
 from partitions.controller.image import TopicInfo
 from raftlog.errors import (
@@ -19,6 +20,7 @@ from raftlog.errors import (
     TopicExists,
     UnknownTopic,
 )
+from raftlog.storage.segmented_log import SegmentedLog
 from raftlog.types import METADATA_GROUP, NodeId
 from tests.helpers.controlled_cluster import ControlledBroker, ControlledCluster
 from tests.helpers.partition_cluster import eventually
@@ -262,5 +264,27 @@ def test_waiting_for_a_version_that_does_not_come_ends_in_time(tmp_path: Path) -
                 await cluster.any.controller.wait_for_version(10_000, 20)
             with pytest.raises(RaftlogError):
                 await create(cluster.any, "orders", factor=3)
+
+    asyncio.run(story())
+
+
+def test_metadata_never_goes_back_while_its_log_is_read_again(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with ControlledCluster(str(tmp_path)) as cluster:
+            await create(cluster.any, "orders")
+            controller = await cluster.controller_broker()
+            broker = next(broker for broker in cluster.brokers.values() if broker is not controller)
+            seen = [broker.controller.image.version]
+            broker.controller.subscribe(lambda image: seen.append(image.version))
+            await broker.controller.leave()
+            for checkpoint in Path(broker.directory, "__metadata").glob("snapshot*"):
+                checkpoint.unlink()  # so that it is read from its beginning
+            log = SegmentedLog.open(
+                broker.filesystem, f"{broker.directory}/__metadata", log_trim.METADATA_LOG, broker.host.clock
+            )
+            await broker.controller.start(log)
+            later = await create(controller, "later")
+            await broker.controller.wait_for_version(later.version, 5000)
+            assert seen == sorted(seen)
 
     asyncio.run(story())

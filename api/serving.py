@@ -1,0 +1,57 @@
+"""What the HTTP side is handed of a broker: its parts, its health, and the limits of its settings."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from functools import cache
+from importlib.metadata import version
+
+from prometheus_client import CollectorRegistry
+
+from api.broker import Broker
+from api.broker_metrics import BrokerMetrics
+from api.services import HealthProbes, Limits, Services
+
+
+def services_of(broker: Broker, rng: random.Random) -> Services:
+    """The parts of a broker as handlers see them."""
+    registry = CollectorRegistry()
+    registry.register(BrokerMetrics(broker))
+    limits = broker.settings.limits
+
+    def ready() -> Mapping[str, bool]:
+        return {
+            "controller": broker.controller.leader is not None,
+            "registered": broker.controller.is_registered,
+            "accepting": not broker.is_draining,
+        }
+
+    def live() -> Mapping[str, bool]:
+        return {"metadata": broker.controller.failure is None}
+
+    return Services(
+        broker_id=broker.node_id,
+        controller=broker.controller,
+        gateway=broker.gateway,
+        admin=broker.admin,
+        clock=broker.host.clock,
+        rng=rng,
+        version=_version(),
+        registry=registry,
+        health=HealthProbes(
+            live=live, ready=ready, startup=lambda: {"registered": broker.controller.is_registered}
+        ),
+        limits=Limits(
+            body_bytes_max=limits.body_bytes_max,
+            bodies_bytes_max=limits.request_bytes_in_flight_max,
+            fetch_bytes_max=limits.fetch_bytes_max,
+            wait_ms_max=limits.wait_ms_max,
+        ),
+    )
+
+
+@cache
+def _version() -> str:
+    """Read from a file, which a process does once."""
+    return version("raftlog")

@@ -1,0 +1,107 @@
+"""The users' records of a partition that are committed, decoded from the bytes on the disks."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import TYPE_CHECKING, NamedTuple
+
+from chaos.simulator.log_view import Entry
+from raftlog.errors import CorruptBatch
+from raftlog.records.batch import Batch, parse_header
+from raftlog.records.reader import read_records
+
+if TYPE_CHECKING:
+    from chaos.simulator.log_view import LogView
+    from chaos.simulator.records import GroupRecord
+    from raftlog.storage.stored_file import StoredFile
+
+
+class Row(NamedTuple):
+    """One record of a user."""
+
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    crc: int  # of its batch
+    is_append_time: bool
+
+
+class Committed:
+    """Grows as the record of the group does. What is not known any more when it is asked for is no user's."""
+
+    def __init__(self) -> None:
+        self.rows: list[Row] = []
+        self.end = 0  # one past the last committed record
+        self.known_from = 0  # what is before this was deleted before it could be read
+        self._offsets: list[int] = []
+        self._entries = 0
+        self._file: StoredFile | None = None  # where the next batch is looked for first
+        self._position = 0
+
+    def extend(self, group: GroupRecord) -> None:
+        """Read what was committed since the last call."""
+        for entry in group.committed[self._entries :]:
+            batch = self._find(group, entry)
+            if batch is None:
+                self.known_from = entry.last + 1
+            elif not batch.header.is_control:
+                for record in read_records(batch):
+                    row = Row(*record, batch.header.crc, batch.header.is_append_time)
+                    self.rows.append(row)
+                    self._offsets.append(row.offset)
+            self.end = entry.last + 1
+        self._entries = len(group.committed)
+
+    def between(self, first: int, end: int) -> list[Row]:
+        """The records from an offset up to, and without, another one."""
+        return self.rows[bisect_left(self._offsets, first) : bisect_left(self._offsets, end)]
+
+    def at(self, offset: int) -> Row | None:
+        """The record of an offset, if a user's is there."""
+        place = bisect_left(self._offsets, offset)
+        found = self.rows[place] if place < len(self.rows) else None
+        return found if found is not None and found.offset == offset else None
+
+    def _find(self, group: GroupRecord, entry: Entry) -> Batch | None:
+        """Some replicas may still have another batch there, which was never committed."""
+        for replica in group.replicas.values():
+            replica.look(group, durable=False)
+            batch = self._read(replica.seen, entry.base)
+            if batch is not None and _names(batch) == entry:
+                return batch
+        return None
+
+    def _read(self, view: LogView, base: int) -> Batch | None:
+        segments = [segment for segment in view._segments if segment.base <= base]
+        if not segments:
+            return None
+        segment = segments[-1]
+        content = segment.file.seen
+        starts = (self._position, 0) if segment.file is self._file else (0,)
+        for start in starts:  # where the file was cut and written again, only its beginning is sure
+            position = _position_of(content, start, segment.end, base)
+            if position is not None:
+                data = bytes(content[position : position + parse_header(content, position).size_bytes])
+                self._file, self._position = segment.file, position + len(data)
+                return Batch(data, parse_header(data))
+        return None
+
+
+def _names(batch: Batch) -> Entry:
+    header = batch.header
+    return Entry(header.base_offset, header.last_offset, header.leader_epoch, header.crc)
+
+
+def _position_of(content: bytearray, position: int, end: int, base: int) -> int | None:
+    """Where the batch of an offset begins, from a place on at which a batch may begin."""
+    while position < end:
+        try:
+            header = parse_header(content, position)
+        except CorruptBatch:
+            return None
+        if header.base_offset >= base:
+            return position if header.base_offset == base else None
+        position += header.size_bytes
+    return None

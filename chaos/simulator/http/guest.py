@@ -1,0 +1,171 @@
+"""What all clients over HTTP have in common: a process of their own, and nothing left of it in the end."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from chaos.history import Outcome, Poll, Send
+from chaos.simulator.clocks import WALL_MS_AT_START
+from chaos.simulator.event_loop import Process
+from chaos.simulator.http.connector import SimulatedConnector
+from raftlog import aio
+from raftlog.client.environment import Environment
+from raftlog.errors import OffsetOutOfRange
+
+if TYPE_CHECKING:
+    from chaos.simulator.http.committed import Committed
+    from chaos.simulator.http.setup import HttpSide
+
+_LEAK: Final = "C5 a closed client leaves nothing"
+PATIENCE_S: Final = 12.0  # in a calm network: a silent leader is noticed after 5 s
+LOOK_S: Final = 0.05
+
+
+class GuestClock:
+    """A client's clocks."""
+
+    is_known = True
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+
+    def monotonic(self) -> float:
+        """Seconds since the run began."""
+        return self._now()
+
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970."""
+        return WALL_MS_AT_START + int(self._now() * 1000)
+
+
+class Guest:
+    """One client process."""
+
+    def __init__(self, side: HttpSide, name: str) -> None:
+        self.side = side
+        self.simulation = side.simulation
+        self.name = name
+        self.rng: random.Random = self.simulation.rng(f"guest {name}")
+        self.process = Process(name)
+        self.number = self.simulation.next_process()
+        self._values = 0
+        self._moments = 0
+
+    async def run(self) -> None:
+        """Do what this kind of client does, until nobody produces any more."""
+        raise NotImplementedError
+
+    def client(self) -> aio.Client:
+        """A client as it ships, on the simulated network."""
+        urls = [f"http://b{machine.node}" for machine in self.simulation.machines]
+        self.rng.shuffle(urls)
+        environment = Environment(
+            clock=GuestClock(lambda: self.simulation.loop.now),
+            rng=random.Random(self.rng.getrandbits(64)),
+            connector=lambda: SimulatedConnector(self.side.streams, self.process),
+        )
+        some = urls[: self.rng.randint(1, len(urls))]
+        return aio.Client(some, request_timeout="2s", retry_timeout="5s", environment=environment)
+
+    def host(self) -> str:
+        """Any broker's."""
+        return f"b{self.rng.choice(self.simulation.machines).node}"
+
+    def value(self) -> str:
+        """One that nobody has sent before."""
+        self._values += 1
+        return f"{self.name}-{self._values}"
+
+    def moment(self) -> float:
+        """Now; a little later than the moment before."""
+        self._moments += 1
+        return self.simulation.loop.now + self._moments * 1e-9
+
+    async def until_all_is_produced(self) -> None:
+        """While things go wrong, and until they work again."""
+        while self.simulation.is_producing:
+            await self.think()
+
+    async def think(self) -> None:
+        """Between two requests."""
+        await asyncio.sleep(self.rng.expovariate(1.0) * self.side.odds.think_s)
+
+    def sent(
+        self, process: int, partition: int, value: str, invoked: float, outcome: Outcome, offset: int | None
+    ) -> None:
+        """Write down what became of a record."""
+        self.simulation.history.sends.append(
+            Send(
+                process=process,
+                partition=partition,
+                value=value,
+                invoked_s=invoked,
+                completed_s=self.simulation.loop.now,
+                outcome=outcome,
+                offset=offset,
+            )
+        )
+        self.simulation.trace.note(None, f"{value} {outcome.value} {partition}/{offset}")
+
+    def polled(self, partition: int, records: list[tuple[int, str]]) -> None:
+        """Write down what was read, in its order."""
+        now = self.simulation.loop.now
+        self.simulation.history.polls.append(
+            Poll(
+                process=self.number,
+                partition=partition,
+                invoked_s=now,
+                completed_s=now,
+                records=tuple(records),
+            )
+        )
+        self.simulation.trace.note(None, f"{self.name} reads {partition}/{[offset for offset, _ in records]}")
+
+    def deleted(self, partition: int, position: int, error: OffsetOutOfRange) -> int:
+        """A reader's position is gone: where it goes on."""
+        start = int(str(error.details["start"]))
+        if start <= position:
+            self.simulation.violated("I13 a position stays valid", f"{self.name} at {position}: {error}")
+        self.simulation.log_starts.told(self.simulation.judged[partition], start)
+        now = self.simulation.loop.now
+        self.simulation.history.polls.append(
+            Poll(
+                process=self.number,
+                partition=partition,
+                invoked_s=now,
+                completed_s=now,
+                records=(),
+                log_start=start,
+            )
+        )
+        return start
+
+    def committed(self, partition: int) -> Committed | None:
+        """The records of a partition, up to now."""
+        judge = self.side.judge
+        group = judge.group_of(self.simulation.judged[partition])
+        return None if group is None or group.is_retired else judge.committed_of(group)
+
+    async def until_caught_up(self, partition: int, position: Callable[[], int]) -> None:
+        """Where nothing goes wrong any more a reader gets all that was committed before (C4)."""
+        committed = self.committed(partition)
+        end = 0 if committed is None or not committed.rows else committed.rows[-1].offset + 1
+        deadline = self.simulation.loop.now + PATIENCE_S
+        while position() < end:
+            if self.simulation.loop.now > deadline:
+                detail = f"{self.name} is at {position()} of {partition}, committed is {end}"
+                self.simulation.violated("C4 a reader gets every record once", detail)
+                return
+            await asyncio.sleep(LOOK_S)
+
+    async def check_nothing_is_left(self) -> None:
+        """Once a client is closed: no task, no connection."""
+        await asyncio.sleep(0.01)
+        this = asyncio.current_task()
+        tasks = [repr(task) for task in self.process.tasks if not task.done() and task is not this]
+        open_ends = sum(end.process is self.process for end in self.side.streams.open)
+        if tasks or open_ends:
+            self.simulation.violated(_LEAK, f"{self.name}: {open_ends} connections, {tasks}")

@@ -1,0 +1,308 @@
+"""What reads may answer: exactly the users' records from where they begin to where they say to go on.
+
+Decides, by the committed records as the answer leaves: records, ``next_offset``, high watermark and
+``up_to_date`` of JSON and batches (A2, A3), positions that are found by the broker (A4), and every event of a
+stream (A5).
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from chaos.simulator.http.committed import Row
+from partitions.values import FetchResult, key_of
+from raftlog.types import Offset, Term
+
+if TYPE_CHECKING:
+    from chaos.simulator.http.judge import Answered
+
+_SHOWN: Final = "A2 a read shows all of a range"
+_ENDS: Final = "A3 the ends that a read tells are true"
+_PLACE: Final = "A4 a position is found"
+_EVENTS: Final = "A5 an event stream goes on where it was"
+_EARLY: Final = 0.8  # of its time, by clocks that differ
+_LATE_S: Final = 30.0
+_TAG: Final = "raftlog.tag"
+_BATCH: Final = "application/vnd.raftlog.batch.v1"
+_UNIT_S: Final = {"ms": 0.001, "s": 1.0}
+
+
+def judge_fetch(answered: Answered) -> None:
+    """The answer to a fetch, in JSON or as batches."""
+    exchange = answered.exchange
+    headers = exchange.answer_headers
+    if exchange.status in (410, 416):
+        _check_refused(answered)
+    if exchange.status not in (200, 204) or "text/event-stream" in headers.get("content-type", ""):
+        return
+    told = {
+        name: int(headers.get(f"raftlog-{name}", "-1"))
+        for name in ("next-offset", "high-watermark", "log-start-offset", "leader-epoch")
+    }
+    following, high_watermark = told["next-offset"], told["high-watermark"]
+    _check_ends(answered, following, high_watermark, told["log-start-offset"])
+    if exchange.status == 204:
+        if exchange.answer or following != high_watermark:
+            answered.wrong(_ENDS, f"nothing is there, {following} comes next and {high_watermark} is the end")
+        _check_patience(answered)
+    if headers.get("content-type") == _BATCH:
+        _check_batches(answered, told)
+        return
+    body: dict[str, Any] = msgspec.json.decode(exchange.answer) if exchange.answer else {}
+    shown: list[dict[str, Any]] = body.get("records", [])
+    if body:
+        in_body = {name: body[name.replace("-", "_")] for name in told}
+        if in_body != told or body["up_to_date"] is not (following >= high_watermark):
+            answered.wrong(_ENDS, f"{in_body}, up to date {body['up_to_date']}; the headers say {told}")
+        if not shown or (body["topic"], body["partition"]) != key_of(answered.target):
+            answered.wrong(_SHOWN, f"{len(shown)} records of {body['topic']}/{body['partition']}")
+    _check_records(answered, shown, following, told)
+
+
+def judge_event(answered: Answered, event: bytes) -> None:
+    """One event of a stream. The exchange remembers where the stream is."""
+    fields = dict(line.split(": ", 1) for line in event.decode().split("\n") if ": " in line)
+    memory, data = answered.exchange.memory, msgspec.json.decode(fields["data"])
+    if fields["event"] == "problem":
+        return
+    at = memory.get("at")
+    if at is None:
+        last_id = answered.exchange.headers.get("last-event-id")
+        asked = (
+            answered.exchange.query.get("offset", "earliest") if last_id is None else str(int(last_id) + 1)
+        )
+        at = int(asked) if asked.isdigit() else None
+        if asked == "latest":
+            _check_not_before(
+                answered, data["offset"] if fields["event"] == "record" else data["next_offset"]
+            )
+    if fields["event"] == "heartbeat":
+        following = data["next_offset"]
+        _check_ends(answered, following, data["high_watermark"], 0)
+        if following != data["high_watermark"]:
+            answered.wrong(_EVENTS, f"a heartbeat at {following}, and {data['high_watermark']} is the end")
+        missed = [] if at is None else _rows(answered, at, following)
+        if missed or (at is not None and following < at):
+            answered.wrong(_EVENTS, f"a heartbeat at {following} behind {at} leaves out {missed[:3]}")
+        memory["at"] = following
+        return
+    offset = data["offset"]
+    row = answered.committed.at(offset)
+    missed = [] if at is None else _rows(answered, at, offset)
+    if fields.get("id") != str(offset) or (at is not None and offset < at) or missed:
+        answered.wrong(_EVENTS, f"id {fields.get('id')} of {offset} at {at}, left out is {missed[:3]}")
+    if offset >= answered.committed.known_from:
+        _check_shown(answered, [] if row is None else [row], [data])
+    memory["at"] = offset + 1
+
+
+def judge_offset(answered: Answered) -> None:
+    """Where a position is, linearizable."""
+    exchange = answered.exchange
+    if exchange.status != 200:
+        return
+    body = msgspec.json.decode(exchange.answer)
+    offset, timestamp = body["offset"], body["timestamp"]
+    at = exchange.query.get("at", "latest")
+    least, end = exchange.memory.get("end", 0), answered.end
+    row = answered.committed.at(offset)
+    if (
+        row is not None
+        and timestamp is not None
+        and timestamp != row.timestamp_ms
+        and _is_known(answered, offset)
+    ):
+        answered.wrong(_PLACE, f"the timestamp {timestamp} of {row}")
+    if row is not None and timestamp is None and offset < least and _is_known(answered, offset):
+        answered.wrong(_PLACE, f"no timestamp of {row}")
+    if at == "latest" and not least <= offset <= end:
+        answered.wrong(_PLACE, f"the end is {offset}, {least} was committed before, {end} is now")
+    if at.startswith("-") and not max(least - int(at[1:]), 0) <= offset <= max(
+        end - int(at[1:]), _start(answered)
+    ):
+        answered.wrong(_PLACE, f"{offset} of {least} to {end}")
+    if at.startswith("timestamp:"):
+        wanted = int(at.removeprefix("timestamp:"))
+        early = [one for one in _rows(answered, _start(answered), offset) if one.timestamp_ms >= wanted]
+        if early or (row is not None and row.timestamp_ms < wanted) or offset > end:
+            answered.wrong(_PLACE, f"{offset} is {row}, before it {early[:1]}")
+
+
+def judge_message(answered: Answered, offset: int) -> None:
+    """One record by its address."""
+    status = answered.exchange.status
+    row = answered.committed.at(offset)
+    if status == 200:
+        _check_shown(answered, [] if row is None else [row], [msgspec.json.decode(answered.exchange.answer)])
+    elif status == 404 and row is not None:
+        answered.wrong(_SHOWN, f"{row} is there")
+    elif status in (410, 416):
+        _check_refused(answered)
+
+
+def _check_records(
+    answered: Answered, shown: list[dict[str, Any]], following: int, told: dict[str, int]
+) -> None:
+    exchange = answered.exchange
+    asked = exchange.query.get("offset", "earliest")
+    limit = int(exchange.query.get("limit", "100000"))
+    first = shown[0]["offset"] if shown else following
+    if len(shown) > limit:
+        answered.wrong(_SHOWN, f"{len(shown)} records")
+    begins = first  # where the reader is known to have been
+    if asked.isdigit():
+        begins = int(asked)
+    elif asked == "earliest" and "wait" not in exchange.query:
+        begins = told["log-start-offset"]
+    elif asked == "latest":
+        _check_not_before(answered, first)
+    elif asked.startswith("-") and "max_bytes" not in exchange.query:
+        _check_last(answered, int(asked[1:]), limit, shown, told)
+        return
+    elif asked.startswith("timestamp:"):
+        wanted = int(asked.removeprefix("timestamp:"))
+        early = [
+            row for row in _rows(answered, told["log-start-offset"], first) if row.timestamp_ms >= wanted
+        ]
+        is_found = answered.committed.at(first - 1) is not None and "wait" not in exchange.query
+        if early or (shown and is_found and shown[0]["timestamp"] < wanted):
+            answered.wrong(_PLACE, f"it begins at {first} with {shown[:1]}, {early[:1]} comes before")
+    if following < begins:
+        answered.wrong(_ENDS, f"asked at {begins}, {following} comes next")
+    if begins < answered.committed.known_from:
+        return
+    _check_shown(answered, _rows(answered, begins, following), shown)
+
+
+def _check_last(
+    answered: Answered, count: int, limit: int, shown: list[dict[str, Any]], told: dict[str, int]
+) -> None:
+    """The newest ``count`` below the end that is told, the first ``limit`` of them."""
+    end = told["high-watermark"]
+    if end < answered.exchange.memory.get("least_end", 0):
+        answered.wrong(_PLACE, f"the end is {end}")
+    if told["log-start-offset"] < answered.committed.known_from:
+        return
+    wanted = _rows(answered, told["log-start-offset"], end)[-count:]
+    if not wanted and shown:
+        return  # it has waited for the first
+    _check_shown(answered, wanted[:limit], shown)
+    following = wanted[limit].offset if len(wanted) > limit else end
+    last = wanted[limit - 1].offset if len(wanted) > limit else end - 1
+    if not last < told["next-offset"] <= following:
+        answered.wrong(_PLACE, f"{told['next-offset']} comes next, {following} should")
+
+
+def _check_shown(answered: Answered, wanted: list[Row], shown: list[dict[str, Any]]) -> None:
+    if [row.offset for row in wanted] != [one["offset"] for one in shown]:
+        offsets = [row.offset for row in wanted], [one["offset"] for one in shown]
+        answered.wrong(_SHOWN, f"{offsets[1]} where {offsets[0]} are committed")
+        return
+    for row, one in zip(wanted, shown, strict=True):
+        kind = "append" if row.is_append_time else "create"
+        headers, tags = _headers_of(row)
+        found = (_key_of(one), _value_of(one), one["timestamp"], one["timestamp_type"], one["crc"])
+        is_equal = found == (row.key, row.value, row.timestamp_ms, kind, row.crc)
+        if not is_equal or (one["headers"], one["tags"]) != (headers, tags):
+            answered.wrong(_SHOWN, f"{one} where {row} is committed")
+
+
+def _check_batches(answered: Answered, told: dict[str, int]) -> None:
+    exchange = answered.exchange
+    asked = exchange.query.get("offset", "")
+    broker = answered.machine.broker
+    if not asked.isdigit() or broker is None:
+        return
+    result = FetchResult(
+        offset=Offset(int(asked)),
+        data=exchange.answer,
+        next_offset=Offset(told["next-offset"]),
+        log_start_offset=Offset(told["log-start-offset"]),
+        high_watermark=Offset(told["high-watermark"]),
+        leader_epoch=Term(told["leader-epoch"]),
+    )
+    answered.judge.simulation.answers.read(answered.target, broker, result)
+
+
+def _check_ends(answered: Answered, following: int, high_watermark: int, start: int) -> None:
+    if not 0 <= following <= high_watermark <= answered.end:
+        detail = f"{following} comes next of {high_watermark}, committed is {answered.end}"
+        answered.wrong(_ENDS, detail)
+    if start > 0:
+        answered.judge.simulation.log_starts.told(answered.target, start)
+
+
+def _check_not_before(answered: Answered, first: int) -> None:
+    """``latest`` is no place that even the slowest replica has passed when it was asked for."""
+    least = answered.exchange.memory.get("least_end", 0)
+    if first < least:
+        answered.wrong(_PLACE, f"latest is {first}, everybody knew {least}")
+
+
+def _check_patience(answered: Answered) -> None:
+    """An empty answer comes when the time is over that the client wanted to wait, and not long after."""
+    exchange = answered.exchange
+    wait_s = _seconds(exchange.query.get("wait", "0s"))
+    took_s = answered.judge.simulation.loop.now - exchange.arrived_at
+    if not wait_s * _EARLY <= took_s <= wait_s / _EARLY + _LATE_S:
+        answered.wrong(_ENDS, f"nothing within {took_s:g} s")
+
+
+def _check_refused(answered: Answered) -> None:
+    """Out of range is what is deleted, or beyond all that is committed."""
+    exchange = answered.exchange
+    body = msgspec.json.decode(exchange.answer)
+    start, end = body["start"], body["end"]
+    if "offset" in body:
+        offset = body["offset"]
+        is_right = (
+            offset < start if exchange.status == 410 else offset > end or exchange.path.endswith(f"/{end}")
+        )
+        if "/messages/" in exchange.path and exchange.status == 416:
+            is_right = offset >= end
+        if not is_right or end > answered.end:
+            answered.wrong(_ENDS, f"{offset} is refused, valid are {start} to {end} of {answered.end}")
+    if start:
+        answered.judge.simulation.log_starts.told(answered.target, start)
+
+
+def _rows(answered: Answered, first: int, end: int) -> list[Row]:
+    return answered.committed.between(max(first, answered.committed.known_from), end)
+
+
+def _is_known(answered: Answered, offset: int) -> bool:
+    return offset >= answered.committed.known_from
+
+
+def _start(answered: Answered) -> int:
+    """The latest place at which any replica begins."""
+    return max((replica.seen.start for replica in answered.group.replicas.values()), default=0)
+
+
+def _seconds(text: str) -> float:
+    unit = "ms" if text.endswith("ms") else "s"
+    return float(text.removesuffix(unit)) * _UNIT_S[unit]
+
+
+def _key_of(one: dict[str, Any]) -> bytes | None:
+    key = one["key"]
+    if key is None:
+        return None
+    return base64.b64decode(key) if one.get("key_encoding") == "base64" else str(key).encode()
+
+
+def _value_of(one: dict[str, Any]) -> bytes | None:
+    value = one["value"]
+    if value is None:
+        return None
+    if one["encoding"] == "base64":
+        return base64.b64decode(value)
+    return str(value).encode() if one["encoding"] == "utf8" else msgspec.json.encode(value)
+
+
+def _headers_of(row: Row) -> tuple[dict[str, str | None], list[str]]:
+    plain = {name: None if text is None else text.decode() for name, text in row.headers if name != _TAG}
+    return plain, [(text or b"").decode() for name, text in row.headers if name == _TAG]

@@ -1,0 +1,51 @@
+"""What clients over HTTP do in a run, and how bad their network is."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Final
+
+from chaos.simulator.http.streams import StreamOdds
+
+SHARE: Final = 0.4  # of the runs of whole brokers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpOdds:
+    """One run's. ``raw`` are the kinds of clients that speak HTTP by themselves."""
+
+    streams: StreamOdds
+    producers: int  # of raftlog.client
+    readers: int
+    raw: tuple[str, ...]
+    think_s: float
+    trouble_s: float  # between two hosts that fall silent or break their connections
+    heartbeat_ms: int  # of event streams
+    is_append_time: bool
+
+    @classmethod
+    def drawn(cls, rng: random.Random) -> HttpOdds | None:
+        """None for runs without HTTP."""
+        if rng.random() >= SHARE:
+            return None
+        return cls(
+            streams=StreamOdds(
+                latency_s=rng.choice((0.0005, 0.003)),
+                jitter_s=rng.choice((0.0, 0.02, 0.2)),
+                cut_odds=rng.choice((0.0, 0.1, 0.5)),
+                reset_odds=rng.choice((0.0, 0.01, 0.05)),
+                stall_odds=rng.choice((0.0, 0.01, 0.05)),
+                window_bytes=rng.choice((64 << 10, 64 << 10, 1200)),
+            ),
+            producers=rng.choice((1, 2, 3)),
+            readers=rng.choice((1, 1, 2)),
+            raw=tuple(rng.sample(RAW_KINDS, rng.choice((2, 2, 3)))),
+            think_s=rng.choice((0.01, 0.03, 0.1)),
+            trouble_s=rng.choice((0.3, 1.0, 1000.0)),
+            heartbeat_ms=rng.choice((200, 1000)),
+            is_append_time=rng.random() < 0.5,
+        )
+
+
+RAW_KINDS: Final = ("json producer", "json reader", "event reader", "burst producer")

@@ -1,0 +1,169 @@
+"""What every broker must do for HTTP clients once nothing goes wrong any more (L8).
+
+Decides: which requests are made and how soon they must be answered. Leaves to others: what the answers say
+(``judge``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from chaos.history import Outcome
+from chaos.simulator.http.guest import Guest
+from chaos.simulator.http.raw import RawAnswer, RawConnection, request_bytes
+from raftlog.errors import ConnectionLost
+
+if TYPE_CHECKING:
+    from chaos.simulator.http.setup import HttpSide
+    from chaos.simulator.machine import Machine
+
+_WORKS: Final = "L8 healed clients work"
+_LEFT: Final = "L6 nothing is left over"
+SOON_S: Final = 1.5  # a group that sleeps wakes up within an election timeout
+JSON: Final = {"Content-Type": "application/json"}
+RAW: Final = {"Content-Type": "application/octet-stream"}
+
+
+class Prober(Guest):
+    """Asks every broker."""
+
+    def __init__(self, side: HttpSide) -> None:
+        super().__init__(side, "prober")
+        self._topic = self.simulation.judged[0].topic
+        self._path = f"/v1/topics/{self._topic}/partitions/0/records"
+
+    async def run(self) -> None:
+        """Two brokers, so that one of them does not lead, in the same time."""
+        some = self.rng.sample(self.simulation.machines, 2)
+        together = (self._wakes, self._streams, self._stores, self._forgets)
+        await asyncio.gather(*(self._ask(machine, *together) for machine in some))
+        for machine in some:
+            await self._ask(machine, self._looks_back)
+        await self.check_nothing_is_left()
+
+    async def _ask(self, machine: Machine, *probes: Callable[[Machine], Awaitable[None]]) -> None:
+        for probe in probes:
+            try:
+                await probe(machine)
+            except ConnectionLost as error:
+                self._failed(machine, f"{probe}: {error}")
+
+    async def _wakes(self, machine: Machine) -> None:
+        """A long poll is answered when a record comes, with that record."""
+        poller = await RawConnection.dial(self, f"b{machine.node}")
+        end = (await poller.ask("GET", self._path.removesuffix("records") + "offsets")).json["offset"]
+        poller.send("GET", f"{self._path}?offset={end}&wait=20s")
+        await asyncio.sleep(0.05)
+        value, _ = await self._produce(self.host())
+        try:
+            answer = await poller.answer(SOON_S)
+            if answer.status != 200:  # what it shows is judged as it leaves
+                self._failed(machine, f"a poll at {end} was told {answer}, and not {value}")
+        except ConnectionLost:
+            self._failed(machine, f"a poll at {end} was not told of {value}")
+        poller.hang_up(rudely=False)
+
+    async def _streams(self, machine: Machine) -> None:
+        """A stream has heartbeats while nothing is there, and records at once."""
+        stream = await RawConnection.dial(self, f"b{machine.node}")
+        stream.send("GET", f"{self._path}?offset=latest", {"Accept": "text/event-stream"})
+        seen: list[str] = []
+        for expected in ("heartbeat", "heartbeat", "record"):
+            if expected == "record":
+                await self._produce(self.host())
+            try:
+                async with asyncio.timeout(SOON_S + self.side.odds.heartbeat_ms / 1000):
+                    while not seen or seen[-1] != expected:
+                        event = await stream.events.get()
+                        if event is None:
+                            raise TimeoutError
+                        seen.append(event.split(b"\n")[0].decode().removeprefix("event: "))
+                        if expected == "heartbeat":
+                            break
+            except TimeoutError:
+                self._failed(machine, f"a stream brought {seen}, and no {expected}")
+                break
+        stream.hang_up()
+
+    async def _forgets(self, machine: Machine) -> None:
+        """A parked request goes with its client, on both ways of reading requests."""
+        for headers in ({}, {"Accept": "text/event-stream"}, {"Connection": "Keep-Alive, x"}):
+            poller = await RawConnection.dial(self, f"b{machine.node}")
+            poller.send("GET", f"{self._path}?offset=latest&wait=50s", headers)
+            await asyncio.sleep(0.1)
+            poller.hang_up(rudely=self.rng.random() < 0.5)
+        await asyncio.sleep(1.2 + self.side.odds.heartbeat_ms / 1000)
+        for what, count in self.side.leftovers(machine):
+            if count and "connections" not in what:
+                self.simulation.violated(_LEFT, f"{machine.name}: {count} {what}, and all have hung up")
+
+    async def _stores(self, machine: Machine) -> None:
+        """What arrived whole is stored although its client has gone."""
+        connection = await RawConnection.dial(self, f"b{machine.node}")
+        value, invoked = self.value(), self.moment()
+        body = msgspec.json.encode({"records": [{"value": value}]})
+        assert connection.transport is not None
+        connection.transport.write(request_bytes("POST", self._path, JSON, body))
+        connection.hang_up(rudely=False)
+        await self._breaks_off(machine)
+        self.sent(self.simulation.next_process(), 0, value, invoked, Outcome.UNKNOWN, None)
+        for _ in range(30):
+            await asyncio.sleep(SOON_S / 30)
+            committed = self.committed(0)
+            if committed is None or any(row.value == value.encode() for row in committed.rows[-50:]):
+                return
+        self._failed(machine, f"{value} was sent whole, and is not stored")
+
+    async def _breaks_off(self, machine: Machine) -> None:
+        """What did not arrive whole is not stored: half a value would be one that nobody has sent."""
+        connection = await RawConnection.dial(self, f"b{machine.node}")
+        data = request_bytes("POST", self._path, RAW, self.value().encode() * 2)
+        assert connection.transport is not None
+        connection.transport.write(data[:-8])
+        await asyncio.sleep(0.05)
+        connection.hang_up()
+
+    async def _looks_back(self, machine: Machine) -> None:
+        """The newest records, with what a new leader writes for itself among them: judged on the wire."""
+        connection = await RawConnection.dial(self, f"b{machine.node}")
+        transfer = f"{self._path.removesuffix('/records')}:transfer-leadership"
+        await connection.ask("POST", transfer, JSON, b"{}")
+        await self._produce(f"b{machine.node}")
+        offsets = self._path.removesuffix("records") + "offsets"
+        start = (await connection.ask("GET", f"{offsets}?at=earliest")).json["offset"]
+        end = (await connection.ask("GET", offsets)).json["offset"]
+        for query in ("-1", "-2", "-3&limit=2", f"-{max(end - start - 1, 1)}", f"-{end + 5}&limit=4"):
+            answer = await connection.ask("GET", f"{self._path}?offset={query}")
+            if answer.status != 200:
+                self._failed(machine, f"the last {query} are {answer}")
+        for offset in range(max(end - 5, start), end + 2):
+            await connection.ask("GET", f"{self._path}?offset={offset}&max_bytes=1&wait=1ms")
+            await connection.ask("GET", f"{self._path}?offset={offset}&limit=1")
+            await connection.ask("GET", f"/v1/topics/{self._topic}/messages/0/{offset}")
+        committed = self.committed(0)
+        for row in () if committed is None else committed.rows[-2:]:
+            for time_ms in (row.timestamp_ms, row.timestamp_ms + 1):
+                await connection.ask("GET", f"{offsets}?at=timestamp:{time_ms}")
+        connection.hang_up(rudely=False)
+
+    async def _produce(self, host: str) -> tuple[str, RawAnswer]:
+        connection = await RawConnection.dial(self, host)
+        value, invoked = self.value(), self.moment()
+        body = msgspec.json.encode({"records": [{"value": value}]})
+        answer = await connection.ask("POST", self._path, JSON, body)
+        connection.hang_up(rudely=False)
+        offset = None
+        if answer.status == 200:
+            offset = answer.json["records"][0]["offset"]
+        else:
+            self.simulation.violated(_WORKS, f"{host} takes nothing: {answer}")
+        outcome = Outcome.UNKNOWN if offset is None else Outcome.ACKNOWLEDGED
+        self.sent(self.simulation.next_process(), 0, value, invoked, outcome, offset)
+        return value, answer
+
+    def _failed(self, machine: Machine, detail: str) -> None:
+        self.simulation.violated(_WORKS, f"{machine.name}: {detail}")

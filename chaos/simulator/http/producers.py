@@ -1,0 +1,257 @@
+"""Producers of ``raftlog.client``: drawn options, drawn sends, and every receipt held to what is committed.
+
+Decides: what must be true of a future (C1), of a receipt (C2) and of ``flush`` and ``close`` (C3, C5). Leaves
+to others: order, duplicates and losses (``chaos.checkers``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from chaos.history import Outcome
+from chaos.simulator.http.guest import LOOK_S, PATIENCE_S, Guest
+from raftlog import aio
+from raftlog.client.receipts import PendingReceipt, Receipt
+from raftlog.errors import InvalidRequest, RaftlogError
+from raftlog.records.keys import partition_for_key
+
+if TYPE_CHECKING:
+    from chaos.simulator.http.setup import HttpSide
+
+_ONCE: Final = "C1 a send has one outcome"
+_RECEIPT: Final = "C2 a receipt names the record as it was sent"
+_FLUSH: Final = "C3 flush and close leave nothing open"
+_LEAK: Final = "C5 a closed client leaves nothing"
+SENDS_OF_ONE_PRODUCER: Final = 150
+_UNDESERVED: Final = ("internal", "sequence_gap", "producer_fenced", "corrupt_batch", "invalid_request")
+"""What a user is never told, who has one producer and sends what can be stored."""
+
+
+@dataclass(slots=True, eq=False)
+class Sent:
+    """One record on its way."""
+
+    value: str
+    key: str | None
+    partition: int | None  # where it was asked to go
+    invoked: float
+    process: int
+    acks: str
+    pending: PendingReceipt | None = None
+    told: tuple[Receipt | None, RaftlogError | None] | None = None
+    times: int = 0
+
+
+class ShippedProducer(Guest):
+    """One client, and one producer after another."""
+
+    def __init__(self, side: HttpSide, name: str) -> None:
+        super().__init__(side, name)
+        self._sent: list[Sent] = []
+        self._acks = "quorum"
+
+    async def run(self) -> None:
+        """Produce while things go wrong; in the end all is known and nothing is left."""
+        client = self.client()
+        await client.open()
+        while self.simulation.is_producing:
+            await self._one_producer(client)
+        await self._last_word(client)
+        await client.close("5s")
+        await self.check_nothing_is_left()
+
+    def _options(self) -> dict[str, Any]:
+        rng = self.rng
+        every = "reassign" not in self.simulation.odds.timed
+        self._acks = rng.choice(("quorum", "quorum", "quorum", "1", "every" if every else "quorum", "0", "0"))
+        return {
+            "acks": self._acks,
+            "linger": rng.choice((0, "5ms", "20ms")),
+            "batch_bytes": rng.choice((200, 400, 16 << 10)),
+            "buffer_bytes": rng.choice((600, 2000, 1 << 20)),
+            "compression": rng.choice(("none", "none", "gzip", "lz4")),
+            "partitioner": rng.choice(("sticky", "round_robin")),
+            "delivery_timeout": rng.choice(("300ms", "1s", "5s", "20s")),
+        }
+
+    async def _one_producer(self, client: aio.Client) -> None:
+        """One life of a producer; left in one of the ways in which people leave it."""
+        topic = self.simulation.judged[0].topic
+        producer = client.producer(topic, **self._options())
+        self.number = self.simulation.next_process()
+        self._sent = []
+        sends = self.rng.choice((3, 30, SENDS_OF_ONE_PRODUCER))
+        way = self.rng.choice(("with", "flush", "close", "close soon", "close at once"))
+        with contextlib.suppress(ExceptionGroup):
+            if way == "with":
+                async with producer:
+                    await self._produce(producer, sends)
+            else:
+                await self._produce(producer, sends)
+                await self._recovers(producer)
+        if way == "flush":
+            await producer.flush()
+            self._check_all_known("flush")
+        await producer.close({"close soon": "100ms", "close at once": "0ms"}.get(way, "30s"))
+        self._check_all_known(f"{way}, close")
+        self._check_empty(producer)
+
+    async def _produce(self, producer: aio.Producer, sends: int) -> None:
+        manner = self.rng.choice(("one by one", "many", "bursts", "bursts", "bursts"))
+        while self.simulation.is_producing and len(self._sent) < sends:
+            count = self.rng.randint(2, 20) if manner == "bursts" else 1
+            for _ in range(count):
+                nowait = self.rng.random() < 0.1
+                await self._send(producer, waits=manner == "one by one", nowait=nowait)
+            if self.rng.random() < 0.02:
+                await producer.flush()
+                self._check_all_known("flush")
+            await self.think()
+
+    async def _recovers(self, producer: aio.Producer) -> None:
+        """A producer that has met every trouble works where there is none any more (L8)."""
+        if self.simulation.is_producing or self._acks in ("0", "1"):
+            return
+        deadline = self.simulation.loop.now + PATIENCE_S
+        while self.simulation.loop.now < deadline:
+            await self._send(producer, waits=True, nowait=False)
+            last = self._sent[-1] if self._sent else None
+            if last is not None and last.told is not None and last.told[0] is not None:
+                return
+            await asyncio.sleep(10 * LOOK_S)
+        detail = f"{self.name} can send nothing any more: {self._sent[-1:]}"
+        self.simulation.violated("L8 healed clients work", detail)
+
+    async def _send(self, producer: aio.Producer, *, waits: bool, nowait: bool) -> None:
+        rng, partitions = self.rng, len(self.simulation.judged)
+        key = rng.choice((None, None, f"key {rng.randrange(20)}"))
+        named = rng.randrange(partitions) if rng.random() < 0.2 else None
+        record = Sent(self.value(), key, named, self.moment(), self.number, self._acks)
+
+        def on_ack(receipt: Receipt | None, error: RaftlogError | None) -> None:
+            self._settled(record, receipt, error)
+
+        try:
+            if nowait:
+                record.pending = producer.send_nowait(record.value, key=key, partition=named, on_ack=on_ack)
+            else:
+                record.pending = await producer.send(record.value, key=key, partition=named, on_ack=on_ack)
+        except RaftlogError as error:
+            if record.times:
+                self.simulation.violated(_ONCE, f"{record.value} was refused and settled: {error!r}")
+            if isinstance(error, InvalidRequest):
+                self.simulation.violated("I12 errors", f"{self.name}: {error!r}")
+            return
+        self._sent.append(record)
+        self._write_down(record)
+        if waits:
+            await self._wait_for(record)
+
+    async def _wait_for(self, record: Sent) -> None:
+        assert record.pending is not None
+        try:
+            receipt, error = await record.pending, None
+        except RaftlogError as failure:
+            receipt, error = None, failure
+        if record.told is None or record.told[0] != receipt or repr(record.told[1]) != repr(error):
+            self.simulation.violated(_ONCE, f"{record.value}: {receipt} {error!r}, and {record.told}")
+
+    def _settled(self, record: Sent, receipt: Receipt | None, error: RaftlogError | None) -> None:
+        record.times += 1
+        if record.times > 1 or (receipt is None) is (error is None):
+            self.simulation.violated(
+                _ONCE, f"{record.value} for the {record.times}. time: {receipt} {error!r}"
+            )
+            return
+        record.told = (receipt, error)
+        if receipt is not None:
+            self._check_receipt(record, receipt)
+        if error is not None and error.code in _UNDESERVED:
+            self.simulation.violated("I12 errors", f"{self.name}: {record.value} {error!r}")
+        self._write_down(record)
+
+    def _write_down(self, record: Sent) -> None:
+        if record.told is None or record.pending is None:
+            return
+        receipt, error = record.told
+        partition = record.pending._batch.partition
+        offset = None
+        if receipt is not None and record.acks in ("quorum", "every"):
+            outcome, offset = Outcome.ACKNOWLEDGED, receipt.offset
+        elif error is not None and error.is_definite:
+            outcome = Outcome.FAILED
+        else:
+            outcome = Outcome.UNKNOWN
+        self.sent(record.process, partition, record.value, record.invoked, outcome, offset)
+
+    def _check_receipt(self, record: Sent, receipt: Receipt) -> None:
+        wanted = record.partition
+        if wanted is None and record.key is not None:
+            wanted = partition_for_key(record.key.encode(), len(self.simulation.judged))
+        durability = receipt.durability
+        is_right = receipt.topic == self.simulation.judged[0].topic and durability.acks == record.acks
+        is_right = is_right and wanted in (None, receipt.partition)
+        if record.acks in ("quorum", "every"):
+            committed = self.committed(receipt.partition)
+            row = None if committed is None else committed.at(receipt.offset)
+            if committed is not None and receipt.offset >= committed.known_from:
+                key = None if record.key is None else record.key.encode()
+                found = None if row is None else (row.key, row.value, row.timestamp_ms)
+                is_right = is_right and found == (key, record.value.encode(), receipt.timestamp_ms)
+            is_right = is_right and durability.committed and durability.replicas > 0 and durability.term > 0
+        elif record.acks == "0":
+            is_right = is_right and receipt.offset == -1
+        if not is_right:
+            self.simulation.violated(_RECEIPT, f"{self.name} sent {record}, and was told {receipt}")
+
+    def _check_all_known(self, when: str) -> None:
+        waiting = [one.value for one in self._sent if one.pending is None or not one.pending.done()]
+        untold = [one.value for one in self._sent if one.times != 1]
+        if waiting or untold:
+            self.simulation.violated(_FLUSH, f"{self.name} after {when}: {waiting} {untold}")
+
+    def _check_empty(self, producer: aio.Producer) -> None:
+        """A closed producer holds no bytes, no batches and no requests."""
+        buffer = producer._buffer
+        held = {
+            "bytes": buffer._used_bytes,
+            "batches": len(buffer.unfinished),
+            "waiting": sum(not waiter.done() for waiter in producer._waiting_for_room),
+            "attempts": sum(len(sender._attempts) for sender in producer._senders),
+            "shipments": sum(len(sender._pipeline._shipments) for sender in producer._senders),
+            "lanes": sum(len(one.lane.closed) + (one.lane.open is not None) for one in producer._senders),
+        }
+        if any(held.values()):
+            self.simulation.violated(_LEAK, f"{self.name}: {held}")
+
+    async def _last_word(self, client: aio.Client) -> None:
+        """Where nothing goes wrong any more every send is acknowledged, and soon."""
+        topic = self.simulation.judged[0].topic
+        self._acks, self.number = "quorum", self.simulation.next_process()
+        producer = client.producer(topic, delivery_timeout="20s")
+        self._sent = []
+        began = self.simulation.loop.now
+        for _ in range(3):
+            await self._send(producer, waits=False, nowait=False)
+        await producer.flush()
+        bad = [one for one in self._sent if one.told is None or one.told[0] is None]
+        took_s = self.simulation.loop.now - began
+        if bad or len(self._sent) < 3 or took_s > PATIENCE_S:
+            detail = f"{self.name}: {bad} of {len(self._sent)}, after {took_s:g} s"
+            self.simulation.violated("L8 healed clients work", detail)
+        await producer.close()
+        self._check_empty(producer)
+        await self._single(client, topic)
+
+    async def _single(self, client: aio.Client, topic: str) -> None:
+        """``client.send`` as people use it: one record, and wait."""
+        for _ in range(2):
+            value, key, invoked = self.value(), f"key {self.rng.randrange(5)}", self.moment()
+            receipt = await client.send(topic, value, key=key)
+            record = Sent(value, key, None, invoked, self.number, "quorum")
+            self._check_receipt(record, receipt)
+            self.sent(self.number, receipt.partition, value, invoked, Outcome.ACKNOWLEDGED, receipt.offset)
+            await asyncio.sleep(LOOK_S)

@@ -1,0 +1,153 @@
+"""HTTP by hand: requests in any pieces, answers as they come, and hanging up in the middle."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from chaos.simulator.http.wire import Malformed, Reader
+from raftlog.errors import ConnectionLost, Detail, RaftlogError, from_code
+
+if TYPE_CHECKING:
+    from chaos.simulator.http.guest import Guest
+    from chaos.simulator.http.transport import StreamTransport
+
+TIMEOUT_S: Final = 6.0
+
+
+@dataclass(slots=True)
+class RawAnswer:
+    """One answer. ``error`` is what a problem says."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes = b""
+
+    @property
+    def json(self) -> dict[str, Any]:
+        """The body."""
+        return msgspec.json.decode(self.body, type=dict[str, Any])
+
+    def number(self, header: str) -> int:
+        """A header that holds a number."""
+        return int(self.headers[header])
+
+    @property
+    def error(self) -> RaftlogError | None:
+        """None for a good answer."""
+        if self.status < 400:
+            return None
+        body = self.json
+        details: dict[str, Detail] = {name: body[name] for name in ("start", "end") if name in body}
+        return from_code(body["code"], body["detail"], details)
+
+
+@dataclass(slots=True, eq=False)
+class RawConnection(asyncio.Protocol):
+    """One connection. Answers come in the order of their requests."""
+
+    answers: asyncio.Queue[RawAnswer | None] = field(default_factory=asyncio.Queue)
+    events: asyncio.Queue[bytes | None] = field(default_factory=asyncio.Queue)
+    transport: StreamTransport | None = None
+    is_lost: bool = False
+    _begun: RawAnswer | None = None
+    _rest: bytes = b""
+
+    def __post_init__(self) -> None:
+        """Read answers from now on."""
+        self._reader = Reader(self._head, self._body, self._chunk)
+
+    _reader: Reader = field(init=False, repr=False)
+
+    @classmethod
+    async def dial(cls, guest: Guest, host: str) -> RawConnection:
+        """Raises ``ConnectionLost``."""
+        made = cls()
+        try:
+            async with asyncio.timeout(2.0):
+                made.transport, _ = await guest.side.streams.connect(guest.process, host, lambda: made)
+        except (OSError, TimeoutError) as error:
+            raise ConnectionLost(f"{host}: {error}", sent=False) from error
+        return made
+
+    def send(
+        self, method: str, target: str, headers: Mapping[str, str] | None = None, body: bytes = b""
+    ) -> None:
+        """Write a request."""
+        assert self.transport is not None
+        self.transport.write(request_bytes(method, target, headers, body))
+
+    async def answer(self, timeout_s: float = TIMEOUT_S) -> RawAnswer:
+        """The next one. Raises ``ConnectionLost``."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                answer = await self.answers.get()
+        except TimeoutError:
+            self.hang_up()
+            answer = None
+        if answer is None:
+            raise ConnectionLost("no answer came", sent=True)
+        return answer
+
+    async def ask(
+        self, method: str, target: str, headers: Mapping[str, str] | None = None, body: bytes = b""
+    ) -> RawAnswer:
+        """One request and its answer. Raises ``ConnectionLost``."""
+        if self.is_lost:
+            raise ConnectionLost("the connection is gone", sent=False)
+        self.send(method, target, headers, body)
+        return await self.answer()
+
+    def hang_up(self, *, rudely: bool = True) -> None:
+        """End the connection by a reset, or in good order."""
+        if self.transport is not None:
+            self.transport.abort() if rudely else self.transport.close()
+
+    # What the transport tells.
+
+    def data_received(self, data: bytes) -> None:
+        """More of an answer."""
+        try:
+            self._reader.feed(data)
+        except (Malformed, ValueError):
+            self.hang_up()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Nothing more comes."""
+        self.is_lost = True
+        self.answers.put_nowait(None)
+        self.events.put_nowait(None)
+
+    def _head(self, first: str, headers: Mapping[str, str]) -> bool:
+        self._begun = RawAnswer(int(first.split(" ")[1]), headers)
+        return self._begun.status not in (204, 304)
+
+    def _chunk(self, chunk: bytes) -> None:
+        assert self._begun is not None
+        if not self._begun.headers.get("content-type", "").startswith("text/event-stream"):
+            self._begun.body += chunk
+            return
+        *events, self._rest = (self._rest + chunk).split(b"\n\n")
+        for event in events:
+            self.events.put_nowait(event)
+
+    def _body(self, body: bytes) -> None:
+        assert self._begun is not None
+        self._begun.body += body
+        self.answers.put_nowait(self._begun)
+        self.events.put_nowait(None)
+
+
+def request_bytes(
+    method: str, target: str, headers: Mapping[str, str] | None = None, body: bytes = b""
+) -> bytes:
+    """A request as it stands on the wire."""
+    lines = [f"{method} {target} HTTP/1.1", "Host: simulated"]
+    lines += [f"{name}: {text}" for name, text in (headers or {}).items()]
+    if body or method == "POST":
+        lines.append(f"Content-Length: {len(body)}")
+    return "\r\n".join((*lines, "", "")).encode() + body

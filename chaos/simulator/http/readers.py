@@ -1,0 +1,142 @@
+"""Readers of ``raftlog.client``: chunks, tails and positions, each held to what is committed (C4)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from chaos.history import Look
+from chaos.simulator.http.guest import Guest
+from raftlog import aio
+from raftlog.client.messages import Chunk, Message
+from raftlog.errors import OffsetOutOfRange, RaftlogError
+
+if TYPE_CHECKING:
+    from chaos.simulator.http.setup import HttpSide
+
+_ONCE: Final = "C4 a reader gets every record once"
+_ENDS: Final = "C6 the ends that a chunk tells are true"
+
+
+class ShippedReader(Guest):
+    """Follows one partition, in one of the ways there are."""
+
+    def __init__(self, side: HttpSide, name: str, partition: int) -> None:
+        super().__init__(side, name)
+        self._partition = partition
+        self._position = 0
+
+    async def run(self) -> None:
+        """Read while things go wrong; in the end get all, and leave in the middle of a wait."""
+        client = self.client()
+        await client.open()
+        partition = client.partition(self.simulation.judged[0].topic, self._partition)
+        manner = self.rng.choice((self._tail, self._chunks, self._reads))
+        task = asyncio.get_running_loop().create_task(self._goes_on(manner, partition))
+        while self.simulation.is_producing:
+            await self._look(partition)
+        await self.until_caught_up(self._partition, lambda: self._position)
+        task.cancel()
+        await asyncio.wait([task])
+        await self._check_positions(partition)
+        await client.close()
+        await self.check_nothing_is_left()
+
+    async def _goes_on(self, manner: object, partition: aio.Partition) -> None:
+        assert callable(manner)
+        while True:
+            try:
+                await manner(partition)
+            except OffsetOutOfRange as error:
+                self._position = self.deleted(self._partition, self._position, error)
+            except RaftlogError as error:
+                if not error.retryable:
+                    self.simulation.violated("I12 errors", f"{self.name}: {error!r}")
+            await self.think()
+
+    async def _tail(self, partition: aio.Partition) -> None:
+        async for message in partition.tail(self._position, max_bytes=self._max_bytes()):
+            self._got([message], message.offset + 1)
+
+    async def _chunks(self, partition: aio.Partition) -> None:
+        async for chunk in partition.chunks(self._position, max_bytes=self._max_bytes()):
+            if not chunk.messages:
+                self.simulation.violated(_ENDS, f"{self.name}: an empty chunk of a tail, {chunk}")
+            self._check_chunk(chunk)
+            self._got(chunk.messages, chunk.next_offset)
+
+    async def _reads(self, partition: aio.Partition) -> None:
+        wait = self.rng.choice(("0ms", "100ms", "400ms"))
+        limit = self.rng.choice((None, 1, 3))
+        chunk = await partition.read(self._position, limit=limit, max_bytes=self._max_bytes(), wait=wait)
+        if limit is not None and len(chunk) > limit:
+            self.simulation.violated(_ENDS, f"{self.name}: {len(chunk)} of {limit}")
+        self._check_chunk(chunk)
+        self._got(chunk.messages, chunk.next_offset)
+
+    def _max_bytes(self) -> int:
+        return self.rng.choice((1, 300, 1 << 20))
+
+    def _got(self, messages: list[Message], following: int) -> None:
+        """Exactly what is committed from the position on to where the reader goes on."""
+        committed = self.committed(self._partition)
+        if committed is not None and self._position >= committed.known_from:
+            wanted = [
+                (row.offset, row.timestamp_ms, row.key, row.value, row.headers, row.crc)
+                for row in committed.between(self._position, following)
+            ]
+            found = [tuple(message)[2:] for message in messages]
+            if found != wanted:
+                detail = f"{self.name} at {self._position}: {found}, committed up to {following} are {wanted}"
+                self.simulation.violated(_ONCE, detail)
+        if messages:
+            values = [(message.offset, (message.value or b"").decode()) for message in messages]
+            self.polled(self._partition, values)
+        self._position = following
+
+    def _check_chunk(self, chunk: Chunk) -> None:
+        committed = self.committed(self._partition)
+        end = 0 if committed is None else committed.end
+        is_right = self._position <= chunk.next_offset <= max(chunk.high_watermark, self._position)
+        is_right = is_right and chunk.high_watermark <= end
+        is_right = is_right and chunk.is_up_to_date is (chunk.next_offset >= chunk.high_watermark)
+        if not is_right or chunk.leader_epoch <= 0 or chunk.log_start_offset < 0:
+            self.simulation.violated(_ENDS, f"{self.name} at {self._position}: {chunk}, committed is {end}")
+
+    async def _look(self, partition: aio.Partition) -> None:
+        invoked = self.simulation.loop.now
+        await asyncio.sleep(0.1 + self.rng.random())
+        invoked = self.simulation.loop.now
+        try:
+            end = await partition.offsets("latest")
+        except RaftlogError:
+            return
+        look = Look(
+            partition=self._partition,
+            invoked_s=invoked,
+            completed_s=self.simulation.loop.now,
+            high_watermark=end,
+        )
+        self.simulation.history.looks.append(look)
+
+    async def _check_positions(self, partition: aio.Partition) -> None:
+        """Where nothing goes wrong any more: the last records, and a chunk from each kind of position."""
+        count = self.rng.choice((1, 3))
+        before = self.committed(self._partition)
+        least = 0 if before is None else before.end
+        try:
+            chunk = await partition.read(-count)
+        except RaftlogError as error:
+            self.simulation.violated("L8 healed clients work", f"{self.name}: {error!r}")
+            return
+        committed = self.committed(self._partition)
+        if committed is None:
+            return
+        offsets = [message.offset for message in chunk]
+        first = offsets[0] if offsets else chunk.next_offset
+        wanted = [row.offset for row in committed.between(first, chunk.next_offset)]
+        missed = committed.between(max(chunk.high_watermark - count, chunk.log_start_offset), first)
+        is_right = first >= least - count and not missed
+        if not is_right or (offsets != wanted and first >= committed.known_from):
+            detail = f"{self.name}: the last {count} are {offsets} of {least}, not {wanted}, and {missed}"
+            self.simulation.violated(_ENDS, detail)

@@ -1,0 +1,158 @@
+"""TCP between clients and brokers: ordered bytes that arrive late, in pieces, or never.
+
+Decides: when bytes arrive, where they are cut, how much fits between two programs, and what a dead process
+or a dead machine means for its connections. Leaves to others: who listens (``api.listener``) and who dials
+(``connector``), both as on a real event loop.
+
+- A process that is killed resets its connections, and a dial is refused until somebody listens again.
+- A machine without power is silent: its clients wait. Once it listens again, what they send is reset.
+- A silent host holds back everything in both directions for a while, as retransmission does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from chaos.simulator.event_loop import Process, SimulatedLoop
+from chaos.simulator.http.transport import StreamTransport, Tap
+
+ProtocolFactory = Callable[[], asyncio.BaseProtocol]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamOdds:
+    """How bad the network between clients and brokers is; drawn for every seed."""
+
+    latency_s: float
+    jitter_s: float
+    cut_odds: float  # of a piece that is cut somewhere
+    reset_odds: float  # of a piece whose connection breaks
+    stall_odds: float  # of a piece that is lost and sent again: those behind it wait
+    window_bytes: int  # between two programs; what does not fit waits at the sender
+
+
+CALM_STREAMS: Final = StreamOdds(
+    latency_s=0.0005, jitter_s=0.0, cut_odds=0.0, reset_odds=0.0, stall_odds=0.0, window_bytes=64 << 10
+)
+
+
+class Listener:
+    """What ``create_server`` returns."""
+
+    def __init__(self, network: StreamNetwork, host: str, process: Process, factory: ProtocolFactory) -> None:
+        self.process = process
+        self.factory = factory
+        self._network = network
+        self._host = host
+
+    def close(self) -> None:
+        """Take no more connections; those that are there go on."""
+        self._network.unlisten(self._host, self)
+
+
+class StreamNetwork:
+    """All connections. ``on_accept`` gives each a tap."""
+
+    def __init__(self, loop: SimulatedLoop, rng: random.Random, odds: StreamOdds) -> None:
+        self.loop = loop
+        self.rng = rng
+        self.odds = odds
+        self.is_calm = False
+        self.on_accept: Callable[[str, Process], Tap | None] = lambda host, process: None
+        self.on_piece: Callable[[int], None] = lambda size: None
+        self.open: dict[StreamTransport, None] = {}
+        self._listeners: dict[str, Listener] = {}
+        self._without_power: set[str] = set()
+        self._silent_until: dict[str, float] = {}
+        self._ports = 40_000
+
+    # Hosts.
+
+    def listen(self, host: str, process: Process, factory: ProtocolFactory) -> Listener:
+        """A process listens on a host from now on."""
+        listener = self._listeners[host] = Listener(self, host, process, factory)
+        self.powered(host)
+        return listener
+
+    def unlisten(self, host: str, listener: Listener) -> None:
+        """Refuse dials."""
+        if self._listeners.get(host) is listener:
+            del self._listeners[host]
+
+    def powered(self, host: str) -> None:
+        """A machine is on: what is sent to connections of its past is reset."""
+        self._without_power.discard(host)
+
+    def process_ended(self, host: str, process: Process, *, silently: bool) -> None:
+        """A process is gone: its connections are reset, or with ``silently`` hear nothing more."""
+        self._listeners.pop(host, None)
+        if silently:
+            self._without_power.add(host)
+        for transport in list(self.open):
+            if transport.process is process:
+                transport.vanish()
+                if not silently and transport.peer is not None:
+                    transport.peer.reset_soon(transport.delay())
+
+    def silence(self, host: str, seconds: float) -> None:
+        """Hold back everything that is sent from or to a host."""
+        self._silent_until[host] = max(self._silent_until.get(host, 0.0), self.loop.now + seconds)
+
+    def reset_all(self, host: str) -> None:
+        """Break all connections of a host."""
+        for transport in list(self.open):
+            if transport.host == host and transport.is_server:
+                transport.break_connection()
+
+    def heal(self) -> None:
+        """From now on only distance delays what is sent."""
+        self.is_calm = True
+        self._silent_until.clear()
+
+    def has_power(self, host: str) -> bool:
+        """Whether a machine answers anything at all, if only by a reset."""
+        return host not in self._without_power
+
+    def delay(self, host: str) -> float:
+        """How long a piece is under way from or to a host."""
+        odds = self.odds
+        taken = odds.latency_s if self.is_calm else odds.latency_s + odds.jitter_s * self.rng.random() ** 4
+        return max(taken, self._silent_until.get(host, 0.0) - self.loop.now)
+
+    # Dialling.
+
+    async def connect(
+        self, process: Process, host: str, factory: ProtocolFactory
+    ) -> tuple[StreamTransport, asyncio.BaseProtocol]:
+        """A connection of a client. Raises ``ConnectionRefusedError``; waits for ever for a dead machine."""
+        await asyncio.sleep(self.delay(host))
+        while host in self._without_power:
+            await self._another_try()
+        listener = self._listeners.get(host)
+        if listener is None:
+            await asyncio.sleep(self.delay(host))
+            raise ConnectionRefusedError(111, f"{host} does not listen")
+        self._ports += 1
+        ours = StreamTransport(self, process, host, "client", self._ports)
+        theirs = StreamTransport(self, listener.process, host, "client", self._ports, is_server=True)
+        ours.peer, theirs.peer = theirs, ours
+        self.open[ours] = self.open[theirs] = None
+        theirs.tap = self.on_accept(host, listener.process)
+        self.loop.later_in(listener.process, 0.0, theirs.begin, listener.factory)
+        try:
+            await asyncio.sleep(self.delay(host))
+        except asyncio.CancelledError:
+            ours.vanish()
+            theirs.reset_soon(0.0)
+            raise
+        if ours.is_lost:  # reset meanwhile
+            raise ConnectionResetError(104, f"{host} has reset the connection")
+        return ours, ours.begin(factory)
+
+    async def _another_try(self) -> None:
+        """A kernel sends its SYN again."""
+        await asyncio.sleep(1.0)

@@ -1,0 +1,150 @@
+"""A leader lets a broker go, and a broker says that it is prepared, by nothing that is stale."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from partitions import replica_calls
+from partitions.controller.commands import ReplicasChanged
+from partitions.controller.move_planner import MoveReplicas
+from raftlog.core.membership import Membership
+from raftlog.errors import RaftlogError
+from raftlog.types import GroupId
+from tests.helpers.controlled_cluster import ControlledBroker, ControlledCluster
+from tests.helpers.moving import ORDERS, info, leader, produce
+from tests.helpers.partition_cluster import eventually
+
+Story = Callable[[ControlledCluster, ControlledBroker, ControlledBroker], Awaitable[None]]
+
+
+async def asks(
+    asker: ControlledBroker, asked: ControlledBroker, what: str, *, version: int = 0, group: int = 0
+) -> bool:
+    """The first number of the answer."""
+    partition = info(asked)
+    place = (ORDERS, GroupId(partition.group_id + group))
+    head = replica_calls.pack_place(place, partition.version + version)
+    answer, _ = await asker.host.calls.call(asked.node_id, what, head, timeout_ms=3000)
+    count = {replica_calls.MAY_DELETE: 4, replica_calls.PREPARED: 1}[what]
+    return bool(replica_calls.unpack_numbers(answer, count)[0])
+
+
+def told(tmp_path: Path, story: Story) -> None:
+    """Of four brokers three hold a partition; the story gets its leader and the fourth. Nothing moves."""
+
+    async def run() -> None:
+        async with ControlledCluster(str(tmp_path), brokers=4) as cluster:
+            topic = await cluster.create("orders")
+            await produce(cluster, b"a")
+            for broker in cluster.brokers.values():
+                await broker.reassigner.stop()
+            (outside,) = set(cluster.nodes) - set(topic.partitions[0].replicas)
+            await story(cluster, await leader(cluster), cluster.brokers[outside])
+
+    asyncio.run(run())
+
+
+async def may_go(
+    stranger: ControlledBroker, led: ControlledBroker, *, version: int = 0, group: int = 0
+) -> bool:
+    return await asks(stranger, led, replica_calls.MAY_DELETE, version=version, group=group)
+
+
+# requirement: F2
+def test_a_stranger_may_go_and_not_by_metadata_that_the_leader_has_not_seen(tmp_path: Path) -> None:
+    async def story(cluster: ControlledCluster, led: ControlledBroker, stranger: ControlledBroker) -> None:
+        assert await may_go(stranger, led)
+        assert not await may_go(stranger, led, version=1000)
+        with pytest.raises(RaftlogError):
+            await may_go(stranger, led, group=1)
+
+    told(tmp_path, story)
+
+
+def test_a_learner_may_not_go_whatever_the_metadata_says(tmp_path: Path) -> None:
+    async def story(cluster: ControlledCluster, led: ControlledBroker, stranger: ControlledBroker) -> None:
+        group = led.manager.replicas["orders", 0].group
+        await group.change_membership(Membership(group.membership.voters, frozenset({stranger.node_id})))
+        assert not await may_go(stranger, led)
+
+    told(tmp_path, story)
+
+
+def test_who_is_wanted_may_not_go_although_its_group_does_not_know_it(tmp_path: Path) -> None:
+    async def story(cluster: ControlledCluster, led: ControlledBroker, stranger: ControlledBroker) -> None:
+        await led.admin.change_replicas(MoveReplicas("orders", 0, add=stranger.node_id), 5000)
+        assert not await may_go(stranger, led)
+
+    told(tmp_path, story)
+
+
+def test_nobody_goes_by_a_membership_that_is_not_committed(tmp_path: Path) -> None:
+    async def story(cluster: ControlledCluster, led: ControlledBroker, stranger: ControlledBroker) -> None:
+        group = led.manager.replicas["orders", 0].group
+        voters = group.membership.voters
+        learning = Membership(voters, frozenset({stranger.node_id}))
+        await group.change_membership(learning)
+        for broker in cluster.brokers.values():
+            broker.disk.clear()
+        leaving = asyncio.ensure_future(group.change_membership(Membership(voters)))
+        await eventually(lambda: group.membership == Membership(voters))
+        assert not await may_go(stranger, led)
+        for broker in cluster.brokers.values():
+            broker.disk.set()
+        await leaving
+        assert await may_go(stranger, led)
+
+    told(tmp_path, story)
+
+
+def test_a_leader_that_hears_no_majority_lets_nobody_go(tmp_path: Path) -> None:
+    async def story(cluster: ControlledCluster, led: ControlledBroker, stranger: ControlledBroker) -> None:
+        for other in set(cluster.nodes) - {led.node_id, stranger.node_id}:
+            cluster.network.cut(led.node_id, other)
+        with pytest.raises(RaftlogError):
+            await may_go(stranger, led)
+
+    told(tmp_path, story)
+
+
+async def is_prepared(
+    led: ControlledBroker, asked: ControlledBroker, *, version: int = 0, group: int = 0
+) -> bool:
+    return await asks(led, asked, replica_calls.PREPARED, version=version, group=group)
+
+
+# requirement: F2
+def test_a_broker_is_prepared_with_the_very_replica_by_metadata_as_new(tmp_path: Path) -> None:
+    async def story(cluster: ControlledCluster, led: ControlledBroker, stranger: ControlledBroker) -> None:
+        topic = await led.admin.change_replicas(MoveReplicas("orders", 0, add=stranger.node_id), 5000)
+        await cluster.settled(topic.version)
+        assert await is_prepared(led, stranger)
+        assert not await is_prepared(led, stranger, version=1000)
+        assert not await is_prepared(led, stranger, group=1)
+        stranger.manager.replicas["orders", 0].group.stop(OSError(5, "on purpose"))
+        assert not await is_prepared(led, stranger)
+
+    told(tmp_path, story)
+
+
+def test_a_broker_whose_replica_leaves_is_not_prepared(tmp_path: Path) -> None:
+    """The metadata wants it no more, and its group names it still, so it is open."""
+
+    async def story(cluster: ControlledCluster, led: ControlledBroker, stranger: ControlledBroker) -> None:
+        partition = info(led)
+        leaving = next(node for node in partition.replicas if node != led.node_id)
+        rest = tuple(node for node in partition.replicas if node != leaving)
+        topic_id = led.controller.image.topics["orders"].topic_id
+        report = ReplicasChanged(
+            "orders", topic_id, 0, partition.group_id, rest, 1000, target_version=partition.version
+        )
+        await led.controller.change_replicas(report, 5000)
+        await cluster.settled(led.controller.image.version)
+        assert ("orders", 0) in cluster.brokers[leaving].manager.replicas
+        assert not await is_prepared(led, cluster.brokers[leaving])
+
+    told(tmp_path, story)

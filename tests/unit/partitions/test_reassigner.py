@@ -1,0 +1,75 @@
+"""The leader that moves replicas goes by this target and this group, and by nothing that it saw of others."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+from partitions.controller.commands import ReplicasChanged
+from partitions.controller.image import MetadataImage, TopicInfo
+from partitions.controller.move_planner import MoveReplicas
+from partitions.reassigner import Reassigner
+from raftlog.types import GroupId
+from tests.helpers.controlled_cluster import ControlledCluster
+from tests.helpers.moving import leader, produce
+from tests.helpers.partition_cluster import eventually
+
+KEY = ("orders", 0)
+
+
+class Said:
+    """Metadata that says one thing, and remembers what it is told."""
+
+    def __init__(self, image: MetadataImage) -> None:
+        self.image = image
+        self.reports: list[ReplicasChanged] = []
+
+    async def change_replicas(self, wish: ReplicasChanged, timeout_ms: int) -> TopicInfo:
+        """A leader says who votes."""
+        self.reports.append(wish)
+        return self.image.topics[wish.name]
+
+
+# requirement: F2
+def test_what_was_prepared_for_one_target_does_not_count_for_the_next(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with ControlledCluster(str(tmp_path), brokers=4) as cluster:
+            topic = await cluster.create("orders")
+            before = topic.partitions[0].replicas
+            (outside,) = set(cluster.nodes) - set(before)
+            led = await leader(cluster)
+            await led.reassigner.stop()
+            mover = Reassigner(led.host, led.controller, led.manager.replicas)
+            for wanted in ((*before, outside), (outside, *before)):
+                wish = MoveReplicas("orders", 0, wanted)
+                moved = await led.admin.change_replicas(wish, 5000)
+                await cluster.settled(moved.version)
+                mover._look(KEY)
+                assert mover._moves[KEY].prepared == set()
+                await eventually(lambda: mover._moves[KEY].prepared == {outside})
+            await mover.stop()
+
+    asyncio.run(story())
+
+
+# requirement: F6
+def test_the_leader_of_a_group_that_was_given_up_says_nothing_of_the_recovered_one(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with ControlledCluster(str(tmp_path)) as cluster:
+            topic = await cluster.create("orders")
+            await produce(cluster, b"a")
+            led = await leader(cluster)
+            (partition,) = topic.partitions
+            for group_id, reports in ((GroupId(99), 0), (partition.group_id, 1)):
+                there = replace(partition, group_id=group_id, target=partition.replicas)
+                topics = {"orders": replace(topic, partitions=(there,))}
+                metadata = Said(replace(led.controller.image, topics=topics))
+                mover = Reassigner(led.host, metadata, led.manager.replicas)
+                mover._look(KEY)
+                await asyncio.sleep(0)
+                await asyncio.sleep(0)
+                assert len(metadata.reports) == reports
+                await mover.stop()
+
+    asyncio.run(story())
