@@ -149,10 +149,15 @@ class Odds:
             drawn = drawn._with_retention(rng)
         if rng.random() < 0.33:
             drawn = replace(drawn, timed=(*drawn.timed, *(FORGET,) * rng.choice((1, 1, 3))))
-        if rng.random() < 0.33:
-            return drawn._with_administrators(rng)
-        http = HttpOdds.drawn(rng)
-        return drawn if http is None else drawn._with_http(http)
+        return drawn._with_administrators(rng) if rng.random() < 0.33 else drawn
+
+    @classmethod
+    def drawn_http(cls, rng: random.Random) -> Odds:
+        """As any other run without administrators, with clients that come over HTTP."""
+        drawn = replace(cls.drawn(rng), administrators=0, recovers=False)
+        while (http := HttpOdds.drawn(rng)) is None:
+            pass
+        return drawn._with_http(http)
 
     @property
     def deletes_records(self) -> bool:

@@ -1,6 +1,7 @@
 """All rings under one name: ``core:17`` runs bare cores, ``log:17`` a log, ``brokers:17`` or ``17`` brokers.
 
 ``brokers-long:17`` runs brokers with quiet phases of minutes: no part of a sweep, but of long runs.
+``http:17`` runs brokers with the clients and the HTTP server that ship: no part of a sweep yet.
 
 Decides: how many seeds of each a number of seeds means. One of ten runs whole brokers, which find what lies
 between the parts; one runs a log alone, which dies most often; the other eight run bare cores, whose members
@@ -22,7 +23,7 @@ from chaos.simulator.result import Result
 from chaos.simulator.schedule import Schedule
 from chaos.simulator.simulation import run
 
-CORE, LOG, BROKERS, BROKERS_LONG = "core", "log", "brokers", "brokers-long"
+CORE, LOG, BROKERS, BROKERS_LONG, HTTP = "core", "log", "brokers", "brokers-long", "http"
 TEN = (BROKERS, CORE, CORE, CORE, CORE, LOG, CORE, CORE, CORE, CORE)
 """The rings of ten seeds that follow one another."""
 
@@ -30,6 +31,7 @@ AnyOdds = Odds | CoreOdds | LogOdds
 _DRAWN: dict[str, Callable[[random.Random], AnyOdds]] = {
     BROKERS: Odds.drawn,
     BROKERS_LONG: Odds.drawn_long,
+    HTTP: Odds.drawn_http,
     CORE: CoreOdds.drawn,
     LOG: LogOdds.drawn,
 }

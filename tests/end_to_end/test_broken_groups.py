@@ -4,34 +4,37 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgpack
 import pytest
 
 from chaos.cluster import Cluster
 from raftlog import Client
 from raftlog.storage.os_filesystem import OsFilesystem
 from raftlog.storage.state_files import StateFiles
-from raftlog.types import Index
+from raftlog.types import EntryId
 from tests.helpers.real_cluster import create_topic, eventually, partitions_of, produce_surely, values_of
 
-UNKNOWN_VERSION = msgpack.packb([99, -1, []])
+UNKNOWN_VERSION = bytes([99])
 EXIT_BROKEN = 70
 
 
 def break_state(replica: Path) -> None:
     """Leave a checkpoint whose checksum is right and whose table of producers no release has written."""
     files = StateFiles(OsFilesystem(), str(replica))
-    found = files.newest(Index(0), Index(1 << 40))
-    assert found is not None, "a clean stop leaves a checkpoint"
-    files.save_checkpoint(found[0], UNKNOWN_VERSION)
+    places: list[EntryId] = []
+    assert files.newest(lambda entry: places.append(entry) is None), "a clean stop leaves a checkpoint"
+    files.save_checkpoint(max(places, key=lambda entry: entry.index), UNKNOWN_VERSION)
 
 
 def stopped_and_broken(cluster: Cluster) -> Path:
     """Broker 3 stops, and its replica of partition 0 will break an invariant when it is opened."""
-    is_applied = lambda: cluster.metric("raftlog_uncommitted_records", broker=3) == 0  # noqa: E731
-    eventually(is_applied, within_s=10, what="broker 3 knows what is committed")
-    assert cluster.stop(3) == 0
     (replica,) = cluster.data_directory(3).glob("orders-*/Partition-0")
+
+    def is_applied() -> bool:
+        has_entries = any(path.stat().st_size for path in replica.glob("*.log"))
+        return has_entries and cluster.metric("raftlog_uncommitted_records", broker=3) == 0
+
+    eventually(is_applied, within_s=10, what="broker 3 holds what is committed, and knows it")
+    assert cluster.stop(3) == 0
     break_state(replica)
     return replica
 

@@ -137,7 +137,7 @@ def another_dies(cluster: Cluster, pattern: str) -> None:
 CASES = [
     pytest.param(pattern, story, marks=[] if is_quick else pytest.mark.slow)
     for pattern in (*FOLDERS, *FILES)
-    for story, is_quick in ((another_is_down, pattern in FOLDERS), (another_dies, pattern == "*"))
+    for story, is_quick in ((another_is_down, pattern == REPLICA), (another_dies, False))
 ]
 
 

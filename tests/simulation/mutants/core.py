@@ -54,8 +54,8 @@ CORE = (
     Mutant(
         "a candidate keeps its term to itself until asked",
         "raftlog.core.member:Member.vote",
-        "self.writes.save_hard_state(HardState(self.term, voted_for))",
-        "voted_for is None and self.writes.save_hard_state(HardState(self.term, voted_for))",
+        "self.writes.save_hard_state(HardState(self.term, voted_for, bool(self.rejoining)))",
+        "voted_for is None and self.writes.save_hard_state(HardState(self.term, None, bool(self.rejoining)))",
     ),
     Mutant(
         "wins with one vote less",
@@ -127,7 +127,7 @@ CORE = (
     Mutant(
         "a rejected append is tried at the same place again",
         "raftlog.core.leader:Leader.receive_append_reply",
-        "progress.probe_at(terms.compare_next(reply.hint))",
+        "progress.probe_at(terms.compare_next(reply.hint), reply.match_index)",
         "progress.probe_is_due = True",
     ),
     Mutant(

@@ -25,8 +25,7 @@ from statistics import median
 
 import pytest
 
-from chaos.simulator.odds import Odds
-from chaos.simulator.rings import BROKERS, LOG, Seed, seeds
+from chaos.simulator.rings import BROKERS, HTTP, LOG, Seed, seeds
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.mutants.forks import forked
 from tests.simulation.mutants.plant import Mutant, planted
@@ -92,14 +91,7 @@ def _seeds(area: str, before: Catch | None) -> Iterator[str]:
     logs = LOGS_A_TURN if area.startswith("raftlog.storage") else 0
     for number in count():
         yield from (f"{LOG}:{log}" for log in range(number * logs, (number + 1) * logs))
-        brokers = Seed(BROKERS, number)
-        if not area.startswith(OVER_HTTP) or _has_http(brokers):
-            yield str(brokers)
-
-
-def _has_http(seed: Seed) -> bool:
-    odds = seed.odds()
-    return isinstance(odds, Odds) and odds.http is not None
+        yield f"{HTTP if area.startswith(OVER_HTTP) else BROKERS}:{number}"
 
 
 class _FirstFailure:

@@ -235,9 +235,9 @@ STALE = (
     ),
     Mutant(
         "an added replica begins as a voter",
-        "partitions.openings:Openings.first_membership",
-        "if founder else NOBODY",
-        "if founder or True else NOBODY",
+        "partitions.openings:Openings.open",
+        "is_rejoining=is_lost or not partition.is_founder(self.node_id)",
+        "is_rejoining=is_lost",
         script=OPENINGS,
     ),
     Mutant(
@@ -255,7 +255,7 @@ STALE = (
         script=COMMANDS,
     ),
     Mutant(
-        "a change begins before the last one is committed",
+        "a move takes a step before the last one is committed",
         "partitions.reassignment:next_step",
         "if not view.is_committed or membership.is_joint:",
         "if membership.is_joint:",

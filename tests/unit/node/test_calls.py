@@ -188,8 +188,8 @@ def test_an_answer_that_cannot_leave_waits_until_it_can(monkeypatch: pytest.Monk
             return refused.pop(0) and send(peer, buffers)
 
         monkeypatch.setattr(two.transport, "send", refuses_twice)
-        two.calls.serve("echo", echo)
-        assert (await one.calls.call(TWO, "echo", b"head", timeout_ms=1000))[0] == b"head"
+        two.calls.serve(ECHO, echo)
+        assert (await one.calls.call(TWO, ECHO, b"head", timeout_ms=1000))[0] == b"head"
         assert not refused
 
     asyncio.run(story())

@@ -1,0 +1,107 @@
+"""Bugs in what a replica that may have forgotten does, and in what others make of it."""
+
+from __future__ import annotations
+
+from tests.simulation.mutants.plant import Mutant
+
+_CORE = "tests/unit/core/test_rejoin.py"
+
+REJOIN = (
+    Mutant(
+        "a replica that began empty votes as soon as its log names it",
+        "raftlog.core.member:Member.may_vote",
+        "return not self.rejoining",
+        "return self.memberships.have_named(self.id)",
+    ),
+    Mutant(
+        "a leader counts a replica that rejoins",
+        "raftlog.core.peers:Peers.reached_by_quorum",
+        "-1 if peer.rejoining else reached(peer)",
+        "reached(peer)",
+        script=_CORE,
+    ),
+    Mutant(
+        "a majority is enough for a voter that rejoins",
+        "raftlog.core.peers:Peers.may_answer",
+        "return confirmed and not (is_voter and self._unconfirmed(peer, progress))",
+        "return confirmed",
+        script=_CORE,
+    ),
+    Mutant(
+        "a leader answers a replica that rejoins without being confirmed",
+        "raftlog.core.peers:Peers.may_answer",
+        "return confirmed and not (is_voter and self._unconfirmed(peer, progress))",
+        "return True",
+        script=_CORE,
+    ),
+    Mutant(
+        "what is said to another incarnation counts",
+        "raftlog.core.follower:Follower.receive_rejoin_response",
+        "response.rejoining == self._member.rejoining",
+        "self._member.rejoining",
+        script=_CORE,
+    ),
+    Mutant(
+        "a replica has rejoined before its disk holds what it must",
+        "raftlog.core.follower:Follower._has_rejoined",
+        "min(self._matched, self._member.writes.durable_index) >= last",
+        "self._matched >= last",
+        script=_CORE,
+    ),
+    Mutant(
+        "a replica that has rejoined may vote once more in the same term",
+        "raftlog.core.member:Member.rejoined",
+        "self.vote(leader)",
+        "self.vote(None)",
+        script=_CORE,
+    ),
+    Mutant(
+        "what a former leader said to a replica that rejoins still counts",
+        "raftlog.core.member:Member.enter_term",
+        "self.rejoin_last = None",
+        "pass",
+        script=_CORE,
+    ),
+    Mutant(
+        "a reply to an earlier heartbeat carries its round",
+        "raftlog.core.raft:Raft._settle_term",
+        "round=0,",
+        "round=message.round,",
+        script=_CORE,
+    ),
+    Mutant(
+        "a refusal of an earlier term counts in this one",
+        "raftlog.core.election:Candidate.receive_vote",
+        "reply.asked == self._asked and reply.is_pre_vote",
+        "reply.is_pre_vote",
+        script=_CORE,
+    ),
+    Mutant(
+        "a log that became shorter is asked only behind what it had acknowledged",
+        "raftlog.core.progress:Progress.probe_at",
+        "if rejected <= self.match_index:",
+        "if False:",
+        script=_CORE,
+    ),
+    Mutant(
+        "an empty metadata log passes for that of a first start",
+        "partitions.first_start:FirstStart._knows_by_files",
+        "return self._registry.has_held(METADATA_GROUP)",
+        "return False",
+        equivalent="the other brokers still say that there is a cluster",
+    ),
+    Mutant(
+        "a replica whose folder is gone passes for a new one",
+        "partitions.openings:Openings.open",
+        "is_lost = self.registry.has_held(partition.group_id) and not has_lived(self.filesystem, directory)",
+        "is_lost = False",
+        script="tests/unit/partitions/test_openings.py",
+    ),
+    Mutant(
+        "a disk that lost its registry keeps its id",
+        "raftlog.storage.replica_registry:ReplicaRegistry.open",
+        "disk_id is None or kept is None or kept.disk_id != disk_id",
+        "disk_id is None",
+        script="tests/unit/storage/test_replica_registry.py",
+    ),
+)
