@@ -233,7 +233,7 @@ class PartitionManager:
             await asyncio.gather(*(self._open_log(held, may_begin=may_begin) for held in some))
             await self._register(some)
             for held in some:
-                self._open_replica(held, young)
+                await self._open_replica(held, young)
             await asyncio.sleep(0)
         if young:
             self._begin(self._campaign_again(young))
@@ -260,10 +260,10 @@ class PartitionManager:
             for held in opened:
                 if held.log is not None:
                     self._note_failure(held, error)
-                    held.log.close()
-                    held.log = None
+                    log, held.log = held.log, None
+                    await self._run_blocking(log.close)
 
-    def _open_replica(self, held: _Held, young: list[RaftGroup[None]]) -> None:
+    async def _open_replica(self, held: _Held, young: list[RaftGroup[None]]) -> None:
         topic, partition = held.topic, held.partition
         self._held[topic.name, partition.partition] = held
         self.ward.hand_over(held)
@@ -287,8 +287,8 @@ class PartitionManager:
             )
         except (LogCorrupt, OSError) as error:
             self._note_failure(held, error)
-            held.log.close()
-            held.log = None
+            log, held.log = held.log, None
+            await self._run_blocking(log.close)
             return
         replica.attach(group)
         held.replica = replica
@@ -323,12 +323,12 @@ class PartitionManager:
         tell = _log.debug if held.error is None else _log.error  # all replicas begin by waiting for metadata
         tell("%s/%s is not served: %s", held.topic.name, held.partition.partition, held.failure)
 
-    def _close_replica(self, key: Key) -> None:
+    async def _close_replica(self, key: Key) -> None:
         held = self._held[key]
         self.ward.hand_over(held)
         held.replica = held.log = None
         if self.replicas.pop(key, None) is not None:
-            self._host.close_group(held.partition.group_id)
+            await self._host.close_group(held.partition.group_id)
 
     async def _delete_gone(self, image: MetadataImage) -> None:
         """Close what belongs to topics that are gone, and to groups that a recovery has given up."""
@@ -354,7 +354,7 @@ class PartitionManager:
         held.is_leaving = True  # and so it gets no other treatment
         if self.sick_bay is not None:
             await self.sick_bay.end(TopicPartition(*held.key))
-        self._close_replica(held.key)
+        await self._close_replica(held.key)
         del self._held[held.key]
         await asyncio.sleep(0)
 

@@ -158,7 +158,7 @@ class RetentionKeeper:
             else:
                 office.starts[node] = start
         if first_kept > kept.log.first_index:
-            group.truncate_prefix(first_kept)
+            await group.truncate_prefix(first_kept)
 
     async def _ask(self, peer: NodeId, head: bytes) -> Index:
         answer, _ = await self._host.calls.call(peer, SERVICE, head, timeout_ms=CUT_TIMEOUT_MS)
@@ -171,7 +171,7 @@ class RetentionKeeper:
         group = self._host.groups.get(cut.group_id)
         if group is None or sender not in group.membership.members:
             raise InvalidRequest(f"group {cut.group_id} is not here")
-        return msgspec.msgpack.encode(group.truncate_prefix(cut.first_kept)), ()
+        return msgspec.msgpack.encode(await group.truncate_prefix(cut.first_kept)), ()
 
 
 def _close_idle_segment(kept: Kept) -> None:

@@ -47,6 +47,9 @@ class Stoppable(Protocol):
     def stop(self, error: BaseException) -> None:
         """It neither votes nor serves from now on."""
 
+    async def write_anew(self) -> None:
+        """Put what is known in memory into the small files of the log."""
+
 
 @dataclass(frozen=True, slots=True)
 class Scrubbed:
@@ -103,8 +106,9 @@ class Scrubber:
             try:
                 following = await self.run_blocking(check)
             except (LogCorrupt, OSError) as error:
-                if replica.log.removals == removals and replica.group.stopped is None:
-                    self._found(replica, error)  # or else it was removed, or cut, meanwhile
+                is_removed = replica.log.removals != removals or replica.log.is_changing
+                if not is_removed and replica.group.stopped is None:
+                    self._found(replica, error)
                 return
             await self._pause(following[0] - place[0])
             place = following
@@ -120,10 +124,7 @@ class Scrubber:
         damaged = await self.run_blocking(partial(check_slots_and_epochs, self.filesystem, directory))
         if damaged and replica.group.stopped is None:
             self._note(damaged)
-            try:
-                replica.log.write_anew()
-            except OSError as error:
-                replica.group.stop(error)
+            await replica.group.write_anew()
         await self._pause(4096)
 
     def _note(self, paths: Sequence[str]) -> None:

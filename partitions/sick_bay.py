@@ -42,7 +42,7 @@ class Ward(Protocol):
     def sick(self) -> Sequence[Sick]:
         """Replicas that have failed."""
 
-    def admit(self, sick: Sick) -> None:
+    async def admit(self, sick: Sick) -> None:
         """Close it, so that nobody else has its files open."""
 
     def discharge(self, sick: Sick) -> None:
@@ -111,7 +111,7 @@ class SickBay:
             self._due[sick.target] = asyncio.get_running_loop().time() + AFTER_FAILED_DISK_S
 
     async def _treat(self, sick: Sick) -> None:
-        self._ward.admit(sick)
+        await self._ward.admit(sick)
         _log.warning("%s is being mended: %s", sick.target, sick.error)
         try:
             await self._repairer.mend(sick.patient)

@@ -7,7 +7,7 @@ Decides: whom a damaged replica may ask, and what is said of it meanwhile. Leave
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
 
 from partitions.controller.image import PartitionInfo, TopicInfo
@@ -43,7 +43,7 @@ class ReplicaWard:
         node_id: NodeId,
         held: Mapping[Key, Bed],
         directory: Callable[[TopicInfo, int], str],
-        close: Callable[[Key], None],
+        close: Callable[[Key], Awaitable[None]],
         look_again: Callable[[], None],
         forget: Callable[[str], None],
     ) -> None:
@@ -90,13 +90,13 @@ class ReplicaWard:
                 found.append(Sick(TopicPartition(bed.topic.name, partition.partition), error, patient))
         return found
 
-    def admit(self, sick: Sick) -> None:
+    async def admit(self, sick: Sick) -> None:
         """Close it; from now on it is named among the failures until it serves again."""
         bed = self._bed(sick)
         if bed is not None:
             bed.error = sick.error
             bed.failure = f"{type(sick.error).__name__}: {sick.error}; it is being mended"
-            self._close(_key(sick))
+            await self._close(_key(sick))
 
     def discharge(self, sick: Sick) -> None:
         """Have it opened."""

@@ -9,9 +9,13 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, cast
 
 from raftlog.storage.fake_filesystem import FakeFilesystem, PowerLost
-from raftlog.storage.log_storage import Sync
+from raftlog.storage.log_storage import DiskWork
+
+if TYPE_CHECKING:
+    from chaos.simulator.event_loop import SimulatedLoop
 
 
 class SimulatedDisk(FakeFilesystem):
@@ -79,18 +83,19 @@ class SyncQueue:
         """How long the next one takes: mostly little, now and then much."""
         return self._typical_s * self.slowness * self._rng.expovariate(1.0)
 
-    async def run(self, syncs: Sequence[Sync]) -> list[OSError | None]:
+    async def run(self, syncs: Sequence[DiskWork]) -> list[OSError | None]:
         """One round; each sync happens at one moment, and the round's end is learned later."""
         errors = []
         for sync in syncs:
             await asyncio.sleep(max(0.0, self.stalled_until - self._now()) + self.latency())
-            errors.append(_run_one(sync))
+            with cast("SimulatedLoop", asyncio.get_running_loop()).on_a_thread():
+                errors.append(_run_one(sync))
             self.on_synced()
         await asyncio.sleep(self.latency() / 4)
         return errors
 
 
-def _run_one(sync: Sync) -> OSError | None:
+def _run_one(sync: DiskWork) -> OSError | None:
     try:
         sync.run()
     except OSError as error:

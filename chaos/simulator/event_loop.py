@@ -15,7 +15,7 @@ import contextvars
 import heapq
 from asyncio import events
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Iterator
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Protocol, TypeVar, TypeVarTuple, Unpack, cast
 
@@ -104,6 +104,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._timers: list[tuple[float, int, _Callback]] = []
         self._sequence = 0
         self._current: Process | None = None
+        self.is_on_a_thread = False
         self._is_closed = False
         self.listen: Callable[[str, Process, Callable[[], asyncio.BaseProtocol]], object] | None = None
         self._graveyard: list[Process] = []
@@ -220,6 +221,15 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         if process is not None and process.is_alive:
             self._watcher.stepped(process, handle.function)
 
+    @contextlib.contextmanager
+    def on_a_thread(self) -> Iterator[None]:
+        """What happens within does so on another thread than the loop's."""
+        before, self.is_on_a_thread = self.is_on_a_thread, True
+        try:
+            yield
+        finally:
+            self.is_on_a_thread = before
+
     # Processes.
 
     def start_in(self, process: Process, work: Coroutine[object, object, Result]) -> asyncio.Task[Result]:
@@ -277,9 +287,12 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             if future.cancelled():
                 return
             try:
-                future.set_result(func(*args))
+                with self.on_a_thread():
+                    result = func(*args)
             except Exception as error:
                 future.set_exception(error)
+            else:
+                future.set_result(result)
 
         self.call_later(self._thread_latency(self._current), work)
         return future

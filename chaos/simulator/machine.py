@@ -44,6 +44,7 @@ class Machine:
         self.node = node
         self.name = f"broker {node}"
         self.disk = SimulatedDisk(self._died, lambda path: simulation.oracles.files_removed(self, path))
+        self.disk.on_wait = self._waits
         self.rate = 1.0
         self.wall_skew_ms = 0
         self.lives = 0
@@ -92,7 +93,10 @@ class Machine:
             on_fatal=self._fatal,
         )
         try:
-            broker = Broker(_settings(self.node, simulation), world, DATA_DIRECTORY, f"http://b{self.node}")
+            with simulation.loop.on_a_thread():  # nobody is served before it is made
+                broker = Broker(
+                    _settings(self.node, simulation), world, DATA_DIRECTORY, f"http://b{self.node}"
+                )
             broker.controller.subscribe(partial(simulation.incarnations.shown, self))
             await broker.start()
         except PowerLost:
@@ -195,6 +199,14 @@ class Machine:
             with contextlib.suppress(asyncio.InvalidStateError):
                 fail(ConnectionLost(f"{self.name} is gone", sent=True))
         return True
+
+    def _waits(self, operation: str, path: str) -> None:
+        """The disk is waited for: by a thread, or by the event loop, which is deaf meanwhile (I31)."""
+        loop = self.simulation.loop
+        if not loop.is_on_a_thread and self.process is not None and self.process.is_alive:
+            self.simulation.violated(
+                "I31 the event loop waits for no disk", f"{self.name}: {operation} {path}"
+            )
 
     def _died(self) -> None:
         """The disk says that its last change was the last before a death."""

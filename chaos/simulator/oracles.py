@@ -185,11 +185,11 @@ class Oracles:
             self._check_complete(record, replica, now, group)
             self.on_leader(machine, group_id, now.term)
         if not before or before[2] != now.commit_index or before[5] < now.commit_index:  # as with a full disk
-            self._check_commit(record, replica, now)
+            self._check_commit(record, replica, now, numbers[5])
             self._check_state(record, replica, now, group)
         else:
             replica.look(record, durable=False)
-        if replica.seen.last == now.last_index:
+        if replica.seen.last == now.last_index == numbers[5]:
             self._check_membership(record, replica, group)
         if replica.log_start != replica.seen.start:
             replica.log_start = replica.seen.start
@@ -228,12 +228,12 @@ class Oracles:
             self._violated("I26 an accepted log is the leader's", detail)
 
     def _check_vote(self, record: GroupRecord, replica: ReplicaRecord, term: int, candidate: NodeId) -> None:
-        """A vote is given only to a log that is as new as the voter's (I4)."""
-        replica.seen.refresh()
+        """A vote is given only to a log that is as new as what the voter's disk holds (I4)."""
+        replica.durable.refresh()
         asked = record.candidacies.get((term, candidate))
-        if asked is None or not replica.seen.entries or record.leaders.get(term, candidate) != candidate:
+        if asked is None or not replica.durable.entries or record.leaders.get(term, candidate) != candidate:
             return  # a leader has added to the voter's log meanwhile
-        newest = replica.seen.entries[-1]
+        newest = replica.durable.entries[-1]
         if newest.term < term and (newest.term, newest.last) > asked:
             detail = f"{replica.machine.name} votes for {candidate} in term {term} of group {record.group_id}"
             self._violated("I4 votes for complete logs only", f"{detail}: {newest} against {asked}")
@@ -255,12 +255,13 @@ class Oracles:
             )
             self._violated("I4 leader completeness", detail)
 
-    def _check_commit(self, record: GroupRecord, replica: ReplicaRecord, now: Numbers) -> None:
+    def _check_commit(self, record: GroupRecord, replica: ReplicaRecord, now: Numbers, written: int) -> None:
         """What one member holds for committed is the same everywhere, and for ever (I1)."""
         held = replica.look(record, durable=False)
         view, committed = replica.seen, record.committed
         start = 0 if view.start == 0 else record.places.get(view.start, len(committed))
-        commit_index = min(now.commit_index, view.last)  # the rest waits for room on the disk
+        # The rest waits for room on the disk, or for a cut: what it has not cut yet is no part of the log.
+        commit_index = min(now.commit_index, view.last, written)
         count = bisect_left(view.entries, commit_index, key=_last_of) + 1 if commit_index >= view.start else 0
         where = f"{replica.machine.name} group {record.group_id} commit index {commit_index}"
         if count and view.entries[count - 1].last != commit_index:

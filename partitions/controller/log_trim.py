@@ -23,6 +23,6 @@ def is_long(group: RaftGroup[Reply]) -> bool:
     return group.log.size_bytes > LOG_BYTES_MAX
 
 
-def trim(group: RaftGroup[Reply]) -> None:
+async def trim(group: RaftGroup[Reply]) -> None:
     """Let go of whole segments that are no longer needed."""
-    group.truncate_prefix(Index(group.applied_index - ENTRIES_KEPT))
+    await group.truncate_prefix(Index(group.applied_index - ENTRIES_KEPT))

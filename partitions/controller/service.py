@@ -96,6 +96,7 @@ class Controller:
         self._something_new = asyncio.Event()  # a leader, or an image
         self._was_registered = False
         self._tasks: list[asyncio.Task[None]] = []
+        self._trim: asyncio.Task[None] | None = None
         self._active: ActiveController | None = None
         self._group: RaftGroup[Reply] | None = None
 
@@ -138,7 +139,7 @@ class Controller:
         try:
             group = self._host.open_group(METADATA_GROUP, log, machine, Membership(self._voters), self)
         except LogCorrupt:
-            log.close()
+            await asyncio.to_thread(log.close)
             raise
         self.failure = None
         self._group = group
@@ -149,7 +150,7 @@ class Controller:
     async def leave(self) -> None:
         """Take part no more; the log is closed. ``start`` may follow."""
         await self._end_duties()
-        self._host.close_group(METADATA_GROUP)
+        await self._host.close_group(METADATA_GROUP)
 
     async def stop(self) -> None:
         """End the duties; the group is closed by the host."""
@@ -264,8 +265,9 @@ class Controller:
     def commit_advanced(self, commit_index: Index) -> None:
         """The machine has told already; what led to its image may go."""
         group = self._group
-        if group is not None and log_trim.is_long(group):
-            asyncio.get_running_loop().call_soon(log_trim.trim, group)
+        is_trimming = self._trim is not None and not self._trim.done()
+        if group is not None and log_trim.is_long(group) and not is_trimming:
+            self._trim = self._host.begin(log_trim.trim(group), METADATA_GROUP)
 
     def membership_changed(self, membership: Membership, is_committed: bool) -> None:
         """The metadata group's members are those of the configuration."""

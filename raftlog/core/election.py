@@ -56,12 +56,12 @@ class Candidate:
         """Ask everybody; a group of one has its answer at once, or when its term is durable."""
         member = self._member
         if self.is_pre_vote:
-            request = VoteRequest(term=self._asked, last=member.terms.last, is_pre_vote=True)
+            request = VoteRequest(term=self._asked, last=member.newest_durable, is_pre_vote=True)
             for peer in self._other_voters():
                 member.send(peer, request)
             return self._count(member.id, granted=True)
         member.enter_term(self._asked, voted_for=member.id)
-        request = VoteRequest(term=member.term, last=member.terms.last, is_transfer=self.is_transfer)
+        request = VoteRequest(term=member.term, last=member.newest_durable, is_transfer=self.is_transfer)
         for peer in self._other_voters():
             member.promise(peer, request, BEFORE_LOG.index)
         return None

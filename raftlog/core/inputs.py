@@ -74,6 +74,16 @@ class WriteFinished:
 
 
 @dataclass(frozen=True, slots=True)
+class HardStateSaved:
+    """Term and vote, as this write and all before it handed them out, are durable.
+
+    Entries may wait for room on a full disk; term and vote need none, and need not wait for entries.
+    """
+
+    write_id: WriteId
+
+
+@dataclass(frozen=True, slots=True)
 class AppendCut:
     """Of what was ordered for ``to`` only entries up to ``last`` were sent.
 
@@ -119,6 +129,7 @@ Input = (
     | Campaign
     | Unquiesce
     | WriteFinished
+    | HardStateSaved
     | AppendCut
     | PeerUnreachable
     | LogTruncatedPrefix

@@ -100,13 +100,23 @@ class Member:
         return not self.rejoining
 
     @property
+    def newest_durable(self) -> EntryId:
+        """The newest entry that the disk holds: what elections go by.
+
+        All that we have acknowledged is durable. Entries that wait for the disk may wait for long, where
+        it is full: they must neither keep us from voting for a log without them, nor win us an election.
+        """
+        index = self.writes.durable_index
+        return EntryId(self.terms.term_at(index), index)
+
+    @property
     def newest_ever(self) -> EntryId:
-        """The newest entry of any life of this replica: a vote is given to logs as new as this (5.4.1).
+        """The newest durable entry of any life of this replica: votes go to logs as new as this (5.4.1).
 
         A replica that was removed, deleted and added again gets the old memberships in which it voted back,
         entry by entry. Its vote counts in them, so it must be worth as much as if nothing had been deleted.
         """
-        return max(self.terms.last, self.forgotten)
+        return max(self.newest_durable, self.forgotten)
 
     @property
     def lacks_nothing(self) -> bool:
@@ -231,6 +241,13 @@ class Member:
     def finish_write(self, write_id: WriteId) -> None:
         """Take note of what is durable now and let go of what waited for it."""
         released = self.writes.finish(write_id)
+        if released:
+            self._outgoing += released
+            self.has_news = True
+
+    def hard_state_saved(self, write_id: WriteId) -> None:
+        """Take note that term and vote are durable and let go of what waited for them alone."""
+        released = self.writes.hard_state_saved(write_id)
         if released:
             self._outgoing += released
             self.has_news = True

@@ -10,10 +10,11 @@ network, and repeats one loop::
         send(ready.send, ready.replicate)
         apply_up_to(ready.commit_index)
 
-Two promises make the loop safe, and they are the caller's to keep: writes become durable in the
-order they were handed out, and ``write.send_after`` leaves only once that write is durable. A
-third keeps the commit hint honest: what is noted on disk never passes ``durable_index``. A log is
-replaced by a snapshot only where ``may_install`` allows it, with no step in between.
+Promises make the loop safe, and they are the caller's to keep. Writes become durable in the order they
+were handed out, but a hard state may be saved ahead of entries that wait (``HardStateSaved``).
+``write.send_after`` leaves once that write is durable, and only messages of the present term: an entry
+that is acknowledged after a vote of a later term could be lost. The commit hint on disk never passes
+``durable_index``. A snapshot replaces a log only where ``may_install`` allows it, with no write in between.
 """
 
 from __future__ import annotations
@@ -64,6 +65,7 @@ class Raft:
             inputs.Campaign: self._campaign,
             inputs.Unquiesce: self._unquiesce,
             inputs.WriteFinished: self._finish_write,
+            inputs.HardStateSaved: self._finish_write,
             inputs.AppendCut: self._cut_append,
             inputs.PeerUnreachable: self._lose_peer,
             inputs.LogTruncatedPrefix: self._truncate_prefix,
@@ -243,8 +245,10 @@ class Raft:
         if isinstance(self._role, Follower):
             self._role.remind_leader()
 
-    def _finish_write(self, event: inputs.WriteFinished) -> None:
-        self._member.finish_write(event.write_id)
+    def _finish_write(self, event: inputs.WriteFinished | inputs.HardStateSaved) -> None:
+        member = self._member
+        note = member.finish_write if type(event) is inputs.WriteFinished else member.hard_state_saved
+        note(event.write_id)
         change = self._role.finish_write()
         if change is not None:
             self._become(change)

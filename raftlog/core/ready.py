@@ -52,7 +52,8 @@ class Restored:
 class Write:
     """What must become durable, in this order: hard state, truncation, entries.
 
-    A crash may keep any prefix of it; a write that has not finished promised nothing.
+    A crash may keep any prefix of it; a write that has not finished promised nothing. Where there are no
+    ``spans``, ``send_after`` stands on the hard state alone, and may leave with ``HardStateSaved``.
     """
 
     write_id: WriteId

@@ -1,7 +1,11 @@
 """What the disk was asked to keep, what it has kept, and which promises wait for it.
 
 Decides when a promise to a peer may leave and how far this member's own log is durable. It
-relies on one promise of the driver: writes become durable in the order they were handed out.
+relies on one promise of the driver: writes become durable in the order they were handed out, but for
+their hard states, which may be saved ahead of entries that wait for room.
+
+A promise that stands on term and vote alone waits for nothing else: a vote must not wait for entries.
+What waits is bounded: of replies of one kind to one peer that wait for the same write the newest is kept.
 
 A write covers the log up to some index *as the log stands now*. When entries are truncated, every
 write still in flight is made to cover less: its end confirms bytes that are no longer the log's,
@@ -16,18 +20,21 @@ from dataclasses import replace
 from raftlog.core.entries import EntryKind, EntrySpan
 from raftlog.core.invariants import require_handed_out
 from raftlog.core.membership import Membership
-from raftlog.core.messages import Envelope
+from raftlog.core.messages import Envelope, Message
 from raftlog.core.ready import HardState, Write
-from raftlog.types import Index, Term, WriteId
+from raftlog.types import Index, NodeId, Term, WriteId
+
+_Kind = tuple[NodeId, type[Message]]  # whom a promise is made to, and what it says
 
 
 class Writes:
     """The write being gathered, and those in flight."""
 
     __slots__ = (
-        "_finished",
+        "_after_hard_state",
         "_handed_out",
         "_hard_state",
+        "_hard_state_saved",
         "_hard_state_write",
         "_in_flight",
         "_newest",
@@ -43,10 +50,11 @@ class Writes:
         self.durable_index = last
         self._handed_out = last  # the newest index of the log that some write carries
         self._newest = WriteId(0)
-        self._finished = WriteId(0)
         self._hard_state_write = WriteId(0)  # the newest write that carried a hard state
+        self._hard_state_saved = WriteId(0)  # hard states of writes up to this one are durable
         self._in_flight: deque[tuple[WriteId, Index]] = deque()  # with the index each covers
-        self._waiting: list[tuple[WriteId, Envelope]] = []
+        self._after_hard_state: dict[_Kind, Envelope] = {}  # promises that stand on term and vote alone
+        self._waiting: dict[tuple[WriteId, _Kind], Envelope] = {}
         self._hard_state: HardState | None = None
         self._truncate_from: Index | None = None
         self._spans: list[EntrySpan] = []
@@ -60,11 +68,12 @@ class Writes:
     @property
     def hard_state_is_durable(self) -> bool:
         """Whether term and vote, as they are now, survive a crash."""
-        return self._hard_state is None and self._hard_state_write <= self._finished
+        return self._hard_state is None and self._hard_state_write <= self._hard_state_saved
 
     def save_hard_state(self, hard_state: HardState) -> None:
         """Make it part of the next write. Promises of earlier terms that still wait are dropped: too late."""
         self._hard_state = hard_state
+        self._after_hard_state.clear()
         self._waiting.clear()
 
     def append(
@@ -96,15 +105,18 @@ class Writes:
 
         False when they are already, and the promise may leave at once.
         """
-        if self._hard_state is not None or index > self._handed_out:
+        kind = (promise.to, type(promise.message))
+        if index > self._handed_out or (index <= self.durable_index and self._hard_state is not None):
             self._send_after.append(promise)
-            return True
-        if index <= self.durable_index and self._hard_state_write <= self._finished:
+        elif index > self.durable_index:
+            covering = next(write_id for write_id, covered in self._in_flight if covered >= index)
+            gathered = WriteId(self._newest + 1)
+            hard_state = self._hard_state_write if self._hard_state is None else gathered
+            self._waiting[max(covering, hard_state), kind] = promise
+        elif self.hard_state_is_durable:
             return False
-        covering = next(
-            (write_id for write_id, covered in self._in_flight if covered >= index), self._finished
-        )
-        self._waiting.append((max(covering, self._hard_state_write), promise))
+        else:
+            self._after_hard_state[kind] = promise
         return True
 
     def take(self) -> Write | None:
@@ -139,9 +151,15 @@ class Writes:
             covered = in_flight.popleft()[1]
             if covered > self.durable_index:
                 self.durable_index = covered
-        self._finished = max(self._finished, write_id)
-        if not self._waiting:
+        released = [self._waiting.pop(key) for key in list(self._waiting) if key[0] <= write_id]
+        return released + self.hard_state_saved(write_id)
+
+    def hard_state_saved(self, write_id: WriteId) -> list[Envelope]:
+        """Take note that the hard states handed out so far are durable; return the promises that waited."""
+        require_handed_out(write_id, self._newest)
+        self._hard_state_saved = max(self._hard_state_saved, write_id)
+        if not self._after_hard_state or not self.hard_state_is_durable:
             return []
-        released = [promise for needed, promise in self._waiting if needed <= write_id]
-        self._waiting = [(needed, promise) for needed, promise in self._waiting if needed > write_id]
+        released = [*self._after_hard_state.values()]
+        self._after_hard_state.clear()
         return released

@@ -10,14 +10,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Final, Generic, TypeVar
 
 from raftlog.errors import InvariantViolated, LogCorrupt
 from raftlog.node.reading import read_recent
 from raftlog.records.batch import Batch, BatchHeader, split_batches
 from raftlog.state_machine import StateMachine
-from raftlog.storage.filesystem import Buffer, is_disk_full
-from raftlog.storage.log_storage import LogStorage
+from raftlog.storage.filesystem import Buffer
+from raftlog.storage.log_storage import LogChange, LogStorage, after
 from raftlog.types import EntryId, Index
 
 Reply = TypeVar("Reply")
@@ -105,43 +106,48 @@ class Applier(Generic[Reply]):
         """Whether much has been applied since the last checkpoint."""
         return self._bytes_since_checkpoint > CHECKPOINT_BYTES
 
-    def save_checkpoint(self, durable_index: Index) -> None:
-        """Keep the machine's state as of the applied index, unless the log itself may yet lose it.
+    def checkpoint(self, durable_index: Index) -> tuple[Index, bytes] | None:
+        """The machine's state as of the applied index, if it is news, unless the log itself may yet lose it.
 
         A replica may apply what a majority holds before its own disk does. A checkpoint beyond
-        the durable index would, after a power loss, vouch for entries that are not ours. A full disk
-        is no trouble: the one before still stands.
+        the durable index would, after a power loss, vouch for entries that are not ours.
         """
         self._bytes_since_checkpoint = 0
         if durable_index >= self.applied_index > self._checkpoint_index:
-            try:
-                self._log.save_checkpoint(self.applied_index, self._machine.snapshot())
-            except OSError as error:
-                if not is_disk_full(error):
-                    raise
-            else:
-                self._checkpoint_index = self.applied_index
+            return self.applied_index, self._machine.snapshot()
+        return None
 
-    def truncate_prefix(self, first_kept: Index) -> None:
+    def checkpoint_change(self, durable_index: Index) -> LogChange | None:
+        """Keep that. On a full disk the one before still stands."""
+        checkpoint = self.checkpoint(durable_index)
+        if checkpoint is None:
+            return None
+
+        def kept() -> None:
+            self._checkpoint_index = checkpoint[0]
+
+        return after(self._log.checkpoint_change(*checkpoint), kept)
+
+    def prefix_change(self, first_kept: Index) -> LogChange:
         """Let the log begin at the last segment up to ``first_kept`` whose state is on the disk."""
-        self._keep_at_boundary(at_once=True)
+        self._keep_at_boundary()
         log = self._log
-        log.states.flush()
         # The segment of the newest durable entry stays; up to it a log begins just where it is asked to.
         limit = min(first_kept, self.applied_index + 1, log.durable_index)
-        bases = [
-            base
-            for base in log.states.standing
-            if log.first_index < base <= limit and log.base_from(base) == base
-        ]
-        # What rots on the disk, or was removed for it, is not what a log may begin with.
-        sound = next((base for base in reversed(bases) if log.states.load(base) is not None), None)
-        try:
-            if sound is not None:
-                log.truncate_prefix(sound)
-        except OSError as error:
-            if not is_disk_full(error):
-                raise
+        bases, base = [], log.base_from(Index(log.first_index + 1))
+        while base is not None and base <= limit:
+            bases.append(base)
+            base = log.base_from(Index(base + 1))
+        sound: list[Index] = []
+
+        def run() -> None:
+            log.states.flush()
+            standing = set(log.states.standing)
+            # What rots on the disk, or was removed for it, is not what a log may begin with.
+            found = (at for at in reversed(bases) if at in standing and log.states.load(at) is not None)
+            sound.extend(islice(found, 1))
+
+        return LogChange(run, lambda: log.prefix_change(sound[0]) if sound else None)
 
     def installed(self, index: Index, state: bytes) -> None:
         """A snapshot has replaced the log: the machine is what it says."""
@@ -150,7 +156,7 @@ class Applier(Generic[Reply]):
         self._machine.restore(state)
         self.applied_index = self._checkpoint_index = index
 
-    def _keep_at_boundary(self, *, at_once: bool = False) -> Index | None:
+    def _keep_at_boundary(self) -> Index | None:
         """Keep the state if a segment begins just behind what is applied; where the next one begins.
 
         So a log that begins at a segment always has the state that led to it.
@@ -160,24 +166,14 @@ class Applier(Generic[Reply]):
         if boundary != following:
             return boundary
         states = self._log.states
-        if following > self._log.first_index:
-            if at_once and following not in states.standing:
-                self._save_state()
-            elif not states.has(following):
-                states.keep(self._applied, self._machine.snapshot())
-                self._bytes_since_checkpoint = 0
+        if following > self._log.first_index and not states.has(following):
+            states.keep(self._applied, self._machine.snapshot())
+            self._bytes_since_checkpoint = 0
         return self._log.base_from(Index(following + 1))
 
     @property
     def _applied(self) -> EntryId:
         return EntryId(self._log.term_at(self.applied_index), self.applied_index)
-
-    def _save_state(self) -> None:
-        try:
-            self._log.states.save(self._applied, self._machine.snapshot())
-        except OSError as error:
-            if not is_disk_full(error):
-                raise
 
     def _recent(self, first: Index, last: Index) -> list[Batch] | None:
         """The batches ``first..last`` if they are all still in memory."""

@@ -1,8 +1,9 @@
 """One flusher for all logs of a broker: many small writes share one round of syncs.
 
 Decides: which logs a round covers. While one round runs on other threads the next one
-gathers, so the busier the disk, the larger the rounds. Leaves to others: what a finished or
-failed sync means.
+gathers, so the busier the disk, the larger the rounds. What may take much longer than a sync runs beside
+the rounds, a few at a time; its owner has no other work on the disk meanwhile. Leaves to others: what a
+finished or failed sync means.
 """
 
 from __future__ import annotations
@@ -14,26 +15,27 @@ from collections.abc import Awaitable, Callable, Sequence
 from queue import SimpleQueue
 from typing import Final, Protocol
 
-from raftlog.storage.log_storage import Sync
+from raftlog.storage.log_storage import DiskWork, LogChange
 
-RunSyncs = Callable[[Sequence[Sync]], Awaitable[list[OSError | None]]]
-"""Runs syncs away from the event loop and says for each whether it failed."""
+RunSyncs = Callable[[Sequence[DiskWork]], Awaitable[list[OSError | None]]]
+"""Runs what waits for the disk away from the event loop and says for each whether it failed."""
 
 SYNC_THREADS: Final = 4
+LONG_AT_ONCE: Final = 2  # of the changes that take long; the other threads are for syncs
 
 
 class Flushed(Protocol):
     """Who wants to be durable."""
 
-    def begin_sync(self) -> Sync | None:
-        """The flush to run, or None when nothing is waiting for the disk."""
+    def begin_sync(self) -> DiskWork | None:
+        """The flush or the change to run, or None when nothing is waiting for the disk."""
 
-    def end_sync(self, sync: Sync | None, error: OSError | None) -> None:
+    def end_sync(self, sync: DiskWork | None, error: OSError | None) -> None:
         """It ran, or failed for good."""
 
 
 class Flusher:
-    """Gathers who is dirty and runs one round of syncs at a time.
+    """Gathers who is dirty and runs one round of syncs at a time, never two works of one owner.
 
     ``on_fatal`` is called when a round breaks down for another reason than a failed sync.
     """
@@ -43,11 +45,17 @@ class Flusher:
         self._on_fatal = on_fatal
         self._dirty: dict[Flushed, None] = {}
         self._round: asyncio.Task[None] | None = None
+        self._beside: dict[Flushed, bool] = {}  # whose long work runs, and whether there is more to do
+        self._long: set[asyncio.Task[None]] = set()
+        self._long_places = asyncio.Semaphore(LONG_AT_ONCE)
         self.rounds = 0
         self.syncs = 0
 
     def request(self, owner: Flushed) -> None:
         """``owner`` has written something that must become durable."""
+        if owner in self._beside:
+            self._beside[owner] = True
+            return
         self._dirty[owner] = None
         if self._round is None:
             self._round = asyncio.get_running_loop().create_task(self._run())
@@ -55,8 +63,8 @@ class Flusher:
 
     async def idle(self) -> None:
         """Return once nothing waits for the disk."""
-        while self._round is not None:
-            await asyncio.wait([self._round])
+        while self._round is not None or self._long:
+            await asyncio.wait([*self._long, *([] if self._round is None else [self._round])])
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
@@ -66,7 +74,12 @@ class Flusher:
         try:
             while self._dirty:
                 owners, self._dirty = self._dirty, {}
-                taken = [(owner, owner.begin_sync()) for owner in owners]
+                taken = []
+                for owner in owners:
+                    if owner in self._beside:
+                        self._beside[owner] = True
+                    elif not self._is_set_aside(owner, work := owner.begin_sync()):
+                        taken.append((owner, work))
                 syncs = [sync for _, sync in taken if sync is not None]
                 errors = iter(await self._run_syncs(syncs) if syncs else ())
                 self.rounds += 1
@@ -75,6 +88,25 @@ class Flusher:
                     owner.end_sync(sync, None if sync is None else next(errors))
         finally:
             self._round = None
+
+    def _is_set_aside(self, owner: Flushed, work: DiskWork | None) -> bool:
+        """Whether it takes long, and runs beside the rounds."""
+        if not (isinstance(work, LogChange) and work.is_long):
+            return False
+        self._beside[owner] = False
+        task = asyncio.get_running_loop().create_task(self._run_beside(owner, work))
+        self._long.add(task)
+        task.add_done_callback(self._long.discard)
+        task.add_done_callback(self._ended)
+        return True
+
+    async def _run_beside(self, owner: Flushed, work: DiskWork) -> None:
+        async with self._long_places:
+            [error] = await self._run_syncs([work])
+        has_more = self._beside.pop(owner)
+        owner.end_sync(work, error)
+        if has_more:
+            self.request(owner)
 
 
 class SyncThreads:
@@ -89,7 +121,7 @@ class SyncThreads:
         for _ in range(count):
             threading.Thread(target=self._work, name="sync", daemon=True).start()
 
-    def __call__(self, syncs: Sequence[Sync]) -> asyncio.Future[list[OSError | None]]:
+    def __call__(self, syncs: Sequence[DiskWork]) -> asyncio.Future[list[OSError | None]]:
         """Hand out a whole round; the result is there when its last sync has run."""
         this_round = _Round(syncs)
         for number in range(len(syncs)):
@@ -108,7 +140,7 @@ class _Round:
 
     __slots__ = ("_broken", "_errors", "_left", "_lock", "_loop", "_syncs", "outcome")
 
-    def __init__(self, syncs: Sequence[Sync]) -> None:
+    def __init__(self, syncs: Sequence[DiskWork]) -> None:
         self._syncs = syncs
         self._errors: list[OSError | None] = [None] * len(syncs)
         self._broken: BaseException | None = None
@@ -139,7 +171,7 @@ class _Round:
             self.outcome.set_result(self._errors)
 
 
-def _run_one(sync: Sync) -> OSError | None:
+def _run_one(sync: DiskWork) -> OSError | None:
     try:
         sync.run()
     except OSError as error:

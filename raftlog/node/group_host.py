@@ -41,7 +41,7 @@ from raftlog.node.codec import (
     encode_message,
     split_frame,
 )
-from raftlog.node.flusher import Flusher, RunSyncs
+from raftlog.node.flusher import Flushed, Flusher, RunSyncs
 from raftlog.node.group_ports import GroupListener
 from raftlog.node.peer_watch import PeerWatch
 from raftlog.node.proposals import UncommittedBytes
@@ -192,12 +192,23 @@ class GroupHost:
             random.Random(self._rng.getrandbits(64)),
         )
 
-    def close_group(self, group_id: GroupId) -> None:
-        """Take part no more; closes its log. Nothing happens when it is not here."""
+    async def close_group(self, group_id: GroupId) -> None:
+        """Take part no more at once; return when its files are closed. Nothing happens when it is not here.
+
+        A cancellation waits for that, too: whoever comes next may remove the files, or open them.
+        """
         group = self._groups.pop(group_id, None)
         self._awake.pop(group_id, None)
-        if group is not None:
-            group.close()
+        if group is None:
+            return
+        closed, is_cancelled = group.close(), False
+        while not closed.done():
+            try:
+                await asyncio.wait([closed])
+            except asyncio.CancelledError:
+                is_cancelled = True
+        if is_cancelled:
+            raise asyncio.CancelledError
 
     # The life of the host.
 
@@ -228,8 +239,7 @@ class GroupHost:
         for group in self._groups.values():
             group.leave()
         await self.flusher.idle()
-        for group_id in list(self._groups):
-            self.close_group(group_id)
+        await asyncio.gather(*map(self.close_group, list(self._groups)))
         await self._transport.stop()
 
     # What groups ask of their environment.
@@ -243,10 +253,10 @@ class GroupHost:
         if self._drain_handle is None:
             self._drain_handle = asyncio.get_running_loop().call_soon(self._drain)
 
-    def request_sync(self, group: GroupId) -> None:
-        """Have the flusher sync this group's log."""
-        if group in self._groups:
-            self.flusher.request(self._groups[group])
+    def request_sync(self, group: Flushed) -> None:
+        """Have the flusher sync this group's log, or change it."""
+        if not self._fatal:
+            self.flusher.request(group)
 
     def send(self, group: GroupId, to: NodeId, message: Message, payload: Sequence[Buffer] = ()) -> bool:
         """Queue a message; heartbeats gather until the end of the loop turn."""

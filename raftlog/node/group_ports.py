@@ -11,6 +11,7 @@ from raftlog.core.messages import Message
 from raftlog.core.ready import Role
 from raftlog.node.calls import Calls
 from raftlog.node.catch_up import CatchUpRate
+from raftlog.node.flusher import Flushed
 from raftlog.node.proposals import UncommittedBytes
 from raftlog.storage.filesystem import Buffer
 from raftlog.types import GroupId, Index, NodeId, Term
@@ -73,8 +74,8 @@ class GroupEnvironment(Protocol):
     def schedule(self, group: GroupId) -> None:
         """Call ``drain`` at the end of this loop turn."""
 
-    def request_sync(self, group: GroupId) -> None:
-        """Have the flusher call ``begin_sync`` and ``end_sync``, unless the group is closed."""
+    def request_sync(self, group: Flushed) -> None:
+        """Have the flusher call ``begin_sync`` and ``end_sync``."""
 
     def send(self, group: GroupId, to: NodeId, message: Message, payload: Sequence[Buffer] = ()) -> bool:
         """Queue a message; False when it was dropped, as all are once the process has failed."""

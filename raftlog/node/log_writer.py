@@ -1,15 +1,16 @@
 """What a core wants written, brought into the log, and the promises that wait for the disk.
 
 Decides: which batches belong to which ``Write``, and which promises a finished sync releases.
-A full disk is no failure: what does not fit waits in memory, no promise leaves, and the writing
-is tried again; every other ``OSError`` is the replica's end and is raised.
+A full disk is no failure: what does not fit waits in memory, none of its promises leaves, and the writing
+is tried again; every other ``OSError`` is the replica's end and is raised. Batches wait as well while the
+log is cut, or changed otherwise. Term and vote wait for neither.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from raftlog.core.entries import EntryKind, EntrySpan
 from raftlog.core.messages import Envelope
@@ -33,6 +34,22 @@ class Tail(Protocol):
         """The log has lost this index and all after it."""
 
 
+class _Waiting(NamedTuple):
+    """A write that is not durable yet."""
+
+    write_id: WriteId
+    promises: tuple[Envelope, ...]
+    has_entries: bool = True  # otherwise its promises stand on the hard state alone
+
+
+class Synced(NamedTuple):
+    """What a sync has made durable."""
+
+    writes: Sequence[_Waiting]  # oldest first
+    hard_state: WriteId | None = None  # term and vote as of this write, which itself waits with its entries
+    promises: Sequence[Envelope] = ()  # those that stand on them alone
+
+
 class LogWriter:
     """The one who appends to and truncates one group's log."""
 
@@ -41,14 +58,18 @@ class LogWriter:
         self._tail = tail
         self._node_id = node_id
         self._incoming: deque[Batch] = deque()  # stamped; the core's next writes name them
-        self._unwritten: deque[Batch] = deque()  # the disk was full
-        self._writable = 0  # how many of ``_writes`` come before the first with unwritten batches
-        self._writes: deque[tuple[WriteId, tuple[Envelope, ...]]] = deque()
-        self._syncing = 0  # how many of ``_writes`` the running sync covers
+        self._unwritten: deque[Batch] = deque()  # the disk was full, or the log is changing
+        self._writable = 0  # how many of ``_writes`` come before the first that waits
+        self._writes: deque[_Waiting] = deque()
+        self._hard_state: WriteId | None = None  # the newest write whose term and vote may not be durable
+        self._sync: Sync | None = None  # the one that runs
+        self._syncing = 0  # how many of ``_writes`` it covers
+        self._saving: WriteId | None = None  # and which hard state
+        self.is_full = False  # the disk had no room for what waits
 
     @property
     def is_blocked(self) -> bool:
-        """Whether batches wait for room on the disk."""
+        """Whether batches wait for room on the disk, or for a change of the log."""
         return bool(self._unwritten)
 
     def bring(self, batches: Iterable[Batch]) -> None:
@@ -61,8 +82,10 @@ class LogWriter:
 
     def write(self, write: Write, timestamp_ms: int) -> None:
         """Carry out one ``Write`` up to the operating system; the sync comes later."""
+        was_blocked = self.is_blocked
         if write.hard_state is not None:
             self._log.save_hard_state(write.hard_state)
+            self._hard_state = write.write_id
         if write.truncate_from is not None:
             self._truncate(write.truncate_from)
         batches: list[Batch] = []
@@ -70,44 +93,68 @@ class LogWriter:
             batches += self._batches_of(span, timestamp_ms)
         if batches:
             self._tail.appended(batches)
-            if not self._unwritten:
-                self._writable = len(self._writes)
             self._unwritten.extend(batches)
             self.try_append()
-        self._writes.append((write.write_id, write.send_after))
+        if self.is_blocked and not was_blocked:
+            self._writable = len(self._writes)
+        self._writes.append(_Waiting(write.write_id, write.send_after, bool(write.spans)))
 
     def try_append(self) -> None:
-        """Append what waits; keeps it when the disk is full. Raises every other ``OSError``."""
-        if not self._unwritten:
+        """Append what waits; keeps what a full disk does not take. Raises every other ``OSError``."""
+        if not self._unwritten or self._log.is_changing:
             return
         try:
             self._log.append(list(self._unwritten))
         except OSError as error:
             if not is_disk_full(error):
                 raise
+            self.is_full = True
+            while self._unwritten[0].header.last_offset <= self._log.last_index:
+                self._unwritten.popleft()
         else:
             self._unwritten.clear()
+            self.is_full = False
 
     def begin_sync(self) -> Sync | None:
-        """The sync to run. Nothing behind unwritten batches may count as durable."""
-        self._syncing = self._writable if self._unwritten else len(self._writes)
-        return self._log.take_sync() if self._syncing else None
+        """The sync to run, while no cut is left to be done.
 
-    def end_sync(self, sync: Sync | None) -> Sequence[tuple[WriteId, tuple[Envelope, ...]]]:
-        """The writes that are durable now, oldest first, with their promises."""
-        if sync is not None:
-            self._log.sync_finished(sync)
+        Nothing behind unwritten batches may count as durable, but term and vote.
+        """
+        self._syncing = self._writable if self.is_blocked else len(self._writes)
+        self._saving = self._hard_state
+        self._sync = self._log.take_sync() if self._syncing or self._saving is not None else None
+        return self._sync
+
+    def end_sync(self) -> Synced:
+        """It has run: what is durable now."""
+        if self._sync is not None:
+            self._log.sync_finished(self._sync)
+            self._sync = None
         finished = [self._writes.popleft() for _ in range(self._syncing)]
         self._writable = max(0, self._writable - self._syncing)
         self._syncing = 0
-        return finished
+        saved = self._saving
+        if saved is None:
+            return Synced(finished)
+        self._saving = None
+        if self._hard_state == saved:
+            self._hard_state = None
+        if not self._writes or saved < self._writes[0].write_id:
+            return Synced(finished)
+        promises: list[Envelope] = []
+        for at, waiting in enumerate(self._writes):
+            if waiting.write_id <= saved and not waiting.has_entries:
+                promises += waiting.promises
+                self._writes[at] = waiting._replace(promises=())
+        return Synced(finished, saved, promises)
 
     def _truncate(self, first_removed: Index) -> None:
         self._tail.truncated(first_removed)
         while self._unwritten and self._unwritten[-1].header.last_offset >= first_removed:
             self._unwritten.pop()
+        self.is_full = self.is_full and bool(self._unwritten)
         if first_removed <= self._log.last_index:
-            self._log.truncate_suffix(first_removed)
+            self._log.cut(first_removed)
 
     def _batches_of(self, span: EntrySpan, timestamp_ms: int) -> list[Batch]:
         if span.kind is EntryKind.LEADER_CHANGE:

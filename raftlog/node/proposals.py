@@ -21,6 +21,7 @@ Reply = TypeVar("Reply")
 
 UNCOMMITTED_BYTES_MAX: Final = 32 << 20  # of one group's proposals, before it answers "overloaded"
 OVERLOADED_RETRY_MS: Final = 100
+UNSETTLED_READS_MAX: Final = 10_000
 
 
 class Proposal(Generic[Reply]):
@@ -66,9 +67,10 @@ class Waits(Generic[Reply]):
         self._offered: dict[Token, Proposal[Reply]] = {}  # until the core has settled them
         self._in_log: deque[Proposal[Reply]] = deque()  # appended, not applied
         self._reads: dict[Token, asyncio.Future[Index]] = {}
-        self._durable: deque[tuple[Index, asyncio.Future[None]]] = deque()  # rising indexes
+        self._unsettled_reads: set[Token] = set()  # those in the core, also where nobody waits any more
+        self._durable: dict[asyncio.Future[None], Index] = {}  # rising indexes
         self._replicated: list[tuple[Index, int, asyncio.Future[None]]] = []
-        self._ready: list[asyncio.Future[None]] = []
+        self._ready: dict[asyncio.Future[None], None] = {}
         self._changes: dict[Token, tuple[Membership, asyncio.Future[None]]] = {}
         self._role_changes: dict[asyncio.Future[None], None] = {}
 
@@ -98,8 +100,15 @@ class Waits(Generic[Reply]):
         self._count(proposal.size_bytes)
 
     def read(self) -> tuple[Token, asyncio.Future[Index]]:
-        """A read on its way into the core."""
+        """A read on its way into the core.
+
+        Raises ``Overloaded`` where too many are there: a leader that can commit nothing, for instance on full
+        disks, settles none of them, and who asked has long gone and asks again.
+        """
+        if len(self._unsettled_reads) >= UNSETTLED_READS_MAX:
+            raise Overloaded("too many reads wait to be confirmed; retry later", retry_after_ms=1000)
         token = self.token()
+        self._unsettled_reads.add(token)
         self._reads[token] = future = asyncio.get_running_loop().create_future()
         future.add_done_callback(lambda _: self._reads.pop(token, None))
         return token, future
@@ -107,7 +116,8 @@ class Waits(Generic[Reply]):
     def until_durable(self, last: Index) -> asyncio.Future[None]:
         """Done once ``last`` is durable here."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._durable.append((last, future))
+        self._durable[future] = last
+        future.add_done_callback(lambda _: self._durable.pop(future, None))
         return future
 
     def until_replicated(self, last: Index, count: int) -> asyncio.Future[None]:
@@ -119,7 +129,8 @@ class Waits(Generic[Reply]):
     def until_ready(self) -> asyncio.Future[None]:
         """Done once the leader is ready, or no leader any more."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._ready.append(future)
+        self._ready[future] = None
+        future.add_done_callback(lambda _: self._ready.pop(future, None))
         return future
 
     def change(self, target: Membership) -> tuple[Token, asyncio.Future[None]]:
@@ -149,9 +160,11 @@ class Waits(Generic[Reply]):
                 self._in_log.append(proposal)
                 return proposal.batches
             case ReadConfirmed(token, index):
+                self._unsettled_reads.discard(token)
                 _finish(self._reads.get(token), index)
             case Refused(token, leader, reason):
                 # A refused proposal was never offered: whoever proposed it knows already.
+                self._unsettled_reads.discard(token)
                 _fail(self._reads.get(token), _refusal(leader, reason))
                 _, change = self._changes.get(token, (None, None))
                 _fail(change, _refusal(leader, reason))
@@ -179,8 +192,9 @@ class Waits(Generic[Reply]):
 
     def durable(self, durable_index: Index) -> None:
         """Everything up to this index is durable here."""
-        while self._durable and self._durable[0][0] <= durable_index:
-            _finish(self._durable.popleft()[1], None)
+        while self._durable and (first := next(iter(self._durable.items())))[1] <= durable_index:
+            del self._durable[first[0]]
+            _finish(first[0], None)
 
     def replicated(self, holding: Callable[[Index], int]) -> None:
         """Progress of peers: ``holding`` counts the voters that hold an index."""
@@ -194,7 +208,7 @@ class Waits(Generic[Reply]):
 
     def ready(self) -> None:
         """The leader is ready, or has stopped leading: whoever waits looks again."""
-        waiting, self._ready = self._ready, []
+        waiting, self._ready = self._ready, {}
         for future in waiting:
             _finish(future, None)
 
@@ -205,7 +219,7 @@ class Waits(Generic[Reply]):
         )
         for proposal in [*self._in_log, *self._offered.values()]:
             _fail(proposal.outcome, error)
-        for future in [future for _, future in self._durable] + [future for _, _, future in self._replicated]:
+        for future in [*self._durable, *(future for _, _, future in self._replicated)]:
             _fail(future, error)
         for read in list(self._reads.values()):
             _fail(read, NotLeader("leadership was lost", leader=None))

@@ -11,15 +11,15 @@ process; a broken invariant ends the process.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final, Generic, TypeVar, TypeVarTuple, Unpack
+from typing import Final, TypeVar, TypeVarTuple, Unpack
 
 from raftlog.core.inputs import (
     Campaign,
-    ChangeMembership,
-    ConfirmRead,
+    HardStateSaved,
     Input,
     LogTruncatedPrefix,
     PeerUnreachable,
@@ -28,28 +28,28 @@ from raftlog.core.inputs import (
     SnapshotInstalled,
     Tick,
     TransferLeadership,
-    Unquiesce,
     WriteFinished,
 )
 from raftlog.core.membership import Membership
-from raftlog.core.messages import Message
+from raftlog.core.messages import Envelope, Heartbeat, Message
 from raftlog.core.raft import Raft
 from raftlog.core.ready import Ready, Role, RoleChange
 from raftlog.errors import CommitUnknown, InvariantViolated, LogCorrupt, NotLeader, StorageFull
 from raftlog.node.applier import Applier
 from raftlog.node.group_ports import GroupEnvironment, GroupListener
-from raftlog.node.group_view import GroupView
-from raftlog.node.hand_over import hand_over
+from raftlog.node.leader_requests import LeaderRequests
+from raftlog.node.log_changer import LogChanger
 from raftlog.node.log_writer import LogWriter
 from raftlog.node.membership_watch import MembershipWatch
-from raftlog.node.proposals import Proposal, Waits
+from raftlog.node.proposals import Proposal
 from raftlog.node.replica_health import ReplicaHealth
 from raftlog.node.replication import Replication
 from raftlog.node.snapshot_transfer import SnapshotTransfer
 from raftlog.records.batch import Batch, stamp
 from raftlog.state_machine import StateMachine
-from raftlog.storage.log_storage import LogStorage, Sync
-from raftlog.types import METADATA_GROUP, EntryId, GroupId, Index, NodeId
+from raftlog.storage.filesystem import is_disk_full
+from raftlog.storage.log_storage import DiskWork, LogChange, LogStorage, after
+from raftlog.types import EntryId, GroupId, Index, NodeId
 
 Reply = TypeVar("Reply")
 Arguments = TypeVarTuple("Arguments")
@@ -58,7 +58,7 @@ _TICK: Final = Tick()
 _log = logging.getLogger("raftlog.node")
 
 
-class RaftGroup(GroupView, Generic[Reply]):
+class RaftGroup(LeaderRequests[Reply]):
     """One member of one group. All methods belong to the event loop's thread."""
 
     def __init__(
@@ -72,7 +72,8 @@ class RaftGroup(GroupView, Generic[Reply]):
     ) -> None:
         node_id = environment.node_id
         health = ReplicaHealth(node_id, core.membership, environment.tick_ms)
-        super().__init__(group_id, node_id, core, log, MembershipWatch(node_id, core, listener), health)
+        watch = MembershipWatch(node_id, core, listener)
+        super().__init__(group_id, node_id, core, log, watch, health, environment.uncommitted)
         self._listener = listener
         self._environment = environment
         self._has_failed = False
@@ -80,9 +81,9 @@ class RaftGroup(GroupView, Generic[Reply]):
         self._applier = Applier(log, machine)
         self._replication = Replication(self, self._applier, environment, self._step)
         self._writer = LogWriter(log, self._applier, node_id)
-        self._waits: Waits[Reply] = Waits(None if group_id == METADATA_GROUP else environment.uncommitted)
-        arrived = partial(self._guarded, self._install)
-        self._transfer = SnapshotTransfer(node_id, group_id, environment.calls, arrived)
+        self._changer = LogChanger(log)
+        self._is_installing = False  # a snapshot takes the place of the log
+        self._transfer = SnapshotTransfer(node_id, group_id, environment.calls, self._install)
         for _ in self._applier.apply_up_to(core.commit_index):
             pass  # committed in an earlier life: nobody waits for the replies
 
@@ -107,7 +108,7 @@ class RaftGroup(GroupView, Generic[Reply]):
         if not self.is_leader:
             raise self._not_leader()
         self._waits.check_room()
-        if self._writer.is_blocked or not self._environment.has_room():
+        if self._writer.is_full or not self._environment.has_room():
             raise StorageFull("the leader's disk is full; free space or retry later", retry_after_ms=1000)
         first = following = Index(self._core.last.index + 1)
         term = self._core.term
@@ -125,67 +126,6 @@ class RaftGroup(GroupView, Generic[Reply]):
         self._waits.offered(token, proposal)
         return proposal
 
-    async def durable(self, proposal: Proposal[Reply]) -> None:
-        """Return once this node has fsynced it. Raises ``CommitUnknown`` when leadership is lost first."""
-        self._check_still_leads(proposal)
-        if self._core.durable_index < proposal.last:
-            await self._waits.until_durable(proposal.last)
-
-    async def replicated(self, proposal: Proposal[Reply], count: int) -> None:
-        """Return once ``count`` voters, this leader among them, have fsynced it. Raises ``CommitUnknown``."""
-        self._check_still_leads(proposal)
-        if self.replicas_holding(proposal.last) < count:
-            await self._waits.until_replicated(proposal.last, count)
-
-    async def ready(self) -> None:
-        """Return once this leader may judge producers' sequences. Raises ``NotLeader`` when it stops."""
-        while not self.is_ready:
-            if not self.is_leader:
-                raise self._not_leader()
-            await self._waits.until_ready()
-
-    async def confirm_read(self) -> Index:
-        """An index, applied here, that covers everything acknowledged before the call (ReadIndex).
-
-        Raises ``NotLeader``, also when the disk is so full that it cannot be applied.
-        """
-        if not self.is_leader:
-            raise self._not_leader()
-        token, future = self._waits.read()
-        self._step(ConfirmRead(token))
-        index = await future
-        if self.applied_index < index:
-            raise NotLeader("the leader's disk is full, and what is committed is not in its log", leader=None)
-        return index
-
-    async def change_membership(self, target: Membership) -> None:
-        """Return once ``target`` is in force and committed; at once where it is so already.
-
-        Raises ``NotLeader`` and ``InvalidRequest`` with nothing done, ``CommitUnknown`` when leadership is
-        lost first: then the change may still be finished, or undone, by another leader. Asking that one
-        for the same target is harmless.
-        """
-        if not self.is_leader:
-            raise self._not_leader()
-        is_begun = self.membership.left() == target
-        if is_begun and self.membership == target and self.is_membership_committed:
-            return
-        token, future = self._waits.change(target)
-        if not is_begun:
-            self._step(ChangeMembership(token, target))
-        await future
-
-    async def hand_over_to(self, to: NodeId, timeout_ms: int) -> None:
-        """Return once another replica leads, ``to`` unless it loses the election.
-
-        Raises ``NotLeader`` and ``InvalidRequest`` with nothing done, or ``LeadershipNotMoved``.
-        """
-        if not self.is_leader:
-            raise self._not_leader()
-        await hand_over(
-            self, to, lambda: self.transfer_leadership(to), self._waits.until_role_changes, timeout_ms
-        )
-
     def transfer_leadership(self, to: NodeId) -> None:
         """Ask the core to hand over; the listener hears of the result."""
         self._step(TransferLeadership(to))
@@ -194,18 +134,19 @@ class RaftGroup(GroupView, Generic[Reply]):
         """Hold an election now."""
         self._step(Campaign())
 
-    def truncate_prefix(self, first_kept: Index) -> Index:
+    async def truncate_prefix(self, first_kept: Index) -> Index:
         """Delete whole segments below ``first_kept`` whose state is kept; gives the log's new start.
 
-        Who lacks what is gone is sent the state.
+        Who lacks what is gone is sent the state. A full disk may keep the log from beginning later.
         """
         if self.stopped is None:
-            before = self.log.first_index
-            self._guarded(lambda: self._applier.truncate_prefix(first_kept))
-            last = Index(self.log.first_index - 1)
-            if last >= before:
-                self._step(LogTruncatedPrefix(EntryId(self.log.term_at(last), last)))
+            await self._change(partial(self._prefix_change, first_kept))
         return self.log.first_index
+
+    async def write_anew(self) -> None:
+        """Put what is known here into the small files of the log, which the disk has damaged."""
+        if self.stopped is None:
+            await self._change(self.log.rewrite_change)
 
     # What the host calls.
 
@@ -213,7 +154,7 @@ class RaftGroup(GroupView, Generic[Reply]):
         """One unit of time has passed."""
         if self._writer.is_blocked:
             self._guarded(self._writer.try_append)
-            self._environment.request_sync(self.group_id)
+            self._environment.request_sync(self)
         if self._core.role is Role.LEADER:
             self._health.observe(self._core.status())
         if self._was_rejoining and not self._core.is_rejoining:
@@ -240,26 +181,70 @@ class RaftGroup(GroupView, Generic[Reply]):
         """Carry out everything that the core has asked for."""
         self._guarded(self._drain)
 
-    def begin_sync(self) -> Sync | None:
-        """What the flusher runs on its thread."""
+    def begin_sync(self) -> DiskWork | None:
+        """What the flusher runs on its thread: a change of the log, if one is due, or a sync."""
+        try:
+            change = self._changer.begin()
+        except (OSError, LogCorrupt) as error:
+            self.stop(error)
+            return None
+        if change is not None:
+            return change
         return None if self.stopped is not None else self._writer.begin_sync()
 
-    def end_sync(self, sync: Sync | None, error: OSError | None) -> None:
-        """A sync has run: release the promises that waited for it."""
+    def end_sync(self, sync: DiskWork | None, error: OSError | None) -> None:
+        """It has run: release the promises that waited for it."""
+        if self._changer.is_running:
+            self._changed(error)
+            return
         if self.stopped is not None:
             return
         if error is not None:
             self.stop(error)
             return
-        for write_id, promises in self._writer.end_sync(sync):
-            for envelope in promises:
-                self._environment.send(self.group_id, envelope.to, envelope.message)
+        synced = self._writer.end_sync()
+        for write_id, promises, _ in synced.writes:
+            self._keep(promises)
             self._step(WriteFinished(write_id))
+        if synced.hard_state is not None:
+            self._keep(synced.promises)
+            self._step(HardStateSaved(synced.hard_state))
         self.drain()
-        if self._transfer.whole is not None:
-            self._guarded(self._install)
         self._waits.durable(self._core.durable_index)
         self._note_commit_index()
+        self._install()
+
+    def _keep(self, promises: Sequence[Envelope]) -> None:
+        """Those of an earlier term come too late: a vote may have left for a log without their entries."""
+        for envelope in promises:
+            if envelope.message.term == self._core.term:
+                self._environment.send(self.group_id, envelope.to, envelope.message)
+
+    def _change(self, begin: Callable[[], LogChange | None]) -> asyncio.Future[None]:
+        """Have the log changed when its disk is free."""
+        changed = self._changer.ask(begin)
+        self._environment.request_sync(self)
+        return changed
+
+    def _changed(self, error: OSError | None) -> None:
+        """A change has run. Where the disk had no room nothing has happened, and the group goes on."""
+        try:
+            self._changer.end(error)
+        except InvariantViolated as violated:
+            self._environment.fail(violated, self.group_id)
+        except (OSError, LogCorrupt) as trouble:
+            self._is_installing = False
+            if self.stopped is not None:
+                # Nothing that was promised is lost by it: the next start goes by what is on the disk.
+                _log.error("group %d on broker %d closes: %s", self.group_id, self.node_id, trouble)
+            elif not (isinstance(trouble, OSError) and is_disk_full(trouble)):
+                self.stop(trouble)
+        self._environment.request_sync(self)
+        if self.stopped is None:
+            self._guarded(self._writer.try_append)
+            if self._core.commit_index > self._applier.applied_index:
+                self._guarded(self._apply)
+            self.drain()
 
     def stop(self, error: BaseException) -> None:
         """This replica's life ends: it neither votes nor serves until its process starts again."""
@@ -276,23 +261,27 @@ class RaftGroup(GroupView, Generic[Reply]):
         if self.stopped is None:
             self._end(CommitUnknown("the replica is closing", committed=None))
 
-    def close(self) -> None:
-        """Leave; keep the machine's state, sync and close the log."""
+    def close(self) -> asyncio.Future[None]:
+        """Leave; keep the machine's state, sync and close the log. Done when that is closed."""
         self.leave()
-        try:
-            if not self._has_failed:
-                self._applier.save_checkpoint(self.log.last_index)  # the log syncs up to it first
-            self.log.close()
-        except OSError as error:
-            # Nothing that was promised is lost by it: the next start goes by what is on the disk.
-            _log.error("group %d on broker %d closes: %s", self.group_id, self._environment.node_id, error)
+        return self._change(self._close_change)
+
+    def _close_change(self) -> LogChange | None:
+        checkpoint = None if self._has_failed else self._applier.checkpoint(self.log.last_index)
+        return self.log.close_change(checkpoint)
 
     # How a Ready is carried out.
 
     def _step(self, event: Input) -> None:
-        if self.stopped is None:
+        if self.stopped is None and not (self._is_installing and self._may_write(event)):
             self._guarded(self._core.step, event)
             self._environment.schedule(self.group_id)
+
+    def _may_write(self, event: Input) -> bool:
+        """Whether a core must not take this in while its log is replaced: such messages are lost."""
+        if isinstance(event, Receive) and isinstance(heartbeat := event.message, Heartbeat):
+            return heartbeat.term != self.term or heartbeat.commit_index > self.commit_index
+        return not isinstance(event, PeerUnreachable | SnapshotInstalled)
 
     def _drain(self) -> None:
         while self.stopped is None and (ready := self._core.take_ready()) is not None:
@@ -303,7 +292,7 @@ class RaftGroup(GroupView, Generic[Reply]):
             self._writer.bring(self._waits.settle(settled))
         if ready.write is not None:
             self._writer.write(ready.write, self._environment.wall_ms())
-            self._environment.request_sync(self.group_id)
+            self._environment.request_sync(self)
         for order in ready.replicate:
             self._replication.carry_out(order)
         for envelope in ready.send:
@@ -327,16 +316,37 @@ class RaftGroup(GroupView, Generic[Reply]):
         if committed is not None:
             self._waits.membership_committed(committed)
 
+    def _prefix_change(self, first_kept: Index) -> LogChange | None:
+        before = self.log.first_index
+
+        def forgotten() -> None:
+            last = Index(self.log.first_index - 1)
+            if last >= before:
+                self._step(LogTruncatedPrefix(EntryId(self.log.term_at(last), last)))
+
+        return self._applier.prefix_change(first_kept).then(forgotten)
+
     def _install(self) -> None:
-        """Let a snapshot that has come replace the log, if it is still news; if a write is open, after it."""
-        self._drain()
-        installed = None if self.stopped else self._transfer.install(self._core, self.log)
-        if installed is not None:
-            request, state = installed
+        """Have a snapshot that has come replace the log, if it is news; while a write is open, after it."""
+        if self._transfer.whole is None or self._is_installing:
+            return
+        self.drain()
+        if self.stopped is None and self._transfer.may_install(self._core):
+            self._is_installing = True
+            self._change(self._install_change)
+
+    def _install_change(self) -> LogChange | None:
+        request, state = self._transfer.taken()
+
+        def installed() -> None:
+            self._is_installing = False
             self._applier.installed(request.snapshot.index, state)
             self._step(SnapshotInstalled(request.snapshot, request.membership))
             self._note_commit_index()
             self._listener.commit_advanced(request.snapshot.index)
+
+        change = self.log.install_change(request.snapshot, request.membership, state)
+        return after(change, installed)
 
     def _apply(self) -> None:
         """What is committed, but not what a full disk keeps out of the log: acknowledged means readable."""
@@ -351,6 +361,7 @@ class RaftGroup(GroupView, Generic[Reply]):
     def _end(self, error: BaseException) -> None:
         self.stopped = error
         self._transfer.drop()
+        self._changer.leave()
         self._waits.ended()
         self._listener.replica_stopped(error)
 
@@ -359,7 +370,7 @@ class RaftGroup(GroupView, Generic[Reply]):
         durable_index = self._core.durable_index
         self.log.note_commit_index(Index(min(self._core.commit_index, durable_index)))
         if self._applier.is_checkpoint_due:
-            self._guarded(lambda: self._applier.save_checkpoint(durable_index))
+            self._change(partial(self._applier.checkpoint_change, durable_index))
 
     def _role_changed(self, change: RoleChange) -> None:
         if change.role is Role.LEADER:
@@ -381,17 +392,3 @@ class RaftGroup(GroupView, Generic[Reply]):
         except Exception as error:
             # Work that a core has handed out is never offered again: without it this state is wrong.
             self._environment.fail(error, self.group_id)
-
-    def _check_still_leads(self, proposal: Proposal[Reply]) -> None:
-        if not self.is_leader or self._core.term != proposal.term:
-            raise CommitUnknown(
-                "leadership was lost before the records were known to be kept", committed=None
-            )
-
-    def _not_leader(self) -> NotLeader:
-        """Also wakes a sleeping group: its leader may be gone without a word."""
-        leader = self.leader
-        if self._core.is_asleep:
-            self._step(Unquiesce())
-        known = "no leader is known yet" if leader is None else f"the leader is broker {leader}"
-        return NotLeader(f"this broker does not lead the partition; {known}", leader=leader)

@@ -50,7 +50,7 @@ async def read_part(log: LogStorage, part: LogPart, work: Callable[[LogReader], 
     try:
         result = await on_thread(lambda: work(part))
     except (LogCorrupt, OSError) as error:
-        if log.removals != removals:
+        if log.removals != removals or log.is_changing:
             raise LogChanged from error
         raise
     part.finished()

@@ -24,8 +24,7 @@ from raftlog.node.call_classes import CallClass, Service
 from raftlog.node.calls import Calls, request_of
 from raftlog.node.group_view import GroupView
 from raftlog.node.reading import on_thread
-from raftlog.storage.filesystem import Buffer, is_disk_full
-from raftlog.storage.log_storage import LogStorage
+from raftlog.storage.filesystem import Buffer
 from raftlog.types import EntryId, GroupId, Index, NodeId, Term
 
 SERVICE: Final = Service("snapshot", CallClass.REPAIR)
@@ -111,27 +110,27 @@ class SnapshotTransfer:
         self._request = request
         self._task = asyncio.get_running_loop().create_task(self._fetch(request))
 
-    def install(self, core: Raft, log: LogStorage) -> tuple[FetchSnapshot, bytes] | None:
-        """Replace the log by what has come, if the core allows it now; what it was, where that is done.
+    def may_install(self, core: Raft) -> bool:
+        """Whether what has come may replace the log now.
 
-        While a write is open it waits, so this is asked for again. Where the disk has no room, or another
-        leader has brought the entries meanwhile, it is dropped.
+        While a write is open it waits, so this is asked for again. Where another leader has brought the
+        entries meanwhile, it is dropped.
         """
         if self.whole is None:
-            return None
-        request, state = self.whole
-        if core.may_install(request.snapshot):
+            return False
+        snapshot = self.whole[0].snapshot
+        if core.may_install(snapshot):
+            return True
+        if core.commit_index >= snapshot.index:
             self.drop()
-            try:
-                log.install(request.snapshot, request.membership, state)
-            except OSError as error:
-                if not is_disk_full(error):
-                    raise
-                return None
-            return request, state
-        if core.commit_index >= request.snapshot.index:
-            self.drop()
-        return None
+        return False
+
+    def taken(self) -> tuple[FetchSnapshot, bytes]:
+        """What has come; it is kept here no longer."""
+        assert self.whole is not None
+        whole = self.whole
+        self.drop()
+        return whole
 
     def drop(self) -> None:
         """What has come is of no use any more."""

@@ -9,6 +9,10 @@ of those whose parents are not both synced, the first so many have their new nam
 A sync that fails drops the file's unsynced changes as a kernel does that marks their pages clean: programs
 see them until the power goes, later syncs succeed without them, and only writing them again helps.
 
+``on_wait`` is told of every operation that waits for a disk: none may happen on an event loop's thread. What
+may, since it waits for no disk, is opening and making a file, appending and writing in place (the page cache
+takes that), and reading.
+
 Faults: no room (``capacity_bytes``), reads and syncs that fail, bits that flip, a crash at the n-th
 change. Used by tests and the simulator; it passes the same conformance suite as ``OsFilesystem``.
 """
@@ -71,6 +75,7 @@ class FakeFile:
     def truncate(self, size: int) -> None:
         """Cut to ``size`` bytes."""
         self._check_open()
+        self._filesystem.on_wait("cut", self._path)
         self._filesystem.count_change()
         self._node.write(size, None)
         self._size = size
@@ -80,6 +85,7 @@ class FakeFile:
         if self._closed:
             return
         self._check_open()
+        self._filesystem.on_wait("sync", self._path)
         self._filesystem.count_change()
         self._filesystem.syncs += 1
         if self._filesystem.fails_sync(self._path):
@@ -132,6 +138,7 @@ class FakeFilesystem:
         self.lies_about_syncs = False
         self.fails_read: Callable[[str], bool] = _never
         self.fails_sync: Callable[[str], bool] = _never
+        self.on_wait: Callable[[str, str], None] = _not_told
         self.names_version = 0  # rises with every change of a name, seen or on the disk
         self._seen: dict[str, StoredFile] = {}
         self._disk: dict[str, StoredFile] = {}
@@ -182,11 +189,13 @@ class FakeFilesystem:
     def make_directories(self, path: str) -> None:
         """Create with parents; durable at once."""
         while path not in self._directories:
+            self.on_wait("make", path)
             self._directories.add(path)
             path = _parent(path)
 
     def rename(self, path: str, target: str) -> None:
         """Give a file another name: on the disk one may change without the other. Or a directory: both do."""
+        self.on_wait("rename", path)
         self.count_change()
         if path not in self._directories:
             self._name(target, self._seen.pop(path))
@@ -214,12 +223,14 @@ class FakeFilesystem:
     def remove(self, path: str) -> None:
         """Remove one file; nothing happens when it is not there."""
         if path in self._seen:
+            self.on_wait("remove", path)
             self.count_change()
             del self._seen[path]
             self.names_version += 1
 
     def remove_tree(self, path: str) -> None:
         """Remove the files one by one, then the directory, durably: the power may go between any two."""
+        self.on_wait("remove", path)
         for name in sorted(name for name in self._seen if name.startswith(path + "/")):
             self.remove(name)
         self.count_change()
@@ -232,6 +243,7 @@ class FakeFilesystem:
 
     def sync_directory(self, path: str) -> None:
         """Move the directory's names to the disk."""
+        self.on_wait("sync", path)
         self.count_change()
         if self.lies_about_syncs:
             return
@@ -351,6 +363,10 @@ class FakeFilesystem:
 
 def _never(path: str) -> bool:
     return False
+
+
+def _not_told(operation: str, path: str) -> None:
+    """Nobody wants to know."""
 
 
 @lru_cache(maxsize=1 << 14)

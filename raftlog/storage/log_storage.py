@@ -11,7 +11,7 @@ bytes in its segment; readers skip what lies below the start.)
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -100,7 +100,14 @@ class LogReader(Protocol):
         """
 
 
-class Sync(Protocol):
+class DiskWork(Protocol):
+    """Something that waits for the disk, and therefore runs on a thread of its own."""
+
+    def run(self) -> None:
+        """Block until it is done. Raises ``OSError``."""
+
+
+class Sync(DiskWork, Protocol):
     """A flush waiting to be carried out."""
 
     @property
@@ -110,9 +117,77 @@ class Sync(Protocol):
     def run(self) -> None:
         """Block until the disk has log, hard state and epochs as they were when this was taken.
 
-        The only method here that may be called on another thread, and it may run while the log
-        is read and appended to. An ``OSError`` is final: the replica stops.
+        It may run while the log is read and appended to. An ``OSError`` is final: the replica stops.
         """
+
+
+class LogChange:
+    """A change of a log that waits for the disk: ``run`` on any thread, then ``finish`` on the owner's.
+
+    Between the two the log is only read, and told of hard states and commit indexes; of the owner's
+    memory ``run`` changes nothing that a reader looks at. Where ``run`` raises ``OSError``, ``give_up``
+    takes the place of ``finish``, and the log is as it was before. ``is_long``: it may take much longer
+    than a sync, so that nothing else should wait for it.
+    """
+
+    __slots__ = ("_damage", "_finish", "_give_up", "_run", "is_long")
+
+    def __init__(
+        self,
+        run: Callable[[], None],
+        finish: Callable[[], LogChange | None] = lambda: None,
+        give_up: Callable[[], object] = lambda: None,
+        *,
+        is_long: bool = True,
+    ) -> None:
+        self._run = run
+        self._finish = finish
+        self._give_up = give_up
+        self._damage: LogCorrupt | None = None
+        self.is_long = is_long
+
+    def run(self) -> None:
+        """Block until the disk has it. Raises ``OSError``."""
+        try:
+            self._run()
+        except LogCorrupt as damage:
+            self._damage = damage
+
+    def finish(self) -> LogChange | None:
+        """Go by it from now on; what is to be done next, if anything. Raises ``LogCorrupt``."""
+        if self._damage is not None:
+            self.give_up()
+            raise self._damage
+        return self._finish()
+
+    def give_up(self) -> None:
+        """It has not happened."""
+        self._give_up()
+
+    def then(self, following: Callable[[], LogChange | None]) -> LogChange:
+        """This one, and once all of it is finished another."""
+
+        def finish() -> LogChange | None:
+            more = self._finish()
+            return following() if more is None else more.then(following)
+
+        return LogChange(self._run, finish, self._give_up, is_long=self.is_long)
+
+
+def after(change: LogChange | None, following: Callable[[], LogChange | None]) -> LogChange | None:
+    """``change`` and then another one; that alone where there was nothing to change."""
+    return following() if change is None else change.then(following)
+
+
+def carry_out(change: LogChange | None) -> None:
+    """Make a change here and now. Blocks: not for the event loop."""
+    while change is not None:
+        try:
+            change.run()
+        except OSError:
+            change.give_up()
+            raise
+        change = change.finish()
 
 
 class States(Protocol):
@@ -141,7 +216,8 @@ class States(Protocol):
 class LogPart(LogReader, Protocol):
     """Copied from a log for one reader on another thread, with which it shares nothing that changes.
 
-    What is removed from the log meanwhile may raise ``LogCorrupt`` here: then ``removals`` has risen.
+    What is removed from the log meanwhile may raise ``LogCorrupt`` here: then ``removals`` has risen, or
+    ``is_changing`` holds.
     """
 
     def finished(self) -> None:
@@ -149,7 +225,11 @@ class LogPart(LogReader, Protocol):
 
 
 class LogStorage(LogReader, Protocol):
-    """One group's log, hard state and epochs. Everything but ``Sync.run`` belongs to one thread."""
+    """One group's log, hard state and epochs. Everything but ``DiskWork.run`` belongs to one thread.
+
+    ``truncate_suffix``, ``truncate_prefix``, ``install``, ``save_checkpoint`` and ``close`` wait for the disk
+    where they are called. A caller that must not wait takes the same changes as ``LogChange``.
+    """
 
     @property
     def last_index(self) -> Index:
@@ -175,9 +255,38 @@ class LogStorage(LogReader, Protocol):
     def append(self, batches: Sequence[Batch]) -> None:
         """Put batches at the end; their base offset and leader epoch are already stamped.
 
-        The first must begin at ``last_index + 1``. Raises ``OSError`` (ENOSPC) with the log as
-        it was before, and ``InvariantViolated`` when the offsets do not follow.
+        The first must begin at ``last_index + 1``. Raises ``OSError`` (ENOSPC) with some of them in the
+        log, from the first on, as ``last_index`` says, and ``InvariantViolated`` when the offsets do not
+        follow or a change waits for the disk.
         """
+
+    @property
+    def is_changing(self) -> bool:
+        """Whether a change waits for the disk, or for being begun: nothing can be appended."""
+
+    def cut(self, first_removed: Index) -> None:
+        """Forget this entry and all after it; the disk does so with ``cut_change``."""
+
+    def cut_change(self) -> LogChange | None:
+        """What ``cut`` has left to be done, if anything."""
+
+    def prefix_change(self, first_kept: Index) -> LogChange | None:
+        """``truncate_prefix`` as a change."""
+
+    def removal_change(self) -> LogChange | None:
+        """Files that other changes have left behind, if there are any."""
+
+    def install_change(self, snapshot: EntryId, membership: Membership, state: bytes) -> LogChange | None:
+        """``install`` as a change."""
+
+    def checkpoint_change(self, index: Index, state: bytes) -> LogChange | None:
+        """``save_checkpoint`` as a change, of what is durable."""
+
+    def rewrite_change(self) -> LogChange | None:
+        """What the disk has damaged of the small files is written again, as it is known here."""
+
+    def close_change(self, checkpoint: tuple[Index, bytes] | None) -> LogChange | None:
+        """``close`` as a change, with a checkpoint of what is durable then; a full disk does without."""
 
     def truncate_suffix(self, first_removed: Index) -> None:
         """Forget this entry and all after it, as a new leader demands. It begins a batch."""

@@ -14,7 +14,7 @@ from raftlog.core.ready import HardState, Restored
 from raftlog.errors import InvariantViolated, OffsetOutOfRange
 from raftlog.records.batch import Batch
 from raftlog.storage.filesystem import Buffer
-from raftlog.storage.log_storage import FileRange, LogPart, LogRange, Sync
+from raftlog.storage.log_storage import FileRange, LogChange, LogPart, LogRange, Sync
 from raftlog.storage.members import membership_in
 from raftlog.types import BEFORE_LOG, EntryId, Index, Term
 
@@ -313,6 +313,47 @@ class MemoryLog:
 
     def close(self) -> None:
         """Nothing to do."""
+
+    # All changes happen at once.
+
+    @property
+    def is_changing(self) -> bool:
+        """Never."""
+        return False
+
+    def cut(self, first_removed: Index) -> None:
+        """Forget this entry and all after it."""
+        self.truncate_suffix(first_removed)
+
+    def cut_change(self) -> LogChange | None:
+        """Nothing is left to be done."""
+
+    def prefix_change(self, first_kept: Index) -> LogChange | None:
+        """Delete what is to go."""
+        self.truncate_prefix(first_kept)
+        return None
+
+    def removal_change(self) -> LogChange | None:
+        """There are no files."""
+
+    def install_change(self, snapshot: EntryId, membership: Membership, state: bytes) -> LogChange | None:
+        """Begin anew after the snapshot."""
+        self.install(snapshot, membership, state)
+        return None
+
+    def checkpoint_change(self, index: Index, state: bytes) -> LogChange | None:
+        """Remember it."""
+        self.save_checkpoint(index, state)
+        return None
+
+    def rewrite_change(self) -> LogChange | None:
+        """There are no files."""
+
+    def close_change(self, checkpoint: tuple[Index, bytes] | None) -> LogChange | None:
+        """Remember the checkpoint."""
+        if checkpoint is not None:
+            self.save_checkpoint(*checkpoint)
+        return None
 
     def _memberships(self, batches: Sequence[Batch]) -> Iterator[MembershipEntry]:
         for batch in batches:

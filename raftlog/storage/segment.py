@@ -220,27 +220,19 @@ class Segment:
                 return header
         raise self._corrupt(self.size, f"no batch reaches the time {timestamp_ms}")
 
-    def truncate(self, file: File, place: Place) -> None:
-        """Forget the batch at ``place`` and all behind it; cut the file and wait for the disk.
-
-        The wait is what keeps the log honest: were the cut still in memory when new batches reach the
-        disk, a power loss could leave a new batch followed by an old one that fits behind it.
-        """
-        index = self._index = self.index.copy()  # a reader on another thread may have the one before
+    def reopen(self, file: File, index: SparseIndex, place: Place) -> None:
+        """The batch at ``place`` and all behind it are cut off ``file``; the segment is active again."""
+        self.size = place.position
+        index = self._index = index.copy()  # a reader on another thread may have the one before
         newest = index.truncate(place.position)
         if len(index):
             base, position = index.before_position(place.position)
-            for at, header in self._walk(file, base, position):
-                if at >= place.position:
-                    break
+            for _, header in self._walk(file, base, position):
                 newest = max(newest, header.max_timestamp)
-        file.truncate(place.position)
-        file.sync()
         keep = bisect_right(self._tail_positions, place.position - 1)
         del self._tail_positions[keep:], self._tail_offsets[keep:]
         self.file = file
         self.last = place.base - 1
-        self.size = place.position
         self.max_timestamp = newest
 
     @property

@@ -54,6 +54,10 @@ class SegmentList:
         self._bases.append(segment.base)
         self.active = segment
 
+    def behind(self, at: int) -> list[Segment]:
+        """Those behind segment ``at``."""
+        return self._segments[at + 1 :]
+
     def drop_after(self, at: int) -> list[Segment]:
         """Segment ``at`` becomes the active one; return those behind it."""
         dropped = self._segments[at + 1 :]

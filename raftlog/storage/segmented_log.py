@@ -1,21 +1,18 @@
 """The log of one Raft group in segment files: ``LogStorage`` on a filesystem.
 
-Decides where a batch goes (always the last segment, the active one), when that is closed, and what is
-removed in which order. Leaves bytes within a segment to ``segment``, what is found on opening to
-``recovery``, the order of reaching the disk to ``log_sync``, and what to delete to ``retention``.
+Decides where a batch goes (always the last segment, the active one) and when that is closed. Leaves bytes
+within a segment to ``segment``, what is removed in which order to ``log_changes``, what is found on opening
+to ``recovery``, the order of reaching the disk to ``log_sync``, and what to delete to ``retention``.
 
     append          -> active segment -> readable
     take_sync, run  -> hard state, names, batches on the disk -> durable
-    truncate_suffix -> promise withdrawn, later files removed, active one cut: each durable before the next
-    truncate_prefix -> log start durable, then files removed
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import partial
 
 from raftlog.clock import Clock
@@ -24,51 +21,30 @@ from raftlog.core.ready import HardState
 from raftlog.errors import InvariantViolated
 from raftlog.records.batch import Batch
 from raftlog.storage.append_rules import require_follows
-from raftlog.storage.epochs import EPOCHS_NAME
-from raftlog.storage.filesystem import File, Filesystem
-from raftlog.storage.log_reads import LogReads
-from raftlog.storage.log_storage import Sync
-from raftlog.storage.log_sync import LogSync, SyncFailure
+from raftlog.storage.filesystem import Filesystem, is_disk_full
+from raftlog.storage.log_changes import LogChanges, LogSettings
+from raftlog.storage.log_storage import LogChange, Sync, after, carry_out
+from raftlog.storage.log_sync import LogSync
 from raftlog.storage.members import membership_in
 from raftlog.storage.recovery import OpenedLog, open_log
-from raftlog.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, Segment
-from raftlog.storage.segment_list import SegmentList
-from raftlog.storage.slots import Promise
+from raftlog.storage.segment import LOG_SUFFIX, Segment
 from raftlog.storage.sparse_index import NOT_DATED
-from raftlog.storage.state_files import StateFiles
 from raftlog.types import EntryId, Index
+
+__all__ = ["LogSettings", "SegmentedLog"]
 
 _log = logging.getLogger("raftlog.storage")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogSettings:
-    """Sizes and times of one log; the names are the topic's settings with dots."""
-
-    segment_bytes: int = 128 << 20
-    segment_ms: int = 7 * 24 * 3600 * 1000
-    index_interval_bytes: int = 4096
-
-
-class SegmentedLog(LogReads):
+class SegmentedLog(LogChanges):
     """See ``LogStorage``."""
 
     def __init__(
         self, filesystem: Filesystem, directory: str, settings: LogSettings, clock: Clock, opened: OpenedLog
     ) -> None:
-        super().__init__(opened, StateFiles(filesystem, directory))
+        super().__init__(filesystem, directory, settings, clock, opened)
         self.states.drop_unless(self.holds)
         self.recovery = opened.recovery
-        self._filesystem = filesystem
-        self._directory = directory
-        self._settings = settings
-        self._clock = clock
-        self._active = self._segments.active
-        self._active_since_ms = self._birth_of_active()
-        self._unsynced, self._names_changed, self._closed = list[File](), False, False
-        self._epochs_due = len(opened.segments) > 1 and opened.epochs_cover != self._active.base
-        self._syncs: list[LogSync] = []
-        self._failure = SyncFailure(directory)
 
     @classmethod
     def open(
@@ -109,15 +85,11 @@ class SegmentedLog(LogReads):
         require_follows(
             self._directory, batches, self._last + 1, self._epochs.last_term, self._state.state.hard_state
         )
-        last = self._last
-        try:
-            at = 0
-            while at < len(batches):
-                at = self._append_run(batches, at)
-        except OSError:
-            if self._last > last:  # a part went into a segment that is full now
-                self.truncate_suffix(Index(last + 1))
-            raise
+        if self.is_changing:
+            raise InvariantViolated(f"{self._directory}: an append while a change waits for the disk")
+        at = 0
+        while at < len(batches):
+            at = self._append_run(batches, at)
 
     def _append_run(self, batches: Sequence[Batch], at: int) -> int:
         """Write as many batches as the active segment takes, at least one; return where to go on."""
@@ -153,7 +125,7 @@ class SegmentedLog(LogReads):
 
     def roll_if_due(self) -> bool:
         """Close the active segment if it is older than ``segment_ms``, so that retention can reach it."""
-        due = self._active.size > 0 and self._is_due()
+        due = self._active.size > 0 and self._is_due() and not self.is_changing
         if due:
             self._roll()
         return due
@@ -171,12 +143,6 @@ class SegmentedLog(LogReads):
     def _is_due(self) -> bool:
         return self._clock.wall_ms() - self._active_since_ms >= self._settings.segment_ms
 
-    def _birth_of_active(self) -> int:
-        """When its age began: now, or when its newest batch was stored if it has been there before."""
-        now = self._clock.wall_ms()
-        newest = self._active.stored_ms
-        return newest if 0 <= newest < now else now
-
     def date(self, now_ms: int) -> None:
         """Segments of which it is not known when they were stored count as stored now.
 
@@ -185,113 +151,6 @@ class SegmentedLog(LogReads):
         for segment in (*self._segments.closed, self._active):
             if segment.stored_ms == NOT_DATED:
                 segment.stored_ms = now_ms
-
-    def truncate_suffix(self, first_removed: Index) -> None:
-        """Forget this entry and all after it, durably: a cut must not be undone by a power loss."""
-        if first_removed > self._last:
-            return
-        if first_removed < self._first:
-            raise InvariantViolated(
-                f"{self._directory}: cut at {first_removed} below the log start {self._first}"
-            )
-        at = self._segments.position_of(first_removed)
-        segment = self._segments[at]
-        file = segment.open_file()
-        place = segment.locate(file, first_removed)
-        if place.base != first_removed:
-            raise InvariantViolated(f"{self._directory}: cut at {first_removed}, inside batch {place}")
-        self.removals += 1
-        with self._failure.is_final():
-            self._forget_syncs(first_removed - 1)
-            self._state.withdraw(self._promise(first_removed - 1))
-            if segment is not self._active:
-                self._reopen(at)
-            segment.truncate(file, place)
-        self._epochs.truncate_suffix(first_removed)
-        self._members.truncate_suffix(first_removed)
-        self._last = segment.last
-
-    def _forget_syncs(self, last: int) -> None:
-        for sync in self._syncs:
-            sync.covers = Index(min(sync.covers, last))
-        self._durable = min(self._durable, last)
-
-    def _reopen(self, at: int) -> None:
-        """Make segment ``at`` the active one again: later files and what speaks of them go first."""
-        later = self._segments.drop_after(at)
-        self._active = self._segments.active
-        self._filesystem.remove(f"{self._directory}/{EPOCHS_NAME}")
-        self._filesystem.sync_directory(self._directory)  # it promises the segments that go now
-        self._remove_files(reversed(later))
-        self._filesystem.remove(self._active.path + INDEX_SUFFIX)
-        self._filesystem.sync_directory(self._directory)
-        paths = {segment.path + LOG_SUFFIX for segment in later}
-        self._unsynced = [file for file in self._unsynced if file.path not in paths]
-        self._epochs_due = at > 0
-        self._active_since_ms = self._birth_of_active()
-
-    def _remove_files(self, segments: Iterable[Segment]) -> None:
-        for segment in segments:
-            self._filesystem.remove(segment.path + LOG_SUFFIX)
-            self._filesystem.remove(segment.path + INDEX_SUFFIX)
-
-    def truncate_prefix(self, first_kept: Index) -> Index:
-        """Delete the closed segments that end below ``first_kept``; return ``first_index``.
-
-        The segment with the newest durable entry stays: the one behind it may lack a durable name.
-        """
-        limit = min(first_kept, self._durable)
-        count = sum(1 for segment in self._segments.closed if segment.last < limit)
-        if count:
-            self.removals += 1
-            start = Index(self._segments[count].base)
-            self._members.move_start(self.first_index, start)
-            with self._failure.is_final():
-                before = self.term_at(Index(start - 1))
-                self._state.set_log_start(start, before, partial(self._epochs.promise, start, before))
-            self._remove_files(self._segments.drop_before(count))
-            self.states.remove_below(start)
-            self._epochs.truncate_prefix(start)
-            self._members.truncate_prefix(start)
-            self._names_changed = True
-            self._first = start
-        return Index(self._first)
-
-    def install(self, snapshot: EntryId, membership: Membership, state: bytes) -> None:
-        """Empty the log and let it begin after ``snapshot``; see ``LogStorage.install``.
-
-        What conflicts with the snapshot is cut first, as by an append, so that all segments end below the
-        new start: whatever a crash leaves of them is removed on opening. Until the slot says where the log
-        begins, it is the old log, whole.
-        """
-        self.removals += 1
-        start = Index(snapshot.index + 1)
-        if self._last >= snapshot.index:
-            place = self._segments[self._segments.position_of(snapshot.index)]
-            self.truncate_suffix(Index(place.locate(place.open_file(), snapshot.index).base))
-        self.states.save(snapshot, state)
-        self._members.move_start(self.first_index, start, MembershipEntry(snapshot.index, membership))
-        with self._failure.is_final():
-            self._forget_syncs(self._first - 1)
-            self._epochs.clear()
-            self._state.restart(start, self._epochs.promise(start, snapshot.term, snapshot.index))
-            self._filesystem.remove(f"{self._directory}/{EPOCHS_NAME}")
-            self._begin_anew(start)
-        self._members.truncate_prefix(start)
-        self.states.remove_below(start)
-        self._first, self._last, self._durable = start, snapshot.index, snapshot.index
-        self._commit = max(self._commit, snapshot.index)
-
-    def _begin_anew(self, start: Index) -> None:
-        old = self._segments
-        if self._active.file is not None:
-            self._active.file.close()
-        segment = Segment(self._filesystem, self._directory, start, self._settings.index_interval_bytes)
-        segment.file = self._filesystem.open(segment.path + LOG_SUFFIX, create=True)
-        self._segments, self._active = SegmentList([segment]), segment
-        self._remove_files([*old.closed, old.active])
-        self._unsynced, self._epochs_due, self._names_changed = [segment.file], False, True
-        self._active_since_ms = self._birth_of_active()
 
     def save_hard_state(self, hard_state: HardState) -> None:
         """Durable once the next sync has run; costs no system call here."""
@@ -328,9 +187,6 @@ class SegmentedLog(LogReads):
         self._syncs.append(sync)
         return sync
 
-    def _promise(self, last: int) -> Promise:
-        return self._epochs.promise(self._first, self._state.state.before, last)
-
     def _encode_epochs(self) -> bytes:
         covers = self._active.base
         return self._epochs.encode(covers, self._members.below(covers))
@@ -343,37 +199,95 @@ class SegmentedLog(LogReads):
         while self._syncs and self._syncs[0].is_finished:
             self._durable = max(self._durable, self._syncs.pop(0).covers)
 
+    def checkpoint_change(self, index: Index, state: bytes) -> LogChange:
+        """Keep the state machine's snapshot of what is durable."""
+        at = EntryId(self.term_at(index), index)
+        return LogChange(partial(self.states.save_checkpoint, at, state))
+
+    def rewrite_change(self) -> LogChange:
+        """Slots and epochs on the disk were damaged behind our back: what is known here is the truth."""
+
+        def run() -> None:
+            with self._failure.is_final():
+                self._state.save_twice()
+
+        def finish() -> None:
+            self._epochs_due |= bool(self._segments.closed)
+
+        return LogChange(run, finish, is_long=False)
+
+    def close_change(self, checkpoint: tuple[Index, bytes] | None = None) -> LogChange | None:
+        """Sync, keep checkpoint and commit hint, close the files. After a failed sync only the last."""
+        if self._closed:
+            return None
+        self._closed = True
+        if self._failure.happened:
+            return self._close(checkpoint)
+        return after(
+            self.cut_change(), lambda: after(self.removal_change(), partial(self._close, checkpoint))
+        )
+
+    def _close(self, checkpoint: tuple[Index, bytes] | None) -> LogChange | None:
+        file = self._active.file
+        assert file is not None
+        if self._failure.happened:
+            file.close()
+            return None
+        self._names_changed |= self._epochs_due
+        self.take_sync()
+        syncs, promise, state = tuple(self._syncs), self._promise(self._last), self._state
+        at = None if checkpoint is None else EntryId(self.term_at(checkpoint[0]), checkpoint[0])
+
+        def run() -> None:
+            with contextlib.closing(file):
+                if syncs:
+                    syncs[-1].run()  # does what those before it have yet to do, too
+                if checkpoint is not None and at is not None:
+                    self._save_if_room(at, checkpoint[1])
+                with self._failure.is_final():
+                    state.raise_promise(state.generation, self.first_index, promise, Index(self._commit))
+                    state.save()
+
+        def finish() -> None:
+            for sync in syncs:
+                self.sync_finished(sync)
+
+        return self._change(run, finish, is_long=False)
+
+    def _save_if_room(self, at: EntryId, state: bytes) -> None:
+        try:
+            self.states.save_checkpoint(at, state)
+        except OSError as error:
+            if not is_disk_full(error):
+                raise
+
+    # For callers that may wait.
+
+    def truncate_suffix(self, first_removed: Index) -> None:
+        """Forget this entry and all after it, durably."""
+        self.cut(first_removed)
+        carry_out(self.cut_change())
+
+    def truncate_prefix(self, first_kept: Index) -> Index:
+        """Delete the closed segments that end below ``first_kept``; return ``first_index``."""
+        carry_out(self.prefix_change(first_kept))
+        carry_out(self.removal_change())
+        return self.first_index
+
+    def install(self, snapshot: EntryId, membership: Membership, state: bytes) -> None:
+        """Empty the log and let it begin after ``snapshot``."""
+        carry_out(self.install_change(snapshot, membership, state))
+        carry_out(self.removal_change())
+
     def save_checkpoint(self, index: Index, state: bytes) -> None:
         """Keep the state machine's snapshot; the log up to it is made durable first."""
         if index > self._durable:
-            self._sync_now()
-        self.states.save_checkpoint(EntryId(self.term_at(index), index), state)
-
-    def _sync_now(self) -> None:
-        self.take_sync()
-        if self._syncs:
-            self._syncs[-1].run()  # does what those before it have yet to do, too
+            self.take_sync()
+            self._syncs[-1].run()
             for sync in tuple(self._syncs):
                 self.sync_finished(sync)
-
-    def write_anew(self) -> None:
-        """Slots and epochs on the disk were damaged behind our back: what is known here is the truth."""
-        with self._failure.is_final():
-            self._state.save_twice()
-        self._epochs_due |= bool(self._segments.closed)
+        carry_out(self.checkpoint_change(index, state))
 
     def close(self) -> None:
-        """Sync, write the commit hint, close the files. After a failed sync only the last."""
-        if self._closed:
-            return
-        self._closed = True
-        file = self._active.file
-        assert file is not None
-        with contextlib.closing(file):
-            if not self._failure.happened:
-                self._names_changed |= self._epochs_due
-                self._sync_now()
-                with self._failure.is_final():
-                    promise, state = self._promise(self._durable), self._state
-                    state.raise_promise(state.generation, self.first_index, promise, Index(self._commit))
-                    self._state.save()
+        """Sync, write the commit hint, close the files."""
+        carry_out(self.close_change())

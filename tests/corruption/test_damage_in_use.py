@@ -19,6 +19,7 @@ from partitions.controller.image import MetadataImage
 from partitions.replica import PartitionReplica
 from raftlog.errors import LogCorrupt, RaftlogError
 from raftlog.storage.fake_filesystem import FakeFilesystem
+from raftlog.storage.log_storage import LogChange
 from raftlog.storage.scrub import check_rested
 from raftlog.storage.segmented_log import SegmentedLog
 from raftlog.storage.verify import examine
@@ -158,13 +159,20 @@ def test_a_scrub_beside_appends_truncations_and_retention_finds_no_damage() -> N
         broker.scrubber.run_blocking = pretend
         group = replica(broker).group
         second, *_, newest = [each.base for each in log.closed_segments[1:]]
-        for while_checked, act in (
-            (log.first_index, lambda: log.truncate_prefix(second)),
-            (newest, lambda: log.truncate_suffix(newest)),
-        ):
+        changes: list[LogChange] = []
+
+        def cut() -> None:
+            """On the disk; it is finished when the scrub is."""
+            log.cut(newest)
+            changes.append(log.cut_change() or LogChange(lambda: None))
+            changes[0].run()
+
+        for while_checked, act in ((log.first_index, lambda: log.truncate_prefix(second)), (newest, cut)):
             checks[:] = [(while_checked, act)]
             removals = log.removals
             await broker.scrubber.cycle()
+            while changes:
+                changes.pop().finish()
             assert log.removals > removals
         counts.append((broker.scrubber.counts.damages_found, group.stopped is None))
 

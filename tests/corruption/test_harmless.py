@@ -16,7 +16,7 @@ from raftlog.storage.slots import SLOT_NAMES, Slot, read_slot
 
 MAY_BE_MISSING = {"index", "epochs", "checkpoint", "metadata checkpoint", "members"}
 KEPT_IN_BOTH_SLOTS = {"bit flip", "stale older copy", "swapped files"}
-FILLING = 0  # ends with an orderly stop, so that everything was promised; goes back to its first entry
+FILLING = 1  # ends with an orderly stop, so that everything was promised; goes back to its first entry
 
 
 @functools.cache

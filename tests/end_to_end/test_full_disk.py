@@ -153,3 +153,36 @@ def test_a_follower_without_room_holds_up_nobody_and_catches_up(directory: Path)
         eventually(all_hold_it, within_s=40, what="a follower that has room again catches up")
         assert [value for _, value in read_all(url, "orders", partition)][: len(values)] == values
         assert cluster.metric("raftlog_failed_replicas", broker=1) == 0
+
+
+# requirement: N4
+def test_a_leader_dies_while_another_disk_is_full_and_the_partition_is_read(directory: Path) -> None:
+    with cluster_on_small_disks(directory, [1], reserve_bytes=0) as cluster:
+        url = cluster.url(2)
+        create_topic(url, "orders", 3)
+        led = {int(str(item["partition"])): int(str(item["leader"])) for item in partitions_of(url, "orders")}
+        partition, leader = next((number, node) for number, node in led.items() if node != 1)
+        (other,) = {2, 3} - {leader}
+        filler = fill(cluster, 1, leave_bytes=100_000)
+        values = [f"{number}-{VALUE}" for number in range(10)]
+        for value in values:
+            produce_surely([cluster.url(2), cluster.url(3)], "orders", [value], partition=partition)
+        eventually(
+            lambda: cluster.metric("raftlog_uncommitted_records", broker=other) == 0,
+            within_s=5,
+            what="the other replica learns what is committed",
+        )
+        cluster.kill(leader)
+
+        def is_read() -> bool:
+            answer = call(
+                cluster.url(other), "GET", records_path("orders", partition) + "?offset=earliest&limit=1"
+            )
+            return answer.status == 200
+
+        eventually(is_read, within_s=5, what="a leader, although one disk of the two that live is full")
+        assert [value for _, value in read_all(cluster.url(other), "orders", partition)] == values
+        filler.unlink()
+        cluster.start(wait_s=60)
+        produce_surely(cluster.urls, "orders", ["after"], partition=partition, within_s=60)
+        assert [value for _, value in read_all(url, "orders", partition)] == [*values, "after"]

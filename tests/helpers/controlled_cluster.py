@@ -19,7 +19,7 @@ from partitions.partition_admin import PartitionAdmin
 from partitions.reassigner import Reassigner
 from raftlog.node.group_host import GroupHost
 from raftlog.storage.filesystem import Filesystem
-from raftlog.storage.log_storage import Sync
+from raftlog.storage.log_storage import DiskWork
 from raftlog.storage.os_filesystem import OsFilesystem
 from raftlog.storage.replica_registry import ReplicaRegistry
 from raftlog.storage.segmented_log import SegmentedLog
@@ -107,11 +107,11 @@ class ControlledBroker:
         await self.host.stop()
         assert self.fatal == []
 
-    async def _run_syncs(self, syncs: Sequence[Sync]) -> list[OSError | None]:
+    async def _run_syncs(self, syncs: Sequence[DiskWork]) -> list[OSError | None]:
         await self.disk.wait()
         return [self._run(sync) for sync in syncs]
 
-    def _run(self, sync: Sync) -> OSError | None:
+    def _run(self, sync: DiskWork) -> OSError | None:
         try:
             sync.run()
         except OSError as error:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from partitions.machine import PartitionMachine
@@ -22,48 +23,15 @@ from raftlog.node.group_host import GroupHost, HostSettings
 from raftlog.node.raft_group import RaftGroup
 from raftlog.records.batch import Batch, check_batch, split_batches
 from raftlog.storage.fake_filesystem import FakeFilesystem
-from raftlog.storage.log_storage import Sync
+from raftlog.storage.log_storage import DiskWork
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.types import GroupId, Index, NodeId, Term, TopicPartition
-from tests.helpers.fake_transport import FakeNetwork, FakeTransport
+from tests.helpers.fake_transport import FakeTransport
+from tests.helpers.loop_network import LoopNetwork
 from tests.helpers.virtual_time import VirtualClock
 
 FIRST_GROUP = GroupId(1)
 LOG_SETTINGS = LogSettings(segment_bytes=16384, index_interval_bytes=512)
-
-
-class LoopNetwork(FakeNetwork):
-    """A ``FakeNetwork`` whose clock is the running loop's: nobody has to advance it."""
-
-    def __init__(self, rng: random.Random, latency_s: float = 0.001) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._latency_s = latency_s
-        super().__init__(rng)
-
-    @property
-    def now(self) -> float:
-        """Seconds."""
-        return self._loop.time()
-
-    @now.setter
-    def now(self, seconds: float) -> None:
-        """The loop sees to it."""
-
-    def schedule(self, seconds: float, action: Callable[[], None]) -> None:
-        """Run it in due time."""
-        self._loop.call_later(seconds, action)
-
-    def heal_all(self, nodes: Sequence[NodeId]) -> None:
-        """End whatever was done to any link."""
-        for one in nodes:
-            for other in nodes:
-                if one != other:
-                    self.heal(one, other)
-
-    def cut_both(self, one: NodeId, other: NodeId) -> None:
-        """Break both directions of a pair."""
-        self.cut(one, other)
-        self.cut(other, one)
 
 
 @dataclass
@@ -115,6 +83,8 @@ class ClusterNode:
     def __init__(self, cluster: NodeCluster, node_id: NodeId) -> None:
         self.node_id = node_id
         self.filesystem = FakeFilesystem()
+        self.filesystem.on_wait = self._waits
+        self.is_on_a_thread = False  # what happens now would do so on another thread than the loop's
         self.life = 0
         self.is_up = False
         self.sync_s = 0.002
@@ -160,7 +130,10 @@ class ClusterNode:
 
     def _open(self, group_id: GroupId) -> None:
         cluster = self._cluster
-        log = SegmentedLog.open(self.filesystem, f"/group-{group_id}", cluster.log_settings, self.host.clock)
+        with self.on_a_thread():
+            log = SegmentedLog.open(
+                self.filesystem, f"/group-{group_id}", cluster.log_settings, self.host.clock
+            )
         replica = PartitionReplica(
             TopicPartition("t", group_id), cluster.nodes, complete({}, len(cluster.nodes)), self.host.clock
         )
@@ -203,8 +176,20 @@ class ClusterNode:
         await self.host.stop()
         self.is_up = False
 
+    @contextmanager
+    def on_a_thread(self) -> Iterator[None]:
+        """What happens within does so on another thread than the loop's."""
+        self.is_on_a_thread = True
+        try:
+            yield
+        finally:
+            self.is_on_a_thread = False
+
+    def _waits(self, operation: str, path: str) -> None:
+        assert self.is_on_a_thread, f"the event loop waits for the disk: {operation} {path}"
+
     def _syncs(self, life: int) -> RunSyncs:
-        async def run(syncs: Sequence[Sync]) -> list[OSError | None]:
+        async def run(syncs: Sequence[DiskWork]) -> list[OSError | None]:
             errors: list[OSError | None] = []
             for sync in syncs:
                 await asyncio.sleep(self.sync_s)
@@ -212,7 +197,8 @@ class ClusterNode:
                 try:
                     if life != self.life:
                         await self._cluster.never  # nobody is there any more
-                    sync.run()
+                    with self.on_a_thread():
+                        sync.run()
                     errors.append(None)
                 except OSError as error:
                     errors.append(error)

@@ -19,7 +19,7 @@ from raftlog.node.group_host import GroupHost, HostSettings
 from raftlog.records.batch import Codec, split_batches
 from raftlog.records.builder import Record, build_batch
 from raftlog.records.reader import read_records
-from raftlog.storage.log_storage import LogStorage, Sync
+from raftlog.storage.log_storage import DiskWork, LogStorage
 from raftlog.storage.memory_log import MemoryLog
 from raftlog.types import GroupId, NodeId, Offset, TopicId, TopicPartition
 from tests.helpers.memory_network import MemoryNetwork
@@ -62,7 +62,7 @@ class Broker:
         )
         self.gateway = Gateway(node_id, image, self.replicas, self.host.calls)
 
-    async def _run_syncs(self, syncs: Sequence[Sync]) -> list[OSError | None]:
+    async def _run_syncs(self, syncs: Sequence[DiskWork]) -> list[OSError | None]:
         await self.disk.wait()
         for sync in syncs:
             sync.run()

@@ -38,6 +38,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
         self._clock = _NoWaiting()
         self.errors: list[str] = []
+        self.thread_after_s = 0.0  # how long work for another thread waits before it begins
         super().__init__(self._clock)
         self.set_exception_handler(self._note)
 
@@ -58,7 +59,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
                 except Exception as error:
                     future.set_exception(error)
 
-        self.call_soon(work)
+        if self.thread_after_s:
+            self.call_later(self.thread_after_s, work)
+        else:
+            self.call_soon(work)
         return future
 
     def skip(self, seconds: float) -> None:

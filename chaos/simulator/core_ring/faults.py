@@ -54,6 +54,7 @@ class CoreFaults:
             "cut links": self._cut_links,
             "slow links": self._slow_links,
             "stall": self._stall,
+            "fill the disk": self._fill,
             "replay": self._replay,
             "unreachable": self._unreachable,
             "transfer": self._transfer,
@@ -121,6 +122,10 @@ class CoreFaults:
 
     def _stall(self, rng: random.Random, node: Node) -> bool:
         node.stalled_until = self._group.now + rng.randint(5, 80)
+        return True
+
+    def _fill(self, rng: random.Random, node: Node) -> bool:
+        node.full_until = self._group.now + rng.randint(5, 120)
         return True
 
     def _campaign(self, rng: random.Random, node: Node) -> bool:

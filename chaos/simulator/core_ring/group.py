@@ -8,8 +8,7 @@ way. ``faults`` says what else goes wrong, ``judge`` what must hold all the whil
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterable
 from itertools import cycle, islice
 from zlib import crc32
 
@@ -25,6 +24,7 @@ from chaos.simulator.trace import Trace
 from raftlog.core.inputs import (
     AppendCut,
     ConfirmRead,
+    HardStateSaved,
     Input,
     Propose,
     Receive,
@@ -143,7 +143,7 @@ class Group:
         self.broken, self.slow = set(), {}
         self._wire = {self.now + 1: [item for step in sorted(self._wire) for item in self._wire[step]]}
         for node in list(self.nodes.values()):
-            node.stalled_until = 0
+            node.stalled_until = node.full_until = 0
             self.restart_from(node.id, node.disk)
 
     def retire(self) -> None:
@@ -191,17 +191,7 @@ class Group:
         node.is_up = False
         node.fetch = None
         if node.writes:
-            torn = node.writes[0]
-            part = rng.randrange(4)
-            if part:
-                node.disk.keep(torn, truncation=part >= 2, spans=False)
-            if part == 3:
-                for span in torn.spans:
-                    kept = rng.randint(span.first - 1, span.last)
-                    if kept >= span.first:
-                        node.disk.log.append(replace(span, last=Index(kept)))
-                    if kept < span.last:
-                        break
+            node.disk.tear(node.writes[0], rng)
         node.writes.clear()
 
     def restart_from(self, node_id: NodeId, disk: Disk, *, is_new: bool = False) -> None:
@@ -382,6 +372,9 @@ class Group:
         for node in list(self.nodes.values()):
             if node.writes and node.is_up and self.now >= node.stalled_until:
                 while node.writes and self._disk_rng.random() >= self.odds.write_delay:
+                    if self.now < node.full_until and any(write.spans for write in node.writes):
+                        self._save_hard_state(node)
+                        break
                     self._finish_write(node)
 
     def _finish_write(self, node: Node) -> None:
@@ -389,8 +382,22 @@ class Group:
         write = node.writes.popleft()
         node.disk.keep(write)
         self.judge.held(f"after node {node.id} wrote")
-        for envelope in write.send_after:
-            self._send(node, envelope)
+        self._keep_promises(node, write.send_after)
         self.feed(node, WriteFinished(write.write_id))
         node.disk.commit_hint = min(node.core.commit_index, node.core.durable_index)
         self.faults.aim("after a sync", node)
+
+    def _save_hard_state(self, node: Node) -> None:
+        """Entries wait for room: what stands in front of them finishes, and term and vote are saved."""
+        while node.writes and not node.writes[0].spans:
+            self._finish_write(node)
+        saved = node.save_hard_state()
+        if saved is not None:
+            self._keep_promises(node, saved[1])
+            self.feed(node, HardStateSaved(saved[0]))
+
+    def _keep_promises(self, node: Node, promises: Iterable[Envelope]) -> None:
+        """Those of an earlier term come too late: a vote may have left for a log without their entries."""
+        for envelope in promises:
+            if envelope.message.term == node.core.term:
+                self._send(node, envelope)

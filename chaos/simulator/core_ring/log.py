@@ -6,17 +6,19 @@ lies before ``snapshot`` is for the judge to compare, and nobody may read it.
 
 from __future__ import annotations
 
+import random
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from chaos.simulator.result import Broken
 from raftlog.core.entries import EntryKind, EntrySpan
 from raftlog.core.membership import NOBODY, Membership, MembershipEntry
+from raftlog.core.messages import Envelope
 from raftlog.core.raft import Raft
 from raftlog.core.ready import FetchSnapshot, HardState, Restored, Write
-from raftlog.types import BEFORE_LOG, EntryId, Index, NodeId, Term, Token
+from raftlog.types import BEFORE_LOG, EntryId, Index, NodeId, Term, Token, WriteId
 
 NOTHING = Index(-1)
 REJOINING = HardState(Term(0), None, is_rejoining=True)
@@ -143,6 +145,19 @@ class Disk:
             for span in write.spans:
                 self.log.append(span)
 
+    def tear(self, write: Write, rng: random.Random) -> None:
+        """A crash in the midst of a write: some prefix of it is kept, if any."""
+        part = rng.randrange(4)
+        if part:
+            self.keep(write, truncation=part >= 2, spans=False)
+        if part == 3:
+            for span in write.spans:
+                kept = rng.randint(span.first - 1, span.last)
+                if kept >= span.first:
+                    self.log.append(replace(span, last=Index(kept)))
+                if kept < span.last:
+                    break
+
     def restored(self) -> Restored:
         """What a replica finds when it opens."""
         terms: list[EntryId] = []
@@ -188,6 +203,7 @@ class Node:
     is_up: bool = True
     is_retired: bool = False  # down for good
     stalled_until: int = 0  # when its disk begins to work again
+    full_until: int = 0  # when there is room for entries again; term and vote need none
     commit_told: Index = NOTHING
     commit_seen: Index = NOTHING
     term_seen: int = 0
@@ -198,3 +214,17 @@ class Node:
     transfer_asked: int = 0
     reads: dict[Token, Index] = field(default_factory=dict)  # and what was committed when they were asked
     pending: dict[int, Term] = field(default_factory=dict)  # indexes of what it proposed, not yet committed
+
+    def save_hard_state(self) -> tuple[WriteId, list[Envelope]] | None:
+        """The disk keeps the newest term and vote ahead of entries that wait; what may leave with them."""
+        newest = next((write for write in reversed(self.writes) if write.hard_state is not None), None)
+        if newest is None or newest.hard_state is None:
+            return None
+        self.disk.hard_state = newest.hard_state
+        promises: list[Envelope] = []
+        for at, write in enumerate(self.writes):
+            if not write.spans:
+                promises += write.send_after
+            kept = write.send_after if write.spans else ()
+            self.writes[at] = replace(write, hard_state=None, send_after=kept)
+        return newest.write_id, promises

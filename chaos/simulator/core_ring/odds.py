@@ -60,7 +60,8 @@ class CoreOdds:
         )
         drawn = replace(drawn, lull=rng.choice((0.0, 0.01, 0.03)))  # the other draws stay as they are
         slow = rng.choice((0.0, 0.0, 0.01, 0.03))
-        return replace(drawn, timed={**drawn.timed, "slow links": slow} if slow else drawn.timed)
+        added = {"slow links": slow, "fill the disk": odds(0.1)}
+        return replace(drawn, timed={**drawn.timed, **{kind: odd for kind, odd in added.items() if odd}})
 
 
 CALM: Final = CoreOdds()

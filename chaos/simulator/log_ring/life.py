@@ -130,7 +130,7 @@ class LogLife:
         except OSError as error:
             if not is_disk_full(error):
                 raise
-            model.line = old
+            model.line = model.line.cut(self.log.last_index + 1)  # some of them may have had room
             self.faults["full disk"] += 1
 
     def truncate(self) -> None:

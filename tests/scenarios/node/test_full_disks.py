@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from partitions.values import QUORUM, FetchRequest
+from partitions.values import QUORUM, FetchRequest, Start
 from raftlog.errors import CommitUnknown, StorageFull
 from raftlog.types import GroupId, Offset
 from tests.helpers.node_cluster import NodeCluster
@@ -118,11 +118,116 @@ def test_a_full_disk_spares_a_replica_whose_checkpoint_finds_no_room() -> None:
         await leader.replicas[GROUP].append(batch_of(b"0"), acks=QUORUM, timeout_ms=1000)
         leader.filesystem.capacity_bytes = leader.filesystem.used_bytes
         group = leader.groups[GROUP]
-        assert group.truncate_prefix(group.log.last_index) == 0  # a checkpoint comes first
+        assert await group.truncate_prefix(group.log.last_index) == 0  # a checkpoint comes first
         assert group.stopped is None
         await leader.stop()  # and closing wants one, too
         leader.filesystem.capacity_bytes = None
         await leader.start()
+        await cluster.settled()
+        await cluster.stop()
+
+    run_virtual(story())
+
+
+# requirement: N4
+@pytest.mark.parametrize("seed", range(6))
+def test_a_vote_does_not_wait_for_room_on_the_disk(seed: int) -> None:
+    async def story() -> None:
+        cluster = NodeCluster(seed)
+        await cluster.start()
+        old, full = cluster.leading(), cluster.followers()[0]
+        full.filesystem.capacity_bytes = full.filesystem.used_bytes
+        for number in range(3):
+            await old.replicas[GROUP].append(batch_of(b"%d" % number), acks=QUORUM, timeout_ms=1000)
+        await asyncio.sleep(1)  # the follower with room learns what is committed
+        assert full.groups[GROUP].last_index == 2 > full.groups[GROUP].log.last_index
+        old.crash()
+        await cluster.until(lambda: cluster.leader() is not None, within_s=5)
+        replica = cluster.leading().replicas[GROUP]
+        async with asyncio.timeout(1):
+            assert await replica.offset_at(Start.LATEST) == (3, None)
+        found = await replica.fetch(FetchRequest(position=Offset(0)))
+        assert values_of(found.data) == [b"0", b"1", b"2"]
+        full.filesystem.capacity_bytes = None
+        await old.start()
+        await cluster.settled()
+        await cluster.stop()
+
+    run_virtual(story())
+
+
+# requirement: N4
+def test_what_is_written_after_a_vote_is_not_acknowledged_to_the_leader_before() -> None:
+    async def story() -> None:
+        cluster = NodeCluster(7)
+        await cluster.start()
+        old, full = cluster.leading(), cluster.followers()[0]
+        (new,) = (broker for broker in cluster.followers() if broker is not full)
+        group, network = old.groups[GROUP], cluster.network
+        await old.replicas[GROUP].append(batch_of(b"0"), acks=QUORUM, timeout_ms=1000)
+        await cluster.settled()
+        for one, other in ((old, new), (new, old)):
+            network.stall(one.node_id, other.node_id)
+        full.filesystem.capacity_bytes = full.filesystem.used_bytes
+        lost = group.propose(old.replicas[GROUP]._rules.validated(batch_of(b"1")))
+        await asyncio.sleep(0.02)
+        for one, other in ((old, full), (full, old)):
+            network.stall(one.node_id, other.node_id)
+        full.groups[GROUP].peer_unreachable(old.node_id)
+        new.groups[GROUP].campaign()
+        await cluster.until(lambda: new.groups[GROUP].is_leader, within_s=0.2)
+        full.filesystem.capacity_bytes = None
+        network.heal(full.node_id, old.node_id)
+        await asyncio.sleep(0.2)
+        assert full.groups[GROUP].log.last_index == lost.last
+        assert group.is_leader
+        assert not lost.outcome.done()
+        network.heal_all(cluster.nodes)
+        await new.replicas[GROUP].append(batch_of(b"2"), acks=QUORUM, timeout_ms=1000)
+        await cluster.settled()
+        assert isinstance(lost.outcome.exception(), CommitUnknown)
+        await cluster.stop()
+
+    run_virtual(story())
+
+
+def test_all_disks_are_full_and_the_next_leader_serves_what_is_committed() -> None:
+    async def story() -> None:
+        cluster = NodeCluster(8)
+        await cluster.start()
+        old = cluster.leading()
+        await old.replicas[GROUP].append(batch_of(b"0"), acks=QUORUM, timeout_ms=1000)
+        await cluster.settled()
+        for broker in cluster.up:
+            broker.filesystem.capacity_bytes = broker.filesystem.used_bytes
+        old.groups[GROUP].propose(old.replicas[GROUP]._rules.validated(batch_of(b"1")))
+        await asyncio.sleep(0.1)
+        old.crash()
+        await cluster.until(lambda: any(broker.groups[GROUP].is_leader for broker in cluster.up), 5)
+        leader = next(broker for broker in cluster.up if broker.groups[GROUP].is_leader)
+        found = await leader.replicas[GROUP].fetch(FetchRequest(position=Offset(0)))
+        assert values_of(found.data) == [b"0"]
+        for broker in cluster.brokers.values():
+            broker.filesystem.capacity_bytes = None
+        await old.start()
+        await cluster.settled()
+        await cluster.stop()
+
+    run_virtual(story())
+
+
+def test_a_follower_without_room_keeps_one_reply_for_its_leader() -> None:
+    async def story() -> None:
+        cluster = NodeCluster(9)
+        await cluster.start()
+        leader, full = cluster.leading(), cluster.followers()[0]
+        full.filesystem.capacity_bytes = full.filesystem.used_bytes
+        for number in range(3):
+            await leader.replicas[GROUP].append(batch_of(b"%d" % number), acks=QUORUM, timeout_ms=1000)
+        await asyncio.sleep(60)
+        writes = full.groups[GROUP]._core._member.writes
+        assert len(writes._waiting) <= 3
+        full.filesystem.capacity_bytes = None
         await cluster.settled()
         await cluster.stop()
 

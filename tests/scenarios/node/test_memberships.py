@@ -152,7 +152,7 @@ def test_a_leader_that_removes_itself_hands_over_once_that_is_committed() -> Non
         await cluster.until(lambda: cluster.leader() not in (None, leader))
         assert leader.groups[GROUP].is_removed
         assert leader.removed == [GROUP]
-        leader.host.close_group(GROUP)
+        await leader.host.close_group(GROUP)
         del leader.groups[GROUP], leader.replicas[GROUP]
         leader.crash()
         await append(cluster, b"w", b"x")

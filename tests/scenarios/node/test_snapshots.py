@@ -10,12 +10,10 @@ import pytest
 
 from partitions.values import QUORUM
 from raftlog.core.membership import Membership
-from raftlog.core.raft import Raft
-from raftlog.core.ready import FetchSnapshot
 from raftlog.errors import RaftlogError
 from raftlog.node import snapshot_transfer
 from raftlog.storage.fake_filesystem import PowerLost
-from raftlog.storage.log_storage import LogStorage
+from raftlog.storage.log_storage import LogChange, carry_out
 from raftlog.storage.segmented_log import LogSettings
 from raftlog.types import EntryId, GroupId, Index, NodeId
 from tests.helpers.node_cluster import ClusterNode, NodeCluster
@@ -35,9 +33,9 @@ async def append(cluster: NodeCluster, count: int) -> None:
         await cluster.leading().replicas[GROUP].append(value, acks=QUORUM, timeout_ms=5000)
 
 
-def cut(broker: ClusterNode, first_kept: int) -> int:
+async def cut(broker: ClusterNode, first_kept: int) -> int:
     """Retention, on one broker."""
-    return broker.groups[GROUP].truncate_prefix(Index(first_kept))
+    return await broker.groups[GROUP].truncate_prefix(Index(first_kept))
 
 
 def state_of(broker: ClusterNode) -> bytes:
@@ -54,7 +52,7 @@ async def one_behind(cluster: NodeCluster) -> ClusterNode:
     await append(cluster, 20)
     await cluster.settled()
     for broker in cluster.up:
-        assert cut(broker, 15) > 5
+        assert await cut(broker, 15) > 5
     return behind
 
 
@@ -91,7 +89,7 @@ def test_a_replica_that_is_added_begins_with_a_snapshot_and_becomes_a_voter() ->
         await append(cluster, 20)
         await cluster.settled()
         for broker in cluster.up:
-            cut(broker, 15)
+            await cut(broker, 15)
         leader = cluster.leading()
         await leader.groups[GROUP].change_membership(members(1, 2, 3, learners=[4]))
         new = cluster.brokers[NodeId(4)].groups[GROUP]
@@ -161,7 +159,8 @@ def test_a_leader_whose_first_state_is_lost_lets_others_give_it() -> None:
         behind = await one_behind(cluster)
         leader = cluster.leading()
         states = leader.groups[GROUP].log.states
-        leader.filesystem.remove(states._path(leader.groups[GROUP].log.first_index))
+        with leader.on_a_thread():
+            leader.filesystem.remove(states._path(leader.groups[GROUP].log.first_index))
         await behind.start()
         await cluster.until(lambda: behind.groups[GROUP].log.first_index > 0)
         assert cluster.leading() is leader
@@ -207,20 +206,21 @@ def test_a_follower_that_loses_power_at_any_moment_of_the_install_comes_up(crash
         cluster = NodeCluster(crash_after, log_settings=SMALL)
         behind = await one_behind(cluster)
         await behind.start()
-        transfer = behind.groups[GROUP]._transfer
+        group = behind.groups[GROUP]
         rng = random.Random(crash_after)
         lost: list[int] = []
-        install = transfer.install
+        install = group._install_change
 
-        def watched(core: Raft, log: LogStorage) -> tuple[FetchSnapshot, bytes] | None:
+        def watched() -> LogChange | None:
             behind.filesystem.crash_after_changes = crash_after
-            with contextlib.suppress(PowerLost):
-                install(core, log)
+            with contextlib.suppress(PowerLost), behind.on_a_thread():
+                carry_out(install())
+                carry_out(group.log.removal_change())
             lost.append(1)
             behind.crash(rng)
             return None
 
-        transfer.install = watched  # type: ignore[method-assign]
+        group._install_change = watched  # type: ignore[method-assign]
         await cluster.until(lambda: bool(lost))
         await behind.start()
         await append(cluster, 3)
@@ -261,7 +261,7 @@ def test_members_change_while_logs_are_cut_and_brokers_die(seed: int) -> None:
             (new,) = {1, 2, 3, 4} - voters
             await change(members(*voters, learners=[new]))
             for broker in cluster.up:
-                cut(broker, broker.groups[GROUP].applied_index - rng.randrange(30))
+                await cut(broker, broker.groups[GROUP].applied_index - rng.randrange(30))
             if rng.random() < 0.7:
                 victim = rng.choice(cluster.up)
                 victim.crash(rng)

@@ -8,8 +8,8 @@ CHANGES = (
     Mutant(
         "a deleted replica's next life knows nothing of what it had",
         "raftlog.core.member:Member.newest_ever",
-        "max(self.terms.last, self.forgotten)",
-        "self.terms.last",
+        "max(self.newest_durable, self.forgotten)",
+        "self.newest_durable",
         more=(Edit("raftlog.core.member:Member.lacks_nothing", "self.terms.last >= self.forgotten", "True"),),
         script="tests/paper/test_raft_membership.py",
     ),

@@ -201,14 +201,40 @@ CORE = (
     Mutant(
         "a promise waits for its term, not for its entries",
         "raftlog.core.writes:Writes.hold_back",
-        "max(covering, self._hard_state_write)",
-        "self._hard_state_write",
+        "max(covering, hard_state)",
+        "hard_state",
+    ),
+    Mutant(
+        "a promise of entries counts as one of the hard state alone",
+        "raftlog.core.writes:Writes.hold_back",
+        "(index <= self.durable_index and self._hard_state is not None)",
+        "self._hard_state is not None",
+    ),
+    Mutant(
+        "replies that wait for the disk are kept one by one",
+        "raftlog.core.writes:Writes.hold_back",
+        "self._waiting[max(covering, hard_state), kind] = promise",
+        "self._waiting[max(covering, hard_state), (*kind, object())] = promise",
+        script="tests/unit/core/test_writes.py",
+    ),
+    Mutant(
+        "a vote is refused for entries that never reached the disk",
+        "raftlog.core.member:Member.newest_ever",
+        "self.newest_durable",
+        "self.terms.last",
+        script="tests/paper/test_raft_disks.py",
+    ),
+    Mutant(
+        "a candidate boasts of entries that its disk lacks",
+        "raftlog.core.election:Candidate.start",
+        "VoteRequest(term=member.term, last=member.newest_durable",
+        "VoteRequest(term=member.term, last=member.terms.last",
+        script="tests/paper/test_raft_disks.py",
     ),
     Mutant(
         "a write under way confirms what has replaced what was cut",
         "raftlog.core.writes:Writes.truncate",
         "min(covered, kept)",
         "covered",
-        equivalent="entries come only after a promise of the same term, which waits for all earlier writes",
     ),
 )

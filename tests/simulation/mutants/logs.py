@@ -7,7 +7,7 @@ from tests.simulation.mutants.plant import Mutant
 LOGS = (
     Mutant(
         "the name of a snapshot's first segment is not synced",
-        "raftlog.storage.segmented_log:SegmentedLog._begin_anew",
+        "raftlog.storage.log_changes:LogChanges._begin_anew",
         "self._epochs_due, self._names_changed = [segment.file], False, True",
         "self._epochs_due, self._names_changed = [segment.file], False, False",
     ),
@@ -25,7 +25,7 @@ LOGS = (
     ),
     Mutant(
         "the epochs of segments that are cut away stay",
-        "raftlog.storage.segmented_log:SegmentedLog._reopen",
+        "raftlog.storage.log_changes:LogChanges._remove_later",
         'self._filesystem.remove(f"{self._directory}/{EPOCHS_NAME}")\n',
         "pass\n",
     ),

@@ -58,7 +58,7 @@ MEMBERS = (
     ),
     Mutant(
         "memberships outlive the entries that were cut",
-        "raftlog.storage.segmented_log:SegmentedLog.truncate_suffix",
+        "raftlog.storage.log_changes:LogChanges.cut",
         "self._members.truncate_suffix(first_removed)",
         "pass",
     ),
@@ -70,13 +70,13 @@ MEMBERS = (
     ),
     Mutant(
         "a snapshot's state is not kept before the log begins there",
-        "raftlog.storage.segmented_log:SegmentedLog.install",
+        "raftlog.storage.log_changes:LogChanges._install",
         "self.states.save(snapshot, state)",
         "self.states.keep(snapshot, state)",
     ),
     Mutant(
         "what conflicts with a snapshot is left in its segments",
-        "raftlog.storage.segmented_log:SegmentedLog.install",
+        "raftlog.storage.log_changes:LogChanges.install_change",
         "if self._last >= snapshot.index:",
         "if False:",
     ),
@@ -89,9 +89,9 @@ MEMBERS = (
     ),
     Mutant(
         "retention goes on beyond the newest state",
-        "raftlog.node.applier:Applier.truncate_prefix",
-        "log.truncate_prefix(sound)",
-        "log.truncate_prefix(first_kept)",
+        "raftlog.node.applier:Applier.prefix_change",
+        "log.prefix_change(sound[0])",
+        "log.prefix_change(first_kept)",
         script="tests/unit/node/test_applier.py",
     ),
     Mutant(

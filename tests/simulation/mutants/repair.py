@@ -52,15 +52,29 @@ REPAIR = (
     Mutant(
         "what a scrub does not find since it was removed passes for damage",
         "partitions.scrubber:Scrubber._segment",
-        "if replica.log.removals == removals and replica.group.stopped is None:",
+        "if not is_removed and replica.group.stopped is None:",
         "if True:",
+        script=_IN_USE,
+    ),
+    Mutant(
+        "what a scrub does not find while the log is cut passes for damage",
+        "partitions.scrubber:Scrubber._segment",
+        " or replica.log.is_changing",
+        "",
         script=_IN_USE,
     ),
     Mutant(
         "what a thread does not find since retention removed it passes for damage",
         "raftlog.node.reading:read_part",
-        "if log.removals != removals:",
+        "if log.removals != removals or log.is_changing:",
         "if False:",
+        script=_READS,
+    ),
+    Mutant(
+        "what a thread does not find while the log is cut passes for damage",
+        "raftlog.node.reading:read_part",
+        " or log.is_changing",
+        "",
         script=_READS,
     ),
     Mutant(

@@ -93,8 +93,8 @@ STORAGE = (
     ),
     Mutant(
         "a cut log keeps its bytes",
-        "raftlog.storage.segmented_log:SegmentedLog.truncate_suffix",
-        "segment.truncate(file, place)",
+        "raftlog.storage.log_changes:LogChanges.cut_change",
+        "cut.file.truncate(cut.place.position)",
         "pass",
     ),
     Mutant(
@@ -136,9 +136,9 @@ STORAGE = (
     ),
     Mutant(
         "a log is cut where no state stands",
-        "raftlog.node.applier:Applier.truncate_prefix",
-        "log.truncate_prefix(sound)",
-        "log.truncate_prefix(Index(log.last_index))",
+        "raftlog.node.applier:Applier.prefix_change",
+        "log.prefix_change(sound[0]) if sound else None",
+        "log.prefix_change(Index(log.last_index))",
     ),
     Mutant(
         "a snapshot leaves the machine as it was",

@@ -148,3 +148,30 @@ def test_a_log_that_a_snapshot_has_replaced_is_durable_up_to_it() -> None:
     assert writes.durable_index == 99
     writes.finish(write.write_id)
     assert writes.durable_index == 101
+
+
+def test_of_replies_that_wait_for_one_write_the_newest_is_kept() -> None:
+    writes = Writes(Index(-1))
+    write = appended(writes, 1, 0, 3)
+    for _ in range(100):
+        assert writes.hold_back(promise(3), Index(3))
+    assert writes.finish(write.write_id) == [promise(3)]
+
+
+def test_what_stands_on_the_hard_state_alone_waits_for_no_entries() -> None:
+    writes = Writes(Index(4))
+    entries = appended(writes, 1, 5, 9)
+    writes.save_hard_state(HardState(Term(2), NodeId(3)))
+    assert writes.hold_back(promise(4, 2), Index(4))
+    assert writes.hold_back(promise(9, 2), Index(9))
+    vote = writes.take()
+    assert vote is not None
+    assert vote.send_after == (promise(4, 2),)
+    assert writes.hold_back(promise(3, 2), Index(3))
+    assert not writes.hard_state_is_durable
+    assert writes.hard_state_saved(vote.write_id) == [promise(3, 2)]
+    assert writes.hard_state_is_durable
+    assert not writes.hold_back(promise(2, 2), Index(2))
+    assert writes.durable_index == 4
+    assert writes.finish(entries.write_id) == []
+    assert writes.finish(vote.write_id) == [promise(9, 2)]

@@ -6,6 +6,7 @@ from raftlog.core.ready import HardState
 from raftlog.node.applier import Applier
 from raftlog.records.batch import Batch
 from raftlog.storage.fake_filesystem import FakeFilesystem
+from raftlog.storage.log_storage import carry_out
 from raftlog.storage.memory_log import MemoryLog
 from raftlog.storage.segment import segment_path
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
@@ -66,7 +67,7 @@ def test_a_state_is_kept_at_each_segment_whatever_is_applied_at_once() -> None:
 def test_a_log_begins_no_later_than_the_newest_state() -> None:
     log, applier, _ = applied(8)
     del log.states._kept[Index(12)]
-    applier.truncate_prefix(Index(13))
+    carry_out(applier.prefix_change(Index(13)))
     assert log.first_index == 8
     machine = Count()
     again = Applier(log, machine)
@@ -107,7 +108,7 @@ def test_no_log_begins_where_the_state_has_rotted() -> None:
     bases = log.states.standing
     assert len(bases) > 3
     filesystem.flip_bit(segment_path("/log", bases[-2]) + STATE_SUFFIX, 9)
-    applier.truncate_prefix(Index(bases[-2]))
+    carry_out(applier.prefix_change(Index(bases[-2])))
     assert log.first_index == bases[-3]
 
 
@@ -120,6 +121,6 @@ def test_no_log_begins_before_the_segment_whose_state_has_rotted_either() -> Non
     clock.now_ms += 2000
     assert log.roll_if_due()
     filesystem.flip_bit(segment_path("/log", bases[-1]) + STATE_SUFFIX, 9)
-    applier.truncate_prefix(new_segment)
+    carry_out(applier.prefix_change(new_segment))
     assert new_segment in log.states.standing
     assert log.first_index == bases[-2]

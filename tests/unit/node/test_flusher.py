@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from raftlog.node.flusher import Flusher, SyncThreads
-from raftlog.storage.log_storage import Sync
+from raftlog.storage.log_storage import DiskWork, LogChange
 from raftlog.types import Index
 
 NOTHING = Index(-1)
@@ -29,17 +29,17 @@ class OneSync:
 class Owner:
     """Who wants to be durable: one sync for each round, None where nothing waits for the disk."""
 
-    syncs: list[OneSync | None]
-    heard: list[tuple[Sync | None, OSError | None]] = field(default_factory=list)
+    syncs: list[OneSync | LogChange | None]
+    heard: list[tuple[DiskWork | None, OSError | None]] = field(default_factory=list)
 
-    def begin_sync(self) -> Sync | None:
+    def begin_sync(self) -> DiskWork | None:
         return self.syncs.pop(0)
 
-    def end_sync(self, sync: Sync | None, error: OSError | None) -> None:
+    def end_sync(self, sync: DiskWork | None, error: OSError | None) -> None:
         self.heard.append((sync, error))
 
 
-async def run_at_once(syncs: Sequence[Sync]) -> list[OSError | None]:
+async def run_at_once(syncs: Sequence[DiskWork]) -> list[OSError | None]:
     return [sync.error if isinstance(sync, OneSync) else None for sync in syncs]
 
 
@@ -82,7 +82,7 @@ def test_what_is_requested_during_a_round_belongs_to_the_next() -> None:
         first, second = OneSync(), OneSync()
         owner = Owner([first, second])
 
-        async def run(syncs: Sequence[Sync]) -> list[OSError | None]:
+        async def run(syncs: Sequence[DiskWork]) -> list[OSError | None]:
             if owner.syncs:
                 flusher.request(owner)
             return [None for _ in syncs]
@@ -92,5 +92,62 @@ def test_what_is_requested_during_a_round_belongs_to_the_next() -> None:
         await flusher.idle()
         assert owner.heard == [(first, None), (second, None)]
         assert flusher.rounds == 2
+
+    asyncio.run(story())
+
+
+def test_what_takes_long_keeps_no_other_sync_waiting_and_its_owner_waits_for_it() -> None:
+    async def story() -> None:
+        change, late, other = LogChange(lambda: None), OneSync(), OneSync()
+        long, quick = Owner([change, late]), Owner([other])
+        may_end = asyncio.Event()
+
+        async def run(works: Sequence[DiskWork]) -> list[OSError | None]:
+            if change in works:
+                await may_end.wait()
+            return [None for _ in works]
+
+        flusher = Flusher(run, fail)
+        flusher.request(long)
+        flusher.request(quick)
+        flusher.request(long)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert quick.heard == [(other, None)]
+        flusher.request(long)
+        await asyncio.sleep(0)
+        assert long.heard == []
+        assert long.syncs == [late]
+        may_end.set()
+        await flusher.idle()
+        assert long.heard == [(change, None), (late, None)]
+
+    asyncio.run(story())
+
+
+def test_an_owner_that_asks_as_its_work_begins_waits_for_that_work() -> None:
+    async def story() -> None:
+        change, late = LogChange(lambda: None), OneSync()
+
+        class Eager(Owner):
+            def begin_sync(self) -> DiskWork | None:
+                work = super().begin_sync()
+                if work is change:
+                    flusher.request(self)
+                return work
+
+        owner, running = Eager([change, late]), list[DiskWork]()
+
+        async def run(works: Sequence[DiskWork]) -> list[OSError | None]:
+            running.extend(works)
+            assert len(running) == 1
+            await asyncio.sleep(0.01)
+            running.clear()
+            return [None for _ in works]
+
+        flusher = Flusher(run, fail)
+        flusher.request(owner)
+        await flusher.idle()
+        assert owner.heard == [(change, None), (late, None)]
 
     asyncio.run(story())

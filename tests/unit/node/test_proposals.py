@@ -8,7 +8,7 @@ import pytest
 
 from raftlog.core.ready import Appended, ReadConfirmed, Refused
 from raftlog.errors import CommitUnknown, InvariantViolated, NotLeader, Overloaded
-from raftlog.node.proposals import Proposal, UncommittedBytes, Waits
+from raftlog.node.proposals import UNSETTLED_READS_MAX, Proposal, UncommittedBytes, Waits
 from raftlog.types import EntryId, Index, NodeId, Term
 from tests.helpers.storage_batches import storage_batch
 
@@ -143,5 +143,33 @@ def test_a_replica_that_ends_gives_back_what_it_had_of_the_bound() -> None:
         assert shared.total == waits.uncommitted_bytes > 0  # the core has yet to settle it
         waits.ended()
         assert shared.total == waits.uncommitted_bytes == 0
+
+    asyncio.run(story())
+
+
+def test_who_has_stopped_waiting_leaves_nothing_behind() -> None:
+    async def story() -> None:
+        waits: Waits[str] = Waits()
+        for _ in range(100):
+            for future in (waits.until_durable(Index(5)), waits.until_ready(), waits.until_role_changes()):
+                future.cancel()
+        await asyncio.sleep(0)
+        assert [*waits._durable, *waits._ready, *waits._role_changes] == []
+
+    asyncio.run(story())
+
+
+def test_reads_that_a_leader_cannot_confirm_are_bounded() -> None:
+    async def story() -> None:
+        waits: Waits[str] = Waits()
+        tokens = []
+        for _ in range(UNSETTLED_READS_MAX):
+            token, future = waits.read()
+            future.cancel()
+            tokens.append(token)
+        with pytest.raises(Overloaded):
+            waits.read()
+        waits.settle(ReadConfirmed(tokens[0], Index(3)))
+        waits.read()
 
     asyncio.run(story())

@@ -11,12 +11,16 @@ import pytest
 from partitions.replica import PartitionReplica
 from partitions.values import QUORUM, AtTime, FetchResult, LastRecords, Position, Start
 from partitions.values import FetchRequest as Fetch
+from raftlog.core.ready import HardState
 from raftlog.errors import LogCorrupt, NotLeader, OffsetOutOfRange, UnknownTopic
+from raftlog.node.reading import LogChanged, read_part
+from raftlog.storage.fake_filesystem import FakeFilesystem
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
-from raftlog.types import GroupId, Index, Offset
+from raftlog.types import GroupId, Index, Offset, Term
 from tests.helpers.node_cluster import ClusterNode, NodeCluster
 from tests.helpers.partition_cluster import batch_of, values_of
-from tests.helpers.virtual_time import run_virtual
+from tests.helpers.storage_batches import storage_batch
+from tests.helpers.virtual_time import VirtualClock, VirtualLoop, run_virtual
 
 GROUP = GroupId(1)
 SMALL = LogSettings(segment_bytes=400, index_interval_bytes=200)
@@ -43,9 +47,13 @@ def told(story: Story, settings: LogSettings = SMALL) -> None:
 
 
 async def begun(replica: PartitionReplica, position: Position = Start.EARLIEST) -> asyncio.Task[FetchResult]:
-    """A read whose work has been handed to a thread, which has not begun."""
+    """A read whose work has been handed to a thread, which begins when the log has had time to change."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    loop.thread_after_s = 0.1
     task = asyncio.ensure_future(replica.fetch(Fetch(position=position, bytes_max=1 << 20)))
     await asyncio.sleep(0)
+    loop.thread_after_s = 0.0
     assert not task.done()
     return task
 
@@ -72,7 +80,7 @@ def test_a_cold_read_gives_what_a_hot_one_gives() -> None:
 def test_retention_may_remove_what_is_being_read() -> None:
     async def story(cluster: NodeCluster, leader: ClusterNode, replica: PartitionReplica) -> None:
         task = await begun(replica)
-        start = leader.groups[GROUP].truncate_prefix(Index(12))
+        start = await leader.groups[GROUP].truncate_prefix(Index(12))
         assert start > 0
         with pytest.raises(OffsetOutOfRange) as error:
             await task
@@ -86,7 +94,7 @@ def test_retention_may_remove_what_is_being_read() -> None:
 def test_retention_may_remove_what_lies_before() -> None:
     async def story(cluster: NodeCluster, leader: ClusterNode, replica: PartitionReplica) -> None:
         task = await begun(replica, Offset(13))
-        assert 0 < leader.groups[GROUP].truncate_prefix(Index(9)) <= 9
+        assert 0 < await leader.groups[GROUP].truncate_prefix(Index(9)) <= 9
         assert values_of((await task).data)[-1] == VALUES[-1]
 
     told(story)
@@ -96,9 +104,10 @@ def test_a_replica_may_be_closed_and_its_files_removed_while_it_is_read() -> Non
     async def story(cluster: NodeCluster, leader: ClusterNode, replica: PartitionReplica) -> None:
         task = await begun(replica)
         paths = segments_of(replica)
-        leader.host.close_group(GROUP)
-        for path in paths:
-            leader.filesystem.remove(path)
+        await leader.host.close_group(GROUP)
+        with leader.on_a_thread():
+            for path in paths:
+                leader.filesystem.remove(path)
         with pytest.raises(NotLeader):
             await task
         assert leader.host.damaged_logs == 0
@@ -106,6 +115,24 @@ def test_a_replica_may_be_closed_and_its_files_removed_while_it_is_read() -> Non
         leader.is_up = False
 
     told(story)
+
+
+def test_what_is_being_cut_passes_for_no_damage() -> None:
+    async def run() -> None:
+        log = SegmentedLog.open(FakeFilesystem(), "/log", SMALL, VirtualClock())
+        log.save_hard_state(HardState(Term(1), None))
+        log.append([storage_batch(base, timestamp_ms=10 * base) for base in range(8)])
+        log.cut(Index(5))
+        part, change = log.part_at_time(70), log.cut_change()
+        assert part is not None
+        assert change is not None
+        change.run()
+        with pytest.raises(LogChanged):
+            await read_part(log, part, lambda part: part.index_at_time(70))
+        change.finish()
+        assert log.part_at_time(70) is None
+
+    run_virtual(run())
 
 
 def test_a_read_that_outlives_its_office_is_not_answered() -> None:

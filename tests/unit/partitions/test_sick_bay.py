@@ -51,7 +51,7 @@ class OneBed:
         """It."""
         return [Sick(TARGET, LogCorrupt("damaged"), Patient(GroupId(7), "/data/t/0", ()))]
 
-    def admit(self, sick: Sick) -> None:
+    async def admit(self, sick: Sick) -> None:
         """Nothing to close."""
 
     def discharge(self, sick: Sick) -> None:
@@ -163,7 +163,7 @@ def test_peers_are_told_of_the_files_as_they_are_after_another_life(tmp_path: Pa
                 replica.group.stop(LogCorrupt("damaged"))
                 assert await told_to_end_at() == end
                 (sick,) = ward.sick()
-                ward.admit(sick)
+                await ward.admit(sick)
                 assert await told_to_end_at() == end
                 ward.discharge(sick)
                 await eventually(lambda: ("orders", 0) in ill.manager.replicas)

@@ -18,7 +18,7 @@ from raftlog.clock import SystemClock
 from raftlog.node.group_host import GroupHost
 from raftlog.storage import twin_file
 from raftlog.storage.filesystem import File
-from raftlog.storage.log_storage import Sync
+from raftlog.storage.log_storage import DiskWork
 from raftlog.storage.os_filesystem import OsFilesystem
 from raftlog.storage.replica_registry import ReplicaRegistry
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
@@ -77,7 +77,7 @@ class LateMetadata:
             listener(image)
 
 
-async def _sync(syncs: Sequence[Sync]) -> list[OSError | None]:
+async def _sync(syncs: Sequence[DiskWork]) -> list[OSError | None]:
     for sync in syncs:
         sync.run()
     return [None for _ in syncs]

@@ -1,0 +1,89 @@
+"""Changes of one group's log that wait for the disk: one at a time, and never beside a sync.
+
+Decides: in which order they come: a cut before all others, since appends wait for it, and last what frees
+room. Leaves to others: what a change is (``raftlog.storage.log_storage``), when it runs (``flusher``), and
+what follows from it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+from raftlog.storage.log_storage import LogChange, LogStorage
+
+
+class LogChanger:
+    """The one who carries out changes of one log. All methods belong to the event loop's thread."""
+
+    def __init__(self, log: LogStorage) -> None:
+        self._log = log
+        self._waiting: deque[tuple[Callable[[], LogChange | None], asyncio.Future[None]]] = deque()
+        self._running: tuple[LogChange, asyncio.Future[None] | None] | None = None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a change is on its way to the disk."""
+        return self._running is not None
+
+    def ask(self, begin: Callable[[], LogChange | None]) -> asyncio.Future[None]:
+        """Have a change made; done once it is finished, has failed, or was left out by ``leave``.
+
+        ``begin`` is called when its turn has come, and makes nothing of it where there is nothing to do.
+        """
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((begin, future))
+        return future
+
+    def begin(self) -> LogChange | None:
+        """The next change to run, if there is one. Raises what ``begin`` raises."""
+        change = self._log.cut_change()
+        if change is not None:
+            self._running = (change, None)
+            return change
+        while self._waiting:
+            begin, future = self._waiting.popleft()
+            try:
+                change = begin()
+            finally:
+                if change is None:
+                    _end(future)
+            if change is not None:
+                self._running = (change, future)
+                return change
+        change = self._log.removal_change()
+        if change is not None:
+            self._running = (change, None)
+        return change
+
+    def end(self, error: OSError | None) -> bool:
+        """It has run; whether there is more to do. Raises ``error``, or the damage that was found."""
+        assert self._running is not None
+        (change, future), self._running = self._running, None
+        more = None
+        try:
+            if error is not None:
+                change.give_up()
+                raise error
+            more = change.finish()
+        finally:
+            if more is None and future is not None:
+                _end(future)
+        if more is not None:
+            following = more
+            self._waiting.appendleft((lambda: following, future or self._nobodys()))
+        return bool(self._waiting)
+
+    def leave(self) -> None:
+        """Begin none of those that wait."""
+        while self._waiting:
+            _end(self._waiting.popleft()[1])
+
+    def _nobodys(self) -> asyncio.Future[None]:
+        return asyncio.get_running_loop().create_future()
+
+
+def _end(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

@@ -1,0 +1,263 @@
+"""What is taken away from a segmented log, or put in its place, and the waits for the disk that this takes.
+
+Decides in which order things are forgotten here and on the disk. A change is begun and finished on the
+owner's thread; what waits for the disk is in between, and may run on another (``LogChange``).
+
+    cut             -> promise withdrawn, later files removed, active one cut: each durable before the next
+    prefix_change   -> log start durable; forgotten here; then files removed
+    install_change  -> conflicts cut, state, members and log start durable; forgotten here; then files removed
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+from raftlog.clock import Clock
+from raftlog.core.membership import Membership, MembershipEntry
+from raftlog.errors import InvariantViolated
+from raftlog.storage.epochs import EPOCHS_NAME, Epochs
+from raftlog.storage.filesystem import File, Filesystem
+from raftlog.storage.log_reads import LogReads
+from raftlog.storage.log_storage import LogChange, after
+from raftlog.storage.log_sync import LogSync, SyncFailure
+from raftlog.storage.recovery import OpenedLog
+from raftlog.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, Place, Segment
+from raftlog.storage.segment_list import SegmentList
+from raftlog.storage.slots import Promise
+from raftlog.storage.sparse_index import SparseIndex
+from raftlog.storage.state_files import StateFiles
+from raftlog.types import EntryId, Index
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSettings:
+    """Sizes and times of one log; the names are the topic's settings with dots."""
+
+    segment_bytes: int = 128 << 20
+    segment_ms: int = 7 * 24 * 3600 * 1000
+    index_interval_bytes: int = 4096
+
+
+class _Cut(NamedTuple):
+    """Where a log ends, once the disk has been told."""
+
+    at: int  # of the segment
+    file: File
+    offsets: SparseIndex
+    place: Place
+
+
+class LogChanges(LogReads):
+    """The part of a ``SegmentedLog`` that takes away."""
+
+    def __init__(
+        self, filesystem: Filesystem, directory: str, settings: LogSettings, clock: Clock, opened: OpenedLog
+    ) -> None:
+        super().__init__(opened, StateFiles(filesystem, directory))
+        self._filesystem = filesystem
+        self._directory = directory
+        self._settings = settings
+        self._clock = clock
+        self._active = self._segments.active
+        self._active_since_ms = self._birth_of_active()
+        self._unsynced, self._names_changed, self._closed = list[File](), False, False
+        self._epochs_due = len(opened.segments) > 1 and opened.epochs_cover != self._active.base
+        self._syncs: list[LogSync] = []
+        self._cut: _Cut | None = None  # what is forgotten here and still on the disk
+        self._is_running = False  # a change
+        self._removable: list[Segment] = []  # whose files are of no use any more
+        self._failure = SyncFailure(directory)
+
+    @property
+    def is_changing(self) -> bool:
+        """Whether a change waits for the disk, or for being begun: nothing can be appended."""
+        return self._is_running or self._cut is not None
+
+    def cut(self, first_removed: Index) -> None:
+        """Forget this entry and all after it; the disk does so with ``cut_change``."""
+        if first_removed > self._last:
+            return
+        if first_removed < self._first:
+            raise InvariantViolated(
+                f"{self._directory}: cut at {first_removed} below the log start {self._first}"
+            )
+        at = self._segments.position_of(first_removed)
+        segment = self._segments[at]
+        file = segment.open_file()
+        place = segment.locate(file, first_removed)
+        if place.base != first_removed:
+            raise InvariantViolated(f"{self._directory}: cut at {first_removed}, inside batch {place}")
+        self._cut = _Cut(at, file, segment.index, place)
+        self._forget_syncs(first_removed - 1)
+        self._epochs.truncate_suffix(first_removed)
+        self._members.truncate_suffix(first_removed)
+        self._last = first_removed - 1
+
+    def cut_change(self) -> LogChange | None:
+        """What ``cut`` has left to be done: a cut must not be undone by a power loss."""
+        cut, self._cut = self._cut, None
+        if cut is None:
+            return None
+        segment, promise = self._segments[cut.at], self._promise(cut.place.base - 1)
+        is_reopened = segment is not self._active
+
+        def run() -> None:
+            with self._failure.is_final():
+                self._state.withdraw(promise)
+                if is_reopened:
+                    self._remove_later(cut.at)
+                # Were the cut still in memory when new batches reach the disk, a power loss could leave a
+                # new batch followed by an old one that fits behind it.
+                cut.file.truncate(cut.place.position)
+                cut.file.sync()
+
+        def finish() -> None:
+            self.removals += 1
+            if is_reopened:
+                self._reopen(cut.at)
+            segment.reopen(cut.file, cut.offsets, cut.place)
+
+        def give_up() -> None:
+            self._cut = self._cut or cut  # it is still to be done
+
+        return self._change(run, finish, give_up, is_long=False)
+
+    def _forget_syncs(self, last: int) -> None:
+        for sync in self._syncs:
+            sync.covers = Index(min(sync.covers, last))
+        self._durable = min(self._durable, last)
+
+    def _remove_later(self, at: int) -> None:
+        """Remove the segments behind this one, and what speaks of them goes first."""
+        self._filesystem.remove(f"{self._directory}/{EPOCHS_NAME}")
+        self._filesystem.sync_directory(self._directory)  # it promises the segments that go now
+        self._remove_files(reversed(self._segments.behind(at)))
+        self._filesystem.remove(self._segments[at].path + INDEX_SUFFIX)
+        self._filesystem.sync_directory(self._directory)
+
+    def _reopen(self, at: int) -> None:
+        """Segment ``at`` is the active one again."""
+        later = self._segments.drop_after(at)
+        self._active = self._segments.active
+        paths = {segment.path + LOG_SUFFIX for segment in later}
+        self._unsynced = [file for file in self._unsynced if file.path not in paths]
+        self._epochs_due = at > 0
+        self._active_since_ms = self._birth_of_active()
+
+    def _remove_files(self, segments: Iterable[Segment]) -> None:
+        for segment in segments:
+            self._filesystem.remove(segment.path + LOG_SUFFIX)
+            self._filesystem.remove(segment.path + INDEX_SUFFIX)
+
+    def prefix_change(self, first_kept: Index) -> LogChange | None:
+        """Delete the closed segments that end below ``first_kept``.
+
+        The segment with the newest durable entry stays: the one behind it may lack a durable name. Files
+        go last, once nobody reads them.
+        """
+        limit = min(first_kept, self._durable)
+        count = sum(1 for segment in self._segments.closed if segment.last < limit)
+        if not count:
+            return None
+        start = Index(self._segments[count].base)
+        before = self.term_at(Index(start - 1))
+
+        def run() -> None:
+            self._members.move_start(self.first_index, start)
+            with self._failure.is_final():
+                self._state.set_log_start(start, before, partial(self._epochs.promise, start, before))
+
+        def finish() -> None:
+            self.removals += 1
+            self._removable += self._segments.drop_before(count)
+            self._epochs.truncate_prefix(start)
+            self._members.truncate_prefix(start)
+            self._names_changed = True
+            self._first = start
+
+        return self._change(run, finish)
+
+    def removal_change(self) -> LogChange | None:
+        """Files that nobody reads any more. Whatever a crash leaves of them is removed on opening."""
+        segments, self._removable = self._removable, []
+        start = self.first_index
+
+        def run() -> None:
+            self._remove_files(segments)
+            self.states.remove_below(start)
+
+        return LogChange(run) if segments else None
+
+    def install_change(self, snapshot: EntryId, membership: Membership, state: bytes) -> LogChange | None:
+        """Empty the log and let it begin after ``snapshot``; see ``LogStorage.install``.
+
+        What conflicts with the snapshot is cut first, as by an append, so that all segments end below the
+        new start: whatever a crash leaves of them is removed on opening. Until the slot says where the log
+        begins, it is the old log, whole.
+        """
+        if self._last >= snapshot.index:
+            place = self._segments[self._segments.position_of(snapshot.index)]
+            self.cut(Index(place.locate(place.open_file(), snapshot.index).base))
+        return after(self.cut_change(), partial(self._install, snapshot, membership, state))
+
+    def _install(self, snapshot: EntryId, membership: Membership, state: bytes) -> LogChange:
+        start = Index(snapshot.index + 1)
+        segment = Segment(self._filesystem, self._directory, start, self._settings.index_interval_bytes)
+
+        def run() -> None:
+            self.states.save(snapshot, state)
+            self._members.move_start(self.first_index, start, MembershipEntry(snapshot.index, membership))
+            with self._failure.is_final():
+                self._state.restart(start, Epochs().promise(start, snapshot.term, snapshot.index))
+                self._filesystem.remove(f"{self._directory}/{EPOCHS_NAME}")
+                segment.file = self._filesystem.open(segment.path + LOG_SUFFIX, create=True)
+
+        def finish() -> None:
+            self.removals += 1
+            self._begin_anew(segment)
+            self._epochs.clear()
+            self._members.truncate_prefix(start)
+            self._first, self._last, self._durable = start, snapshot.index, snapshot.index
+            self._commit = max(self._commit, snapshot.index)
+
+        return self._change(run, finish)
+
+    def _begin_anew(self, segment: Segment) -> None:
+        """Go on in this segment; those before it are of no use any more."""
+        self._removable += [*self._segments.closed, self._active]
+        if self._active.file is not None:
+            self._active.file.close()
+        assert segment.file is not None
+        self._forget_syncs(self._first - 1)
+        self._segments, self._active = SegmentList([segment]), segment
+        self._unsynced, self._epochs_due, self._names_changed = [segment.file], False, True
+        self._active_since_ms = self._birth_of_active()
+
+    def _change(
+        self,
+        run: Callable[[], None],
+        finish: Callable[[], LogChange | None],
+        give_up: Callable[[], None] = lambda: None,
+        *,
+        is_long: bool = True,
+    ) -> LogChange:
+        """A change that nothing may be appended beside."""
+        self._is_running = True
+
+        def ended(how: Callable[[], LogChange | None]) -> LogChange | None:
+            self._is_running = False
+            return how()
+
+        return LogChange(run, partial(ended, finish), partial(ended, give_up), is_long=is_long)
+
+    def _promise(self, last: int) -> Promise:
+        return self._epochs.promise(self._first, self._state.state.before, last)
+
+    def _birth_of_active(self) -> int:
+        """When its age began: now, or when its newest batch was stored if it has been there before."""
+        now = self._clock.wall_ms()
+        newest = self._active.stored_ms
+        return newest if 0 <= newest < now else now

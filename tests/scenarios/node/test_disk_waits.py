@@ -1,0 +1,295 @@
+"""The event loop waits for no disk: what does, happens on threads, and the groups go on meanwhile.
+
+``NodeCluster`` refuses every operation that waits for a disk on the loop; these tests are about what
+others see of a slow one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar, cast
+
+from partitions.machine import PartitionMachine
+from partitions.values import QUORUM
+from raftlog.clock import SystemClock
+from raftlog.core.membership import Membership
+from raftlog.core.messages import AppendReply, AppendRequest, Heartbeat, HeartbeatReply, Message
+from raftlog.core.ready import Role
+from raftlog.errors import CommitUnknown
+from raftlog.node.cluster_time import UNKNOWN_MS, ClockReading
+from raftlog.node.codec import (
+    FrameKind,
+    decode_heartbeat_replies,
+    decode_message,
+    encode_heartbeats,
+    encode_message,
+    split_frame,
+)
+from raftlog.node.flusher import SyncThreads
+from raftlog.node.group_host import GroupHost, HostSettings
+from raftlog.node.transport import FrameReceiver, Transport
+from raftlog.storage.filesystem import Buffer, File
+from raftlog.storage.os_filesystem import OsFile, OsFilesystem
+from raftlog.storage.segmented_log import LogSettings, SegmentedLog
+from raftlog.types import BEFORE_LOG, GroupId, Index, NodeId, Term
+from tests.helpers.node_cluster import NodeCluster
+from tests.helpers.partition_cluster import batch_of
+from tests.helpers.storage_batches import storage_batch
+from tests.helpers.virtual_time import run_virtual
+
+GROUP = GroupId(1)
+
+
+def test_a_log_is_cut_while_its_broker_serves_other_groups() -> None:
+    """A deposed leader cuts its tail on a disk that does nothing; its other group, which follows, answers."""
+
+    async def story() -> None:
+        cluster = NodeCluster(3, groups=2)
+        await cluster.start()
+        old = cluster.leading()
+        others = cluster.followers()
+        await old.replicas[GROUP].append(batch_of(b"0"), acks=QUORUM, timeout_ms=1000)
+        for other in others:
+            cluster.network.cut_both(old.node_id, other.node_id)
+        for value in (b"1", b"2", b"3"):
+            old.groups[GROUP].propose(old.replicas[GROUP]._rules.validated(batch_of(value)))
+        await cluster.until(lambda: any(other.groups[GROUP].is_ready for other in others))
+        leader = next(other for other in others if other.groups[GROUP].is_ready)
+        await leader.replicas[GROUP].append(batch_of(b"new"), acks=QUORUM, timeout_ms=1000)
+        group = old.groups[GROUP]
+        await cluster.until(lambda: not group.is_leader)
+        old.sync_s = 0.5
+        cluster.network.heal_all(cluster.nodes)
+        await cluster.until(lambda: group.log.is_changing)
+        durable = group.durable_index
+        await asyncio.sleep(0.3)
+        assert group.log.is_changing
+        assert group.durable_index == durable
+        assert group.leader == leader.node_id
+        assert group.last_index > group.log.last_index
+        await cluster.settled()
+        await cluster.stop()
+
+    run_virtual(story())
+
+
+def test_a_vote_that_is_asked_for_while_the_log_is_replaced_is_given_later() -> None:
+    async def story() -> None:
+        settings = LogSettings(segment_bytes=300, index_interval_bytes=512)
+        cluster = NodeCluster(2, log_settings=settings)
+        await cluster.start()
+        leader, behind = cluster.leading(), cluster.followers()[0]
+        behind.crash()
+        for number in range(20):
+            await leader.replicas[GROUP].append(batch_of(b"%d" % number), acks=QUORUM, timeout_ms=1000)
+        await cluster.settled()
+        for broker in cluster.up:
+            assert await broker.groups[GROUP].truncate_prefix(Index(15)) > 0
+        behind.sync_s = 3.0
+        await behind.start()
+        group = behind.groups[GROUP]
+        await cluster.until(lambda: group._is_installing and group.log.is_changing)
+        leader.crash()
+        await cluster.until(lambda: cluster.leader() is not None, within_s=20)
+        assert group.log.first_index > 0
+        behind.sync_s = 0.002
+        await leader.start()
+        await cluster.settled()
+        await cluster.stop()
+
+    run_virtual(story())
+
+
+class SlowFile(OsFile):
+    """Syncs and cuts take a while."""
+
+    __slots__ = ()
+    slow: ClassVar[SlowFilesystem]
+
+    def sync(self) -> None:
+        """Slowly."""
+        self.slow.wait("sync", self.path)
+        super().sync()
+
+    def truncate(self, size: int) -> None:
+        """Slowly."""
+        self.slow.wait("cut", self.path)
+        super().truncate(size)
+
+
+class SlowFilesystem(OsFilesystem):
+    """This machine's files on a disk that takes ``wait_s`` for all that must be waited for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wait_s = 0.0
+        self.loops_thread = threading.get_ident()
+        self.waits_of_the_loop: list[str] = []
+
+    def wait(self, operation: str, path: str) -> None:
+        """Take a while, and note who waits."""
+        if threading.get_ident() == self.loops_thread and self.wait_s:
+            self.waits_of_the_loop.append(f"{operation} {path}")
+        time.sleep(self.wait_s)
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        """A slow file."""
+        file = super().open(path, create=create)
+        SlowFile.slow = self
+        cast("OsFile", file).__class__ = SlowFile
+        return file
+
+    def replace_file(self, path: str, data: bytes) -> None:
+        """Slowly."""
+        self.wait("replace", path)
+        super().replace_file(path, data)
+
+    def remove(self, path: str) -> None:
+        """Slowly, where there is something to remove."""
+        if self.exists(path):
+            self.wait("remove", path)
+            super().remove(path)
+
+    def sync_directory(self, path: str) -> None:
+        """Slowly."""
+        self.wait("sync", path)
+        super().sync_directory(path)
+
+
+class Wire:
+    """A transport that notes what is sent and delivers nothing."""
+
+    def __init__(self) -> None:
+        self.node_id = ME
+        self.replies: list[tuple[GroupId, HeartbeatReply]] = []
+        self.accepted: dict[GroupId, AppendReply] = {}
+        self.heard = asyncio.Event()
+
+    async def start(self, receiver: FrameReceiver) -> None:
+        """Nobody is listened to."""
+
+    async def stop(self) -> None:
+        """Nothing to do."""
+
+    def set_peer(self, peer: NodeId, host: str, port: int) -> None:
+        """Nobody is dialled."""
+
+    def queued_bytes(self, peer: NodeId) -> int:
+        """None."""
+        return 0
+
+    def seconds_since_heard(self, peer: NodeId) -> float:
+        """None."""
+        return 0.0
+
+    def send(self, peer: NodeId, buffers: Sequence[Buffer]) -> bool:
+        """Note replies."""
+        kind, head, payload = split_frame(memoryview(b"".join(buffers)))
+        if kind is FrameKind.HEARTBEAT_REPLIES:
+            self.replies += decode_heartbeat_replies(payload)
+            self.heard.set()
+        elif kind is FrameKind.RAFT:
+            group_id, message, _ = decode_message(head, payload)
+            if isinstance(message, AppendReply) and message.accepted:
+                self.accepted[group_id] = message
+        return True
+
+
+ME, FIRST, SECOND = NodeId(1), NodeId(2), NodeId(3)
+GROUPS = [GroupId(number) for number in range(1, 251)]
+CLOCK = ClockReading(wall_ms=0, time_ms=UNKNOWN_MS)
+DISK_S = 0.005
+
+
+class Nobody:
+    """Listens to a group."""
+
+    def role_changed(self, role: Role, term: Term, leader: NodeId | None) -> None:
+        """Nobody cares."""
+
+    def commit_advanced(self, commit_index: Index) -> None:
+        """Nobody cares."""
+
+    def membership_changed(self, membership: Membership, is_committed: bool) -> None:
+        """Nobody cares."""
+
+    def removed(self) -> None:
+        """Nobody cares."""
+
+    def replica_stopped(self, error: BaseException) -> None:
+        """It must not fail."""
+        assert isinstance(error, CommitUnknown)
+
+
+def frame_of(group_id: GroupId, message: Message, payload: Sequence[Buffer] = ()) -> memoryview:
+    """What the transport hands over."""
+    return memoryview(b"".join(bytes(part) for part in encode_message(group_id, message, payload)))
+
+
+def entries_of(term: int, count: int) -> list[bytes]:
+    """Batches of one leader, from the first index on."""
+    return [bytes(storage_batch(base, epoch=term).data) for base in range(count)]
+
+
+# requirement: N1
+def test_a_broker_answers_while_hundreds_of_its_groups_cut_their_logs(tmp_path: Path) -> None:
+    """The tails of 250 groups conflict with their next leaders', and a sync takes 5 ms: 2.5 s of waiting."""
+
+    async def story() -> None:
+        files, wire, broken = SlowFilesystem(), Wire(), list[BaseException]()
+        clock = SystemClock()
+        settings = HostSettings(tick_ms=50, election_ticks=1000, quiet_ticks=1000)
+        host = GroupHost(
+            ME,
+            cast("Transport", wire),
+            clock,
+            random.Random(1),
+            SyncThreads(),
+            on_fatal=broken.append,
+            settings=settings,
+        )
+        await host.start()
+        voters = Membership(frozenset({ME, FIRST, SECOND}))
+        for group_id in GROUPS:
+            log = SegmentedLog.open(files, f"{tmp_path}/{group_id}", LogSettings(), clock)
+            host.open_group(group_id, log, PartitionMachine(), voters, Nobody())
+
+        def bring(leader: NodeId, term: int, count: int) -> None:
+            for group_id in GROUPS:
+                request = AppendRequest(
+                    term=Term(term), previous=BEFORE_LOG, spans=(), commit_index=Index(-1)
+                )
+                host.frame_received(leader, frame_of(group_id, request, entries_of(term, count)))
+
+        async def accepted(term: int, match: int) -> None:
+            reply = AppendReply(term=Term(term), accepted=True, match_index=Index(match))
+            while any(wire.accepted.get(group_id) != reply for group_id in GROUPS):
+                await asyncio.sleep(0.01)
+
+        bring(FIRST, 1, 5)
+        await asyncio.wait_for(accepted(1, 4), 20)
+        files.wait_s = DISK_S
+        bring(SECOND, 2, 2)
+        cutting = asyncio.create_task(accepted(2, 1))
+        waited_s = []
+        while not cutting.done():
+            began = asyncio.get_running_loop().time()
+            wire.heard.clear()
+            beat = Heartbeat(term=Term(2), commit_index=Index(-1), round=len(waited_s) + 1)
+            host.frame_received(SECOND, memoryview(encode_heartbeats(CLOCK, [(GROUPS[0], beat)])))
+            await asyncio.wait_for(wire.heard.wait(), 10)
+            waited_s.append(asyncio.get_running_loop().time() - began)
+            await asyncio.sleep(0.01)
+        print(f"{len(waited_s)} heartbeats, answered within {max(waited_s):.3f} s")
+        assert max(waited_s) < 0.5, f"a heartbeat waited {max(waited_s):.3f} s"
+        assert len(waited_s) > 10
+        await host.stop()
+        assert files.waits_of_the_loop == []
+        assert broken == []
+
+    asyncio.run(story())

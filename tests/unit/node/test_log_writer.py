@@ -1,0 +1,116 @@
+"""Writes into the log: what waits, for what, and what a sync releases."""
+
+from __future__ import annotations
+
+from raftlog.core.entries import EntrySpan
+from raftlog.core.messages import AppendReply, Envelope, VoteReply
+from raftlog.core.ready import HardState, Write
+from raftlog.node.applier import Applier
+from raftlog.node.log_writer import LogWriter, Synced
+from raftlog.records.batch import Batch
+from raftlog.storage.fake_filesystem import FakeFilesystem
+from raftlog.storage.log_storage import carry_out
+from raftlog.storage.segmented_log import LogSettings, SegmentedLog
+from raftlog.types import Index, NodeId, Term, WriteId
+from tests.helpers.manual_wall_clock import ManualWallClock
+from tests.helpers.storage_batches import storage_batch
+
+PEER = NodeId(2)
+
+
+class Nothing:
+    """A machine without a state."""
+
+    def apply(self, entry: Batch) -> None:
+        """Nothing to do."""
+
+    def snapshot(self) -> bytes:
+        """Nothing."""
+        return b""
+
+    def restore(self, snapshot: bytes) -> None:
+        """Nothing to do."""
+
+
+class Log:
+    """A writer, its log and its disk."""
+
+    def __init__(self) -> None:
+        self.disk = FakeFilesystem()
+        self.log = SegmentedLog.open(self.disk, "/log", LogSettings(), ManualWallClock())
+        self.writer = LogWriter(self.log, Applier(self.log, Nothing()), NodeId(1))
+
+    def write(self, number: int, term: int, *entries: int, has_hard_state: bool = True) -> None:
+        """Hand out a write; its promise is named by its number."""
+        self.writer.bring([storage_batch(index, epoch=term) for index in entries])
+        spans = (EntrySpan(Term(term), Index(entries[0]), Index(entries[-1])),) if entries else ()
+        hard_state = HardState(Term(term), PEER) if has_hard_state else None
+        write = Write(
+            write_id=WriteId(number), hard_state=hard_state, spans=spans, send_after=(promise(number),)
+        )
+        self.writer.write(write, 0)
+
+    def sync(self) -> Synced:
+        """One round."""
+        sync = self.writer.begin_sync()
+        if sync is not None:
+            sync.run()
+        return self.writer.end_sync()
+
+
+def promise(number: int) -> Envelope:
+    message = AppendReply(term=Term(number), accepted=True, match_index=Index(number))
+    return Envelope(
+        PEER, VoteReply(term=Term(number), asked=Term(number), granted=True) if number % 2 else message
+    )
+
+
+def numbers(synced: Synced) -> list[int]:
+    return [waiting.write_id for waiting in synced.writes]
+
+
+def test_a_full_disk_keeps_promises_of_entries_and_lets_votes_leave() -> None:
+    log = Log()
+    log.write(1, 1)
+    assert numbers(log.sync()) == [1]
+    log.disk.capacity_bytes = log.disk.used_bytes
+    log.write(2, 2, 0, 1)
+    log.write(3, 3)
+    synced = log.sync()
+    assert (synced.writes, synced.hard_state, synced.promises) == ([], 3, [promise(3)])
+    assert log.writer.is_full
+    assert log.sync() == Synced([])
+    log.disk.capacity_bytes = None
+    log.writer.try_append()
+    synced = log.sync()
+    assert numbers(synced) == [2, 3]
+    assert [waiting.promises for waiting in synced.writes] == [(promise(2),), ()]
+    assert not log.writer.is_full
+
+
+def test_what_came_before_the_disk_was_full_is_durable_with_the_next_sync() -> None:
+    log = Log()
+    log.write(1, 1, 0)
+    log.disk.capacity_bytes = log.disk.used_bytes
+    log.write(2, 1, 1, has_hard_state=False)
+    log.write(3, 1, 2, has_hard_state=False)
+    synced = log.sync()
+    assert (numbers(synced), synced.hard_state) == ([1], None)
+    assert log.log.durable_index == 0
+
+
+def test_entries_wait_while_the_log_is_cut() -> None:
+    log = Log()
+    log.write(1, 1, 0, 1, 2)
+    log.sync()
+    log.writer.bring([storage_batch(1, epoch=2)])
+    spans = (EntrySpan(Term(2), Index(1), Index(1)),)
+    hard_state = HardState(Term(2), None)
+    log.writer.write(
+        Write(write_id=WriteId(2), hard_state=hard_state, truncate_from=Index(1), spans=spans), 0
+    )
+    assert (log.log.last_index, log.log.is_changing, log.writer.is_full) == (0, True, False)
+    carry_out(log.log.cut_change())
+    log.writer.try_append()
+    assert log.log.last_index == 1
+    assert numbers(log.sync()) == [2]
