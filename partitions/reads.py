@@ -65,15 +65,15 @@ class Reads:
                     await self._gathered(offset, min(request.bytes_min, request.bytes_max))
             except TimeoutError:
                 pass  # what is there by now is the answer
-        found = await self._read(offset, request.bytes_max)
-        if offset > self.high_watermark:
+        found, high_watermark = await self._read(offset, request.bytes_max)
+        if offset > high_watermark:
             raise await self._above(offset)
         return FetchResult(
             offset=offset,
             data=b"" if found is None else found.data,
             next_offset=offset if found is None else Offset(found.last + 1),
             log_start_offset=Offset(serving.group.log.first_index),
-            high_watermark=self.high_watermark,
+            high_watermark=high_watermark,
             leader_epoch=serving.group.term,
         )
 
@@ -110,15 +110,16 @@ class Reads:
 
         return await self._from_log(look)
 
-    async def _read(self, offset: Offset, bytes_max: int) -> LogBytes | None:
-        """The committed batches from ``offset`` on, or None when there are none."""
+    async def _read(self, offset: Offset, bytes_max: int) -> tuple[LogBytes | None, Offset]:
+        """The committed batches from ``offset`` on, or None, and the high watermark that they were read below."""
 
-        async def look() -> LogBytes | None:
+        async def look() -> tuple[LogBytes | None, Offset]:
             log, visible = self._serving.group.log, self._visible_index
             self._check_start(offset)
             if offset > visible:
-                return None
-            return await read_batches(log, Index(offset), visible, bytes_max=bytes_max)
+                return None, Offset(visible + 1)
+            found = await read_batches(log, Index(offset), visible, bytes_max=bytes_max)
+            return found, Offset(visible + 1)
 
         found = await self._from_log(look)
         self._check_start(offset)
@@ -145,7 +146,7 @@ class Reads:
             self._serving.check_leads()
             if goal - counted <= HEADER_BYTES and group.log.first_index <= following < self.high_watermark:
                 return  # no batch is smaller
-            found = await self._read(following, goal - counted)
+            found, _ = await self._read(following, goal - counted)
             if found is not None:
                 counted += len(found.data)
                 following = Offset(found.last + 1)

@@ -77,6 +77,20 @@ def test_a_cold_read_gives_what_a_hot_one_gives() -> None:
     told(story)
 
 
+def test_the_end_that_is_told_is_the_one_that_was_read_up_to() -> None:
+    """Else the last twenty records below it were not what is shown."""
+
+    async def story(cluster: NodeCluster, leader: ClusterNode, replica: PartitionReplica) -> None:
+        end = replica.status().high_watermark
+        task = await begun(replica, LastRecords(20))
+        await replica.append(batch_of(b"one more"), acks=QUORUM, timeout_ms=5000)
+        assert not task.done()
+        result = await task
+        assert (result.next_offset, result.high_watermark) == (end, end)
+
+    told(story)
+
+
 def test_retention_may_remove_what_is_being_read() -> None:
     async def story(cluster: NodeCluster, leader: ClusterNode, replica: PartitionReplica) -> None:
         task = await begun(replica)
