@@ -97,7 +97,12 @@ class Openings:
     def _keep_pace(
         self, topic: TopicInfo, partition: PartitionInfo, directory: str, *, may_give_up: bool
     ) -> None:
-        """Make the folder one that has been through all recoveries of its partition."""
+        """Make the folder one that has been through all recoveries of its partition.
+
+        Each recovery makes another group, which the registry names once the folder is that group's: such a
+        folder has only lost its mark. A survivor that has lost the whole folder has others to rejoin once
+        the group has grown.
+        """
         recoveries = partition.unsafe_recoveries
         done = self.folders.recovery_of(directory)
         if done > len(recoveries):
@@ -106,7 +111,9 @@ class Openings:
             )
         if done == len(recoveries):
             return
-        if recoveries[-1].survivor != self.node_id:
+        if self.registry.has_held(partition.group_id):
+            _log.warning("%s has lost the mark of recovery %d: it is written again", directory, len(recoveries))
+        elif recoveries[-1].survivor != self.node_id:
             if not may_give_up:
                 raise MetadataBehind(f"{directory} is given up once the metadata is confirmed to be current")
             _log.warning(
@@ -115,10 +122,10 @@ class Openings:
                 recoveries[-1].survivor,
             )
             self.folders.put_away(directory, "recovered-elsewhere")
-        elif not self.filesystem.exists(directory):
-            raise LogCorrupt(f"{directory} is gone, and its partition was recovered from it")
-        else:
+        elif self.filesystem.exists(directory):
             self._survive(topic, directory)
+        elif partition.membership_index < 0:
+            raise LogCorrupt(f"{directory} is gone, and its partition was recovered from it")
         self.folders.mark(directory, len(recoveries))
 
     def _survive(self, topic: TopicInfo, directory: str) -> None:
