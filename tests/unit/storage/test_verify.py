@@ -89,6 +89,19 @@ def test_an_end_that_is_gone_is_a_hole_up_to_the_promise() -> None:
     assert seen(filesystem).holes == [Hole(17, 19)]
 
 
+# requirement: F6
+@pytest.mark.parametrize("lost", [("a", "b"), ("a",), ("b",)])
+def test_with_a_slot_and_the_newest_segment_gone_nobody_knows_where_the_log_ended(
+    lost: tuple[str, ...],
+) -> None:
+    filesystem = filled()
+    for slot in lost:
+        filesystem.overwrite(f"{DIRECTORY}/hard_state.{slot}", None)
+    assert seen(filesystem).holes == []
+    filesystem.overwrite(segment(16), None)
+    assert seen(filesystem).holes == [Hole(16, None)]
+
+
 def test_an_epochs_file_that_contradicts_batches_and_promise_is_what_is_damaged() -> None:
     filesystem = filled()
     log = open_log(FakeFilesystem())
