@@ -50,6 +50,7 @@ class MetadataWard:
         self._repairer = repairer
         self._patient = patient
         self._open_log = open_log
+        self.trouble = ""  # what keeps this broker from taking part in the metadata group
 
     async def join(self) -> None:
         """Return once this broker takes part in the metadata group. Raises ``OSError``."""
@@ -58,13 +59,16 @@ class MetadataWard:
             try:
                 await self._member.start(await self._open_log())
             except LogCorrupt as damage:
+                self.trouble = f"the metadata log of its broker is being mended: {damage}"
                 _log.error("the metadata log is being mended: %s", damage)
             else:
                 self._forget()
+                self.trouble = ""
                 return
             try:
                 await self._repairer.mend(self._patient)
             except CannotMend as trouble:
+                self.trouble = f"the metadata log of its broker is not mended yet: {trouble}"
                 _log.error("the metadata log is not mended yet: %s", trouble)
             await asyncio.sleep(AGAIN_S)
 

@@ -394,12 +394,15 @@ class GroupHost:
     def _tell_who_rejoins(self) -> None:
         for group_id, group in self._groups.items():
             if group.is_rejoining and group.stopped is None:
-                missing = sorted(p for p in group.membership.members if not self.is_reachable(p))
-                leader = "no leader" if group.leader is None else f"leader {group.leader}"
                 _log.warning(
-                    "group %d on broker %d rejoins and gives no vote yet: %s, not heard are brokers %s",
-                    *(group_id, self.node_id, leader, missing),
+                    "group %d on broker %d rejoins: it gives no vote until it holds its leader's log; %s",
+                    *(group_id, self.node_id, self._what_it_waits_for(group)),
                 )
+
+    def _what_it_waits_for(self, group: RaftGroup[object]) -> str:
+        leader = "there is no leader" if group.leader is None else f"broker {group.leader} leads"
+        missing = sorted(p for p in group.membership.members if not self.is_reachable(p))
+        return f"{leader}; start brokers {missing}, which are not heard" if missing else leader
 
     def _watch_peers(self) -> None:
         self.clock.look(1 + len(self._watch.known))
