@@ -217,10 +217,10 @@ def another_dies(cluster: Cluster, kind: Kind) -> list[str]:
         cluster.start(other, wait_s=WITHIN_S)
         eventually(lambda: has_leaders(cluster.url(loser), TOPIC, 1), within_s=WITHIN_S, what="a leader")
         values += fill(cluster, f"round-{other}", 5)
-        print(f"{other} is killed: serves after {time.monotonic() - began:.1f} s")
-    began = time.monotonic()
-    wait_until_whole(cluster)
-    print(f"whole {time.monotonic() - began:.1f} s later")
+        serves = time.monotonic()
+        wait_until_whole(cluster)
+        whole = time.monotonic()
+        print(f"{other} is killed: serves after {serves - began:.1f} s, whole {whole - serves:.1f} s later")
     return values
 
 
