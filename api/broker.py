@@ -180,7 +180,8 @@ class Broker:
             self.manager.failure_of(key_of(target))
             or self._first_start.trouble
             or self._metadata_ward.trouble
-            or ("it is being opened" if self.controller.leader else "its broker waits for a controller")
+            or ("it is being opened" if self.controller.is_registered else "")
+            or f"its broker waits for an active controller: {self.controller.leader_known}"
         )
 
     def _other_brokers(self) -> tuple[NodeId, ...]:

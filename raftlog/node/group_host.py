@@ -52,7 +52,7 @@ from raftlog.records.batch import Batch
 from raftlog.state_machine import StateMachine
 from raftlog.storage.filesystem import Buffer
 from raftlog.storage.log_storage import LogStorage
-from raftlog.types import BEFORE_LOG, EntryId, GroupId, NodeId
+from raftlog.types import BEFORE_LOG, METADATA_GROUP, EntryId, GroupId, NodeId
 
 _log = logging.getLogger("raftlog.node")
 
@@ -395,11 +395,16 @@ class GroupHost:
         for group_id, group in self._groups.items():
             if group.is_rejoining and group.stopped is None:
                 _log.warning(
-                    "group %d on broker %d rejoins: it gives no vote until it holds its leader's log; %s",
-                    *(group_id, self.node_id, self._what_it_waits_for(group)),
+                    "%s on broker %d rejoins: it gives no vote until it holds its leader's log; %s",
+                    "the metadata group" if group_id == METADATA_GROUP else f"group {group_id}",
+                    *(self.node_id, self.leader_known(group_id)),
                 )
 
-    def _what_it_waits_for(self, group: RaftGroup[object]) -> str:
+    def leader_known(self, group_id: GroupId) -> str:
+        """Who leads a group, as a sentence, and which of its members are not heard."""
+        group = self._groups.get(group_id)
+        if group is None:
+            return "its log is not open here"
         leader = "there is no leader" if group.leader is None else f"broker {group.leader} leads"
         missing = sorted(p for p in group.membership.members if not self.is_reachable(p))
         return f"{leader}; start brokers {missing}, which are not heard" if missing else leader

@@ -153,7 +153,7 @@ def wait_until_whole(cluster: Cluster) -> None:
 def fill(cluster: Cluster, name: str, count: int) -> list[str]:
     """Values that were acknowledged, one request each: a state or two for each ten."""
     values = [f"{name}-{number}-{'x' * 300}" for number in range(count)]
-    urls = [cluster.url(broker) for broker in cluster.running if cluster.is_ready(broker)]
+    urls = [cluster.url(broker) for broker in cluster.running]
     for value in values:
         produce_surely(urls, TOPIC, [value])
     return values
