@@ -112,7 +112,9 @@ class Openings:
         if done == len(recoveries):
             return
         if self.registry.has_held(partition.group_id):
-            _log.warning("%s has lost the mark of recovery %d: it is written again", directory, len(recoveries))
+            _log.warning(
+                "the mark of recovery %d is lost in %s: it is written again", len(recoveries), directory
+            )
         elif recoveries[-1].survivor != self.node_id:
             if not may_give_up:
                 raise MetadataBehind(f"{directory} is given up once the metadata is confirmed to be current")
