@@ -99,9 +99,9 @@ class Openings:
     ) -> None:
         """Make the folder one that has been through all recoveries of its partition.
 
-        Each recovery makes another group, which the registry names once the folder is that group's: such a
-        folder has only lost its mark. A survivor that has lost the whole folder has others to rejoin once
-        the group has grown.
+        Each recovery makes another group, which the registry names once the survivor's folder is that group's:
+        then only the mark is lost, or the folder. A survivor that has lost its disk has others to rejoin once
+        the group has grown. Without its mark another replica's folder may be of the time before.
         """
         recoveries = partition.unsafe_recoveries
         done = self.folders.recovery_of(directory)
@@ -111,11 +111,7 @@ class Openings:
             )
         if done == len(recoveries):
             return
-        if self.registry.has_held(partition.group_id):
-            _log.warning(
-                "the mark of recovery %d is lost in %s: it is written again", len(recoveries), directory
-            )
-        elif recoveries[-1].survivor != self.node_id:
+        if recoveries[-1].survivor != self.node_id:
             if not may_give_up:
                 raise MetadataBehind(f"{directory} is given up once the metadata is confirmed to be current")
             _log.warning(
@@ -124,6 +120,8 @@ class Openings:
                 recoveries[-1].survivor,
             )
             self.folders.put_away(directory, "recovered-elsewhere")
+        elif self.registry.has_held(partition.group_id):
+            _log.warning("%s has lost the mark of its recovery, which is written again", directory)
         elif self.filesystem.exists(directory):
             self._survive(topic, directory)
         elif partition.membership_index < 0:

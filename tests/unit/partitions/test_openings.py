@@ -196,6 +196,16 @@ def test_a_survivor_whose_folder_is_gone_rejoins_the_group_that_has_grown(is_reg
 
 
 # requirement: F6
+def test_another_replica_that_loses_both_marks_rejoins_with_nothing() -> None:
+    filesystem, elsewhere = FakeFilesystem(), placed(recovered_from=OTHER)
+    assert not is_rejoining(filesystem, elsewhere)
+    openings(filesystem).registry.add([GROUP])
+    for lost in ("recovery", "recovery.twin"):
+        filesystem.overwrite(f"{directory(filesystem)}/{lost}", None)
+    assert is_rejoining(filesystem, elsewhere)
+
+
+# requirement: F6
 def test_a_survivor_whose_folder_is_gone_before_it_has_grown_is_reported() -> None:
     filesystem, alone = FakeFilesystem(), placed(recovered_from=ME)
     with pytest.raises(LogCorrupt, match="recovered from it"):
