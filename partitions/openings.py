@@ -99,7 +99,7 @@ class Openings:
     ) -> None:
         """Make the folder one that has been through all recoveries of its partition.
 
-        Each recovery makes another group, which the registry names once the survivor's folder is that group's:
+        Each recovery makes another group, which the registry names once the survivor has opened it:
         then only the mark is lost, or the folder. A survivor that has lost its disk has others to rejoin once
         the group has grown. Without its mark another replica's folder may be of the time before.
         """
