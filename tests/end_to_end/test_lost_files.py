@@ -126,10 +126,10 @@ def brokers(directory: Path) -> Iterator[Cluster]:
 
 
 def lose(cluster: Cluster, broker: int, kind: Kind) -> None:
-    """Remove it from the data directory of a broker that does not run."""
+    """Remove it from the data directory of a broker that does not run. What was prepared is lost once."""
     for pattern in kind.patterns:
         found = sorted(cluster.data_directory(broker).glob(pattern))[kind.chosen]
-        assert found, f"broker {broker} has nothing like {pattern}"
+        assert found or kind.prepare is not nothing, f"broker {broker} has nothing like {pattern}"
         for path in found:
             if path.is_dir():
                 shutil.rmtree(path)
