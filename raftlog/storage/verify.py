@@ -235,7 +235,7 @@ class _Examiner:
         if end < promised:
             seen.holes.append(Hole(end + 1, None if seen.doubt else promised))
         elif seen.doubt is not None and (
-            self._newest_segment_is_gone() or any(offset > end for offset, _ in self._cut_at)
+            self._newest_segment_is_gone(end) or any(offset > end for offset, _ in self._cut_at)
         ):
             seen.holes.append(Hole(end + 1, None))
         for offset, damage in self._cut_at:
@@ -245,10 +245,9 @@ class _Examiner:
         if seen.holes and not seen.damages:
             self._name_holes()
 
-    def _newest_segment_is_gone(self) -> bool:
+    def _newest_segment_is_gone(self, end: int) -> bool:
         """The epochs file covers all but the segment that begins there, which a sync found."""
-        seen = self._seen
-        return not seen.bases or (seen.covers > seen.bases[-1] and seen.covers not in seen.bases)
+        return not self._seen.bases or (end < self._seen.covers and self._seen.covers not in self._seen.bases)
 
     def _agrees_with_promise_if_known(self) -> bool:
         return self._seen.state.promise.terms == UNKNOWN_TERMS or self._agrees_with_promise()

@@ -132,6 +132,22 @@ def mend(filesystem: FakeFilesystem) -> None:
         writer.finish()
 
 
+# requirement: F6
+@pytest.mark.parametrize("lost", [(0, 8, 16), (8, 16), (0, 8), (0, 16)])
+def test_a_log_opens_again_whichever_segments_were_lost(lost: tuple[int, ...]) -> None:
+    filesystem = filled()
+    for base in lost:
+        filesystem.overwrite(segment(base), None)
+    while not seen(filesystem).is_clean:
+        mend(filesystem)
+    log = open_log(filesystem)
+    log.truncate_suffix(Index(15))
+    append(log, 1, epoch=4)
+    sync(log)
+    filesystem.lose_power(random.Random(1))
+    assert open_log(filesystem).last_index == 15
+
+
 @pytest.mark.parametrize("crash_after", range(14))
 def test_the_power_may_go_at_any_moment_of_a_repair(crash_after: int) -> None:
     whole = [filled().read_file(segment(base)) for base in (0, 8, 16)]
