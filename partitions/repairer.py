@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -62,9 +61,6 @@ _log = logging.getLogger("raftlog.repair")
 
 CALL_TIMEOUT_MS: Final = 5000
 ROUNDS_MAX: Final = 6  # each mends something, or the repair has failed
-ALARMS_MAX: Final = (
-    3  # without damage: the next one means that what reads a log and what examines it disagree
-)
 FORGOTTEN_TERMS: Final = 1000  # elections that nobody remembers are fewer
 
 
@@ -87,7 +83,6 @@ class Repairer:
     service: RepairService
     bytes_per_s: int = 0  # of what is fetched; 0 is no limit
     counts: RepairCounts = field(default_factory=RepairCounts)
-    _alarms: Counter[str] = field(default_factory=Counter)  # by directory: how often nothing was damaged
 
     def __post_init__(self) -> None:
         self.run_blocking = ToItsEnd(self.run_blocking)
@@ -97,8 +92,6 @@ class Repairer:
         for left in reversed(range(ROUNDS_MAX + 1)):
             seen = await self.run_blocking(lambda: examine(self.filesystem, patient.directory))
             if seen.is_clean:
-                if left == ROUNDS_MAX:
-                    await self._doubt_examination(patient, seen)
                 self.service.forget(patient.directory)
                 self.counts.replicas_mended += 1
                 return
@@ -109,17 +102,6 @@ class Repairer:
                 await self._improve(patient, seen, is_last_try=left == 1)
             except RaftlogError as error:
                 raise CannotMend(f"a peer has not helped: {error}") from error
-
-    async def _doubt_examination(self, patient: Patient, seen: Examination) -> None:
-        """A replica that fails again and again although nothing is damaged begins anew, where it can."""
-        self._alarms[patient.directory] += 1
-        if self._alarms[patient.directory] < ALARMS_MAX:
-            return
-        self._alarms[patient.directory] = 0
-        try:
-            await self._begin_anew(patient, seen, f"it has failed {ALARMS_MAX} times, and nothing is damaged")
-        except (CannotMend, RaftlogError) as trouble:
-            _log.error("%s has failed again and again, and cannot begin anew: %s", patient.directory, trouble)
 
     async def _improve(self, patient: Patient, seen: Examination, *, is_last_try: bool) -> None:
         try:

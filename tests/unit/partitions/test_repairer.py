@@ -13,7 +13,7 @@ import pytest
 from partitions.blocking import RunBlocking
 from partitions.patient import CannotMend, NeedsRebuild, Patient
 from partitions.repair_service import NO_INDEX, SERVICE, Ask, RepairService, Told
-from partitions.repairer import ALARMS_MAX, FORGOTTEN_TERMS, Repairer
+from partitions.repairer import FORGOTTEN_TERMS, Repairer
 from raftlog.core.membership import Membership
 from raftlog.core.ready import HardState
 from raftlog.errors import ConnectionLost, InvalidRequest, LogCorrupt
@@ -155,26 +155,6 @@ def terms_in(log: SegmentedLog) -> list[int]:
 
 
 TERMS = [1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 3, 3]
-
-
-# requirement: M3
-def test_a_log_that_fails_again_and_again_without_damage_begins_as_its_leader_s_does() -> None:
-    one, two = log_of(*TERMS, 3, 3, hard_term=3), log_of(*TERMS)
-    cluster = Cluster(one, broker_2=leads(two, 3), broker_3=log_of(1))
-    for _ in range(ALARMS_MAX - 1):
-        assert cluster.mend().last_index == len(TERMS) + 1
-    assert not [ask for _, ask in cluster.net.asked if ask.first == 0]
-    cluster.mend()
-    assert [ask for _, ask in cluster.net.asked if ask.first == 0], "everything is fetched"
-    assert terms_in(open_log(one)) == TERMS
-
-
-# requirement: M3
-@pytest.mark.parametrize("others", [{}, {"broker_2": log_of(1), "broker_3": log_of(1)}])
-def test_a_log_without_damage_opens_where_nobody_leads(others: dict[str, FakeFilesystem]) -> None:
-    cluster = Cluster(log_of(*TERMS), **others)
-    for _ in range(2 * ALARMS_MAX):
-        assert terms_in(cluster.mend()) == TERMS
 
 
 # requirement: M3
