@@ -255,7 +255,6 @@ class _Opening:
     def _check_whole(self, file: File, base: int) -> tuple[Segment, BatchDamaged | None]:
         """Every batch: checksum, and by sense what the checksum leaves out."""
         self.epochs.truncate_suffix(base)  # the segment may begin below what the file covers
-        self.members.truncate_suffix(base)
         segment = Segment(self.filesystem, self.directory, base, self.interval_bytes)
         segment.file = file
         term_max = self.state.state.hard_state.term
