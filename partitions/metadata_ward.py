@@ -59,8 +59,8 @@ class MetadataWard:
             try:
                 await self._member.start(await self._open_log())
             except LogCorrupt as damage:
-                self.trouble = f"the metadata log of its broker is being mended: {damage}"
-                _log.error("the metadata log is being mended: %s", damage)
+                if not self.trouble:
+                    self._say(f"the metadata log is being mended: {damage}")
             else:
                 self._forget()
                 self.trouble = ""
@@ -68,9 +68,14 @@ class MetadataWard:
             try:
                 await self._repairer.mend(self._patient)
             except CannotMend as trouble:
-                self.trouble = f"the metadata log of its broker is not mended yet: {trouble}"
-                _log.error("the metadata log is not mended yet: %s", trouble)
+                self._say(f"the metadata log is not mended yet: {trouble}")
             await asyncio.sleep(AGAIN_S)
+
+    def _say(self, trouble: str) -> None:
+        """Once, as long as it is the same."""
+        if self.trouble != trouble:
+            self.trouble = trouble
+            _log.error("%s", trouble)
 
     async def run(self) -> None:
         """Bring it back whenever it has failed, until cancelled."""
