@@ -34,7 +34,7 @@ from api.parameters import accepted, query_of
 from api.path_table import PathTable
 from api.plain_requests import Handle
 from api.requests import Request
-from api.routes import Call, Route
+from api.routes import CONFIRM_MS, Call, Route
 from api.services import Services
 from raftlog.errors import InvalidRequest, RaftlogError, RecordTooLarge
 
@@ -182,7 +182,6 @@ class Boundary:
 
 
 CLIENT_GONE = 499
-CONFIRM_MS = 2000  # as long as a partition may take to find its leader
 _CALL = web.RequestKey("call", Call)
 BOUNDARY = web.AppKey("boundary", Boundary)
 _METHODS = frozenset(("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"))

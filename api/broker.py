@@ -32,6 +32,7 @@ from partitions.repair_service import RepairService
 from partitions.repairer import Repairer
 from partitions.scrubber import Scrubbed, Scrubber
 from partitions.trash import Trash
+from partitions.values import key_of
 from raftlog.clock import Clock
 from raftlog.node.cluster_time import ClockBounds
 from raftlog.node.flusher import RunSyncs, SyncThreads
@@ -40,7 +41,7 @@ from raftlog.node.transport import Transport
 from raftlog.storage.filesystem import Filesystem
 from raftlog.storage.replica_registry import ReplicaRegistry
 from raftlog.storage.segmented_log import SegmentedLog
-from raftlog.types import METADATA_GROUP, GroupId, NodeId
+from raftlog.types import METADATA_GROUP, GroupId, NodeId, TopicPartition
 
 _log = logging.getLogger("raftlog.broker")
 
@@ -121,6 +122,7 @@ class Broker:
             self.manager.replicas,
             self.host.calls,
             bytes_in_flight_max=limits.request_bytes_in_flight_max,
+            why_offline=self._why_offline,
         )
         self.admin = PartitionAdmin(self.host, self.controller, self.gateway, self.host.clock)
         self.reassigner = Reassigner(self.host, self.controller, self.manager.replicas)
@@ -171,6 +173,16 @@ class Broker:
 
         patient = Patient(METADATA_GROUP, directory, self._other_brokers())
         return MetadataWard(self.controller, self.repairer, patient, open_log)
+
+    def _why_offline(self, target: TopicPartition) -> str:
+        """What a replica of this broker that takes no part waits for."""
+        return (
+            self.manager.failure_of(key_of(target))
+            or self._first_start.trouble
+            or self._metadata_ward.trouble
+            or ("it is being opened" if self.controller.is_registered else "")
+            or f"its broker waits for an active controller: {self.controller.leader_known}"
+        )
 
     def _other_brokers(self) -> tuple[NodeId, ...]:
         return tuple(NodeId(peer) for peer in self.settings.peers if peer != self.node_id)

@@ -17,7 +17,7 @@ from raftlog.wire import bodies, media_types, paths
 
 async def list_brokers(call: Call) -> web.StreamResponse:
     """All registered brokers."""
-    brokers = call.services.controller.image.brokers
+    brokers = (await call.metadata()).brokers
     keyed = [(lists.number_key(number), brokers[number]) for number in sorted(brokers)]
     shown, token = lists.page(keyed, call.query)
     return json_response(bodies.BrokerList([_body(broker) for broker in shown], token))
@@ -27,7 +27,7 @@ async def get_broker(call: Call) -> web.StreamResponse:
     """One broker."""
     text = call.request.match_info["broker"]
     is_number = text.isascii() and text.isdigit() and len(text) < 12
-    found = call.services.controller.image.brokers.get(NodeId(int(text))) if is_number else None
+    found = (await call.metadata()).brokers.get(NodeId(int(text))) if is_number else None
     if found is None:
         raise BrokerNotFound(f"there is no broker {text[:32]!r}; GET {paths.BROKERS} lists them")
     return json_response(_body(found))
@@ -35,12 +35,9 @@ async def get_broker(call: Call) -> web.StreamResponse:
 
 async def get_cluster(call: Call) -> web.StreamResponse:
     """The cluster as this broker knows it."""
-    controller = call.services.controller
-    image = controller.image
+    image, leader = await call.metadata(), call.services.controller.leader
     return json_response(
-        bodies.ClusterBody(
-            image.cluster_id, controller.leader, image.version, len(image.brokers), call.services.version
-        )
+        bodies.ClusterBody(image.cluster_id, leader, image.version, len(image.brokers), call.services.version)
     )
 
 
@@ -80,7 +77,7 @@ ROUTES = (
         (LIMIT, PAGE_TOKEN),
         {},
         {200: json_answer("a page", bodies.BrokerList)},
-        (errors.InvalidRequest,),
+        (errors.InvalidRequest, errors.NoLeader),
     ),
     Route(
         "GET",
@@ -91,7 +88,7 @@ ROUTES = (
         (_BROKER,),
         {},
         {200: json_answer("the broker", bodies.BrokerBody)},
-        (BrokerNotFound,),
+        (BrokerNotFound, errors.NoLeader),
     ),
     Route(
         "GET",
@@ -102,6 +99,7 @@ ROUTES = (
         (),
         {},
         {200: json_answer("the cluster", bodies.ClusterBody)},
+        (errors.NoLeader,),
     ),
     Route(
         "GET",

@@ -38,6 +38,7 @@ def body(status: PartitionStatus, info: PartitionInfo) -> bodies.PartitionBody:
         size_bytes=status.size_bytes,
         rejoining=list(status.rejoining),
         awaited=list(status.awaited),
+        offline=[bodies.OfflineReplicaBody(broker, reason) for broker, reason in status.offline],
         reassignment=_reassignment(status, info),
         unsafe_recoveries=[
             bodies.UnsafeRecoveryBody(

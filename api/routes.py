@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 from aiohttp import web
@@ -20,7 +20,7 @@ from api.gathering import Gatherer
 from api.hang_ups import HangUps
 from api.requests import Request
 from api.services import Services
-from partitions.controller.image import TopicInfo
+from partitions.controller.image import MetadataImage, TopicInfo
 from raftlog.errors import (
     InvalidRequest,
     Overloaded,
@@ -31,6 +31,8 @@ from raftlog.errors import (
 )
 from raftlog.types import TopicPartition
 from raftlog.wire import headers, media_types
+
+CONFIRM_MS: Final = 2000  # as long as a partition may take to find its leader
 
 Schema = Mapping[str, object]
 BodyType = type[msgspec.Struct] | tuple[type[msgspec.Struct], ...] | Schema
@@ -78,6 +80,14 @@ class Call:
     media_type: str = media_types.JSON
     query: Mapping[str, str] = field(default_factory=dict)
     target: TopicPartition | None = None
+
+    async def metadata(self) -> MetadataImage:
+        """The metadata that this broker knows. Raises ``NoLeader`` while it knows none and nobody tells it.
+
+        A broker that has lost its files would else deny all topics and brokers.
+        """
+        controller = self.services.controller
+        return controller.image if controller.image.cluster_id else await controller.current_image(CONFIRM_MS)
 
     def topic(self) -> TopicInfo:
         """The topic of the path. No name goes further than this unless a topic has it."""

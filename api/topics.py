@@ -33,7 +33,7 @@ _NAME = re.compile(parameters.NAME_PATTERN)
 
 async def list_topics(call: Call) -> web.StreamResponse:
     """All topics that this broker knows of."""
-    topics = sorted(call.services.controller.image.topics.items())
+    topics = sorted((await call.metadata()).topics.items())
     shown, token = lists.page(topics, call.query)
     return json_response(bodies.TopicList([_body(call, topic) for topic in shown], token))
 
@@ -173,7 +173,7 @@ ROUTES = (
         (LIMIT, PAGE_TOKEN),
         {},
         {200: json_answer("a page", bodies.TopicList)},
-        (errors.InvalidRequest,),
+        (errors.InvalidRequest, errors.NoLeader),
     ),
     Route(
         "POST",

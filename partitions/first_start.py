@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from partitions import replica_calls
@@ -53,6 +53,7 @@ class FirstStart:
         self._directory = directory
         self._registry = registry
         self._run_blocking = run_blocking
+        self.trouble = ""  # whose answer is lacking before a metadata log begins here
 
     def offer(self) -> None:
         """Answer the others from now on."""
@@ -68,6 +69,12 @@ class FirstStart:
         if self._registry.has_held(METADATA_GROUP):
             _log.warning("%s is gone: this broker rejoins the metadata group", self._directory)
             return True
+        try:
+            return await self._others_know()
+        finally:
+            self.trouble = ""
+
+    async def _others_know(self) -> bool:
         unheard = {*self._peers}
         said_at = self._host.clock.monotonic()
         while unheard:
@@ -78,12 +85,10 @@ class FirstStart:
             unheard -= {
                 peer for peer, answer in zip(sorted(unheard), answers, strict=True) if answer is not None
             }
+            self.trouble = _waits_for(unheard)
             if unheard and self._host.clock.monotonic() - said_at > SAY_AGAIN_S:
                 said_at = self._host.clock.monotonic()
-                _log.warning(
-                    "there is no metadata log here: waiting for brokers %s to say whether there is a cluster",
-                    sorted(unheard),
-                )
+                _log.warning("%s", self.trouble)
             await asyncio.sleep(ASK_AGAIN_S if unheard else 0)
         return False
 
@@ -110,3 +115,10 @@ class FirstStart:
             return self._registry.has_held(METADATA_GROUP)
         newest = newest_slot(found_slots(self._filesystem, self._directory))
         return newest is None or newest.state.hard_state.term > 0 or newest.state.hard_state.is_rejoining
+
+
+def _waits_for(unheard: Iterable[NodeId]) -> str:
+    return (
+        f"there is no metadata log here: waiting for brokers {sorted(unheard)} to say whether there is a "
+        "cluster; start them"
+    )

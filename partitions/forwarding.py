@@ -203,6 +203,7 @@ def pack_statuses(statuses: list[PartitionStatus]) -> bytes:
                 status.caught_up_percent,
                 status.rejoining,
                 status.awaited,
+                status.offline,
             ]
             for status in statuses
         ]
@@ -228,6 +229,7 @@ def unpack_statuses(answer: bytes) -> list[PartitionStatus]:
                 caught_up_percent=percent,
                 rejoining=tuple(rejoining),
                 awaited=tuple(awaited),
+                offline=tuple((node, reason) for node, reason in offline),
             )
             for (
                 partition,
@@ -244,6 +246,7 @@ def unpack_statuses(answer: bytes) -> list[PartitionStatus]:
                 percent,
                 rejoining,
                 awaited,
+                offline,
             ) in msgpack.unpackb(answer)
         ]
     except (TypeError, ValueError):

@@ -56,6 +56,7 @@ BYTES_IN_FLIGHT_MAX: Final = 64 << 20
 GRACE_MS: Final = 500  # a leader's own "unknown" says more than a time-out here: let it come
 PARK_MS: Final = 5_000  # a forwarded read parks for so long at a time: it cannot hear that its client left
 RETRY_AFTER_MS: Final = 200
+REASON_CHARS_MAX: Final = 500  # of why one replica takes no part
 NO_BYTES: Final[tuple[Buffer, ...]] = ()
 
 
@@ -70,12 +71,15 @@ class Gateway:
         calls: Calls,
         *,
         bytes_in_flight_max: int = BYTES_IN_FLIGHT_MAX,
+        why_offline: Callable[[TopicPartition], str] = lambda target: "it is not open",
     ) -> None:
+        """``why_offline`` says what a replica of this broker that takes no part waits for."""
         self._node_id = node_id
         self._image = image
         self._replicas = replicas
         self._calls = calls
         self._bytes_in_flight_max = bytes_in_flight_max
+        self._why_offline = why_offline
         self._leaders: dict[TopicPartition, NodeId] = {}  # who answered last, where no replica here knows
         self.bytes_in_flight = 0
         calls.serve(forwarding.APPEND, self._serve_append)
@@ -163,11 +167,14 @@ class Gateway:
         return await self.read_at_leader(target, ask, deadline)
 
     async def describe(self, topic: str) -> list[PartitionStatus]:
-        """Every partition of a topic: as its leader sees it, else as the newest term that answers."""
+        """Every partition of a topic: as its leader sees it, else as the newest term that answers.
+
+        Without a leader it says which replicas rejoin, which take no part, and why.
+        """
         info = self._topic(topic)
-        best = {partition.partition: _unknown_status(partition) for partition in info.partitions}
+        best = {p.partition: _unknown_status(p.partition, p.replicas) for p in info.partitions}
         asked: set[tuple[int, NodeId]] = set()
-        rejoining: dict[int, set[NodeId]] = {}
+        heard: dict[int, list[PartitionStatus]] = {number: [] for number in best}
         for _ in range(1 + max(len(partition.replicas) for partition in info.partitions)):
             wanted: dict[NodeId, list[PartitionInfo]] = {}
             for partition in info.partitions:
@@ -185,8 +192,8 @@ class Gateway:
             answers = await asyncio.gather(*(self._ask_status(node, topic, w) for node, w in wanted.items()))
             for status in (status for answer in answers for status in answer):
                 best[status.partition] = max(best[status.partition], status, key=_authority)
-                rejoining.setdefault(status.partition, set()).update(status.rejoining)
-        return [_why_unled(best[number], rejoining.get(number, set())) for number in best]
+                heard[status.partition].append(status)
+        return [_why_unled(best[number], heard[number]) for number in best]
 
     def leader_of(self, target: TopicPartition) -> NodeId | None:
         """The leader as far as this broker knows."""
@@ -306,15 +313,24 @@ class Gateway:
                 node, forwarding.DESCRIBE, head, timeout_ms=int(PATIENCE_S * 1000)
             )
         except RaftlogError:
-            return []  # another replica may answer
+            silent = [_unknown_status(partition.partition) for partition in partitions]
+            return [replace(status, offline=((node, "its broker does not answer"),)) for status in silent]
         return forwarding.unpack_statuses(answer)
 
     def _statuses(self, places: Sequence[Place]) -> list[PartitionStatus]:
-        statuses = []
-        for place in places:
-            with contextlib.suppress(NotLeader, NoLeader):
-                statuses.append(self.here(place).status())
-        return statuses
+        return [self._status(place) for place in places]
+
+    def _status(self, place: Place) -> PartitionStatus:
+        """Of this broker's replica, which may take no part."""
+        target = place[0]
+        try:
+            replica = self.here(place)
+            status = replica.status()
+            if replica.group.stopped is None:
+                return status
+        except (NotLeader, NoLeader):
+            status = _unknown_status(target.partition)
+        return replace(status, offline=((self._node_id, self._why_offline(target)[:REASON_CHARS_MAX]),))
 
     # Answering other brokers.
 
@@ -374,9 +390,18 @@ def _authority(status: PartitionStatus) -> tuple[int, bool, int]:
     return status.term, bool(status.in_sync), status.commit_index
 
 
-def _why_unled(status: PartitionStatus, rejoining: set[NodeId]) -> PartitionStatus:
-    """A leader knows who rejoins; where there is none, each replica says so of itself."""
-    return status if status.leader is not None else replace(status, rejoining=tuple(sorted(rejoining)))
+def _why_unled(status: PartitionStatus, heard: Sequence[PartitionStatus]) -> PartitionStatus:
+    """A leader knows who rejoins and who is awaited; where there is none, each replica speaks for itself."""
+    if status.leader is not None:
+        return replace(status, offline=())
+    rejoining = {node for one in heard for node in one.rejoining}
+    offline = dict(reason for one in heard for reason in one.offline)
+    return replace(
+        status,
+        rejoining=tuple(sorted(rejoining)),
+        awaited=tuple(sorted(offline)),
+        offline=tuple(sorted(offline.items())),
+    )
 
 
 def _partition(info: TopicInfo, number: int) -> PartitionInfo | None:
@@ -387,12 +412,12 @@ def _partition(info: TopicInfo, number: int) -> PartitionInfo | None:
     return next((partition for partition in partitions if partition.partition == number), None)
 
 
-def _unknown_status(partition: PartitionInfo) -> PartitionStatus:
+def _unknown_status(partition: int, replicas: tuple[NodeId, ...] = ()) -> PartitionStatus:
     return PartitionStatus(
-        partition=partition.partition,
+        partition=partition,
         leader=None,
         term=Term(-1),
-        replicas=partition.replicas,
+        replicas=replicas,
         in_sync=(),
         commit_index=-1,
         log_start_offset=Offset(0),

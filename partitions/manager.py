@@ -131,13 +131,17 @@ class PartitionManager:
     @property
     def failures(self) -> dict[Key, str]:
         """Replicas that should be here and do not work, and why."""
-        failed: dict[Key, str] = {}
-        for key, held in self._held.items():
-            if held.replica is None:
-                failed.update({key: held.failure} if held.failure else {})
-            elif (stopped := held.replica.group.stopped) is not None:
-                failed[key] = f"{type(stopped).__name__}: {stopped}"
-        return failed
+        return {key: failure for key in self._held if (failure := self.failure_of(key))}
+
+    def failure_of(self, key: Key) -> str:
+        """Why a replica that should be here does not work; empty where it works, or none should be here."""
+        held = self._held.get(key)
+        if held is None:
+            return ""
+        if held.replica is None:
+            return held.failure
+        stopped = held.replica.group.stopped
+        return "" if stopped is None else f"{type(stopped).__name__}: {stopped}"
 
     async def start(self) -> None:
         """Follow the metadata from now on."""

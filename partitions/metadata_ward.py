@@ -50,6 +50,7 @@ class MetadataWard:
         self._repairer = repairer
         self._patient = patient
         self._open_log = open_log
+        self.trouble = ""  # what keeps this broker from taking part in the metadata group
 
     async def join(self) -> None:
         """Return once this broker takes part in the metadata group. Raises ``OSError``."""
@@ -58,15 +59,23 @@ class MetadataWard:
             try:
                 await self._member.start(await self._open_log())
             except LogCorrupt as damage:
-                _log.error("the metadata log is being mended: %s", damage)
+                if not self.trouble:
+                    self._say(f"the metadata log is being mended: {damage}")
             else:
                 self._forget()
+                self.trouble = ""
                 return
             try:
                 await self._repairer.mend(self._patient)
             except CannotMend as trouble:
-                _log.error("the metadata log is not mended yet: %s", trouble)
+                self._say(f"the metadata log is not mended yet: {trouble}")
             await asyncio.sleep(AGAIN_S)
+
+    def _say(self, trouble: str) -> None:
+        """Once, as long as it is the same."""
+        if self.trouble != trouble:
+            self.trouble = trouble
+            _log.error("%s", trouble)
 
     async def run(self) -> None:
         """Bring it back whenever it has failed, until cancelled."""

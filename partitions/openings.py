@@ -97,7 +97,12 @@ class Openings:
     def _keep_pace(
         self, topic: TopicInfo, partition: PartitionInfo, directory: str, *, may_give_up: bool
     ) -> None:
-        """Make the folder one that has been through all recoveries of its partition."""
+        """Make the folder one that has been through all recoveries of its partition.
+
+        Each recovery makes another group, which the registry names once the survivor has opened it:
+        then only the mark is lost, or the folder. A survivor that has lost its disk has others to rejoin once
+        the group has grown. Without its mark another replica's folder may be of the time before.
+        """
         recoveries = partition.unsafe_recoveries
         done = self.folders.recovery_of(directory)
         if done > len(recoveries):
@@ -115,10 +120,12 @@ class Openings:
                 recoveries[-1].survivor,
             )
             self.folders.put_away(directory, "recovered-elsewhere")
-        elif not self.filesystem.exists(directory):
-            raise LogCorrupt(f"{directory} is gone, and its partition was recovered from it")
-        else:
+        elif self.registry.has_held(partition.group_id):
+            _log.warning("%s has lost the mark of its recovery, which is written again", directory)
+        elif self.filesystem.exists(directory):
             self._survive(topic, directory)
+        elif partition.membership_index < 0:
+            raise LogCorrupt(f"{directory} is gone, and its partition was recovered from it")
         self.folders.mark(directory, len(recoveries))
 
     def _survive(self, topic: TopicInfo, directory: str) -> None:

@@ -140,7 +140,8 @@ class PartitionStatus:
     learners: tuple[NodeId, ...] = ()  # they get everything and do not vote yet
     caught_up_percent: int | None = None  # the slowest of them, as the leader knows
     rejoining: tuple[NodeId, ...] = ()  # voters that lost files: they count towards no quorum yet
-    awaited: tuple[NodeId, ...] = ()  # voters that must be heard before those count
+    awaited: tuple[NodeId, ...] = ()  # voters that must be heard before those count, or before anyone leads
+    offline: tuple[tuple[NodeId, str], ...] = ()  # replicas that take no part and why; empty with a leader
 
 
 TopicConfig = Mapping[str, int | str]

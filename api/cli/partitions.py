@@ -175,6 +175,9 @@ def _show(partitions: list[PartitionBody], output: Format, *, single: bool = Fal
         show([msgspec.to_builtins(partition) for partition in partitions], output, single=single)
         return
     show([_row(partition) for partition in partitions], output)
+    for partition in partitions:
+        for replica in partition.offline:
+            note(f"partition {partition.partition} on broker {replica.broker} is offline: {replica.reason}")
 
 
 def _row(partition: PartitionBody) -> Row:
@@ -188,16 +191,17 @@ def _row(partition: PartitionBody) -> Row:
         "in_sync": partition.in_sync,
         "high_watermark": partition.high_watermark,
         "target": [] if move is None else move.target,
-        "state": _rejoining(partition)
+        "state": _waiting(partition)
         or ("settled" if move is None else _state(move.state, move.caught_up_percent)),
     }
 
 
-def _rejoining(partition: PartitionBody) -> str:
-    if not partition.rejoining:
-        return ""
-    awaited = f", waits for {partition.awaited}" if partition.awaited else ""
-    return f"rejoining {partition.rejoining}{awaited}"
+def _waiting(partition: PartitionBody) -> str:
+    """What keeps the partition from its leader, or a replica from its vote; empty where nothing does."""
+    parts = [] if partition.leader else ["no leader"]
+    parts += [f"rejoining {partition.rejoining}"] if partition.rejoining else []
+    parts += [f"waits for {partition.awaited}"] if partition.awaited else []
+    return ", ".join(parts)
 
 
 def _state(state: str, percent: int | None) -> str:

@@ -111,6 +111,11 @@ class Controller:
         return None if self._group is None else self._group.leader
 
     @property
+    def leader_known(self) -> str:
+        """Who leads the metadata group, as a sentence, and which of its members are not heard."""
+        return self._host.leader_known(METADATA_GROUP)
+
+    @property
     def is_registered(self) -> bool:
         """Whether the metadata here shows this life of this broker, with its addresses."""
         shown = self.image.brokers.get(self._registration.broker_id)
@@ -332,7 +337,9 @@ class Controller:
             raise CommitUnknown(
                 f"the metadata may have changed: {why}; read it before trying again", committed=None
             )
-        raise NoLeader("no active controller was found in time; retry", retry_after_ms=500)
+        raise NoLeader(
+            f"no active controller was found in time: {self.leader_known}; retry", retry_after_ms=500
+        )
 
     async def _ask_broker(self, target: NodeId, request: Request, timeout_ms: float) -> Answer:
         if target == self._host.node_id:

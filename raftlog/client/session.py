@@ -151,12 +151,16 @@ class Session:
         retry_timeout_s: float | None = None,
         attempt_timeout_s: float | None = None,
     ) -> Reply:
-        """The answer of any broker, with retries. Without ``may_repeat`` an unknown outcome is raised."""
+        """The answer of any broker, with retries. Without ``may_repeat`` an unknown outcome is raised.
+
+        When the time is up while no answer comes, a broker's last refusal says more, and is raised.
+        """
         encoded = None if body is None else msgspec.json.encode(body)
         limit_s = self.retry_timeout_s if retry_timeout_s is None else retry_timeout_s
         attempt_s = self.request_timeout_s if attempt_timeout_s is None else attempt_timeout_s
         deadline = self.clock.monotonic() + limit_s
         attempts = 0
+        refusal: RaftlogError | None = None
         while True:
             base = self._urls[0]
             left_s = deadline - self.clock.monotonic()
@@ -174,7 +178,11 @@ class Session:
                     raise
                 round_s = 0.0 if attempts < len(self._urls) and isinstance(error, NotSent) else None
                 pause = pause_s(error, attempts, self.rng) if round_s is None else round_s
+                is_silence = isinstance(error, NotSent | ConnectionLost)
+                refusal = refusal if is_silence else error
                 if self.clock.monotonic() + pause >= deadline:
+                    if is_silence and refusal is not None and may_repeat:
+                        raise refusal from error
                     raise
             await asyncio.sleep(pause)
 

@@ -52,7 +52,7 @@ from raftlog.records.batch import Batch
 from raftlog.state_machine import StateMachine
 from raftlog.storage.filesystem import Buffer
 from raftlog.storage.log_storage import LogStorage
-from raftlog.types import BEFORE_LOG, EntryId, GroupId, NodeId
+from raftlog.types import BEFORE_LOG, METADATA_GROUP, EntryId, GroupId, NodeId
 
 _log = logging.getLogger("raftlog.node")
 
@@ -394,12 +394,20 @@ class GroupHost:
     def _tell_who_rejoins(self) -> None:
         for group_id, group in self._groups.items():
             if group.is_rejoining and group.stopped is None:
-                missing = sorted(p for p in group.membership.members if not self.is_reachable(p))
-                leader = "no leader" if group.leader is None else f"leader {group.leader}"
                 _log.warning(
-                    "group %d on broker %d rejoins and gives no vote yet: %s, not heard are brokers %s",
-                    *(group_id, self.node_id, leader, missing),
+                    "%s on broker %d rejoins: it gives no vote until it holds its leader's log; %s",
+                    "the metadata group" if group_id == METADATA_GROUP else f"group {group_id}",
+                    *(self.node_id, self.leader_known(group_id)),
                 )
+
+    def leader_known(self, group_id: GroupId) -> str:
+        """Who leads a group, as a sentence, and which of its members are not heard."""
+        group = self._groups.get(group_id)
+        if group is None:
+            return "its log is not open here"
+        leader = "there is no leader" if group.leader is None else f"broker {group.leader} leads"
+        missing = sorted(p for p in group.membership.members if not self.is_reachable(p))
+        return f"{leader}; start brokers {missing}, which are not heard" if missing else leader
 
     def _watch_peers(self) -> None:
         self.clock.look(1 + len(self._watch.known))

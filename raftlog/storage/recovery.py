@@ -105,6 +105,9 @@ class _Opening:
         files = self._check(bases, covers)
         self._check_terms()
         self._make_durable(files)
+        if covers > self.segments[-1].base:
+            self._forget_epochs()
+            covers = -1
         self.epochs.truncate_prefix(self.state.state.log_start)
         self.members.truncate_prefix(self.state.state.log_start)
         return OpenedLog(self.state, self.epochs, covers, self.members, self.segments, self.recovery)
@@ -241,8 +244,17 @@ class _Opening:
         self.recovery.rebuilt.append(index_path)
         return summary
 
+    def _forget_epochs(self) -> None:
+        """A repair has put what the file covers into the active segment, whose cuts do not look at the file.
+
+        The entries that it promised are there, and durable.
+        """
+        self.filesystem.remove(f"{self.directory}/{EPOCHS_NAME}")
+        self.filesystem.sync_directory(self.directory)
+
     def _check_whole(self, file: File, base: int) -> tuple[Segment, BatchDamaged | None]:
         """Every batch: checksum, and by sense what the checksum leaves out."""
+        self.epochs.truncate_suffix(base)  # the segment may begin below what the file covers
         segment = Segment(self.filesystem, self.directory, base, self.interval_bytes)
         segment.file = file
         term_max = self.state.state.hard_state.term

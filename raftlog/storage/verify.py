@@ -234,7 +234,9 @@ class _Examiner:
             expected = run.last + 1
         if end < promised:
             seen.holes.append(Hole(end + 1, None if seen.doubt else promised))
-        elif seen.doubt is not None and (not seen.bases or any(offset > end for offset, _ in self._cut_at)):
+        elif seen.doubt is not None and (
+            self._newest_segment_is_gone(end) or any(offset > end for offset, _ in self._cut_at)
+        ):
             seen.holes.append(Hole(end + 1, None))
         for offset, damage in self._cut_at:
             (seen.damages if offset <= limit else seen.torn).append(damage)
@@ -242,6 +244,10 @@ class _Examiner:
             self._distrust_the_newest(promised)
         if seen.holes and not seen.damages:
             self._name_holes()
+
+    def _newest_segment_is_gone(self, end: int) -> bool:
+        """The epochs file covers all but the segment that begins there, which a sync found."""
+        return not self._seen.bases or (end < self._seen.covers and self._seen.covers not in self._seen.bases)
 
     def _agrees_with_promise_if_known(self) -> bool:
         return self._seen.state.promise.terms == UNKNOWN_TERMS or self._agrees_with_promise()

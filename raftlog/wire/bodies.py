@@ -137,11 +137,19 @@ class UnsafeRecoveryBody(Answer):
     at: int
 
 
+class OfflineReplicaBody(Answer):
+    """A replica that takes no part in its partition, and why."""
+
+    broker: int
+    reason: str
+
+
 class PartitionBody(Answer):
-    """One partition; ``leader`` is a broker id, ``None`` while one is being elected.
+    """One partition; ``leader`` is a broker id, ``None`` while there is none.
 
     ``rejoining`` are voters that have lost files: they count towards no majority until the brokers in
-    ``awaited`` were heard and they hold what the leader's log held then.
+    ``awaited`` were heard and they hold what the leader's log held then. Without a leader ``offline`` names
+    all replicas that take no part, and ``awaited`` their brokers: some of them are needed for an election.
     """
 
     partition: int
@@ -157,6 +165,7 @@ class PartitionBody(Answer):
     size_bytes: int
     rejoining: list[int] = []
     awaited: list[int] = []
+    offline: list[OfflineReplicaBody] = []
     reassignment: ReassignmentBody | None = None
     unsafe_recoveries: list[UnsafeRecoveryBody] = []
 

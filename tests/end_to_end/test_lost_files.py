@@ -1,39 +1,120 @@
-"""A broker comes back without some of its files, and another is away or dies: nothing is lost."""
+"""A broker comes back without some of its files, and another is down or dies: nothing is lost.
+
+``KINDS`` names every kind of file and folder in a data directory. ``docs/repair.md`` has the same rows.
+"""
 
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 import pytest
 
 from chaos.cluster import Cluster
+from raftlog import Client
 from tests.end_to_end.test_damaged_logs import logs_of
 from tests.helpers.real_cluster import (
+    call,
     create_topic,
     eventually,
     has_leaders,
     partitions_of,
+    produce,
     produce_surely,
     read_all,
 )
 
-pytestmark = pytest.mark.e2e
-
 TOPIC = "orders"
 WITHIN_S = 60
 REPLICA = f"{TOPIC}-*/Partition-0"
-FOLDERS = (REPLICA, f"{TOPIC}-*", "__cluster_metadata", "*")
-FILES = (
-    *(
-        f"{REPLICA}/{name}"
-        for name in ("*.log", "*.index", "hard_state.a", "hard_state.?", "members", "epochs")
-    ),
-    f"{REPLICA}/*.state",
-    *(f"__cluster_metadata/Partition-0/{name}" for name in ("*.log", "hard_state.?", "members", "snapshot")),
-    *(f"{name}*" for name in ("raftlog.json", "disk_id", "bootstrap_id", "replicas")),
+METADATA = "__cluster_metadata/Partition-0"
+WAITS, GOES_ON = "waits for the broker that is down", "goes on"
+
+
+def nothing(cluster: Cluster) -> None:
+    """The files that a running broker has are enough."""
+
+
+def restarted(cluster: Cluster) -> None:
+    """Brokers leave a checkpoint of the metadata and of each replica when they stop."""
+    assert cluster.stop_all() == [0, 0, 0]
+    cluster.start()
+    eventually(lambda: has_leaders(cluster.urls[0], TOPIC, 1), within_s=WITHIN_S, what="a leader")
+
+
+def a_topic_deleted(cluster: Cluster) -> None:
+    """Brokers keep its folder for a while."""
+    create_topic(cluster.urls[0], "deleted")
+    assert call(cluster.urls[0], "DELETE", "/v1/topics/deleted").status < 300
+    trashes = [cluster.data_directory(broker) / "trash" for broker in cluster.brokers]
+    eventually(
+        lambda: all(trash.exists() and [*trash.iterdir()] for trash in trashes),
+        within_s=WITHIN_S,
+        what="the folders are in the trash",
+    )
+
+
+def replicas_moved(cluster: Cluster) -> None:
+    """Each broker has let a replica go, and keeps its term and vote."""
+    create_topic(cluster.urls[0], "moved", 3, replication_factor=1)
+    with Client(cluster.bootstrap) as client:
+        for item in partitions_of(cluster.urls[0], "moved"):
+            (holder,) = (int(str(broker)) for broker in [item["leader"]])
+            client.replicas.set("moved", int(str(item["partition"])), [holder % 3 + 1], wait="30s")
+    folders = [cluster.data_directory(broker) / "tombstones" for broker in cluster.brokers]
+    eventually(
+        lambda: all(folder.exists() and [*folder.iterdir()] for folder in folders),
+        within_s=WITHIN_S,
+        what="a tombstone at each broker",
+    )
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Files or folders that are lost together: what each pattern matches, or one of it."""
+
+    name: str
+    patterns: tuple[str, ...]
+    then: str  # what the partition does while another broker is down
+    chosen: slice = field(default_factory=lambda: slice(None))  # of all that match, in order of their names
+    prepare: Callable[[Cluster], None] = nothing
+    is_quick: bool = False
+
+
+KINDS = (
+    Kind("the folder of a replica", (REPLICA,), WAITS, is_quick=True),
+    Kind("the folder of a topic", (f"{TOPIC}-*",), WAITS),
+    Kind("all segments", (f"{REPLICA}/*.log",), WAITS),
+    Kind("the first segment", (f"{REPLICA}/*.log",), WAITS, chosen=slice(0, 1), is_quick=True),
+    Kind("the active segment", (f"{REPLICA}/*.log",), WAITS, chosen=slice(-1, None)),
+    Kind("indexes", (f"{REPLICA}/*.index",), GOES_ON),
+    Kind("one slot", (f"{REPLICA}/hard_state.a",), WAITS),
+    Kind("both slots", (f"{REPLICA}/hard_state.?",), WAITS, is_quick=True),
+    Kind("both slots and all segments", (f"{REPLICA}/hard_state.?", f"{REPLICA}/*.log"), WAITS),
+    Kind("`members`", (f"{REPLICA}/members",), GOES_ON),
+    Kind("`epochs`", (f"{REPLICA}/epochs",), GOES_ON),
+    Kind("states", (f"{REPLICA}/*.state",), GOES_ON),
+    Kind("states and `snapshot`", (f"{REPLICA}/*.state", f"{REPLICA}/snapshot"), GOES_ON, prepare=restarted),
+    Kind("the folder of the metadata", ("__cluster_metadata",), WAITS, is_quick=True),
+    Kind("segments of the metadata", (f"{METADATA}/*.log",), WAITS),
+    Kind("both slots of the metadata", (f"{METADATA}/hard_state.?",), WAITS),
+    Kind("`members` of the metadata", (f"{METADATA}/members",), GOES_ON),
+    Kind("`snapshot` of the metadata", (f"{METADATA}/snapshot",), GOES_ON, prepare=restarted),
+    Kind("`raftlog.json`", ("raftlog.json*",), GOES_ON),
+    Kind("`lock`", ("lock",), GOES_ON),
+    Kind("`disk_id`", ("disk_id*",), GOES_ON),
+    Kind("`replicas`", ("replicas*",), GOES_ON),
+    Kind("`replicas` and the folder of a replica", ("replicas*", REPLICA), WAITS),
+    Kind("`applied_metadata`", ("applied_metadata*",), GOES_ON),
+    Kind("one of each two that are kept twice", ("*.twin",), GOES_ON),
+    Kind("`trash`", ("trash",), GOES_ON, prepare=a_topic_deleted),
+    Kind("`tombstones`", ("tombstones",), GOES_ON, prepare=replicas_moved),
+    Kind("everything but the metadata", ("[!_]*",), WAITS),
+    Kind("the whole data directory", ("*",), WAITS, is_quick=True),
 )
 
 
@@ -44,108 +125,138 @@ def brokers(directory: Path) -> Iterator[Cluster]:
         yield cluster
 
 
-def lose(cluster: Cluster, broker: int, pattern: str) -> None:
-    """Remove what matches below the data directory of a broker that does not run."""
-    for path in cluster.data_directory(broker).glob(pattern):
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
+def lose(cluster: Cluster, broker: int, kind: Kind) -> None:
+    """Remove it from the data directory of a broker that does not run. What was prepared is lost once."""
+    for pattern in kind.patterns:
+        found = sorted(cluster.data_directory(broker).glob(pattern))[kind.chosen]
+        assert found or kind.prepare is not nothing, f"broker {broker} has nothing like {pattern}"
+        for path in found:
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
 
 
 def is_whole(cluster: Cluster, broker: int) -> bool:
     """Whether the broker serves all replicas, and each of them votes."""
     names = ("raftlog_failed_replicas", "raftlog_rejoining_replicas", "raftlog_repairs_running")
-    return not any(cluster.metric(name, broker=broker) for name in names)
+    return cluster.is_ready(broker) and not any(cluster.metric(name, broker=broker) for name in names)
 
 
-def fill(cluster: Cluster, values: list[str]) -> None:
-    """Produce to some segments, one request each."""
-    urls = [cluster.url(broker) for broker in cluster.running]
-    for value in values:
-        produce_surely(urls, TOPIC, [value])
-
-
-def named(prefix: str, count: int) -> list[str]:
-    return [f"{prefix}-{number}-{'x' * 300}" for number in range(count)]
-
-
-def check_all_is_there(cluster: Cluster, values: list[str]) -> None:
-    """Every acknowledged value once and in order at every broker; all replicas whole and equal."""
+def wait_until_whole(cluster: Cluster) -> None:
+    """All replicas of all brokers, and those of the topic are equal."""
     for broker in cluster.brokers:
         eventually(partial(is_whole, cluster, broker), within_s=WITHIN_S, what=f"broker {broker} is whole")
     eventually(lambda: len(logs_of(cluster, TOPIC)) == 1, within_s=WITHIN_S, what="all replicas are equal")
-    for url in cluster.urls:
-        assert [value for _, value in read_all(url, TOPIC)] == values
 
 
-def another_is_down(cluster: Cluster, pattern: str) -> None:
-    """The third broker lacks what the first two acknowledged; the second goes, the first has lost files."""
+def fill(cluster: Cluster, name: str, count: int) -> list[str]:
+    """Values that were acknowledged, one request each: a state or two for each ten."""
+    values = [f"{name}-{number}-{'x' * 300}" for number in range(count)]
+    urls = [cluster.url(broker) for broker in cluster.running]
+    for value in values:
+        produce_surely(urls, TOPIC, [value])
+    return values
+
+
+def another_is_down(cluster: Cluster, kind: Kind) -> list[str]:
+    """Each of the two others is down once; the one that stays up then lacks what was acknowledged last.
+
+    So nothing may be acknowledged, or be given up, unless the loser's files still tell what it acknowledged.
+    """
     leader = cluster.leader(TOPIC, 0)
-    behind, loser = (broker for broker in cluster.brokers if broker != leader)
-    values = named("first", 40)
-    fill(cluster, values)
-    cluster.kill(behind)
-    more = named("more", 10)
-    fill(cluster, more)
-    cluster.kill(leader)
-    cluster.kill(loser)
-    lose(cluster, loser, pattern)
-    cluster.launch(behind)
-    cluster.launch(loser)
-    said = eventually(
-        lambda: _unled_or_led_by(cluster, behind, loser), within_s=WITHIN_S, what="one word of what goes on"
-    )
-    if said == "led":  # nothing was lost that counts: those two are a majority that holds everything
-        fill(cluster, named("between", 1))
-        more += named("between", 1)
-    cluster.start(leader)
-    fill(cluster, named("after", 3))
-    check_all_is_there(cluster, [*values, *more, *named("after", 3)])
+    loser, *others = sorted(cluster.brokers, key=lambda broker: broker == leader)
+    values = fill(cluster, "first", 40)
+    for down, behind in (others, others[::-1]):
+        cluster.kill(behind)
+        values += fill(cluster, f"without-{behind}", 10)
+        cluster.kill(down)
+        cluster.kill(loser)
+        lose(cluster, loser, kind)
+        cluster.launch(behind)
+        cluster.launch(loser)
+        began = time.monotonic()
+        if kind.then == WAITS:
+            eventually(
+                partial(says_that_it_waits, cluster, behind=behind, down=down, loser=loser),
+                within_s=WITHIN_S,
+                what="one word of what it waits for",
+            )
+            refused = produce(cluster.url(behind), TOPIC, ["refused"], query="?timeout=2s")
+            assert refused.status == 503, refused
+        else:
+            cluster.wait_ready(behind, loser, wait_s=WITHIN_S)
+            values += fill(cluster, f"between-{down}", 1)
+        said = time.monotonic()
+        cluster.start(down)
+        cluster.wait_ready(*cluster.brokers, wait_s=WITHIN_S)
+        values += fill(cluster, f"after-{down}", 3)
+        wait_until_whole(cluster)
+        whole = time.monotonic()
+        print(f"{down} is down: {kind.then} after {said - began:.1f} s, whole {whole - said:.1f} s later")
+    return values
 
 
-def _unled_or_led_by(cluster: Cluster, behind: int, loser: int) -> str | None:
-    """Waits for the third broker, and says so; or has a leader that holds everything."""
-    said = ("gives no vote yet: no leader", "is not repaired yet", "is not mended yet", "not mended yet")
-    if any(words in cluster.log_text(broker) for broker in (behind, loser) for words in said):
-        return "waits"
-    items = [item for broker in (behind, loser) for item in partitions_of(cluster.url(broker), TOPIC)]
-    if any(item["leader"] for item in items):
-        return "led"
-    return "waits" if any(item["rejoining"] for item in items) else None
+def says_that_it_waits(cluster: Cluster, *, behind: int, down: int, loser: int) -> bool:
+    """Whether the partition names the broker that is down, and the one that is there and of no help yet."""
+    (item,) = partitions_of(cluster.url(behind), TOPIC)
+    rejoining, awaited = str(item["rejoining"]), str(item["awaited"])
+    return item["leader"] is None and str(down) in awaited and str(loser) in rejoining + awaited
 
 
-def another_dies(cluster: Cluster, pattern: str) -> None:
+def another_dies(cluster: Cluster, kind: Kind) -> list[str]:
     """Each of the others is killed in turn, as soon as the one that has lost files is back."""
     loser = cluster.leader(TOPIC, 0)
-    values = named("first", 40)
-    fill(cluster, values)
-    for number, other in enumerate([broker for broker in cluster.brokers if broker != loser]):
+    values = fill(cluster, "first", 40)
+    for other in [broker for broker in cluster.brokers if broker != loser]:
         cluster.kill(loser)
-        lose(cluster, loser, pattern)
-        cluster.start(loser)
+        lose(cluster, loser, kind)
+        cluster.start(loser, wait_s=WITHIN_S)
         cluster.kill(other)
-        cluster.start(other)
-        eventually(
-            lambda: has_leaders(cluster.url(loser), TOPIC, 1), within_s=WITHIN_S, what="a leader after all"
-        )
-        fill(cluster, named(f"round-{number}", 5))
-        values += named(f"round-{number}", 5)
-    check_all_is_there(cluster, values)
+        began = time.monotonic()
+        cluster.start(other, wait_s=WITHIN_S)
+        eventually(lambda: has_leaders(cluster.url(loser), TOPIC, 1), within_s=WITHIN_S, what="a leader")
+        values += fill(cluster, f"round-{other}", 5)
+        serves = time.monotonic()
+        wait_until_whole(cluster)
+        whole = time.monotonic()
+        print(f"{other} is killed: serves after {serves - began:.1f} s, whole {whole - serves:.1f} s later")
+    return values
 
 
 CASES = [
-    pytest.param(pattern, story, marks=[] if is_quick else pytest.mark.slow)
-    for pattern in (*FOLDERS, *FILES)
-    for story, is_quick in ((another_is_down, pattern == REPLICA), (another_dies, False))
+    pytest.param(kind, story, id=f"{kind.name.replace('`', '')}-{story.__name__}", marks=mark)
+    for kind in KINDS
+    for story in (another_is_down, another_dies)
+    for mark in [pytest.mark.e2e if kind.is_quick and story is another_is_down else pytest.mark.slow]
 ]
 
 
 # requirement: F6
-@pytest.mark.parametrize(("pattern", "story"), CASES)
-def test_a_broker_that_lost_files_loses_nothing_that_was_acknowledged(
-    brokers: Cluster, pattern: str, story: Callable[[Cluster, str], None]
+@pytest.mark.parametrize(("kind", "story"), CASES)
+def test_what_was_acknowledged_is_there_after_a_broker_lost_files(
+    brokers: Cluster, kind: Kind, story: Callable[[Cluster, Kind], list[str]]
 ) -> None:
     create_topic(brokers.urls[0], TOPIC, 1, segment_bytes=4096)
-    story(brokers, pattern)
-    assert all(broker in brokers.running for broker in brokers.brokers)
+    kind.prepare(brokers)
+    values = story(brokers, kind)
+    for url in brokers.urls:
+        assert [value for _, value in read_all(url, TOPIC)] == values
+    assert brokers.running == brokers.brokers
+
+
+# requirement: F6
+@pytest.mark.slow
+def test_every_file_of_a_data_directory_is_of_a_kind_that_is_lost(brokers: Cluster) -> None:
+    create_topic(brokers.urls[0], TOPIC, 1, segment_bytes=4096)
+    fill(brokers, "first", 40)
+    for prepare in (a_topic_deleted, replicas_moved, restarted):
+        prepare(brokers)
+    folders = {REPLICA, f"{TOPIC}-*", "__cluster_metadata", "[!_]*", "*"}
+    patterns = {pattern for kind in KINDS for pattern in kind.patterns} - folders
+    for broker in brokers.brokers:
+        root = brokers.data_directory(broker)
+        covered = {path for pattern in patterns for path in root.glob(pattern)}
+        files = [path for path in root.rglob("*") if path.is_file() and "/moved-" not in str(path)]
+        assert [path for path in files if not {path, *path.parents} & covered] == []
+        assert [pattern for pattern in patterns if not any(root.glob(pattern))] == []

@@ -60,7 +60,10 @@ class Broker:
             on_fatal=self.failures.append,
             settings=SETTINGS,
         )
-        self.gateway = Gateway(node_id, image, self.replicas, self.host.calls)
+        self.why_offline = "it is not open"
+        self.gateway = Gateway(
+            node_id, image, self.replicas, self.host.calls, why_offline=lambda target: self.why_offline
+        )
 
     async def _run_syncs(self, syncs: Sequence[DiskWork]) -> list[OSError | None]:
         await self.disk.wait()

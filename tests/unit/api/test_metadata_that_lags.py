@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from partitions.controller.image import MetadataImage
+from raftlog.types import NodeId
 from tests.helpers.http_server import HttpServer, serve
 
 
@@ -26,5 +28,20 @@ def test_a_broker_that_cannot_ask_says_that_it_does_not_know() -> None:
         unknown = await server.get("/v1/topics/nope")
         assert (unknown.status, unknown.code) == (503, "no_leader")
         assert unknown.json["retryable"] is True
+
+    serve(scenario)
+
+
+# requirement: F6
+def test_a_broker_that_has_lost_its_metadata_denies_neither_topics_nor_brokers() -> None:
+    async def scenario(server: HttpServer) -> None:
+        controller = server.cluster.controller
+        controller.unheard = controller.image
+        controller.image, controller.leader = MetadataImage(), None
+        for path in ("/v1/topics", "/v1/brokers", "/v1/brokers/1", "/v1/cluster"):
+            asked = await server.get(path)
+            assert (asked.status, asked.code) == (503, "no_leader"), path
+        controller.leader = NodeId(1)
+        assert (await server.get("/v1/brokers/1")).status == 200
 
     serve(scenario)

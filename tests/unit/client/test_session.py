@@ -124,6 +124,36 @@ def test_an_answer_that_no_broker_wrote_leaves_the_outcome_unknown() -> None:
     asyncio.run(story())
 
 
+def test_what_a_broker_has_said_is_told_when_the_time_is_up_during_the_next_attempt() -> None:
+    problem = {"type": "", "title": "", "status": 503, "detail": "start brokers [3]", "code": "no_leader"}
+
+    async def story() -> None:
+        is_over, asked = asyncio.Event(), list[str]()
+
+        async def answer(request: web.Request) -> web.Response:
+            asked.append(request.path)
+            if len(asked) > 1:
+                await is_over.wait()
+            return web.json_response({**problem, "retryable": True}, status=503)
+
+        app = web.Application()
+        app.router.add_route("*", "/{path:.*}", answer)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        async with Client(url, retry_timeout="400ms") as client:
+            with pytest.raises(NoLeader, match="start brokers"):
+                await client.cluster.info()
+            asked.append("so that the next answer does not come")
+            with pytest.raises(ConnectionLost):  # whether the topic was made is not known
+                await client.topics.create("x")
+        is_over.set()
+        await runner.cleanup()
+
+    asyncio.run(story())
+
+
 def test_a_code_newer_than_the_client_is_kept_and_its_wish_for_a_retry_heard() -> None:
     problem = {
         "type": "",

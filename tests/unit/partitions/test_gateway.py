@@ -290,8 +290,37 @@ def test_a_description_comes_from_the_leader_and_without_one_from_any_broker() -
             await eventually(lambda: cluster.replica(follower.node_id).group.leader is None)
             (status,) = await follower.gateway.describe("orders")
             assert (status.leader, status.in_sync, status.end_offset) == (None, (), 2)
+            others = {*cluster.logs} - {follower.node_id}
+            assert status.awaited == tuple(sorted(others))
+            assert dict(status.offline) == dict.fromkeys(others, "its broker does not answer")
             (status,) = await cluster.brokers[NodeId(4)].gateway.describe("orders")
             assert (status.leader, status.replicas) == (None, (1, 2, 3))
+            assert status.awaited == (1, 2, 3)
+
+    asyncio.run(story())
+
+
+# requirement: F6
+def test_without_a_leader_a_description_says_why_each_replica_takes_no_part() -> None:
+    async def story() -> None:
+        async with PartitionCluster(3) as cluster:
+            leader = await cluster.leader()
+            one, two = cluster.followers(leader)
+            (status,) = await one.gateway.describe("orders")
+            assert (status.awaited, status.offline) == ((), ())
+            for broker in (leader, two):
+                await broker.host.close_group(GroupId(1))
+                broker.replicas.clear()
+            await eventually(lambda: cluster.replica(one.node_id).group.leader is None)
+            two.why_offline = "its log is damaged"
+            for asked in cluster.brokers.values():
+                (status,) = await asked.gateway.describe("orders")
+                assert status.leader is None
+                assert status.awaited == tuple(sorted({leader.node_id, two.node_id}))
+                assert dict(status.offline) == {
+                    leader.node_id: "it is not open",
+                    two.node_id: "its log is damaged",
+                }
 
     asyncio.run(story())
 

@@ -15,6 +15,7 @@ from partitions.trash import Trash
 from raftlog.clock import SystemClock
 from raftlog.core.membership import NOBODY, Membership
 from raftlog.core.ready import HardState
+from raftlog.errors import LogCorrupt
 from raftlog.storage import tombstones
 from raftlog.storage.broken_groups import BrokenGroups
 from raftlog.storage.fake_filesystem import FakeFilesystem
@@ -164,3 +165,48 @@ def test_a_survivor_that_loses_a_mark_does_not_vote_alone_once_more(lost: str) -
     filesystem.overwrite(f"{directory(filesystem)}/{lost}", None)
     log, _ = openings(filesystem).open(topic(recovered), recovered, may_begin=True)
     assert log.restored(NOBODY) == before
+
+
+# requirement: F6
+def test_a_survivor_that_loses_both_marks_keeps_the_membership_that_its_group_has_reached() -> None:
+    filesystem = FakeFilesystem()
+    partition, recovered = placed(), placed(recovered_from=ME)
+    for info in (partition, recovered):
+        log, _ = openings(filesystem).open(topic(info), info, may_begin=True)
+        log.save_hard_state(HardState(Term(log.restored(NOBODY).hard_state.term + 4), OTHER))
+        before = log.restored(NOBODY)
+        log.close()
+    openings(filesystem).registry.add([GROUP])
+    for lost in ("recovery", "recovery.twin"):
+        filesystem.overwrite(f"{directory(filesystem)}/{lost}", None)
+    log, _ = openings(filesystem).open(topic(recovered), recovered, may_begin=True)
+    assert log.restored(NOBODY) == before
+    log.close()
+    assert openings(filesystem).folders.recovery_of(directory(filesystem)) == 1
+
+
+# requirement: F6
+@pytest.mark.parametrize("is_registered", [True, False])
+def test_a_survivor_whose_folder_is_gone_rejoins_the_group_that_has_grown(is_registered: bool) -> None:
+    filesystem = FakeFilesystem()
+    grown = replace(placed(recovered_from=ME), membership_index=3)
+    if is_registered:
+        openings(filesystem).registry.add([GROUP])
+    assert is_rejoining(filesystem, grown)
+
+
+# requirement: F6
+def test_another_replica_that_loses_both_marks_rejoins_with_nothing() -> None:
+    filesystem, elsewhere = FakeFilesystem(), placed(recovered_from=OTHER)
+    assert not is_rejoining(filesystem, elsewhere)
+    openings(filesystem).registry.add([GROUP])
+    for lost in ("recovery", "recovery.twin"):
+        filesystem.overwrite(f"{directory(filesystem)}/{lost}", None)
+    assert is_rejoining(filesystem, elsewhere)
+
+
+# requirement: F6
+def test_a_survivor_whose_folder_is_gone_before_it_has_grown_is_reported() -> None:
+    filesystem, alone = FakeFilesystem(), placed(recovered_from=ME)
+    with pytest.raises(LogCorrupt, match="recovered from it"):
+        openings(filesystem).open(topic(alone), alone, may_begin=True)

@@ -89,6 +89,19 @@ def test_an_end_that_is_gone_is_a_hole_up_to_the_promise() -> None:
     assert seen(filesystem).holes == [Hole(17, 19)]
 
 
+# requirement: F6
+@pytest.mark.parametrize("lost", [("a", "b"), ("a",), ("b",)])
+def test_with_a_slot_and_the_newest_segment_gone_nobody_knows_where_the_log_ended(
+    lost: tuple[str, ...],
+) -> None:
+    filesystem = filled()
+    for slot in lost:
+        filesystem.overwrite(f"{DIRECTORY}/hard_state.{slot}", None)
+    assert seen(filesystem).holes == []
+    filesystem.overwrite(segment(16), None)
+    assert seen(filesystem).holes == [Hole(16, None)]
+
+
 def test_an_epochs_file_that_contradicts_batches_and_promise_is_what_is_damaged() -> None:
     filesystem = filled()
     log = open_log(FakeFilesystem())
@@ -117,6 +130,20 @@ def mend(filesystem: FakeFilesystem) -> None:
             else:
                 writer.copy(part)
         writer.finish()
+
+
+# requirement: F6
+@pytest.mark.parametrize("lost", [(0, 8, 16), (8, 16), (0, 8), (0, 16)])
+def test_a_log_opens_again_whichever_segments_were_lost(lost: tuple[int, ...]) -> None:
+    filesystem = filled()
+    for base in lost:
+        filesystem.overwrite(segment(base), None)
+    while not seen(filesystem).is_clean:
+        mend(filesystem)
+    log = open_log(filesystem)
+    log.truncate_suffix(Index(12))
+    filesystem.lose_power(random.Random(1))
+    assert open_log(filesystem).last_index == 11
 
 
 @pytest.mark.parametrize("crash_after", range(14))
