@@ -127,7 +127,8 @@ def judge_offset(answered: Answered) -> None:
     if at.startswith("timestamp:"):
         wanted = int(at.removeprefix("timestamp:"))
         early = [one for one in _rows(answered, _start(answered), offset) if one.timestamp_ms >= wanted]
-        if early or (row is not None and row.timestamp_ms < wanted) or offset > end:
+        is_wrong = row is not None and row.timestamp_ms < wanted and offset < least  # it is no end
+        if early or is_wrong or offset > end:
             answered.wrong(_PLACE, f"{offset} is {row}, before it {early[:1]}")
 
 
