@@ -151,7 +151,7 @@ class Guest:
         return None if group is None or group.is_retired else judge.committed_of(group)
 
     async def until_caught_up(self, partition: int, position: Callable[[], int]) -> None:
-        """Where nothing goes wrong any more a reader gets on until it has all that was committed before (C4)."""
+        """Where nothing goes wrong a reader gets on until it has all that was committed before (C4)."""
         committed = self.committed(partition)
         end = 0 if committed is None or not committed.rows else committed.rows[-1].offset + 1
         deadline, reached = self.simulation.loop.now + PATIENCE_S, position()

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _WORKS: Final = "L8 healed clients work"
 _LEFT: Final = "L6 nothing is left over"
 SOON_S: Final = 1.5  # a group that sleeps wakes up within an election timeout
+TRIES_MAX: Final = 5
 JSON: Final = {"Content-Type": "application/json"}
 RAW: Final = {"Content-Type": "application/octet-stream"}
 
@@ -58,7 +59,7 @@ class Prober(Guest):
         end = (await poller.ask("GET", self._path.removesuffix("records") + "offsets")).json["offset"]
         poller.send("GET", f"{self._path}?offset={end}&wait=20s")
         await asyncio.sleep(0.05)
-        value, _ = await self._produce(self.host())
+        value = await self._produce(self.host())
         try:
             answer = await poller.answer(SOON_S)
             if answer.status != 200:  # what it shows is judged as it leaves
@@ -150,7 +151,19 @@ class Prober(Guest):
                 await connection.ask("GET", f"{offsets}?at=timestamp:{time_ms}")
         connection.hang_up(rudely=False)
 
-    async def _produce(self, host: str) -> tuple[str, RawAnswer]:
+    async def _produce(self, host: str) -> str:
+        """A value that is stored. A leader may just be leaving: then the next try meets the new one."""
+        value, answer = await self._try_to_produce(host)
+        for _ in range(TRIES_MAX):
+            if answer.status == 200:
+                return value
+            await asyncio.sleep(SOON_S / TRIES_MAX)
+            value, answer = await self._try_to_produce(host)
+        self.simulation.violated(_WORKS, f"{host} takes nothing: {answer}")
+        return value
+
+    async def _try_to_produce(self, host: str) -> tuple[str, RawAnswer]:
+        """In pieces that end in the midst of the body."""
         connection = await RawConnection.dial(self, host)
         value, invoked = self.value(), self.moment()
         body = msgspec.json.encode({"records": [{"value": value}]})
@@ -161,11 +174,7 @@ class Prober(Guest):
             await asyncio.sleep(0.002)
         answer = await connection.answer()
         connection.hang_up(rudely=False)
-        offset = None
-        if answer.status == 200:
-            offset = answer.json["records"][0]["offset"]
-        else:
-            self.simulation.violated(_WORKS, f"{host} takes nothing: {answer}")
+        offset = answer.json["records"][0]["offset"] if answer.status == 200 else None
         outcome = Outcome.UNKNOWN if offset is None else Outcome.ACKNOWLEDGED
         self.sent(self.simulation.next_process(), 0, value, invoked, outcome, offset)
         return value, answer
