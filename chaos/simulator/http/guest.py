@@ -14,7 +14,7 @@ from chaos.simulator.http.connector import SimulatedConnector
 from chaos.simulator.http.transport import StreamTransport
 from raftlog import aio
 from raftlog.client.environment import Environment
-from raftlog.errors import OffsetOutOfRange
+from raftlog.errors import OffsetOutOfRange, RaftlogError
 
 if TYPE_CHECKING:
     from chaos.simulator.http.committed import Committed
@@ -54,6 +54,13 @@ class Guest:
         self.number = self.simulation.next_process()
         self._values = 0
         self._moments = 0
+
+    async def live(self) -> None:
+        """All of it; an error that nobody expects is one that the cluster should not have told."""
+        try:
+            await self.run()
+        except (RaftlogError, ExceptionGroup) as error:
+            self.simulation.violated("L8 healed clients work", f"{self.name}: {error!r}")
 
     async def run(self) -> None:
         """Do what this kind of client does, until nobody produces any more."""

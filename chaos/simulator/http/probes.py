@@ -15,7 +15,7 @@ import msgspec
 from chaos.history import Outcome
 from chaos.simulator.http.guest import Guest
 from chaos.simulator.http.raw import RawAnswer, RawConnection, request_bytes
-from raftlog.errors import ConnectionLost
+from raftlog.errors import ConnectionLost, RaftlogError
 
 if TYPE_CHECKING:
     from chaos.simulator.http.setup import HttpSide
@@ -50,13 +50,13 @@ class Prober(Guest):
         for probe in probes:
             try:
                 await probe(machine)
-            except ConnectionLost as error:
-                self._failed(machine, f"{probe}: {error}")
+            except RaftlogError as error:
+                self._failed(machine, f"{probe}: {error!r}")
 
     async def _wakes(self, machine: Machine) -> None:
         """A long poll is answered when a record comes, with that record."""
         poller = await RawConnection.dial(self, f"b{machine.node}")
-        end = (await poller.ask("GET", self._path.removesuffix("records") + "offsets")).json["offset"]
+        end = await self._offset(poller, "latest")
         poller.send("GET", f"{self._path}?offset={end}&wait=20s")
         await asyncio.sleep(0.05)
         value = await self._produce(self.host())
@@ -135,8 +135,8 @@ class Prober(Guest):
         await connection.ask("POST", transfer, JSON, b"{}")
         await self._produce(f"b{machine.node}")
         offsets = self._path.removesuffix("records") + "offsets"
-        start = (await connection.ask("GET", f"{offsets}?at=earliest")).json["offset"]
-        end = (await connection.ask("GET", offsets)).json["offset"]
+        start = await self._offset(connection, "earliest")
+        end = await self._offset(connection, "latest")
         for query in ("-1", "-2", "-3&limit=2", f"-{max(end - start - 1, 1)}", f"-{end + 5}&limit=4"):
             answer = await connection.ask("GET", f"{self._path}?offset={query}")
             if answer.status != 200:
@@ -150,6 +150,13 @@ class Prober(Guest):
             for time_ms in (row.timestamp_ms, row.timestamp_ms + 1):
                 await connection.ask("GET", f"{offsets}?at=timestamp:{time_ms}")
         connection.hang_up(rudely=False)
+
+    async def _offset(self, connection: RawConnection, at: str) -> int:
+        """Raises what the broker answers."""
+        answer = await connection.ask("GET", f"{self._path.removesuffix('records')}offsets?at={at}")
+        if (error := answer.error) is not None:
+            raise error
+        return int(answer.json["offset"])
 
     async def _produce(self, host: str) -> str:
         """A value that is stored. A leader may just be leaving: then the next try meets the new one."""

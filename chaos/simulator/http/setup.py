@@ -101,7 +101,7 @@ class HttpSide:
         """Let all clients run; the tasks end when nobody produces any more."""
         loop = self.simulation.loop
         loop.start_in(Guest(self, "trouble").process, self._trouble())
-        return [loop.start_in(guest.process, guest.run()) for guest in self.guests()]
+        return [loop.start_in(guest.process, guest.live()) for guest in self.guests()]
 
     async def _trouble(self) -> None:
         """Hosts fall silent for their clients, or break all their connections."""
@@ -126,7 +126,7 @@ class HttpSide:
     async def probe(self) -> None:
         """What must hold of every broker once nothing goes wrong any more."""
         prober = Prober(self)
-        await self.simulation.loop.start_in(prober.process, prober.run())
+        await self.simulation.loop.start_in(prober.process, prober.live())
 
     def leftovers(self, machine: Machine) -> Iterator[tuple[str, int]]:
         """What a broker's HTTP side holds though no client is there."""
