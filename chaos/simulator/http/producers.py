@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from chaos.history import Outcome
 from chaos.simulator.http.guest import LOOK_S, PATIENCE_S, Guest
 from raftlog import aio
-from raftlog.client.receipts import PendingReceipt, Receipt
+from raftlog.client.receipts import Batch, PendingReceipt, Receipt
 from raftlog.errors import InvalidRequest, RaftlogError
 from raftlog.records.keys import partition_for_key
 
@@ -52,6 +52,7 @@ class ShippedProducer(Guest):
         super().__init__(side, name)
         self._sent: list[Sent] = []
         self._acks = "quorum"
+        self._stray: dict[Batch, int] = {}  # batches that may arrive late, and a process for each
 
     async def run(self) -> None:
         """Produce while things go wrong; in the end all is known and nothing is left."""
@@ -185,7 +186,11 @@ class ShippedProducer(Guest):
             outcome = Outcome.FAILED
         else:
             outcome = Outcome.UNKNOWN
-        self.sent(record.process, partition, record.value, record.invoked, outcome, offset)
+        process = record.process
+        if record.acks == "0" and outcome is Outcome.UNKNOWN and error is not None:
+            # Its answer never came, and no sequence keeps it before what was sent later.
+            process = self._stray.setdefault(record.pending._batch, self.simulation.next_process())
+        self.sent(process, partition, record.value, record.invoked, outcome, offset)
 
     def _check_receipt(self, record: Sent, receipt: Receipt) -> None:
         wanted = record.partition
