@@ -16,6 +16,7 @@ from raftlog import Client, CorruptBatch
 from raftlog.records.batch import check_batch, split_batches
 from raftlog.records.reader import read_records
 from raftlog.wire import media_types
+from tests.end_to_end.test_damaged_logs import flip_a_byte, logs_of
 from tests.helpers.real_cluster import (
     RETRYABLE,
     Answer,
@@ -136,20 +137,8 @@ KINDS: dict[str, tuple[Read, Values]] = {
 def flip_in_active_segment(cluster: Cluster, broker: int, topic: str) -> None:
     """One bit of the value of one record, behind the back of the broker that has the file open."""
     path = sorted(cluster.data_directory(broker).glob(f"{topic}-*/Partition-0/*.log"))[-1]
-    position = path.read_bytes().index(f"value-{DAMAGED}-".encode()) + len(f"value-{DAMAGED}-")
-    with path.open("r+b") as file:
-        file.seek(position)
-        byte = file.read(1)[0]
-        file.seek(position)
-        file.write(bytes([byte ^ 0x01]))
-
-
-def logs_of(cluster: Cluster, topic: str) -> set[bytes]:
-    return {
-        b"".join(path.read_bytes() for path in sorted(directory.glob("*.log")))
-        for broker in cluster.brokers
-        for directory in cluster.data_directory(broker).glob(f"{topic}-*/Partition-0")
-    }
+    value = f"value-{DAMAGED}-".encode()
+    flip_a_byte(path, path.read_bytes().index(value) + len(value))
 
 
 # requirement: M3

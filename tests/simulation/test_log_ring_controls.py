@@ -14,13 +14,11 @@ from raftlog.storage.fake_filesystem import FakeFile
 from raftlog.storage.filesystem import Buffer, File, Filesystem
 from raftlog.storage.log_sync import LogSync
 from raftlog.storage.recovery import _Opening
-from raftlog.storage.segment import Place, Segment
 from raftlog.storage.slots import Promise
 from raftlog.types import Index, Term
 
 SEEDS = 400  # the rarest of them shows in one of a hundred
 
-original_truncate = Segment.truncate
 original_run = LogSync.run
 original_make_durable = _Opening._make_durable
 original_make_slot = durable_state._make_durable
@@ -28,11 +26,12 @@ original_write_at = FakeFile.write_at
 original_cut = FakeFile.truncate
 
 
-def truncation_not_synced(self: Segment, file: FakeFile, place: Place) -> None:
-    real_sync = file.sync
-    file.sync = lambda: None  # type: ignore[method-assign]
-    original_truncate(self, file, place)
-    file.sync = real_sync  # type: ignore[method-assign]
+def truncation_not_synced(self: FakeFile, size: int) -> None:
+    def next_sync() -> None:
+        del self.sync
+
+    original_cut(self, size)
+    self.sync = next_sync  # type: ignore[method-assign]
 
 
 def promise_not_lowered(self: DurableState, promise: Promise) -> None:
@@ -92,7 +91,7 @@ def cut_to_the_same_size_left_out(self: FakeFile, size: int) -> None:
 @pytest.mark.parametrize(
     ("owner", "name", "bug"),
     [
-        (Segment, "truncate", truncation_not_synced),
+        (FakeFile, "truncate", truncation_not_synced),
         (DurableState, "withdraw", promise_not_lowered),
         (DurableState, "withdraw", truncation_unknown_to_syncs),
         (LogSync, "run", directory_not_synced),

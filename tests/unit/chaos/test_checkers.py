@@ -323,9 +323,9 @@ def test_fifty_thousand_operations_are_judged_in_a_second() -> None:
     operations = len(history.sends) + len(history.polls) + len(history.final)
     best_s = float("inf")
     for _ in range(3):  # the best of three: the machine may be busy with something else
-        began = time.perf_counter()
+        began = time.process_time()
         assert check(history) == []
-        best_s = min(best_s, time.perf_counter() - began)
+        best_s = min(best_s, time.process_time() - began)
     assert operations / best_s > 50_000
 
 

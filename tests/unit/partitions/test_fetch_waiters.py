@@ -80,10 +80,10 @@ def test_ten_thousand_waiters_are_freed_by_cancelling_and_by_waking() -> None:
         assert len(waiters) == 10_000
         for task in tasks[:5_000]:
             task.cancel()
-        began = time.perf_counter()
+        began = time.process_time()
         waiters.advance(Index(2))
         await asyncio.gather(*tasks, return_exceptions=True)
-        assert time.perf_counter() - began < 1
+        assert time.process_time() - began < 1
         assert len(waiters) == 0
 
     asyncio.run(story())

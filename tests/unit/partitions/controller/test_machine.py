@@ -344,9 +344,9 @@ def test_a_command_costs_little_beside_ten_thousand_partitions() -> None:
         image, _ = apply_command(
             image, create(f"topic-{number}", *[(1, 2, 3)] * 10, number=number), number + 4
         )
-    began = time.perf_counter()
+    began = time.process_time()
     for number in range(100):
         image, _ = apply_command(
             image, create(f"more-{number}", (1, 2, 3), number=number + 1000), number + 2000
         )
-    assert time.perf_counter() - began < 0.1
+    assert time.process_time() - began < 0.1
