@@ -34,9 +34,9 @@ slow: .venv/dev.stamp
 bench: .venv/bench.stamp
 	$(PY) -m chaos.benchmarks
 
-# Every seed that ever failed, then SEEDS new ones (5,000: five minutes on two cores); they follow from the
-# commit, or begin at FIRST. What fails is appended to chaos/simulator/failed_seeds.txt. SEED=7, core:7 or log:7
-# replays one run, SHRINK=1 cuts it down to what matters.
+# Every seed that ever failed, then SEEDS new ones (5,000: six minutes on two cores); they follow from the
+# commit, or begin at FIRST. What fails is appended to chaos/simulator/failed_seeds.txt. SEED=7, core:7, log:7
+# or http:7 replays one run, SHRINK=1 cuts it down to what matters.
 sim: .venv/server.stamp
 	$(PY) -m chaos.simulator --remember $(if $(SEED),--seed $(SEED)) $(if $(SHRINK),--shrink) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(FIRST),--first $(FIRST))
 

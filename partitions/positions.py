@@ -37,10 +37,12 @@ def find(log: LogReader, commit_index: Index, position: Position) -> Offset:
 
 
 def timestamp_at(log: LogReader, commit_index: Index, offset: Offset) -> int | None:
-    """The timestamp of a committed record, or None where there is none (compaction leaves holes)."""
+    """The timestamp of a user's committed record, or None where there is none (compaction leaves holes)."""
     if not log.first_index <= offset <= commit_index:
         return None
     batch = _batch_at(log, Index(offset))
+    if batch.header.is_control:
+        return None
     if batch.header.is_append_time:
         return batch.header.max_timestamp
     return next((record.timestamp_ms for record in read_records(batch) if record.offset >= offset), None)

@@ -58,7 +58,7 @@ class Reads:
         serving.check_leads()
         if needs_high_watermark(request.position):
             await serving.ready(deadline)
-        offset = await self._find(request.position)
+        offset, _ = await self._find(request.position)
         if request.wait_ms > 0:
             try:
                 async with asyncio.timeout_at(deadline):
@@ -85,10 +85,10 @@ class Reads:
         serving = self._serving
         serving.check_leads()
         await serving.confirm()
-        offset = await self._find(position)
+        offset, visible = await self._find(position)
 
         async def look() -> int | None:
-            log, visible = serving.group.log, self._visible_index
+            log = serving.group.log
             if not log.first_index <= offset <= visible:
                 return None
             part = log.part(Index(offset), ONE_BATCH)
@@ -96,22 +96,23 @@ class Reads:
 
         return offset, await self._from_log(look)
 
-    async def _find(self, position: Position) -> Offset:
-        """The offset that a position stands for."""
+    async def _find(self, position: Position) -> tuple[Offset, Index]:
+        """The offset that a position stands for among the records up to an index, and that index."""
         if not isinstance(position, AtTime):
-            return find(self._serving.group.log, self._visible_index, position)
+            visible = self._visible_index
+            return find(self._serving.group.log, visible, position), visible
 
-        async def look() -> Offset:
+        async def look() -> tuple[Offset, Index]:
             log, visible = self._serving.group.log, self._visible_index
             part = log.part_at_time(position.timestamp_ms)
             if part is None:
-                return self.high_watermark
-            return await read_part(log, part, lambda part: find(part, visible, position))
+                return Offset(visible + 1), visible
+            return await read_part(log, part, lambda part: find(part, visible, position)), visible
 
         return await self._from_log(look)
 
     async def _read(self, offset: Offset, bytes_max: int) -> tuple[LogBytes | None, Offset]:
-        """The committed batches from ``offset`` on, or None, and the high watermark that they were read below."""
+        """The committed batches from ``offset`` on, or None, and the high watermark that they lie below."""
 
         async def look() -> tuple[LogBytes | None, Offset]:
             log, visible = self._serving.group.log, self._visible_index

@@ -3,7 +3,7 @@
 Decides: what time, network, disks, clients and faults do, what must hold after every step and in the
 end. Leaves to others: everything that is tested. Brokers run as they ship, groups, storage,
 flusher, partition service and metadata group; only sockets, clock and the real disk are replaced. The
-other rings are ``core_ring``, eight seeds of ten, and ``log_ring``; ``rings`` names them.
+other rings are ``core_ring``, most seeds, ``log_ring``, and brokers with ``http``; ``rings`` names them.
 
 Read ``simulation`` first, then ``oracles``. ``make sim`` runs it, ``make sim SEED=7`` replays one run
 and draws its timeline, ``shrink`` leaves out what a failing one does not need; ``docs/invariants.md``

@@ -27,13 +27,13 @@ from chaos.simulator.shrink import Shrinker
 from chaos.simulator.sweep import last_line, sweep
 
 SEEDS = 5000
-SEED_S = 0.11  # of one core, on average
+SEED_S = 0.14  # of one core, on average
 
 
 def main() -> int:
     """The exit status: 1 with any violation."""
     parser = argparse.ArgumentParser(prog="python -m chaos.simulator", description=__doc__)
-    parser.add_argument("--seed", help="replay this one and draw its timeline: 7, core:7 or log:7")
+    parser.add_argument("--seed", help="replay this one and draw its timeline: 7, core:7, log:7 or http:7")
     parser.add_argument("--shrink", action="store_true", help="leave out of --seed what does not matter")
     parser.add_argument("--seeds", type=int, default=SEEDS, help=f"how many new ones to run ({SEEDS})")
     parser.add_argument("--minutes", type=float, help="stop after so many, with what was run until then")

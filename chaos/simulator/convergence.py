@@ -7,6 +7,7 @@ their producer tables with what their logs say.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from chaos.history import Outcome, Send
@@ -40,11 +41,11 @@ class Convergence:
         self._values = 0
         self._refused: RaftlogError | None = None
 
-    async def reached(self) -> None:
-        """Every partition takes a record at every broker (L2)."""
+    async def reached(self, machines: Sequence[Machine] = ()) -> None:
+        """Every partition takes a record at every one of these brokers, or at all of them (L2)."""
         simulation = self._simulation
         deadline = simulation.loop.now + RECOVERY_S
-        for machine in simulation.machines:
+        for machine in machines or simulation.machines:
             for partition in range(len(simulation.judged)):
                 while not await self._append(machine, partition):
                     if simulation.loop.now > deadline:

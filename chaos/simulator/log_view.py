@@ -8,7 +8,7 @@ of ``docs/storage-format.md``; a batch counts when its checksum holds.
 from __future__ import annotations
 
 import struct
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import NamedTuple
@@ -74,6 +74,7 @@ class LogView:
         self._names_version = -1
         self._log_start = 0
         self._segments: list[_Segment] = []
+        self._slots: list[StoredFile] = []
 
     @property
     def last(self) -> int:
@@ -88,7 +89,7 @@ class LogView:
     def refresh(self) -> int:
         """Look again; how many entries, from the first, are still what they were."""
         kept = len(self.entries)
-        if self._names_version != self._disk.names_version:
+        if self._names_version != self._disk.names_version or self._has_another_start():
             self._names_version = self._disk.names_version
             kept = self._list_segments()
         for at, segment in enumerate(self._segments):
@@ -112,6 +113,11 @@ class LogView:
         found = self.entries[place] if place < len(self.entries) else None
         return found if found is not None and found.base <= index else None
 
+    def newest_up_to(self, index: int) -> Entry | None:
+        """The last batch that ends at this index or before it."""
+        place = bisect_right(self.entries, index, key=attrgetter("last"))
+        return self.entries[place - 1] if place else None
+
     def headers(self) -> list[BatchHeader]:
         """The headers of all entries, from the bytes; for tables that are derived from them."""
         found = []
@@ -127,7 +133,8 @@ class LogView:
     def _list_segments(self) -> int:
         files = self._disk.stored_in(self._directory, durable=self._durable)
         listed = [(int(name[:-4]), file) for name, file in files.items() if name.endswith(".log")]
-        self._log_start = start = self._find_start(files)
+        self._slots = [file for name, file in files.items() if name in _SLOT_NAMES]
+        self._log_start = start = self._find_start()
         listed = [segment for segment in listed if segment[0] >= start]  # a power loss may bring others back
         known = [(segment.base, segment.file) for segment in self._segments]
         same = 0
@@ -146,11 +153,21 @@ class LogView:
                 file.seen_mark = 0
         return kept
 
-    def _find_start(self, files: dict[str, StoredFile]) -> int:
-        slots = [
-            file.disk if self._durable else file.seen for name, file in files.items() if name in _SLOT_NAMES
-        ]
-        return max((slot[1].log_start for slot in map(_parse_slot, slots) if slot is not None), default=0)
+    def _has_another_start(self) -> bool:
+        """A slot may say so before any file goes."""
+        is_written = False
+        for file in self._slots:
+            if self._durable:
+                is_written |= file.disk_mark != UNCHANGED
+                file.disk_mark = UNCHANGED
+            else:
+                is_written |= file.seen_mark != UNCHANGED
+                file.seen_mark = UNCHANGED
+        return is_written and self._find_start() != self._log_start
+
+    def _find_start(self) -> int:
+        slots = [_parse_slot(file.disk if self._durable else file.seen) for file in self._slots]
+        return max((slot[1].log_start for slot in slots if slot is not None), default=0)
 
     def _cut(self, at: int, position: int) -> int:
         """Forget the entries of a segment that reach beyond a position, and all behind them."""

@@ -79,6 +79,9 @@ class Oracles:
             self._claims(record, machine, term)
         elif tag == _APPEND_REPLY and fields[0]:
             self._check_durable(replica, term, None, f"append reply of term {term}")
+            if term < replica.promises.term:
+                detail = f"{machine.name} accepts an append of term {term} in group {group_id}"
+                self._violated("I7 write-ahead", f"{detail} after it has named term {replica.promises.term}")
             replica.durable.refresh()
             if (
                 replica.durable.last < fields[1]
@@ -177,6 +180,8 @@ class Oracles:
         now = numbers_of(group)
         if before:
             self._check_monotonic(machine, group_id, before, now)
+        if not before or before[0] < now.term:
+            replica.kept_index = now.durable_index
         if not (now.applied_index <= now.commit_index <= now.last_index >= now.durable_index):
             self._violated("I5 order of pointers", f"{machine.name} group {group_id}: {now}")
         if now.role is Role.LEADER and (not before or before[1] is not Role.LEADER or before[0] != now.term):
@@ -228,13 +233,16 @@ class Oracles:
             self._violated("I26 an accepted log is the leader's", detail)
 
     def _check_vote(self, record: GroupRecord, replica: ReplicaRecord, term: int, candidate: NodeId) -> None:
-        """A vote is given only to a log that is as new as what the voter's disk holds (I4)."""
+        """A vote is given only to a log that is as new as all that the voter may have acknowledged (I4).
+
+        What becomes durable after its term has begun is acknowledged to no leader of an earlier one (I7).
+        """
         replica.durable.refresh()
         asked = record.candidacies.get((term, candidate))
-        if asked is None or not replica.durable.entries or record.leaders.get(term, candidate) != candidate:
+        if asked is None or record.leaders.get(term, candidate) != candidate:
             return  # a leader has added to the voter's log meanwhile
-        newest = replica.durable.entries[-1]
-        if newest.term < term and (newest.term, newest.last) > asked:
+        newest = replica.durable.newest_up_to(replica.kept_index)
+        if newest is not None and newest.term < term and (newest.term, newest.last) > asked:
             detail = f"{replica.machine.name} votes for {candidate} in term {term} of group {record.group_id}"
             self._violated("I4 votes for complete logs only", f"{detail}: {newest} against {asked}")
 

@@ -16,20 +16,20 @@ class Promises:
     def __init__(self, disk: FakeFilesystem, directory: str) -> None:
         self._disk = disk
         self._directory = directory
-        self._term = 0
+        self.term = 0  # the newest that it has named
         self._voted_for: int | None = None
 
     def name(self, term: int, voted_for: int | None) -> str:
         """Another one leaves; what is wrong with that, if anything."""
-        if term > self._term:
-            self._term, self._voted_for = term, voted_for
-        elif term == self._term and voted_for is not None:
+        if term > self.term:
+            self.term, self._voted_for = term, voted_for
+        elif term == self.term and voted_for is not None:
             self._voted_for = voted_for
         return self._missing(term, voted_for)
 
     def forgotten(self) -> str:
         """What the disk no longer holds of the newest one, if anything."""
-        return self._missing(self._term, self._voted_for)
+        return self._missing(self.term, self._voted_for)
 
     def _missing(self, term: int, voted_for: int | None) -> str:
         vote = durable_vote(self._disk, self._directory)

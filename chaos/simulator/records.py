@@ -89,6 +89,7 @@ class ReplicaRecord:
         self.numbers: Seen | None = None
         self.process: object = None
         self.log_start = 0
+        self.kept_index = 0  # what its core held for durable as its term began: it has acknowledged no more
         self.promises = Promises(machine.disk, directory)
         self._agreed = {False: 0, True: 0}
 

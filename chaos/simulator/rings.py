@@ -1,11 +1,11 @@
 """All rings under one name: ``core:17`` runs bare cores, ``log:17`` a log, ``brokers:17`` or ``17`` brokers.
 
 ``brokers-long:17`` runs brokers with quiet phases of minutes: no part of a sweep, but of long runs.
-``http:17`` runs brokers with the clients and the HTTP server that ship: no part of a sweep yet.
+``http:17`` runs brokers with the clients and the HTTP server that ship.
 
 Decides: how many seeds of each a number of seeds means. One of ten runs whole brokers, which find what lies
 between the parts; one runs a log alone, which dies most often; the other eight run bare cores, whose members
-come and go.
+come and go. One of fifty, in place of a bare core, runs brokers with HTTP: it takes longest.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from chaos.simulator.simulation import run
 
 CORE, LOG, BROKERS, BROKERS_LONG, HTTP = "core", "log", "brokers", "brokers-long", "http"
 TEN = (BROKERS, CORE, CORE, CORE, CORE, LOG, CORE, CORE, CORE, CORE)
-"""The rings of ten seeds that follow one another."""
+FIFTY = (*TEN * 4, *TEN[:-1], HTTP)
+"""The rings of fifty seeds that follow one another."""
 
 AnyOdds = Odds | CoreOdds | LogOdds
 _DRAWN: dict[str, Callable[[random.Random], AnyOdds]] = {
@@ -52,9 +53,8 @@ class Seed:
         """Raises ``ValueError`` naming the remedy."""
         ring, _, number = name.rpartition(":")
         if ring not in ("", *_DRAWN) or not number.isdigit():
-            raise ValueError(
-                f"{name!r} is no seed: say a number, {CORE}:number, {LOG}:number or {BROKERS}:number"
-            )
+            known = f"{CORE}:number, {LOG}:number, {HTTP}:number or {BROKERS}:number"
+            raise ValueError(f"{name!r} is no seed: say a number, {known}")
         return cls(ring or BROKERS, int(number))
 
     def odds(self) -> AnyOdds:
@@ -94,6 +94,6 @@ class Seed:
 def seeds(first: int, count: int) -> Iterator[Seed]:
     """So many, of all rings; each ring's numbers follow one another."""
     for number in range(first, first + count):
-        tens, place = divmod(number, len(TEN))
-        ring = TEN[place]
-        yield Seed(ring, tens * TEN.count(ring) + TEN[:place].count(ring))
+        fifties, place = divmod(number, len(FIFTY))
+        ring = FIFTY[place]
+        yield Seed(ring, fifties * FIFTY.count(ring) + FIFTY[:place].count(ring))

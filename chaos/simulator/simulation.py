@@ -196,6 +196,9 @@ class Simulation:
         breaking.cancel()
         convergence = Convergence(self)
         await convergence.reached()
+        if self.http is not None:
+            await self.http.move_leaders()
+            await convergence.reached(self.machines[:1])
         self.is_producing = False
         await asyncio.gather(*clients)
         if self.http is not None:

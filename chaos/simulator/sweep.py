@@ -13,9 +13,9 @@ from typing import Final
 from zlib import crc32
 
 from chaos.simulator.result import Result
-from chaos.simulator.rings import BROKERS, BROKERS_LONG, Seed
+from chaos.simulator.rings import BROKERS, BROKERS_LONG, HTTP, Seed
 
-WORK: Final = {BROKERS: 8, BROKERS_LONG: 40}
+WORK: Final = {BROKERS: 8, BROKERS_LONG: 40, HTTP: 16}
 """How much longer a seed of these rings takes than others."""
 WORK_A_PROCESS: Final = 30
 

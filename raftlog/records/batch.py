@@ -38,6 +38,7 @@ DELETE_HORIZON_BIT = 0x40
 _STAMPED_BITS = APPEND_TIME_BIT | CONTROL_BIT  # max_timestamp is a leader's
 
 SEQUENCE_MAX = (1 << 31) - 1
+NO_TIMESTAMP = -1
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _BASE_OFFSET = struct.Struct(">q")
@@ -101,6 +102,11 @@ class BatchHeader(NamedTuple):
     def is_control(self) -> bool:
         """Written by a broker for other brokers; its records are not a user's."""
         return bool(self.attributes & CONTROL_BIT)
+
+    @property
+    def newest_ms(self) -> int:
+        """The newest timestamp of a user's record in it, -1 where there is none."""
+        return NO_TIMESTAMP if self.attributes & CONTROL_BIT else self.max_timestamp
 
     @property
     def is_transactional(self) -> bool:

@@ -18,6 +18,7 @@ from raftlog.records.batch import (
     BATCH_BYTES_LIMIT,
     HEADER_BYTES,
     MAGIC,
+    NO_TIMESTAMP,
     RECORD_COUNT_MAX,
     BatchHeader,
     Buffer,
@@ -27,7 +28,6 @@ from raftlog.records.batch import (
 )
 from raftlog.records.compression import compress
 
-NO_TIMESTAMP = -1
 _TIMESTAMP_MAX = (1 << 63) - 1
 _PRODUCER = struct.Struct(">qhi")
 _PRODUCER_AT = 43

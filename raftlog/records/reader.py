@@ -15,13 +15,13 @@ from raftlog.errors import CorruptBatch
 from raftlog.records.batch import (
     CODEC_MASK,
     HEADER_BYTES,
+    NO_TIMESTAMP,
     RECORD_COUNT_MAX,
     Batch,
     BatchHeader,
     Buffer,
     pack_header,
 )
-from raftlog.records.builder import NO_TIMESTAMP
 from raftlog.records.compression import decompress
 
 DECOMPRESSED_BYTES_MAX = 64 << 20

@@ -94,9 +94,10 @@ class LogReader(Protocol):
         """
 
     def index_at_time(self, timestamp_ms: int) -> tuple[Index, int] | None:
-        """The base index of the first batch whose max timestamp is at or after the time, and that
-        max timestamp; None when there is none. The caller looks inside the batch. Every batch that is
-        passed over is checked; raises ``LogCorrupt``.
+        """The base index of the first batch of users whose max timestamp is at or after the time, and
+        that max timestamp; None when there is none. What brokers write for themselves has no time here.
+
+        The caller looks inside the batch. Every batch that is passed over is checked; raises ``LogCorrupt``.
         """
 
 

@@ -294,7 +294,7 @@ class MemoryLog:
     def index_at_time(self, timestamp_ms: int) -> tuple[Index, int] | None:
         """Base index and max timestamp of the first batch that reaches the time."""
         for batch in self._batches:
-            if batch.header.max_timestamp >= timestamp_ms:
+            if batch.header.newest_ms >= timestamp_ms:
                 return Index(batch.base_offset), batch.header.max_timestamp
         return None
 

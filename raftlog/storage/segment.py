@@ -15,11 +15,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from raftlog.errors import LogCorrupt
-from raftlog.records.batch import BATCH_OVERHEAD, BatchHeader
+from raftlog.records.batch import BATCH_OVERHEAD, NO_TIMESTAMP, BatchHeader
 from raftlog.storage.batch_walk import BatchDamaged, walk_batches, walk_headers
 from raftlog.storage.filesystem import File, Filesystem
 from raftlog.storage.sparse_index import (
-    NO_TIMESTAMP,
     NOT_DATED,
     SegmentSummary,
     SparseIndex,
@@ -136,8 +135,7 @@ class Segment:
         if len(self._tail_offsets) > _TAIL_BATCHES_MAX:
             del self._tail_offsets[: _TAIL_BATCHES_MAX // 2]
             del self._tail_positions[: _TAIL_BATCHES_MAX // 2]
-        if header.max_timestamp > self.max_timestamp:
-            self.max_timestamp = header.max_timestamp
+        self.max_timestamp = max(self.max_timestamp, header.newest_ms)
         self.stored_ms = max(self.stored_ms, stored_by(header, now_ms))
         self.last = base + header.last_offset_delta
         self.size = position + header.batch_length + BATCH_OVERHEAD
@@ -208,7 +206,7 @@ class Segment:
         raise self._corrupt(self.size, "the batches end early")
 
     def locate_time(self, file: File, timestamp_ms: int) -> BatchHeader | None:
-        """The header of the first batch whose max timestamp is at or after the time.
+        """The header of the first batch of users whose max timestamp is at or after the time.
 
         A damaged timestamp would have a reader pass over records, so all that is passed over is checked.
         """
@@ -216,7 +214,7 @@ class Segment:
             return None
         offset, position = self.index.before_time(timestamp_ms)
         for header in self._checked(file, offset, position):
-            if header.max_timestamp >= timestamp_ms:
+            if header.newest_ms >= timestamp_ms:
                 return header
         raise self._corrupt(self.size, f"no batch reaches the time {timestamp_ms}")
 
@@ -228,7 +226,7 @@ class Segment:
         if len(index):
             base, position = index.before_position(place.position)
             for _, header in self._walk(file, base, position):
-                newest = max(newest, header.max_timestamp)
+                newest = max(newest, header.newest_ms)
         keep = bisect_right(self._tail_positions, place.position - 1)
         del self._tail_positions[keep:], self._tail_offsets[keep:]
         self.file = file

@@ -2,7 +2,7 @@
 
 Rebuildable from the segment, so its file is written without a sync and believed only when its
 checksum and the size of the segment agree. Entry i names a batch by base offset and position, and
-the newest timestamp of all batches *before* it: timestamps may go back and forth, but the first batch
+the newest timestamp of all users' batches *before* it: timestamps may go back and forth, but the first batch
 that reaches a time lies just before the first entry that has already seen it.
 """
 
@@ -18,11 +18,10 @@ from dataclasses import dataclass, field
 
 from crc32c import crc32c
 
-from raftlog.records.batch import BatchHeader
+from raftlog.records.batch import NO_TIMESTAMP, BatchHeader
 from raftlog.storage.filesystem import Filesystem
 from raftlog.storage.sealed import OVERHEAD_BYTES, seal, unseal
 
-NO_TIMESTAMP = -1
 NOT_DATED = (1 << 63) - 1
 """In place of when a segment was stored: it is not known, so the segment is not old."""
 _MAGIC = b"RLI1"
@@ -128,7 +127,7 @@ def build_index(
         if base < 0:
             base = header.base_offset
         index.note(header.base_offset, position, newest)
-        newest = max(newest, header.max_timestamp)
+        newest = max(newest, header.newest_ms)
         stored_ms = max(stored_ms, stored_by(header))
         last, end = header.last_offset, position + header.size_bytes
     return index, SegmentSummary(base, last, end, newest, stored_ms) if base >= 0 else None

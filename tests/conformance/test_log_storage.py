@@ -17,7 +17,7 @@ from raftlog.storage.os_filesystem import OsFilesystem
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.types import BEFORE_LOG, EntryId, Index, NodeId, Term
 from tests.helpers.manual_wall_clock import ManualWallClock
-from tests.helpers.storage_batches import storage_batch
+from tests.helpers.storage_batches import leader_change, storage_batch
 
 BATCH = len(storage_batch(0).data)
 SETTINGS = LogSettings(segment_bytes=8 * BATCH, index_interval_bytes=2 * BATCH)
@@ -251,6 +251,15 @@ def test_a_time_is_found_even_when_timestamps_go_back_and_forth(log: LogStorage)
     for wanted in range(0, 310, 5):
         first = next(((at, time) for at, time in enumerate(times) if time >= wanted), None)
         assert log.index_at_time(wanted) == first
+
+
+# requirement: L6
+def test_no_time_is_that_of_what_brokers_write_for_themselves(log: LogStorage) -> None:
+    for base, timestamp_ms in enumerate([900, 10, 20, 900, 30, 900, 40]):
+        of_user = storage_batch(base, timestamp_ms=timestamp_ms)
+        log.append([leader_change(base, timestamp_ms) if timestamp_ms == 900 else of_user])
+    assert [log.index_at_time(wanted) for wanted in (5, 15, 25, 35)] == [(1, 10), (2, 20), (4, 30), (6, 40)]
+    assert log.index_at_time(41) is None
 
 
 def test_hard_state_and_commit_hint_are_restored(log: LogStorage) -> None:

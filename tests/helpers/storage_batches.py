@@ -5,6 +5,8 @@ from __future__ import annotations
 import struct
 
 from raftlog.records.batch import BATCH_OVERHEAD, HEADER_BYTES, Batch, checksum, parse_header
+from raftlog.records.control import leader_change_batch
+from raftlog.types import NodeId
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 
@@ -18,3 +20,8 @@ def storage_batch(
     fields[4] = checksum(_HEADER.pack(*fields) + body)
     data = _HEADER.pack(*fields) + body
     return Batch(data, parse_header(data))
+
+
+def leader_change(base: int, timestamp_ms: int) -> Batch:
+    """What a new leader writes for the other brokers."""
+    return leader_change_batch(base_offset=base, leader_epoch=1, leader=NodeId(1), timestamp_ms=timestamp_ms)

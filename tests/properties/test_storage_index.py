@@ -12,10 +12,12 @@ from raftlog.storage.memory_log import MemoryLog
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.types import Index, Term
 from tests.helpers.manual_wall_clock import ManualWallClock
-from tests.helpers.storage_batches import storage_batch
+from tests.helpers.storage_batches import leader_change, storage_batch
 
 BATCHES = st.lists(
-    st.tuples(st.integers(1, 5), st.integers(0, 300), st.integers(0, 50)), min_size=1, max_size=60
+    st.tuples(st.integers(1, 5), st.integers(0, 300), st.integers(0, 50), st.booleans()),
+    min_size=1,
+    max_size=60,
 )
 
 
@@ -25,7 +27,7 @@ BATCHES = st.lists(
     shapes=BATCHES, interval=st.integers(1, 2000), segment_bytes=st.integers(100, 5000), reopen=st.booleans()
 )
 def test_every_read_and_every_time_is_found_as_in_a_list(
-    shapes: list[tuple[int, int, int]], interval: int, segment_bytes: int, reopen: bool
+    shapes: list[tuple[int, int, int, bool]], interval: int, segment_bytes: int, reopen: bool
 ) -> None:
     filesystem = FakeFilesystem()
     settings = LogSettings(segment_bytes=segment_bytes, index_interval_bytes=interval)
@@ -33,8 +35,11 @@ def test_every_read_and_every_time_is_found_as_in_a_list(
     twin = MemoryLog()
     for kept in (log, twin):
         kept.save_hard_state(HardState(Term(1), None))
-    for count, size, timestamp_ms in shapes:
-        batch = storage_batch(log.last_index + 1, count, timestamp_ms=timestamp_ms, body=bytes(size))
+    for count, size, timestamp_ms, is_control in shapes:
+        base = log.last_index + 1
+        batch = storage_batch(base, count, timestamp_ms=timestamp_ms, body=bytes(size))
+        if is_control:
+            batch = leader_change(base, timestamp_ms)
         log.append([batch])
         twin.append([batch])
     if reopen:

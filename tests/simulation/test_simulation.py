@@ -7,12 +7,13 @@ import random
 import re
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import replace
 
 import pytest
 
 from chaos.simulator.odds import AWAY, FORGET, MOVES, TIMED_FAULTS, Odds
-from chaos.simulator.rings import BROKERS, CORE, Seed, seeds
+from chaos.simulator.rings import BROKERS, CORE, HTTP, LOG, Seed, seeds
 from chaos.simulator.simulation import run
 
 LAST_LINE = re.compile(
@@ -45,14 +46,20 @@ def test_equal_seeds_give_equal_traces_whatever_the_order_of_sets() -> None:
     assert [process.returncode for process in processes] == [0, 0]
 
 
-def test_one_of_ten_seeds_runs_whole_brokers_and_none_is_run_twice() -> None:
+def test_one_of_ten_seeds_runs_whole_brokers_one_of_fifty_http_and_none_is_run_twice() -> None:
     some = [str(seed) for seed in seeds(0, 16)]
     assert some[:7] == ["brokers:0", "core:0", "core:1", "core:2", "core:3", "log:0", "core:4"]
     assert some[9:] == ["core:7", "brokers:1", "core:8", "core:9", "core:10", "core:11", "log:1"]
     assert [str(seed) for seed in (*seeds(0, 6), *seeds(6, 10))] == some
+    assert [str(seed) for seed in seeds(48, 4)] == ["core:38", "http:0", "brokers:5", "core:39"]
+    assert str(next(seeds(99, 1))) == "http:1"
+    many = list(seeds(0, 1000))
+    assert len(set(many)) == 1000
+    assert Counter(seed.ring for seed in many) == {CORE: 780, BROKERS: 100, LOG: 100, HTTP: 20}
     assert Seed.named("7") == Seed(BROKERS, 7)
     assert Seed.named("core:7") == Seed(CORE, 7)
-    with pytest.raises(ValueError, match="say a number, core:number, log:number or brokers:number"):
+    known = "core:number, log:number, http:number or brokers:number"
+    with pytest.raises(ValueError, match=f"say a number, {known}"):
         Seed.named("cores:7")
 
 

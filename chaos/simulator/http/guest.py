@@ -11,9 +11,10 @@ from chaos.history import Outcome, Poll, Send
 from chaos.simulator.clocks import WALL_MS_AT_START
 from chaos.simulator.event_loop import Process
 from chaos.simulator.http.connector import SimulatedConnector
+from chaos.simulator.http.transport import StreamTransport
 from raftlog import aio
 from raftlog.client.environment import Environment
-from raftlog.errors import OffsetOutOfRange
+from raftlog.errors import OffsetOutOfRange, RaftlogError
 
 if TYPE_CHECKING:
     from chaos.simulator.http.committed import Committed
@@ -53,6 +54,13 @@ class Guest:
         self.number = self.simulation.next_process()
         self._values = 0
         self._moments = 0
+
+    async def live(self) -> None:
+        """All of it; an error that nobody expects is one that the cluster should not have told."""
+        try:
+            await self.run()
+        except (RaftlogError, ExceptionGroup) as error:
+            self.simulation.violated("L8 healed clients work", f"{self.name}: {error!r}")
 
     async def run(self) -> None:
         """Do what this kind of client does, until nobody produces any more."""
@@ -150,11 +158,13 @@ class Guest:
         return None if group is None or group.is_retired else judge.committed_of(group)
 
     async def until_caught_up(self, partition: int, position: Callable[[], int]) -> None:
-        """Where nothing goes wrong any more a reader gets all that was committed before (C4)."""
+        """Where nothing goes wrong a reader gets on until it has all that was committed before (C4)."""
         committed = self.committed(partition)
         end = 0 if committed is None or not committed.rows else committed.rows[-1].offset + 1
-        deadline = self.simulation.loop.now + PATIENCE_S
+        deadline, reached = self.simulation.loop.now + PATIENCE_S, position()
         while position() < end:
+            if position() > reached:
+                deadline, reached = self.simulation.loop.now + PATIENCE_S, position()
             if self.simulation.loop.now > deadline:
                 detail = f"{self.name} is at {position()} of {partition}, committed is {end}"
                 self.simulation.violated("C4 a reader gets every record once", detail)
@@ -162,10 +172,21 @@ class Guest:
             await asyncio.sleep(LOOK_S)
 
     async def check_nothing_is_left(self) -> None:
-        """Once a client is closed: no task, no connection."""
+        """Once a client is closed: no task, no connection, no timer."""
         await asyncio.sleep(0.01)
         this = asyncio.current_task()
         tasks = [repr(task) for task in self.process.tasks if not task.done() and task is not this]
         open_ends = sum(end.process is self.process for end in self.side.streams.open)
-        if tasks or open_ends:
-            self.simulation.violated(_LEAK, f"{self.name}: {open_ends} connections, {tasks}")
+        timers = [
+            repr(handle.function)
+            for _, _, handle in self.simulation.loop._timers
+            if handle.process is self.process
+            and not handle.cancelled()
+            and not _is_of_network(handle.function)
+        ]
+        if tasks or open_ends or timers:
+            self.simulation.violated(_LEAK, f"{self.name}: {open_ends} connections, {tasks}, {timers}")
+
+
+def _is_of_network(function: object) -> bool:
+    return isinstance(getattr(function, "__self__", None), StreamTransport)

@@ -109,14 +109,10 @@ def judge_offset(answered: Answered) -> None:
     at = exchange.query.get("at", "latest")
     least, end = exchange.memory.get("end", 0), answered.end
     row = answered.committed.at(offset)
-    if (
-        row is not None
-        and timestamp is not None
-        and timestamp != row.timestamp_ms
-        and _is_known(answered, offset)
-    ):
+    is_known = offset >= max(answered.committed.known_from, _start(answered))
+    if is_known and timestamp is not None and (row is None or timestamp != row.timestamp_ms):
         answered.wrong(_PLACE, f"the timestamp {timestamp} of {row}")
-    if row is not None and timestamp is None and offset < least and _is_known(answered, offset):
+    if is_known and timestamp is None and row is not None and offset < least:
         answered.wrong(_PLACE, f"no timestamp of {row}")
     if at == "latest" and not least <= offset <= end:
         answered.wrong(_PLACE, f"the end is {offset}, {least} was committed before, {end} is now")
@@ -127,7 +123,9 @@ def judge_offset(answered: Answered) -> None:
     if at.startswith("timestamp:"):
         wanted = int(at.removeprefix("timestamp:"))
         early = [one for one in _rows(answered, _start(answered), offset) if one.timestamp_ms >= wanted]
-        if early or (row is not None and row.timestamp_ms < wanted) or offset > end:
+        # It is a record that is young enough, or the end, which has no timestamp whatever comes next.
+        is_right = offset >= least if timestamp is None else timestamp >= wanted
+        if early or (is_known and not is_right) or offset > end:
             answered.wrong(_PLACE, f"{offset} is {row}, before it {early[:1]}")
 
 
@@ -167,7 +165,7 @@ def _check_records(
         early = [
             row for row in _rows(answered, told["log-start-offset"], first) if row.timestamp_ms >= wanted
         ]
-        is_found = answered.committed.at(first - 1) is not None and "wait" not in exchange.query
+        is_found = first < exchange.memory.get("least_end", 0)  # else it was the end where a replica had none
         if early or (shown and is_found and shown[0]["timestamp"] < wanted):
             answered.wrong(_PLACE, f"it begins at {first} with {shown[:1]}, {early[:1]} comes before")
     if following < begins:
@@ -271,10 +269,6 @@ def _check_refused(answered: Answered) -> None:
 
 def _rows(answered: Answered, first: int, end: int) -> list[Row]:
     return answered.committed.between(max(first, answered.committed.known_from), end)
-
-
-def _is_known(answered: Answered, offset: int) -> bool:
-    return offset >= answered.committed.known_from
 
 
 def _start(answered: Answered) -> int:

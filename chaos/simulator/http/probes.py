@@ -15,7 +15,7 @@ import msgspec
 from chaos.history import Outcome
 from chaos.simulator.http.guest import Guest
 from chaos.simulator.http.raw import RawAnswer, RawConnection, request_bytes
-from raftlog.errors import ConnectionLost
+from raftlog.errors import ConnectionLost, RaftlogError
 
 if TYPE_CHECKING:
     from chaos.simulator.http.setup import HttpSide
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _WORKS: Final = "L8 healed clients work"
 _LEFT: Final = "L6 nothing is left over"
 SOON_S: Final = 1.5  # a group that sleeps wakes up within an election timeout
+TRIES_MAX: Final = 5
 JSON: Final = {"Content-Type": "application/json"}
 RAW: Final = {"Content-Type": "application/octet-stream"}
 
@@ -49,16 +50,16 @@ class Prober(Guest):
         for probe in probes:
             try:
                 await probe(machine)
-            except ConnectionLost as error:
-                self._failed(machine, f"{probe}: {error}")
+            except RaftlogError as error:
+                self._failed(machine, f"{probe}: {error!r}")
 
     async def _wakes(self, machine: Machine) -> None:
         """A long poll is answered when a record comes, with that record."""
         poller = await RawConnection.dial(self, f"b{machine.node}")
-        end = (await poller.ask("GET", self._path.removesuffix("records") + "offsets")).json["offset"]
+        end = await self._offset(poller, "latest")
         poller.send("GET", f"{self._path}?offset={end}&wait=20s")
         await asyncio.sleep(0.05)
-        value, _ = await self._produce(self.host())
+        value = await self._produce(self.host())
         try:
             answer = await poller.answer(SOON_S)
             if answer.status != 200:  # what it shows is judged as it leaves
@@ -134,8 +135,8 @@ class Prober(Guest):
         await connection.ask("POST", transfer, JSON, b"{}")
         await self._produce(f"b{machine.node}")
         offsets = self._path.removesuffix("records") + "offsets"
-        start = (await connection.ask("GET", f"{offsets}?at=earliest")).json["offset"]
-        end = (await connection.ask("GET", offsets)).json["offset"]
+        start = await self._offset(connection, "earliest")
+        end = await self._offset(connection, "latest")
         for query in ("-1", "-2", "-3&limit=2", f"-{max(end - start - 1, 1)}", f"-{end + 5}&limit=4"):
             answer = await connection.ask("GET", f"{self._path}?offset={query}")
             if answer.status != 200:
@@ -150,17 +151,37 @@ class Prober(Guest):
                 await connection.ask("GET", f"{offsets}?at=timestamp:{time_ms}")
         connection.hang_up(rudely=False)
 
-    async def _produce(self, host: str) -> tuple[str, RawAnswer]:
+    async def _offset(self, connection: RawConnection, at: str) -> int:
+        """Raises what the broker answers."""
+        answer = await connection.ask("GET", f"{self._path.removesuffix('records')}offsets?at={at}")
+        if (error := answer.error) is not None:
+            raise error
+        return int(answer.json["offset"])
+
+    async def _produce(self, host: str) -> str:
+        """A value that is stored. A leader may just be leaving: then the next try meets the new one."""
+        value, answer = await self._try_to_produce(host)
+        for _ in range(TRIES_MAX):
+            if answer.status == 200:
+                return value
+            await asyncio.sleep(SOON_S / TRIES_MAX)
+            value, answer = await self._try_to_produce(host)
+        self.simulation.violated(_WORKS, f"{host} takes nothing: {answer}")
+        return value
+
+    async def _try_to_produce(self, host: str) -> tuple[str, RawAnswer]:
+        """In pieces that end in the midst of the body."""
         connection = await RawConnection.dial(self, host)
         value, invoked = self.value(), self.moment()
         body = msgspec.json.encode({"records": [{"value": value}]})
-        answer = await connection.ask("POST", self._path, JSON, body)
+        data = request_bytes("POST", self._path, JSON, body)
+        assert connection.transport is not None
+        for piece in (data[:-20], data[-20:-5], data[-5:]):
+            connection.transport.write(piece)
+            await asyncio.sleep(0.002)
+        answer = await connection.answer()
         connection.hang_up(rudely=False)
-        offset = None
-        if answer.status == 200:
-            offset = answer.json["records"][0]["offset"]
-        else:
-            self.simulation.violated(_WORKS, f"{host} takes nothing: {answer}")
+        offset = answer.json["records"][0]["offset"] if answer.status == 200 else None
         outcome = Outcome.UNKNOWN if offset is None else Outcome.ACKNOWLEDGED
         self.sent(self.simulation.next_process(), 0, value, invoked, outcome, offset)
         return value, answer

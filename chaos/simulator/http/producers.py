@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from chaos.history import Outcome
 from chaos.simulator.http.guest import LOOK_S, PATIENCE_S, Guest
 from raftlog import aio
-from raftlog.client.receipts import PendingReceipt, Receipt
+from raftlog.client.receipts import Batch, PendingReceipt, Receipt
 from raftlog.errors import InvalidRequest, RaftlogError
 from raftlog.records.keys import partition_for_key
 
@@ -26,6 +26,7 @@ _RECEIPT: Final = "C2 a receipt names the record as it was sent"
 _FLUSH: Final = "C3 flush and close leave nothing open"
 _LEAK: Final = "C5 a closed client leaves nothing"
 SENDS_OF_ONE_PRODUCER: Final = 150
+SLOW_S: Final = 0.2  # the jitter of links on which a round trip may take 0.4 s
 _UNDESERVED: Final = ("internal", "sequence_gap", "producer_fenced", "corrupt_batch", "invalid_request")
 """What a user is never told, who has one producer and sends what can be stored."""
 
@@ -52,6 +53,8 @@ class ShippedProducer(Guest):
         super().__init__(side, name)
         self._sent: list[Sent] = []
         self._acks = "quorum"
+        self._is_hasty = False
+        self._stray: dict[Batch, int] = {}  # batches that may arrive late, and a process for each
 
     async def run(self) -> None:
         """Produce while things go wrong; in the end all is known and nothing is left."""
@@ -67,7 +70,7 @@ class ShippedProducer(Guest):
         rng = self.rng
         every = "reassign" not in self.simulation.odds.timed
         self._acks = rng.choice(("quorum", "quorum", "quorum", "1", "every" if every else "quorum", "0", "0"))
-        return {
+        options = {
             "acks": self._acks,
             "linger": rng.choice((0, "5ms", "20ms")),
             "batch_bytes": rng.choice((200, 400, 16 << 10)),
@@ -76,6 +79,8 @@ class ShippedProducer(Guest):
             "partitioner": rng.choice(("sticky", "round_robin")),
             "delivery_timeout": rng.choice(("300ms", "1s", "5s", "20s")),
         }
+        self._is_hasty = options["delivery_timeout"] == "300ms"
+        return options
 
     async def _one_producer(self, client: aio.Client) -> None:
         """One life of a producer; left in one of the ways in which people leave it."""
@@ -115,6 +120,8 @@ class ShippedProducer(Guest):
         """A producer that has met every trouble works where there is none any more (L8)."""
         if self.simulation.is_producing or self._acks in ("0", "1"):
             return
+        if self._is_hasty and self.simulation.odds.network.jitter_s >= SLOW_S:
+            return  # over such links a look for the leader and a commit take as long
         deadline = self.simulation.loop.now + PATIENCE_S
         while self.simulation.loop.now < deadline:
             await self._send(producer, waits=True, nowait=False)
@@ -185,7 +192,11 @@ class ShippedProducer(Guest):
             outcome = Outcome.FAILED
         else:
             outcome = Outcome.UNKNOWN
-        self.sent(record.process, partition, record.value, record.invoked, outcome, offset)
+        process = record.process
+        if record.acks == "0" and outcome is Outcome.UNKNOWN and error is not None:
+            # Its answer never came, and no sequence keeps it before what was sent later.
+            process = self._stray.setdefault(record.pending._batch, self.simulation.next_process())
+        self.sent(process, partition, record.value, record.invoked, outcome, offset)
 
     def _check_receipt(self, record: Sent, receipt: Receipt) -> None:
         wanted = record.partition

@@ -144,7 +144,7 @@ class EventReader(Guest):
     async def _follow(self, connection: RawConnection) -> None:
         rng = self.rng
         headers = {"Accept": "text/event-stream"}
-        target = f"{self._path}?max_bytes={rng.choice((1, 300, 1 << 20))}"
+        target = f"{self._path}?max_bytes={rng.choice((400, 4000, 1 << 20))}"
         if self._last_id >= 0:
             headers["Last-Event-ID"] = str(self._last_id)
         else:

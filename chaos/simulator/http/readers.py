@@ -39,6 +39,7 @@ class ShippedReader(Guest):
         task.cancel()
         await asyncio.wait([task])
         await self._check_positions(partition)
+        await self._check_gaps(partition)
         await client.close()
         await self.check_nothing_is_left()
 
@@ -118,6 +119,24 @@ class ShippedReader(Guest):
             high_watermark=end,
         )
         self.simulation.history.looks.append(look)
+
+    async def _check_gaps(self, partition: aio.Partition) -> None:
+        """A read that begins at records of brokers only goes on to the first one of a user."""
+        committed = self.committed(self._partition)
+        if committed is None or not committed.rows:
+            return
+        first = max(committed.known_from, committed.rows[-1].offset - 200)
+        gaps = [at for at in range(first, committed.rows[-1].offset) if committed.at(at) is None]
+        for at in gaps[-2:]:
+            try:
+                chunk = await partition.read(at, max_bytes=1)
+            except RaftlogError:
+                continue  # it may be deleted
+            wanted = committed.between(at, committed.end)[0].offset
+            if not chunk.messages or chunk.messages[0].offset != wanted:
+                self.simulation.violated(
+                    _ONCE, f"{self.name}: a read at {at} is {chunk}, {wanted} comes next"
+                )
 
     async def _check_positions(self, partition: aio.Partition) -> None:
         """Where nothing goes wrong any more: the last records, and a chunk from each kind of position."""

@@ -6,6 +6,7 @@ Decides: how ``api`` and the clients are joined to the simulated loop, and what 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -26,6 +27,8 @@ from chaos.simulator.http.raw_readers import EventReader, JsonReader
 from chaos.simulator.http.readers import ShippedReader
 from chaos.simulator.http.streams import StreamNetwork
 from chaos.simulator.http.transport import Tap
+from raftlog.errors import RaftlogError
+from raftlog.types import TopicPartition
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
     from chaos.simulator.simulation import Simulation
 
 STOP_S: Final = 2.0
+TRANSFER_MS: Final = 2000
 
 
 class HttpSide:
@@ -97,7 +101,7 @@ class HttpSide:
         """Let all clients run; the tasks end when nobody produces any more."""
         loop = self.simulation.loop
         loop.start_in(Guest(self, "trouble").process, self._trouble())
-        return [loop.start_in(guest.process, guest.run()) for guest in self.guests()]
+        return [loop.start_in(guest.process, guest.live()) for guest in self.guests()]
 
     async def _trouble(self) -> None:
         """Hosts fall silent for their clients, or break all their connections."""
@@ -113,10 +117,16 @@ class HttpSide:
 
     # The end.
 
+    async def move_leaders(self) -> None:
+        """Every partition gets another leader once more, while all brokers work: clients must follow."""
+        for target in self.simulation.judged:
+            with contextlib.suppress(RaftlogError):
+                await self.simulation.machines[0].call(partial(_transfer, target))
+
     async def probe(self) -> None:
         """What must hold of every broker once nothing goes wrong any more."""
         prober = Prober(self)
-        await self.simulation.loop.start_in(prober.process, prober.run())
+        await self.simulation.loop.start_in(prober.process, prober.live())
 
     def leftovers(self, machine: Machine) -> Iterator[tuple[str, int]]:
         """What a broker's HTTP side holds though no client is there."""
@@ -130,3 +140,7 @@ class HttpSide:
             yield "lanes of shared batches", len(boundary._gatherer._lanes)
         ends = [end for end in self.streams.open if end.is_server and end.process is machine.process]
         yield "HTTP connections", len(ends)
+
+
+async def _transfer(target: TopicPartition, broker: Broker) -> None:
+    await broker.admin.transfer_leadership(target, None, TRANSFER_MS)

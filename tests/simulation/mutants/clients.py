@@ -22,6 +22,7 @@ PIPELINE = (
         "raftlog.client.pipeline:Pipeline.next_to_send",
         "if len(self._shipments) >= self._in_flight_max:",
         "if len(self._shipments) >= 50:",
+        script="tests/unit/client/test_pipeline.py",
     ),
     Mutant(
         "new batches leave while an earlier one has failed",
@@ -52,6 +53,7 @@ PIPELINE = (
         "raftlog.client.pipeline:Pipeline.settle",
         "given_up += self._begin_epoch()",
         "given_up += self._begin_epoch() if self._only_needs_a_number(first) else []",
+        script="tests/unit/client/test_pipeline.py",
     ),
     Mutant(
         "a new epoch goes on with the old numbers",
@@ -70,18 +72,21 @@ PIPELINE = (
         "raftlog.client.pipeline:Pipeline._begin_epoch",
         "if shipment.may_be_written:",
         "if False:",
+        script="tests/unit/client/test_pipeline.py",
     ),
     Mutant(
         "a new epoch keeps the numbers of what was not written",
         "raftlog.client.pipeline:Pipeline._begin_epoch",
         "shipment.sequence = UNNUMBERED",
         "pass",
+        script="tests/unit/client/test_pipeline.py",
     ),
     Mutant(
         "a batch in doubt gets a new number after a refusal",
         "raftlog.client.pipeline:Pipeline._only_needs_a_number",
         "and not first.may_be_written",
         "",
+        equivalent="a new epoch gives up what is in doubt in any case",
     ),
     Mutant(
         "batches are sent again behind their deadline",
@@ -118,6 +123,7 @@ PIPELINE = (
         "raftlog.client.pipeline:Pipeline.settle",
         "self._has_failed = self._is_proven = False",
         "self._has_failed = False",
+        script="tests/unit/client/test_pipeline.py",
     ),
     Mutant(
         "the pipeline settles before all have landed",
@@ -133,6 +139,7 @@ SENDING = (
         "raftlog.client.sender:PartitionSender._encode",
         "shipment.encoded = with_producer(shipment.encoded, *identity)",
         "pass",
+        script="tests/unit/client/test_delivery.py",
     ),
     Mutant(
         "a producer does not wake up after a pause",
@@ -276,6 +283,7 @@ ROUTING = (
         "raftlog.client.metadata:Metadata.correct",
         "elif isinstance(error, _DOUBTFUL):",
         "elif False:",
+        script="tests/unit/client/test_delivery.py",
     ),
     Mutant(
         "who leads is never asked again while an election is under way",
@@ -300,6 +308,7 @@ ROUTING = (
         "raftlog.client.leader_watch:_Watch._look",
         "or term > self._term != UNKNOWN_TERM",
         "",
+        script="tests/unit/client/test_delivery.py",
     ),
     Mutant(
         "the watch over a leader is not ended",
@@ -312,6 +321,7 @@ ROUTING = (
         "raftlog.client.session:Session.turn_away",
         "self._urls.rotate(-1)",
         "pass",
+        script="tests/unit/client/test_session.py",
     ),
     Mutant(
         "a broken connection counts as a request that never left",
@@ -365,7 +375,7 @@ READING = (
         "self.next_offset >= self.high_watermark - 1",
     ),
     Mutant(
-        "a reader ends at the first refusal",
+        "a refusal teaches a reader nothing about the leader",
         "raftlog.client.partition:AsyncPartition._ask_leader",
         "metadata.correct(self.topic, self.number, error)",
         "pass",

@@ -335,7 +335,7 @@ def test_a_topic_that_is_not_there_is_an_error_of_the_send() -> None:
 
 
 def test_producers_need_nothing_of_each_other() -> None:
-    # requirement: P7
+    # requirement: P6
     async def story() -> None:
         async with fake_cluster(2) as cluster, Client(cluster.urls) as one, Client(cluster.urls) as two:
             async with one.producer("orders") as first, two.producer("orders") as second:
@@ -345,6 +345,25 @@ def test_producers_need_nothing_of_each_other() -> None:
             ids = {batch.header.producer_id for batch in cluster.partition().batches}
             assert len(ids) == 2
             assert sorted(numbers_in(cluster)) == sorted([*range(20)] * 2)
+
+    asyncio.run(story())
+
+
+def test_what_was_refused_behind_a_batch_that_is_given_up_gets_its_new_number_into_its_bytes() -> None:
+    # requirement: P6
+    async def story() -> None:
+        async with fake_cluster() as cluster, Client(cluster.urls) as client:
+            producer = client.producer("orders", linger=0, batch_bytes=1)
+            await (await producer.send("0"))
+            cluster.trouble(Trouble.TOO_LARGE, Trouble.NO_LEADER)
+            lost = await producer.send("1")
+            kept = await producer.send("2")
+            with pytest.raises(RecordTooLarge):
+                await lost
+            assert (await kept).offset == 1
+            last = cluster.partition().batches[-1].header
+            assert (last.producer_epoch, last.base_sequence) == (1, 0)
+            await producer.close()
 
     asyncio.run(story())
 

@@ -15,6 +15,7 @@ import pytest
 import uvloop
 
 from raftlog.clock import SystemClock
+from raftlog.errors import ConnectionLost
 from raftlog.node.call_classes import CallClass, Service
 from raftlog.node.group_host import GroupHost, HostSettings
 from raftlog.node.tcp_links import TransportLimits
@@ -27,7 +28,7 @@ from tests.helpers.tcp_proxy import TcpProxy, byte_by_byte, unchanged
 ONE, TWO = NodeId(1), NodeId(2)
 SETTINGS = HostSettings(tick_ms=10, heartbeat_ticks=3, election_ticks=15, quiet_ticks=40)
 ELECTION_S = 2 * SETTINGS.tick_ms * SETTINGS.election_ticks / 1000  # the longest that is drawn
-LENGTH = Service("length", CallClass.READ)
+LENGTH, WAITS = Service("length", CallClass.READ), Service("waits", CallClass.READ)
 HANDSHAKE_MESSAGES = (72, 32)
 LIMITS = TransportLimits(dial_ms_max=150, redial_ms_min=10, redial_ms_max=100)
 
@@ -126,6 +127,31 @@ def test_a_silent_link_is_ended_and_dialled_again(directions: str) -> None:
             proxy.silence()
         await pair.until(lambda: not pair.talk(), ELECTION_S)
         assert await pair.until(pair.talk) < ELECTION_S
+
+    run(story)
+
+
+# requirement: L9
+@pytest.mark.parametrize("direction", ["to two", "to one"])
+def test_a_caller_whose_question_is_dropped_for_silence_is_told(direction: str) -> None:
+    """Where only the caller's direction is silent, it hears the other broker all the time."""
+
+    async def story(pair: Pair) -> None:
+        is_asked = asyncio.Event()
+
+        async def waits(sender: NodeId, head: bytes, payload: memoryview) -> tuple[bytes, Sequence[Buffer]]:
+            is_asked.set()
+            await asyncio.Event().wait()
+            raise AssertionError
+
+        pair.two.calls.serve(WAITS, waits)
+        asked = asyncio.create_task(pair.one.calls.call(TWO, WAITS, b"", timeout_ms=60_000))
+        await is_asked.wait()
+        (pair.to_two if direction == "to two" else pair.to_one).silence()
+        with pytest.raises(ConnectionLost, match="lost broker 2 before it answered") as caught:
+            async with asyncio.timeout(10 * ELECTION_S):
+                await asked
+        assert caught.value.details["sent"] is True
 
     run(story)
 

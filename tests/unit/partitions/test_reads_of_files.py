@@ -14,6 +14,7 @@ from partitions.values import FetchRequest as Fetch
 from raftlog.core.ready import HardState
 from raftlog.errors import LogCorrupt, NotLeader, OffsetOutOfRange, UnknownTopic
 from raftlog.node.reading import LogChanged, read_part
+from raftlog.records.batch import split_batches
 from raftlog.storage.fake_filesystem import FakeFilesystem
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.types import GroupId, Index, Offset, Term
@@ -87,6 +88,37 @@ def test_the_end_that_is_told_is_the_one_that_was_read_up_to() -> None:
         assert not task.done()
         result = await task
         assert (result.next_offset, result.high_watermark) == (end, end)
+
+    told(story)
+
+
+# requirement: M2
+def test_a_time_that_no_record_fits_is_the_end_although_older_records_come_meanwhile() -> None:
+    """The timestamp of the record that comes to stand there is no answer."""
+
+    async def story(cluster: NodeCluster, leader: ClusterNode, replica: PartitionReplica) -> None:
+        end, loop = replica.status().high_watermark, asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        for broker in cluster.up:
+            broker.disk.clear()
+        appends = []
+        for value in (b"older", b"younger"):
+            body = batch_of(value)
+            appends.append(asyncio.ensure_future(replica.append(body, acks=QUORUM, timeout_ms=5000)))
+            await asyncio.sleep(0.05)
+        log = replica.group.log
+        younger = split_batches(log.read(Index(end + 1), Index(end + 1), bytes_max=1).read())[0].header
+        wanted = AtTime(younger.max_timestamp)
+        loop.thread_after_s = 1.0
+        asked = asyncio.ensure_future(replica.offset_at(wanted))
+        await asyncio.sleep(0.5)
+        for broker in cluster.up:
+            broker.disk.set()
+        await asyncio.gather(*appends)
+        assert not asked.done()
+        loop.thread_after_s = 0.0
+        assert await asked == (end, None)
+        assert await replica.offset_at(wanted) == (end + 1, younger.max_timestamp)
 
     told(story)
 
