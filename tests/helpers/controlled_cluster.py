@@ -139,6 +139,8 @@ class ControlledCluster:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        for broker in self.brokers.values():
+            broker.disk.set()  # a test that failed may have left syncs waiting, and a stop waits for them
         for node in list(self.brokers):
             await self.stop(node)
 
