@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from raftlog.storage.fake_filesystem import FakeFilesystem
@@ -25,6 +25,9 @@ METADATA: Final = f"{DATA}/__cluster_metadata"
 REGISTRY: Final = tuple(f"{DATA}/{name}{ending}" for name in (DISK_FILE, REPLICAS_FILE) for ending in ENDINGS)
 KINDS: Final = ("replica", "replica", "metadata", "metadata", "registry", "all but the registry", "disk")
 
+Later = Callable[[random.Random, float, float, Callable[[], None]], None]
+"""Does something after a time that is drawn between two."""
+
 _REPLICA: Final = re.compile(rf"({DATA}/[^/]+-[0-9a-f]{{32}}/Partition-\d+)/")
 
 
@@ -35,11 +38,33 @@ class Forgetting:
         self._simulation = simulation
         self._forgetful: Machine | None = None
 
-    def strike(self, rng: random.Random) -> bool:
-        """A machine goes off and loses files; whether one could be found that may."""
+    def strike_without_the_newest(self, rng: random.Random, later: Later) -> None:
+        """A minority is off for a while. Then another machine loses files; they come back without the rest.
+
+        These machines are a majority, and of what was committed meanwhile their disks may hold nothing.
+        """
+        machines = self._simulation.machines
+        behind = rng.sample(machines, (len(machines) - 1) // 2)
+        _keep_off(behind)
+
+        def strike() -> None:
+            rest = [machine for machine in machines if machine not in behind]
+            forgetful = self.strike(rng)
+            back = behind
+            if forgetful is not None:
+                rest.remove(forgetful)
+                _keep_off(rest)
+                later(rng, 1.0, 4.0, lambda: _start(rest))
+                back = [*behind, forgetful]
+            later(rng, 0.0, 0.3, lambda: _start(back))
+
+        later(rng, 0.2, 1.5, strike)
+
+    def strike(self, rng: random.Random) -> Machine | None:
+        """A machine goes off and loses files: which one, or None where none may."""
         able = [machine for machine in self._simulation.machines if self._may_forget(machine)]
         if not able:
-            return False
+            return None
         machine = rng.choice(able)
         rng.choice((machine.kill, machine.lose_power))()
         machine.disk.crash_after_changes = machine.disk.dies_writing = machine.disk.dies_after = None
@@ -50,7 +75,7 @@ class Forgetting:
             machine.disk.remove(path)
             machine.disk.sync_directory(path.rpartition("/")[0])
         self._forgetful = machine
-        return True
+        return machine
 
     @property
     def forgetful(self) -> Machine | None:
@@ -105,3 +130,15 @@ class Forgetting:
 
     def _records(self) -> list[GroupRecord]:
         return list(self._simulation.oracles.groups.values())
+
+
+def _keep_off(machines: Iterable[Machine]) -> None:
+    for machine in machines:
+        machine.kill()
+        machine.is_kept_off = True
+
+
+def _start(machines: Iterable[Machine]) -> None:
+    for machine in machines:
+        if not machine.is_up:
+            machine.start()

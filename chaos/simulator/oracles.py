@@ -87,6 +87,7 @@ class Oracles:
                 detail = f"{machine.name} acknowledges {fields[1]} of group {group_id}"
                 self._violated("I7 write-ahead", f"{detail}, {replica.durable.last} is durable")
             self._check_accepted(record, replica, term, fields[1])
+            replica.acknowledges(fields[1])
         elif tag == _VOTE and fields[1] and not fields[2]:
             self._check_durable(replica, term, to, f"vote of term {term}")
             self._check_vote(record, replica, term, to)
@@ -170,6 +171,8 @@ class Oracles:
         if replica is None:
             replica = ReplicaRecord(machine, directory)
             machine.replicas[group_id] = record.replicas[machine.node] = replica
+            if machine.node in record.lost:
+                self.check_durable_quorum(record, f"as {machine.name}, which has lost files, opens it again")
         before = replica.numbers if replica.process is machine.process else None
         replica.numbers, replica.process = numbers, machine.process
         if group.stopped is not None:
@@ -177,6 +180,10 @@ class Oracles:
         now = numbers_of(group)
         if before:
             self._check_monotonic(machine, group_id, before, now)
+        if replica.acknowledged.index > now.durable_index:
+            replica.acknowledged = replica.newest_up_to(now.durable_index)
+        if now.role is Role.LEADER and (not before or before[4] != now.durable_index):
+            replica.acknowledges(now.durable_index)  # it counts itself
         if not (now.applied_index <= now.commit_index <= now.last_index >= now.durable_index):
             self._violated("I5 order of pointers", f"{machine.name} group {group_id}: {now}")
         if now.role is Role.LEADER and (not before or before[1] is not Role.LEADER or before[0] != now.term):
@@ -228,13 +235,14 @@ class Oracles:
             self._violated("I26 an accepted log is the leader's", detail)
 
     def _check_vote(self, record: GroupRecord, replica: ReplicaRecord, term: int, candidate: NodeId) -> None:
-        """A vote is given only to a log that is as new as what the voter's disk holds (I4)."""
-        replica.durable.refresh()
-        asked = record.candidacies.get((term, candidate))
-        if asked is None or not replica.durable.entries or record.leaders.get(term, candidate) != candidate:
+        """A vote is given only to a log that is as new as what the voter has acknowledged (I4).
+
+        Its disk may hold more: what it has not told a leader keeps it from no vote.
+        """
+        asked, newest = record.candidacies.get((term, candidate)), replica.acknowledged
+        if asked is None or record.leaders.get(term, candidate) != candidate:
             return  # a leader has added to the voter's log meanwhile
-        newest = replica.durable.entries[-1]
-        if newest.term < term and (newest.term, newest.last) > asked:
+        if newest.term < term and (newest.term, newest.index) > asked:
             detail = f"{replica.machine.name} votes for {candidate} in term {term} of group {record.group_id}"
             self._violated("I4 votes for complete logs only", f"{detail}: {newest} against {asked}")
 

@@ -6,7 +6,9 @@ must hold of it (``oracles``).
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from chaos.simulator.log_view import Entry, LogView, durable_vote
@@ -14,7 +16,7 @@ from chaos.simulator.promises import Promises
 from raftlog.core.membership import Membership
 from raftlog.core.ready import Role
 from raftlog.storage.slots import has_lived
-from raftlog.types import EntryId, GroupId, NodeId
+from raftlog.types import BEFORE_LOG, EntryId, GroupId, Index, NodeId, Term
 
 if TYPE_CHECKING:
     from chaos.simulator.machine import Machine
@@ -90,7 +92,19 @@ class ReplicaRecord:
         self.process: object = None
         self.log_start = 0
         self.promises = Promises(machine.disk, directory)
+        self.acknowledged = BEFORE_LOG  # the newest entry that a leader has counted, unless it was cut since
         self._agreed = {False: 0, True: 0}
+
+    def acknowledges(self, index: int) -> None:
+        """A leader may count this log up to there from now on."""
+        self.acknowledged = max(self.acknowledged, self.newest_up_to(index))
+
+    def newest_up_to(self, index: int) -> EntryId:
+        """The newest entry on its disk that ends at or below an index."""
+        self.durable.refresh()
+        entries = self.durable.entries
+        place = bisect_right(entries, index, key=attrgetter("last"))
+        return EntryId(Term(entries[place - 1].term), Index(entries[place - 1].last)) if place else BEFORE_LOG
 
     def look(self, group: GroupRecord, *, durable: bool) -> int:
         """How many committed entries, from the first, stand in this log."""
