@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from raftlog.storage.fake_filesystem import FakeFilesystem
@@ -41,7 +41,7 @@ class Forgetting:
     def strike_without_the_newest(self, rng: random.Random, later: Later) -> None:
         """A minority is off for a while. Then another machine loses files; they come back without the rest.
 
-        These machines are a majority, and of what was committed meanwhile their disks may hold nothing.
+        They are a majority, and what is lost is a log of which none of the others holds all, if there is one.
         """
         machines = self._simulation.machines
         behind = rng.sample(machines, (len(machines) - 1) // 2)
@@ -49,7 +49,7 @@ class Forgetting:
 
         def strike() -> None:
             rest = [machine for machine in machines if machine not in behind]
-            forgetful = self.strike(rng)
+            forgetful = self.strike(rng, self._newest_logs(behind))
             back = behind
             if forgetful is not None:
                 rest.remove(forgetful)
@@ -60,15 +60,19 @@ class Forgetting:
 
         later(rng, 0.2, 1.5, strike)
 
-    def strike(self, rng: random.Random) -> Machine | None:
-        """A machine goes off and loses files: which one, or None where none may."""
+    def strike(self, rng: random.Random, aims: Sequence[tuple[Machine, str]] = ()) -> Machine | None:
+        """A machine goes off and loses files: which one, or None where none may.
+
+        ``aims`` are folders of which one is lost if its machine may.
+        """
         able = [machine for machine in self._simulation.machines if self._may_forget(machine)]
+        aims = [aim for aim in aims if aim[0] in able]
         if not able:
             return None
-        machine = rng.choice(able)
+        machine, aim = rng.choice(aims) if aims else (rng.choice(able), None)
         rng.choice((machine.kill, machine.lose_power))()
         machine.disk.crash_after_changes = machine.disk.dies_writing = machine.disk.dies_after = None
-        for path in self._drawn(rng, machine):
+        for path in [aim] if aim else self._drawn(rng, machine):
             self._simulation.trace.note(machine.node, f"loses {path}")
             self._simulation.oracles.files_lost(machine, path)
             FakeFilesystem.remove_tree(machine.disk, path)
@@ -76,6 +80,20 @@ class Forgetting:
             machine.disk.sync_directory(path.rpartition("/")[0])
         self._forgetful = machine
         return machine
+
+    def _newest_logs(self, behind: Collection[Machine]) -> list[tuple[Machine, str]]:
+        """Logs that hold all that is committed, where one more and those ``behind`` are a majority."""
+        found = []
+        for record in self._records():
+            held = {node: one.look(record, durable=True) for node, one in record.replicas.items()}
+            whole = {node for node, count in held.items() if count >= len(record.committed)}
+            lacking = {machine.node for machine in behind} - whole
+            if not record.is_retired and all(
+                2 * len(half & lacking) + 2 > len(half) for half in record.halves
+            ):
+                ahead = [record.replicas[node] for node in sorted(whole & record.membership.voters)]
+                found += [(replica.machine, replica.directory) for replica in ahead]
+        return found
 
     @property
     def forgetful(self) -> Machine | None:
