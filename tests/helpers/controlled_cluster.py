@@ -104,6 +104,7 @@ class ControlledBroker:
         await self.reassigner.stop()
         await self.manager.stop()
         await self.controller.stop()
+        assert self.fatal == []  # a host that has failed syncs no more, so it closes no group
         await self.host.stop()
         assert self.fatal == []
 

@@ -1,9 +1,9 @@
 """Look for each planted bug; remember which seed or test saw it first, and by which invariant.
 
 ``python -m tests.simulation.mutants`` looks for all, from the first seed on, and writes
-``docs/planted-bugs.md`` and ``caught.json``. ``--check``, which CI runs, begins with what saw each before and
-writes nothing. Seeds and tests that see a bug must see nothing where none is planted. With names of bugs only
-these are looked for.
+``docs/planted-bugs.md`` and ``caught.json``. ``--update`` begins with what saw each before; so does
+``--check``, which CI runs, and which writes nothing. Seeds and tests that see a bug must see nothing where
+none is planted. With names of bugs only these are looked for.
 """
 
 from __future__ import annotations
@@ -220,14 +220,16 @@ def main() -> int:
     """The exit status: 1 when some bug was missed."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.mutants", description=__doc__)
     parser.add_argument("names", nargs="*", help="look for these only, and write nothing")
-    parser.add_argument("--check", action="store_true", help="begin with what saw each; write nothing")
+    begins = parser.add_mutually_exclusive_group()
+    begins.add_argument("--check", action="store_true", help="begin with what saw each; write nothing")
+    begins.add_argument("--update", action="store_true", help="begin with what saw each; write what is found")
     parser.add_argument("--jobs", type=int, default=JOBS, help="processes at a time: %(default)s")
     options = parser.parse_args()
     chosen = [mutant for mutant in MUTANTS if not options.names or mutant.name in options.names]
     if unknown := {*options.names} - {mutant.name for mutant in chosen}:
         parser.error(f"no planted bug is called {', '.join(sorted(unknown))}")
     began = time.monotonic()
-    caught = hunt_all(chosen, known() if options.check else {}, options.jobs)
+    caught = hunt_all(chosen, known() if options.check or options.update else {}, options.jobs)
     wrong = verdict(chosen, caught, false_alarms(caught.values(), options.jobs))
     if not options.names and not options.check:
         found = {name: asdict(catch) for name, catch in caught.items()}
