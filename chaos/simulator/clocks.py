@@ -1,8 +1,8 @@
 """Wall clocks that jump, on one machine or on all, and what brokers can know of the time.
 
 Decides: when clocks are off. No broker can tell a wrong clock where none knows the time: so machines start
-with right clocks unless a majority of the others run and know it. Leaves to others: what must hold of it
-(``log_starts`` for deleted records, ``convergence`` for producers).
+with right clocks unless a majority of the others run and know it. What leaders may stamp meanwhile (I32).
+Leaves to others: what else must hold (``log_starts`` for deleted records, ``convergence`` for producers).
 """
 
 from __future__ import annotations
@@ -11,8 +11,11 @@ import random
 from typing import TYPE_CHECKING, Final
 
 from chaos.simulator.event_loop import Process, SimulatedLoop
+from raftlog.node.cluster_time import CLOCK_BOUNDS
+from raftlog.types import GroupId
 
 if TYPE_CHECKING:
+    from chaos.simulator.log_view import Entry
     from chaos.simulator.machine import Machine
     from chaos.simulator.simulation import Simulation
 
@@ -46,6 +49,7 @@ class Clocks:
 
     def __init__(self, simulation: Simulation) -> None:
         self._simulation = simulation
+        self._dated_terms: set[tuple[GroupId, int]] = set()  # whose leaders knew the time when they won
 
     def jump(self, rng: random.Random) -> None:
         """One clock is off from now on, or all are, by little or by days; half of them for a while only."""
@@ -73,6 +77,20 @@ class Clocks:
     def knows(self, machine: Machine) -> bool:
         """Whether this machine's broker goes by a time that a majority agreed on."""
         return machine.broker is not None and machine.broker.host.clock.is_known
+
+    def leads(self, machine: Machine, group: GroupId, term: int) -> None:
+        """A machine has a new leader: one that knows the time must stamp it."""
+        if self.knows(machine):
+            self._dated_terms.add((group, term))
+
+    def check_stamp(self, group: GroupId, entry: Entry, stamp_ms: int | None) -> None:
+        """An entry is seen for the first time: the stamp of its leader is near the time."""
+        if stamp_ms is None or (group, entry.term) not in self._dated_terms:
+            return
+        off_ms = stamp_ms - WALL_MS_AT_START - round(self._simulation.loop.now * 1000)
+        if abs(off_ms) > CLOCK_BOUNDS.jump_ms_max:
+            detail = f"group {group}: {entry} is dated {off_ms / 1000:+.1f} s off"
+            self._simulation.violated("I32 stamps are near cluster time", detail)
 
     def _may_be_wrong(self, starting: Machine | None) -> bool:
         machines = self._simulation.machines

@@ -243,8 +243,10 @@ class Faults:
             self._any(rng).kill()
 
     def _forget(self, rng: random.Random) -> None:
-        """A machine comes back without some of its files."""
-        if self.forgetting.strike(rng):
+        """A machine comes back without some of its files; sometimes those with newer logs are off then."""
+        if rng.random() < 0.5 and all(machine.is_up for machine in self._simulation.machines):
+            self.forgetting.strike_without_the_newest(rng, self._later)
+        elif self.forgetting.strike(rng) is not None:
             self.start_again()
 
     def _pause(self, rng: random.Random) -> None:

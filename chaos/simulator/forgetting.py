@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from raftlog.storage.fake_filesystem import FakeFilesystem
@@ -25,6 +25,9 @@ METADATA: Final = f"{DATA}/__cluster_metadata"
 REGISTRY: Final = tuple(f"{DATA}/{name}{ending}" for name in (DISK_FILE, REPLICAS_FILE) for ending in ENDINGS)
 KINDS: Final = ("replica", "replica", "metadata", "metadata", "registry", "all but the registry", "disk")
 
+Later = Callable[[random.Random, float, float, Callable[[], None]], None]
+"""Does something after a time that is drawn between two."""
+
 _REPLICA: Final = re.compile(rf"({DATA}/[^/]+-[0-9a-f]{{32}}/Partition-\d+)/")
 
 
@@ -35,22 +38,62 @@ class Forgetting:
         self._simulation = simulation
         self._forgetful: Machine | None = None
 
-    def strike(self, rng: random.Random) -> bool:
-        """A machine goes off and loses files; whether one could be found that may."""
+    def strike_without_the_newest(self, rng: random.Random, later: Later) -> None:
+        """A minority is off for a while. Then another machine loses files; they come back without the rest.
+
+        They are a majority, and what is lost is a log of which none of the others holds all, if there is one.
+        """
+        machines = self._simulation.machines
+        behind = rng.sample(machines, (len(machines) - 1) // 2)
+        _keep_off(behind)
+
+        def strike() -> None:
+            rest = [machine for machine in machines if machine not in behind]
+            forgetful = self.strike(rng, self._newest_logs(behind))
+            back = behind
+            if forgetful is not None:
+                rest.remove(forgetful)
+                _keep_off(rest)
+                later(rng, 1.0, 4.0, lambda: _start(rest))
+                back = [*behind, forgetful]
+            later(rng, 0.0, 0.3, lambda: _start(back))
+
+        later(rng, 0.2, 1.5, strike)
+
+    def strike(self, rng: random.Random, aims: Sequence[tuple[Machine, str]] = ()) -> Machine | None:
+        """A machine goes off and loses files: which one, or None where none may.
+
+        ``aims`` are folders of which one is lost if its machine may.
+        """
         able = [machine for machine in self._simulation.machines if self._may_forget(machine)]
+        aims = [aim for aim in aims if aim[0] in able]
         if not able:
-            return False
-        machine = rng.choice(able)
+            return None
+        machine, aim = rng.choice(aims) if aims else (rng.choice(able), None)
         rng.choice((machine.kill, machine.lose_power))()
         machine.disk.crash_after_changes = machine.disk.dies_writing = machine.disk.dies_after = None
-        for path in self._drawn(rng, machine):
+        for path in [aim] if aim else self._drawn(rng, machine):
             self._simulation.trace.note(machine.node, f"loses {path}")
             self._simulation.oracles.files_lost(machine, path)
             FakeFilesystem.remove_tree(machine.disk, path)
             machine.disk.remove(path)
             machine.disk.sync_directory(path.rpartition("/")[0])
         self._forgetful = machine
-        return True
+        return machine
+
+    def _newest_logs(self, behind: Collection[Machine]) -> list[tuple[Machine, str]]:
+        """Logs that hold all that is committed, where one more and those ``behind`` are a majority."""
+        found = []
+        for record in self._records():
+            held = {node: one.look(record, durable=True) for node, one in record.replicas.items()}
+            whole = {node for node, count in held.items() if count >= len(record.committed)}
+            lacking = {machine.node for machine in behind} - whole
+            if not record.is_retired and all(
+                2 * len(half & lacking) + 2 > len(half) for half in record.halves
+            ):
+                ahead = [record.replicas[node] for node in sorted(whole & record.membership.voters)]
+                found += [(replica.machine, replica.directory) for replica in ahead]
+        return found
 
     @property
     def forgetful(self) -> Machine | None:
@@ -105,3 +148,15 @@ class Forgetting:
 
     def _records(self) -> list[GroupRecord]:
         return list(self._simulation.oracles.groups.values())
+
+
+def _keep_off(machines: Iterable[Machine]) -> None:
+    for machine in machines:
+        machine.kill()
+        machine.is_kept_off = True
+
+
+def _start(machines: Iterable[Machine]) -> None:
+    for machine in machines:
+        if not machine.is_up:
+            machine.start()

@@ -17,6 +17,7 @@ from crc32c import crc32c
 
 from raftlog.core.membership import Membership
 from raftlog.records.batch import (
+    APPEND_TIME_BIT,
     BATCH_OVERHEAD,
     CHECKSUM_START,
     CONTROL_BIT,
@@ -29,7 +30,8 @@ from raftlog.records.control import members_in
 from raftlog.storage.fake_filesystem import FakeFilesystem
 from raftlog.storage.stored_file import UNCHANGED, StoredFile
 
-_HEADER = struct.Struct(">qiibIhi")  # up to the last offset's delta
+_HEADER = struct.Struct(">qiibIhiqq")  # up to the newest timestamp
+_STAMPED = APPEND_TIME_BIT | CONTROL_BIT  # whose timestamp is the leader's
 _SLOT = struct.Struct(">QqqqqqqqQ?")
 _SLOT_NAMES = ("hard_state.a", "hard_state.b")
 _SLOT_MAGIC = b"RLH3"
@@ -67,6 +69,7 @@ class LogView:
 
     def __init__(self, disk: FakeFilesystem, directory: str, *, durable: bool) -> None:
         self.entries: list[Entry] = []
+        self.stamps_ms: list[int | None] = []  # of each entry; None where a producer set the time
         self.memberships: list[tuple[int, Membership]] = []  # those that stand in the log, and where
         self._disk = disk
         self._directory = directory
@@ -198,7 +201,7 @@ class LogView:
         """Forget all entries but the first so many."""
         if number < len(self.entries):
             first_removed = self.entries[number].base
-            del self.entries[number:]
+            del self.entries[number:], self.stamps_ms[number:]
             while self.memberships and self.memberships[-1][0] >= first_removed:
                 self.memberships.pop()
 
@@ -208,13 +211,16 @@ class LogView:
             segment.first = len(self.entries)
         following = self.last + 1 if position else segment.base
         while size - position >= HEADER_BYTES:
-            base, length, term, magic, checksum, attributes, delta = _HEADER.unpack_from(content, position)
+            base, length, term, magic, checksum, attributes, delta, _, time_ms = _HEADER.unpack_from(
+                content, position
+            )
             end = position + length + BATCH_OVERHEAD
             if base != following or magic != 2 or end > size or length < HEADER_BYTES - BATCH_OVERHEAD:
                 break
             if delta < 0 or crc32c(content[position + CHECKSUM_START : end]) != checksum:
                 break
             self.entries.append(Entry(base, base + delta, term, checksum))
+            self.stamps_ms.append(time_ms if attributes & _STAMPED else None)
             if attributes & CONTROL_BIT:
                 batch = bytes(content[position:end])
                 members = members_in(Batch(batch, parse_header(batch)))

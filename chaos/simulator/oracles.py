@@ -173,6 +173,8 @@ class Oracles:
         if replica is None:
             replica = ReplicaRecord(machine, directory)
             machine.replicas[group_id] = record.replicas[machine.node] = replica
+            if machine.node in record.lost:
+                self.check_durable_quorum(record, f"as {machine.name}, which has lost files, opens it again")
         before = replica.numbers if replica.process is machine.process else None
         replica.numbers, replica.process = numbers, machine.process
         if group.stopped is not None:

@@ -111,14 +111,16 @@ class ReplicaRecord:
 
 def _note_entries(group: GroupRecord, view: LogView, first: int, machine: Machine) -> None:
     """Log matching, by induction: an entry id names one entry and one predecessor (I3)."""
-    entries = view.entries
+    entries, clocks = view.entries, machine.simulation.clocks
     before = entries[first - 1].term if first else 0
-    for entry in entries[first:]:
+    for entry, stamp_ms in zip(entries[first:], view.stamps_ms[first:], strict=True):
         found = (entry.last, entry.checksum, before if entry.base else 0)
         if entry is entries[0] and entry.base:  # the log is cut in front of it
             found = (*found[:2], group.entries.get((entry.base, entry.term), found)[2])
-        if (entry.base, entry.term) not in group.entries and machine.simulation.clocks.knows(machine):
-            group.stored_s[entry.base, entry.term] = machine.simulation.loop.now
+        if (entry.base, entry.term) not in group.entries:
+            clocks.check_stamp(group.group_id, entry, stamp_ms)
+            if clocks.knows(machine):
+                group.stored_s[entry.base, entry.term] = machine.simulation.loop.now
         known = group.entries.setdefault((entry.base, entry.term), found)
         if known != found:
             machine.simulation.violated("I3 log matching", f"{entry} on {machine.name}: {found} and {known}")

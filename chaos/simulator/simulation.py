@@ -141,9 +141,10 @@ class Simulation:
         name = "a client" if process is None else process.name
         self.violated("I9 no error without a catcher", f"{name}: {message}: {error!r}")
 
-    def _leader_is_new(self, machine: Machine, group: int, term: int) -> None:
+    def _leader_is_new(self, machine: Machine, group: GroupId, term: int) -> None:
         self.trace.note(machine.node, f"leads group {group} in term {term}")
-        self.faults.won(machine, group, term)  # type: ignore[arg-type]
+        self.clocks.leads(machine, group, term)
+        self.faults.won(machine, group, term)
 
     def _committed(self, machine: Machine, group: GroupId, commit: int) -> None:
         self.faults.committed(machine, group, commit)

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from tests.simulation.mutants.plant import Mutant
+
+if TYPE_CHECKING:
+    from chaos.simulator.odds import Odds
 
 _CLOCK_TESTS = "tests/unit/node/test_cluster_time.py"
 _TABLE_TESTS = "tests/unit/partitions/test_producers.py"
 _ADMISSION_TESTS = "tests/unit/partitions/test_producer_admission.py"
+
+
+def _deletes_by_age(odds: Odds) -> bool:
+    return odds.retention_ms >= 0
+
 
 CLOCKS = (
     Mutant(
@@ -14,18 +24,21 @@ CLOCKS = (
         "partitions.retention_keeper:RetentionKeeper._first_kept",
         "now_ms=self._host.clock.trusted_ms()",
         "now_ms=self._host.clock.reading().wall_ms",
+        needs=_deletes_by_age,
     ),
     Mutant(
         "a leader stamps what its wall clock shows",
         "raftlog.node.cluster_time:ClusterTime.wall_ms",
         "wall_ms if time_ms == UNKNOWN_MS else time_ms",
         "wall_ms",
+        needs=lambda odds: "wall clock" in odds.timed,
     ),
     Mutant(
         "records are deleted by the times that producers give them",
         "raftlog.storage.sparse_index:stored_by",
         "now_ms if stamped_ms is None else stamped_ms",
         "header.max_timestamp",
+        needs=_deletes_by_age,
     ),
     Mutant(
         "a wall clock is believed without a majority",

@@ -129,6 +129,14 @@ DRIVER = (
         "raftlog.node.applier:Applier._keep_at_boundary",
         "following = Index(self.applied_index + 1)",
         "following = Index(self.applied_index + 2)",
+        more=(
+            Edit(
+                "raftlog.node.applier:Applier._keep_at_boundary",
+                "states.keep(self._applied,",
+                "states.keep(EntryId(self._applied.term, Index(following - 1)),",
+            ),
+        ),
+        needs=lambda odds: odds.deletes_records,
     ),
     Mutant(
         "bytes that are not committed stay counted when an office ends",

@@ -1,9 +1,9 @@
 """Look for each planted bug; remember which seed or test saw it first, and by which invariant.
 
 ``python -m tests.simulation.mutants`` looks for all, from the first seed on, and writes
-``docs/planted-bugs.md`` and ``caught.json``. ``--check``, which CI runs, begins with what saw each before and
-writes nothing. Seeds and tests that see a bug must see nothing where none is planted. With names of bugs only
-these are looked for.
+``docs/planted-bugs.md`` and ``caught.json``. ``--update`` begins with what saw each before; so does
+``--check``, which CI runs, and which writes nothing. Seeds and tests that see a bug must see nothing where
+none is planted. With names of bugs only these are looked for.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from statistics import median
 
 import pytest
 
+from chaos.simulator.odds import Odds
 from chaos.simulator.rings import BROKERS, HTTP, LOG, Seed, seeds
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.mutants.forks import forked
@@ -54,7 +55,7 @@ def hunt(mutant: Mutant, before: Catch | None = None) -> Catch | None:
     """Who sees a bug: its script, if it has one, or seeds. What saw it ``before`` is asked first."""
     began = _used_s()
     with planted(mutant):
-        for who in _tests(mutant.script, before) if mutant.script else _seeds(mutant.area, before):
+        for who in _tests(mutant.script, before) if mutant.script else _seeds(mutant, before):
             seen = look(who)
             took_s = round(_used_s() - began, 1)
             if seen is not None:
@@ -80,10 +81,11 @@ def _tests(script: str, before: Catch | None) -> Iterator[str]:
     yield script
 
 
-def _seeds(area: str, before: Catch | None) -> Iterator[str]:
+def _seeds(mutant: Mutant, before: Catch | None) -> Iterator[str]:
     """The one that saw the bug before; then for the core all rings, mixed as in a sweep, for the storage logs
-    alone and whole brokers in turns, for others whole brokers.
+    alone and whole brokers in turns, for others whole brokers, of which some draw nothing that it ``needs``.
     """
+    area = mutant.area
     if before is not None and before.seed != SCRIPT:
         yield before.seed
     if area.startswith("raftlog.core"):
@@ -91,7 +93,11 @@ def _seeds(area: str, before: Catch | None) -> Iterator[str]:
     logs = LOGS_A_TURN if area.startswith("raftlog.storage") else 0
     for number in count():
         yield from (f"{LOG}:{log}" for log in range(number * logs, (number + 1) * logs))
-        yield f"{HTTP if area.startswith(OVER_HTTP) else BROKERS}:{number}"
+        brokers = Seed(HTTP if area.startswith(OVER_HTTP) else BROKERS, number)
+        odds = brokers.odds()
+        assert isinstance(odds, Odds)
+        if mutant.needs is None or mutant.needs(odds):
+            yield str(brokers)
 
 
 class _FirstFailure:
@@ -120,7 +126,7 @@ def known() -> dict[str, Catch]:
     return {name: Catch(**found) for name, found in json.loads(CAUGHT.read_text()).items()}
 
 
-def hunt_all(mutants: Iterable[Mutant], before: dict[str, Catch]) -> dict[str, Catch]:
+def hunt_all(mutants: Iterable[Mutant], before: dict[str, Catch], jobs: int = JOBS) -> dict[str, Catch]:
     """All that matter, each in a process of its own; those that took longest before come first."""
     last = known()
     matter = sorted(
@@ -131,7 +137,7 @@ def hunt_all(mutants: Iterable[Mutant], before: dict[str, Catch]) -> dict[str, C
     _prepare_to_fork(mutant.script for mutant in matter if mutant.script)
     caught: dict[str, Catch] = {}
     work = [(mutant.name, partial(hunt, mutant, before.get(mutant.name))) for mutant in matter]
-    for name, catch in forked(work, JOBS, HANGS_S):
+    for name, catch in forked(work, jobs, HANGS_S):
         if catch is None:
             print(f"NOT SEEN: {name}", flush=True)
         else:
@@ -140,12 +146,12 @@ def hunt_all(mutants: Iterable[Mutant], before: dict[str, Catch]) -> dict[str, C
     return {mutant.name: caught[mutant.name] for mutant in MUTANTS if mutant.name in caught}
 
 
-def false_alarms(caught: Iterable[Catch]) -> list[str]:
+def false_alarms(caught: Iterable[Catch], jobs: int = JOBS) -> list[str]:
     """What saw a bug and sees something, too, where none is planted: it has proved nothing."""
     who = {catch.invariant if catch.seed == SCRIPT else catch.seed for catch in caught}
     return [
         f"{name}: {seen}"
-        for name, seen in forked([(one, partial(look, one)) for one in sorted(who)], JOBS, HANGS_S)
+        for name, seen in forked([(one, partial(look, one)) for one in sorted(who)], jobs, HANGS_S)
         if seen
     ]
 
@@ -214,14 +220,17 @@ def main() -> int:
     """The exit status: 1 when some bug was missed."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.mutants", description=__doc__)
     parser.add_argument("names", nargs="*", help="look for these only, and write nothing")
-    parser.add_argument("--check", action="store_true", help="begin with what saw each; write nothing")
+    begins = parser.add_mutually_exclusive_group()
+    begins.add_argument("--check", action="store_true", help="begin with what saw each; write nothing")
+    begins.add_argument("--update", action="store_true", help="begin with what saw each; write what is found")
+    parser.add_argument("--jobs", type=int, default=JOBS, help="processes at a time: %(default)s")
     options = parser.parse_args()
     chosen = [mutant for mutant in MUTANTS if not options.names or mutant.name in options.names]
     if unknown := {*options.names} - {mutant.name for mutant in chosen}:
         parser.error(f"no planted bug is called {', '.join(sorted(unknown))}")
     began = time.monotonic()
-    caught = hunt_all(chosen, known() if options.check else {})
-    wrong = verdict(chosen, caught, false_alarms(caught.values()))
+    caught = hunt_all(chosen, known() if options.check or options.update else {}, options.jobs)
+    wrong = verdict(chosen, caught, false_alarms(caught.values(), options.jobs))
     if not options.names and not options.check:
         found = {name: asdict(catch) for name, catch in caught.items()}
         CAUGHT.write_text(json.dumps(found, indent=1) + "\n")

@@ -102,7 +102,7 @@ MOVES = (
         "partitions.manager:PartitionManager._missing",
         "elif partition.partition in left:",
         "elif False:",
-        script="tests/simulation/test_crash_points.py::test_a_death_while_a_replica_is_removed_is_survived",
+        script=f"{MOVING}::test_a_replica_that_went_while_its_broker_was_down_is_removed_at_the_next_start",
     ),
     Mutant(
         "who is wanted again goes by what was said before",

@@ -135,9 +135,9 @@ PARTITIONS = (
     ),
     Mutant(
         "the end that a fetch tells is one too far",
-        "partitions.reads:Reads.high_watermark",
-        "self._visible_index + 1",
-        "self._visible_index + 2",
+        "partitions.reads:Reads._read",
+        "return found, Offset(visible + 1)",
+        "return found, Offset(visible + 2)",
     ),
     Mutant(
         "a later life of a producer is taken for the one before",

@@ -11,9 +11,13 @@ import contextlib
 import importlib
 import inspect
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import CodeType, FunctionType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from chaos.simulator.odds import Odds
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +39,7 @@ class Mutant:
     planted: str
     more: tuple[Edit, ...] = ()
     script: str = ""  # the tests that see it, where it takes a rare interleaving
+    needs: Callable[[Odds], bool] | None = None  # only runs of brokers that draw this can see it
     equivalent: str = ""  # why it cannot matter, where it cannot
 
     @property

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from chaos.simulator.odds import FORGET, Odds
 from tests.simulation.mutants.plant import Mutant
 
 _CORE = "tests/unit/core/test_rejoin.py"
+
+
+def _loses_files(odds: Odds) -> bool:
+    return FORGET in odds.timed
+
 
 REJOIN = (
     Mutant(
@@ -12,6 +18,7 @@ REJOIN = (
         "raftlog.core.member:Member.may_vote",
         "return not self.rejoining",
         "return self.memberships.have_named(self.id)",
+        needs=_loses_files,
     ),
     Mutant(
         "a leader counts a replica that rejoins",
@@ -84,6 +91,13 @@ REJOIN = (
         script=_CORE,
     ),
     Mutant(
+        "a broker that lost its metadata log begins as if there were no cluster",
+        "partitions.first_start:FirstStart.is_over",
+        "if await self._run_blocking(lambda: has_lived(self._filesystem, self._directory)):",
+        "if await self._run_blocking(lambda: True):",
+        needs=_loses_files,
+    ),
+    Mutant(
         "an empty metadata log passes for that of a first start",
         "partitions.first_start:FirstStart._knows_by_files",
         "return self._registry.has_held(METADATA_GROUP)",
@@ -95,7 +109,7 @@ REJOIN = (
         "partitions.openings:Openings.open",
         "is_lost = self.registry.has_held(partition.group_id) and not has_lived(self.filesystem, directory)",
         "is_lost = False",
-        script="tests/unit/partitions/test_openings.py",
+        needs=_loses_files,
     ),
     Mutant(
         "a disk that lost its registry keeps its id",

@@ -152,17 +152,18 @@ def test_a_class_whose_calls_all_wait_leaves_the_others_their_own(full: CallClas
 
         bound = CALLS_MAX[full]
         two.calls.serve(parks := Service("parks", full), waits)
+        three.calls.serve(parks, echo)
         parked = [
             asyncio.create_task(one.calls.call(TWO, parks, b"", timeout_ms=60_000)) for _ in range(bound)
         ]
         await asyncio.sleep(0)
         with pytest.raises(Overloaded, match=f"class {full.value}") as caught:
-            await one.calls.call(TWO, parks, b"", timeout_ms=60_000)  # bounded by the one that asks
+            await one.calls.call(THREE, parks, b"", timeout_ms=60_000)  # the caller's bound: broker 3 is idle
         assert caught.value.details["retry_after_ms"] > 0
         while len(two.calls._running) < bound:
             await asyncio.sleep(0.001)
         with pytest.raises(Overloaded, match=f"class {full.value}"):
-            await three.calls.call(TWO, parks, b"", timeout_ms=60_000)  # and by the one that is asked
+            await three.calls.call(TWO, parks, b"", timeout_ms=60_000)  # the bound of broker 2
         for kind in CallClass:
             two.calls.serve(Service(kind.value, kind), echo)
             if kind is not full:
