@@ -148,8 +148,7 @@ class Oracles:
             node for node, replica in record.replicas.items() if replica.look(record, durable=True) >= wanted
         }
         holding |= {node for node, lost in record.lost.items() if lost.holds(record)}
-        is_held = all(2 * len(half & holding) > len(half) for half in record.halves)
-        if not is_held and not record.is_retired:
+        if not record.is_majority(holding) and not record.is_retired:
             held = {node: replica.look(record, durable=True) for node, replica in record.replicas.items()}
             voters = [sorted(half) for half in record.halves]
             detail = (
@@ -176,6 +175,8 @@ class Oracles:
             if machine.node in record.lost:
                 self.check_durable_quorum(record, f"as {machine.name}, which has lost files, opens it again")
         before = replica.numbers if replica.process is machine.process else None
+        if before is None:
+            replica.look(record, durable=False)  # what an earlier process has left
         replica.numbers, replica.process = numbers, machine.process
         if group.stopped is not None:
             return  # its disk has failed: what it has in memory says nothing any more, and nobody asks it

@@ -46,6 +46,10 @@ class GroupRecord:
     states: dict[int, int] = field(default_factory=dict)  # hash of the machine's state, by applied index
     is_retired: bool = False  # its topic was deleted, and so are its files
 
+    def is_majority(self, nodes: set[NodeId]) -> bool:
+        """Whether these are more than half of the voters: of old and new ones while they change."""
+        return all(2 * len(half & nodes) > len(half) for half in self.halves)
+
 
 @dataclass(frozen=True, slots=True)
 class Lost:
@@ -98,7 +102,8 @@ class ReplicaRecord:
         view = self.durable if durable else self.seen
         kept = view.refresh()
         if not durable and kept < len(view.entries):
-            _note_entries(group, view, kept, self.machine)
+            is_new = self.process is self.machine.process
+            _note_entries(group, view, kept, self.machine, is_new=is_new)
         agreed = min(self._agreed[durable], kept)
         start = 0 if view.start == 0 else group.places.get(view.start, len(group.committed))
         entries, committed = view.entries, group.committed
@@ -109,8 +114,11 @@ class ReplicaRecord:
         return start + agreed
 
 
-def _note_entries(group: GroupRecord, view: LogView, first: int, machine: Machine) -> None:
-    """Log matching, by induction: an entry id names one entry and one predecessor (I3)."""
+def _note_entries(group: GroupRecord, view: LogView, first: int, machine: Machine, *, is_new: bool) -> None:
+    """Log matching, by induction: an entry id names one entry and one predecessor (I3).
+
+    When they were stored is known of those that are new, and not of what an earlier process has written.
+    """
     entries, clocks = view.entries, machine.simulation.clocks
     before = entries[first - 1].term if first else 0
     for entry, stamp_ms in zip(entries[first:], view.stamps_ms[first:], strict=True):
@@ -119,7 +127,7 @@ def _note_entries(group: GroupRecord, view: LogView, first: int, machine: Machin
             found = (*found[:2], group.entries.get((entry.base, entry.term), found)[2])
         if (entry.base, entry.term) not in group.entries:
             clocks.check_stamp(group.group_id, entry, stamp_ms)
-            if clocks.knows(machine):
+            if is_new and clocks.knows(machine):
                 group.stored_s[entry.base, entry.term] = machine.simulation.loop.now
         known = group.entries.setdefault((entry.base, entry.term), found)
         if known != found:

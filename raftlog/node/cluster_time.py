@@ -119,14 +119,17 @@ class ClusterTime:
         ]
         self._note_agreement(now_s, wall_ms, [reading.wall_ms for reading in readings], brokers)
         times = [reading.time_ms for reading in readings if reading.time_ms != UNKNOWN_MS]
-        if (own_ms := self._expected_ms()) != UNKNOWN_MS:
+        own_ms = self._expected_ms()
+        if own_ms != UNKNOWN_MS:
             times.append(own_ms)
         median_ms = sorted(times)[(len(times) - 1) // 2] if times else UNKNOWN_MS
         since_s = self._agree_since_s
         if since_s is not None and (not times or (now_s - since_s) * 1000 >= self._bounds.pause_ms):
             time_ms = wall_ms  # also where the median has yet to follow
-        else:
-            time_ms = wall_ms if self._is_near(wall_ms, median_ms) else median_ms
+        elif self._is_near(wall_ms, median_ms):
+            time_ms = wall_ms
+        else:  # readings are late: were each broker to follow those of the others, time would slow down
+            time_ms = own_ms if self._is_near(own_ms, median_ms) else median_ms
         self._median_ms = median_ms if self._is_near(median_ms, time_ms) else time_ms
         self._own = _Heard(now_s, ClockReading(wall_ms, time_ms))
         self._report(now_s)

@@ -41,19 +41,24 @@ class Cluster:
     def __init__(self, count: int = 3) -> None:
         self.machines = [Machine() for _ in range(count)]
         self.down: set[int] = set()
+        self.delay_s = 0.0  # of a reading on its way
 
     def pass_time(self, seconds: float, rounds: int = 4) -> None:
         for _ in range(rounds):
-            for machine in self.machines:
-                machine.seconds += seconds / rounds
+            self._pass(seconds / rounds - self.delay_s)
             running = [number for number in range(len(self.machines)) if number not in self.down]
             for number in running:
                 self.machines[number].time.look(len(self.machines))
+            readings = [machine.time.reading() for machine in self.machines]
+            self._pass(self.delay_s)
             for sender in running:
                 for receiver in running:
                     if sender != receiver:
-                        reading = self.machines[sender].time.reading()
-                        self.machines[receiver].time.heard(NodeId(sender + 1), reading)
+                        self.machines[receiver].time.heard(NodeId(sender + 1), readings[sender])
+
+    def _pass(self, seconds: float) -> None:
+        for machine in self.machines:
+            machine.seconds += seconds
 
     @property
     def trusted(self) -> list[bool]:
@@ -133,6 +138,17 @@ def test_a_jump_of_all_clocks_pauses_all_and_outlives_restarts_one_by_one() -> N
     cluster.pass_time(1.0)
     assert cluster.trusted == [False, False, False]
     assert cluster.errors_ms == [0, 0, 0]
+
+
+def test_time_goes_on_at_its_pace_while_all_clocks_are_off_and_readings_come_late() -> None:
+    cluster = Cluster()
+    cluster.pass_time(60)
+    cluster.delay_s = 0.2
+    for machine in cluster.machines:
+        machine.shift_ms = -2 * DAY_MS
+    cluster.pass_time(600, rounds=600)
+    assert not any(cluster.trusted)
+    assert [machine.error_ms for machine in cluster.machines] == [0, 0, 0]
 
 
 def test_a_jump_that_a_majority_makes_is_believed_after_the_pause() -> None:
