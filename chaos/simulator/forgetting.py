@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
+from chaos.simulator.records import may_vote
 from raftlog.storage.fake_filesystem import FakeFilesystem
 from raftlog.storage.replica_registry import DISK_FILE, REPLICAS_FILE
 from raftlog.storage.twin_file import ENDINGS
@@ -24,6 +25,8 @@ DATA: Final = "/data"
 METADATA: Final = f"{DATA}/__cluster_metadata"
 REGISTRY: Final = tuple(f"{DATA}/{name}{ending}" for name in (DISK_FILE, REPLICAS_FILE) for ending in ENDINGS)
 KINDS: Final = ("replica", "replica", "metadata", "metadata", "registry", "all but the registry", "disk")
+
+REPLICAS_MIN: Final = 3  # of which one may forget
 
 Later = Callable[[random.Random, float, float, Callable[[], None]], None]
 """Does something after a time that is drawn between two."""
@@ -118,14 +121,22 @@ class Forgetting:
                 return [METADATA]
 
     def _may_forget(self, machine: Machine) -> bool:
-        """Whether every group in which it votes, or shall vote, goes on without it."""
-        if not machine.is_up or self.forgetful is not None:
+        """Whether every group in which it votes, or shall vote, goes on without it.
+
+        Where topics have a single replica none may: one that is being created may be on this machine.
+        """
+        if not machine.is_up or self.forgetful is not None or self._simulation.odds.replicas < REPLICAS_MIN:
             return False
         for record in self._records():
+            able = {
+                node
+                for node, replica in record.replicas.items()
+                if node != machine.node and may_vote(replica.machine, replica.directory)
+            }
             halves = [half for half in record.halves if machine.node in half]
-            if any(len(half) < 3 for half in halves):
+            if not record.is_retired and any(2 * len(half & able) <= len(half) for half in halves):
                 return False
-        return all(len(held) >= 3 for held in self._targets(machine))
+        return all(len(held) >= REPLICAS_MIN for held in self._targets(machine))
 
     def _targets(self, machine: Machine) -> Iterator[tuple[int, ...]]:
         """What the metadata anywhere wants of the partitions that the machine may hold."""

@@ -66,8 +66,7 @@ class Lost:
         wanted = group.committed[first:]
         if list(self.entries[: len(wanted)]) != wanted:
             return False
-        vote = durable_vote(self.machine.disk, self.directory)
-        return vote.is_rejoining or not has_lived(self.machine.disk, self.directory)
+        return not may_vote(self.machine, self.directory)
 
 
 @dataclass(slots=True)
@@ -133,6 +132,11 @@ def _note_entries(group: GroupRecord, view: LogView, first: int, machine: Machin
         if known != found:
             machine.simulation.violated("I3 log matching", f"{entry} on {machine.name}: {found} and {known}")
         before = entry.term
+
+
+def may_vote(machine: Machine, directory: str) -> bool:
+    """Whether a replica's disk says that it has forgotten nothing."""
+    return has_lived(machine.disk, directory) and not durable_vote(machine.disk, directory).is_rejoining
 
 
 def record_of(group: RaftGroup[object], before: GroupRecord | None) -> GroupRecord:
