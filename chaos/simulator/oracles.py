@@ -197,6 +197,7 @@ class Oracles:
             self._check_state(record, replica, now, group)
         else:
             replica.look(record, durable=False)
+        replica.waits = replica.seen.last < now.last_index
         if replica.seen.last == now.last_index == numbers[5]:
             self._check_membership(record, replica, group)
         if replica.log_start != replica.seen.start:
@@ -327,11 +328,13 @@ class Oracles:
             self._violated("I7 write-ahead", f"{replica.machine.name} names {what}: {missing}")
 
     def _closed(self, machine: Machine, group_id: GroupId) -> None:
-        """A replica that a committed membership names no more may go; the last of a topic all go together."""
+        """A replica that a committed membership names no more may go; those of a deleted topic all do."""
         record = self.groups[group_id]
         del machine.replicas[group_id]
         record.lost.pop(machine.node, None)
-        if machine.node in record.membership.all_voters:
+        topics = () if machine.broker is None else machine.broker.controller.image.topics.values()
+        is_known = any(partition.group_id == group_id for topic in topics for partition in topic.partitions)
+        if machine.node in record.membership.all_voters or not is_known:
             record.is_retired = True
         else:
             record.replicas.pop(machine.node, None)

@@ -93,6 +93,7 @@ class ReplicaRecord:
         self.process: object = None
         self.log_start = 0
         self.kept_index = 0  # what its core held for durable as its term began: it has acknowledged no more
+        self.waits = False  # for room on its disk, or for a change of the log: entries have come before
         self.promises = Promises(machine.disk, directory)
         self._agreed = {False: 0, True: 0}
 
@@ -101,7 +102,7 @@ class ReplicaRecord:
         view = self.durable if durable else self.seen
         kept = view.refresh()
         if not durable and kept < len(view.entries):
-            is_new = self.process is self.machine.process
+            is_new = self.process is self.machine.process and not self.waits
             _note_entries(group, view, kept, self.machine, is_new=is_new)
         agreed = min(self._agreed[durable], kept)
         start = 0 if view.start == 0 else group.places.get(view.start, len(group.committed))
@@ -116,7 +117,7 @@ class ReplicaRecord:
 def _note_entries(group: GroupRecord, view: LogView, first: int, machine: Machine, *, is_new: bool) -> None:
     """Log matching, by induction: an entry id names one entry and one predecessor (I3).
 
-    When they were stored is known of those that are new, and not of what an earlier process has written.
+    When they came is known of those that are new: neither written by an earlier process, nor long in memory.
     """
     entries, clocks = view.entries, machine.simulation.clocks
     before = entries[first - 1].term if first else 0

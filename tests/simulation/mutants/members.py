@@ -45,6 +45,13 @@ MEMBERS = (
         script=SCENARIO,
     ),
     Mutant(
+        "a change counts on a voter that the new leader has not heard",
+        "raftlog.core.changes:Changes._enough_know",
+        "max(newest.index, 0)",
+        "newest.index",
+        script="tests/paper/test_raft_joint_membership.py",
+    ),
+    Mutant(
         "the log start moves before the disk knows who takes part there",
         "raftlog.storage.members:LogMembers.move_start",
         "self.flush()",
