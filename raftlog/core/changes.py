@@ -63,11 +63,11 @@ class Changes:
 
         A log that does not name its owner gives no vote: with such voters nobody might win once we are
         gone. Learners begin with such a log, and so does a founder that first opens when others have left.
-        Neither does one that rejoins: peers that have acknowledged nothing to us yet may do so.
+        Neither does one that rejoins.
         """
         newest = self._member.memberships.newest
         matches = self._peers.match_index(voters)
-        know = {node for node, match in matches.items() if match >= max(newest.index, 0)}
+        know = {node for node, match in matches.items() if match >= newest.index}
         added = voters - newest.membership.voters
         know_or_lead = know | (voters & {self._member.id})
         return added <= know & newest.membership.learners and 2 * len(know_or_lead) > len(voters)

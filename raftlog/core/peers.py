@@ -42,11 +42,14 @@ class Peers:
         return min(reached_by_half)
 
     def match_index(self, nodes: frozenset[NodeId]) -> dict[NodeId, Index]:
-        """How far the durable logs of these peers, unless they rejoin, are known to equal the leader's."""
+        """How far the durable logs of these peers are known to equal the leader's.
+
+        Peers that rejoin are left out, and so are those that have not replied to this leader: they may.
+        """
         return {
             peer: progress.match_index
             for peer, progress in self.progress.items()
-            if peer in nodes and not progress.rejoining
+            if peer in nodes and progress.is_heard and not progress.rejoining
         }
 
     def heard(self, peer: NodeId, rejoining: int, now: int, next_round: int) -> Progress | None:
@@ -61,7 +64,7 @@ class Peers:
         if rejoining and rejoining != progress.rejoining:
             progress.rejoin(next_round, Index(self._member.terms.last_index + 1))
         progress.rejoining = rejoining
-        progress.heard_tick = now
+        progress.heard_tick, progress.is_heard = now, True
         return progress
 
     @property

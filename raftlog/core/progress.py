@@ -21,6 +21,7 @@ class Progress:
         "_in_flight",
         "awaits_snapshot",
         "heard_tick",
+        "is_heard",
         "is_probing",
         "match_index",
         "moved_tick",
@@ -40,6 +41,7 @@ class Progress:
         self.probe_is_due = True
         self.awaits_snapshot = False  # it is probing then, at the entry just before the leader's log
         self.heard_tick = now  # when its last reply came; what check-quorum goes by
+        self.is_heard = False  # it has replied to this leader: whether it rejoins is known
         self.moved_tick = now  # when anything was last acknowledged, or asked for anew
         self.round = 0  # the newest heartbeat round it has echoed
         self.rejoining = 0  # the incarnation that must not be counted, or 0

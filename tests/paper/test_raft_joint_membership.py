@@ -133,13 +133,13 @@ def test_no_change_leaves_a_majority_of_voters_that_have_never_heard_of_their_me
     assert written(member)[-1] == members(1, 3, 4, outgoing=[1, 2, 3])
 
 
-def test_no_change_counts_on_a_voter_that_has_acknowledged_nothing_to_this_leader() -> None:
+def test_no_change_counts_on_a_voter_that_has_not_replied_to_this_leader() -> None:
     """It may rejoin: with it as one of two voters, nobody could win once the leader is gone."""
     member = MemberUnderTest()
     member.become_leader(caught_up=False)
     change(member, members(1, 2))
     assert member.settled[-1] == Refused(Token(1), ME, RefusalReason.STRANGERS)
-    member.acknowledge(TWO, member.core.last.index)
+    member.hear(TWO, HeartbeatReply(term=member.core.term, round=0))
     change(member, members(1, 2), token=2)
     assert written(member)[-1] == members(1, 2, outgoing=[1, 2, 3])
 

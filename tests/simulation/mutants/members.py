@@ -46,9 +46,9 @@ MEMBERS = (
     ),
     Mutant(
         "a change counts on a voter that the new leader has not heard",
-        "raftlog.core.changes:Changes._enough_know",
-        "max(newest.index, 0)",
-        "newest.index",
+        "raftlog.core.peers:Peers.match_index",
+        "progress.is_heard and not progress.rejoining",
+        "not progress.rejoining",
         script="tests/paper/test_raft_joint_membership.py",
     ),
     Mutant(
