@@ -235,13 +235,12 @@ class Segment:
 
     @property
     def index(self) -> SparseIndex:
-        """The index: in memory, or from its file, or built anew from the batches."""
+        """The index: in memory, from its file, or built from the batches; opening and scrubs write files."""
         if self._index is None:
             path = self.path + INDEX_SUFFIX
             self._index = load_index(self._filesystem, path, self.summary, self._interval_bytes)
             if self._index is None:
                 self._rebuild_index()
-                write_index(self._filesystem, path, self.index, self.summary)
         return self._index  # type: ignore[return-value]
 
     def _rebuild_index(self) -> None:
