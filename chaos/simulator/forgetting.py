@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from chaos.simulator.machine import Machine
     from chaos.simulator.records import GroupRecord
     from chaos.simulator.simulation import Simulation
+    from partitions.controller.image import PartitionInfo
 
 DATA: Final = "/data"
 METADATA: Final = f"{DATA}/__cluster_metadata"
@@ -102,7 +103,9 @@ class Forgetting:
     def forgetful(self) -> Machine | None:
         """The machine whose replicas have not all rejoined."""
         machine = self._forgetful
-        if machine is not None and all(self._has_rejoined(machine, record) for record in self._records()):
+        if machine is None or machine.broker is None or not machine.broker.controller.is_registered:
+            return machine  # before its registration a new replica passes for one that it has lost
+        if all(self._has_rejoined(machine, record) for record in self._records()):
             self._forgetful = None
         return self._forgetful
 
@@ -136,18 +139,18 @@ class Forgetting:
             halves = [half for half in record.halves if machine.node in half]
             if not record.is_retired and any(2 * len(half & able) <= len(half) for half in halves):
                 return False
-        return all(len(held) >= REPLICAS_MIN for held in self._targets(machine))
+        return all(
+            partition.group_id in self._simulation.oracles.groups
+            and min(len(partition.replicas), len(partition.wanted)) >= REPLICAS_MIN
+            for partition in self._held(machine)
+        )
 
-    def _targets(self, machine: Machine) -> Iterator[tuple[int, ...]]:
-        """What the metadata anywhere wants of the partitions that the machine may hold."""
+    def _held(self, machine: Machine) -> Iterator[PartitionInfo]:
+        """The partitions that the machine may hold by the metadata anywhere."""
         for other in self._simulation.machines:
-            if other.broker is None:
-                continue
-            for topic in other.broker.controller.image.topics.values():
-                for partition in topic.partitions:
-                    if machine.node in partition.holders:
-                        yield partition.replicas
-                        yield partition.wanted
+            if other.broker is not None:
+                for topic in other.broker.controller.image.topics.values():
+                    yield from (one for one in topic.partitions if machine.node in one.holders)
 
     def _has_rejoined(self, machine: Machine, record: GroupRecord) -> bool:
         if record.is_retired or machine.node not in record.lost:
