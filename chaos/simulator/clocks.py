@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 WALL_MS_AT_START: Final = 1_700_000_000_000
 DAY_MS: Final = 86_400_000
 SKEWS_MS: Final = (-3_600_000, -200, 0, 200, 3_600_000, -2 * DAY_MS, 2 * DAY_MS, 20 * DAY_MS)
+RIGHT_MS: Final = 200
 ALL_ODDS: Final = 0.3  # that all clocks jump together
 
 
@@ -68,6 +69,12 @@ class Clocks:
         """All clocks show the time."""
         for machine in self._simulation.machines:
             machine.wall_skew_ms = 0
+
+    @property
+    def are_right(self) -> bool:
+        """Whether a majority of the clocks show the time, but for what passes for right."""
+        right = [one for one in self._simulation.machines if abs(one.wall_skew_ms) <= RIGHT_MS]
+        return 2 * len(right) > len(self._simulation.machines)
 
     def starts(self, machine: Machine) -> None:
         """A machine is about to start."""

@@ -136,7 +136,8 @@ class Forgetting:
                 for node, replica in record.replicas.items()
                 if node != machine.node and may_vote(replica.machine, replica.directory)
             }
-            halves = [half for half in record.halves if machine.node in half]
+            soon = record.membership.learners & {machine.node}
+            halves = [half | soon for half in record.halves if machine.node in half | soon]
             if not record.is_retired and any(2 * len(half & able) <= len(half) for half in halves):
                 return False
         return all(

@@ -127,7 +127,7 @@ def _note_entries(group: GroupRecord, view: LogView, first: int, machine: Machin
             found = (*found[:2], group.entries.get((entry.base, entry.term), found)[2])
         if (entry.base, entry.term) not in group.entries:
             clocks.check_stamp(group.group_id, entry, stamp_ms)
-            if is_new and clocks.knows(machine):
+            if is_new and clocks.are_right and clocks.knows(machine):
                 group.stored_s[entry.base, entry.term] = machine.simulation.loop.now
         known = group.entries.setdefault((entry.base, entry.term), found)
         if known != found:

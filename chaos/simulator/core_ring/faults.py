@@ -264,14 +264,16 @@ class CoreFaults:
     def _forget(self, rng: random.Random, node: Node) -> bool:
         """A disk is replaced by an empty one, whatever its replica has voted for and acknowledged.
 
-        Only as many at a time as a group must survive: a minority of any membership that may count.
+        Only as many at a time as a group must survive: a minority of any membership that may count, and
+        of the next one: a learner may have caught up, and be about to vote.
         """
         group = self._group
         memberships = {group.judge.membership, group.judge.deciders}
         memberships |= {other.core.membership for other in group.nodes.values()}
         gone = self._rejoining() | {node.id}
         for membership in memberships:
-            if any(node.id in half and 2 * len(half & gone) >= len(half) for half in membership.halves):
+            voting = [half | (membership.learners & {node.id}) for half in membership.halves]
+            if any(node.id in half and 2 * len(half & gone) >= len(half) for half in voting):
                 return False
         birth = NOBODY if group.judge.committed.changes else node.disk.birth
         lost = [*(node.disk.lost if node.disk.hard_state.is_rejoining else ()), node.disk.log]
