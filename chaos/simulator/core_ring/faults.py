@@ -279,6 +279,8 @@ class CoreFaults:
         lost = [*(node.disk.lost if node.disk.hard_state.is_rejoining else ()), node.disk.log]
         disk = Disk(REJOINING, group.empty_log(), birth=birth, lost=lost)
         group.restart_from(node.id, disk, is_new=True)
+        for other in [other for other in group.nodes.values() if other.is_up and other.id != node.id]:
+            group.feed(other, PeerUnreachable(node.id))  # its broker was off: connections have broken
         return True
 
     def _rejoining(self) -> set[NodeId]:
