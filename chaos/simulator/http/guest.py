@@ -120,16 +120,7 @@ class Guest:
 
     def polled(self, partition: int, records: list[tuple[int, str]]) -> None:
         """Write down what was read, in its order."""
-        now = self.simulation.loop.now
-        self.simulation.history.polls.append(
-            Poll(
-                process=self.number,
-                partition=partition,
-                invoked_s=now,
-                completed_s=now,
-                records=tuple(records),
-            )
-        )
+        self._note_poll(partition, records)
         self.simulation.trace.note(None, f"{self.name} reads {partition}/{[offset for offset, _ in records]}")
 
     def deleted(self, partition: int, position: int, error: OffsetOutOfRange) -> int:
@@ -138,6 +129,10 @@ class Guest:
         if start <= position:
             self.simulation.violated("I13 a position stays valid", f"{self.name} at {position}: {error}")
         self.simulation.log_starts.told(self.simulation.judged[partition], start)
+        self._note_poll(partition, [], log_start=start)
+        return start
+
+    def _note_poll(self, partition: int, records: list[tuple[int, str]], log_start: int = 0) -> None:
         now = self.simulation.loop.now
         self.simulation.history.polls.append(
             Poll(
@@ -145,11 +140,10 @@ class Guest:
                 partition=partition,
                 invoked_s=now,
                 completed_s=now,
-                records=(),
-                log_start=start,
+                records=tuple(records),
+                log_start=log_start,
             )
         )
-        return start
 
     def committed(self, partition: int) -> Committed | None:
         """The records of a partition, up to now."""
