@@ -20,13 +20,13 @@ from partitions.reassigner import Reassigner
 from raftlog.node.group_host import GroupHost
 from raftlog.storage.filesystem import Filesystem
 from raftlog.storage.log_storage import DiskWork
-from raftlog.storage.os_filesystem import OsFilesystem
 from raftlog.storage.replica_registry import ReplicaRegistry
 from raftlog.storage.segmented_log import SegmentedLog
 from raftlog.types import METADATA_GROUP, NodeId
 from tests.helpers.manual_wall_clock import ShiftedClock
 from tests.helpers.memory_network import MemoryNetwork
 from tests.helpers.partition_cluster import SETTINGS, eventually
+from tests.helpers.unsynced_filesystem import UnsyncedFilesystem
 
 CONTROLLER = ControllerSettings(
     cluster_id="c" * 32, dead_timeout_ms=300, duty_interval_ms=20, retry_pause_ms=5, attempt_timeout_ms=500
@@ -49,7 +49,7 @@ class ControlledBroker:
     ) -> None:
         self.node_id = node_id
         self.directory = f"{directory}/broker-{node_id}"
-        self.filesystem = filesystem or OsFilesystem()
+        self.filesystem = filesystem or UnsyncedFilesystem()
         self.clock = ShiftedClock()
         self.fatal: list[BaseException] = []
         self.disk = asyncio.Event()  # set while syncs may end

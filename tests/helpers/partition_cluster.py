@@ -160,7 +160,7 @@ class PartitionCluster:
         return [self.brokers[node] for node in self.logs if node != leader.node_id]
 
 
-async def eventually(holds: Callable[[], bool], *, within_s: float = 5.0) -> None:
+async def eventually(holds: Callable[[], bool], *, within_s: float = 30.0) -> None:
     """Return as soon as something holds; fail when it does not in time."""
     async with asyncio.timeout(within_s):
         while not holds():

@@ -41,7 +41,7 @@ class RecordingReceiver:
         """The frames alone."""
         return [frame for _, frame in self.frames]
 
-    async def until(self, condition: Callable[[], bool], limit_s: float = 5.0) -> None:
+    async def until(self, condition: Callable[[], bool], limit_s: float = 30.0) -> None:
         """Wait for reports until the condition holds."""
         async with asyncio.timeout(limit_s):
             while not condition():

@@ -21,6 +21,7 @@ from raftlog.storage.os_filesystem import OsFilesystem
 from raftlog.types import NodeId
 from tests.helpers.controlled_cluster import ControlledCluster
 from tests.helpers.partition_cluster import batch_of, eventually
+from tests.helpers.unsynced_filesystem import UnsyncedFilesystem
 from tests.unit.partitions.controller.images import applied, create
 from tests.unit.partitions.controller.images import cluster as image_of_cluster
 
@@ -189,7 +190,7 @@ def test_a_disk_that_is_full_at_the_first_sweep_ends_nobody(
     monkeypatch.setattr("partitions.manager.SWEEP_AGAIN_S", 0.01)
     refused: list[str] = []
 
-    class FullAtFirst(OsFilesystem):
+    class FullAtFirst(UnsyncedFilesystem):
         def replace_file(self, path: str, data: bytes) -> None:
             if path.endswith(APPLIED_FILE) and len(refused) < 2:
                 refused.append(path)
@@ -215,7 +216,7 @@ def test_a_replica_that_found_no_room_when_it_opened_is_opened_again(
 ) -> None:
     monkeypatch.setattr("partitions.manager.OPEN_AGAIN_S", 0.01)
 
-    class Full(OsFilesystem):
+    class Full(UnsyncedFilesystem):
         is_full = True
 
         def open(self, path: str, *, create: bool = False) -> File:

@@ -16,16 +16,16 @@ from partitions.repairer import Repairer
 from partitions.sick_bay import Sick, SickBay
 from raftlog.errors import LogCorrupt
 from raftlog.node.group_host import GroupHost
-from raftlog.storage.os_filesystem import OsFilesystem
 from raftlog.types import GroupId, Index, TopicPartition
 from tests.helpers.controlled_cluster import ControlledCluster
 from tests.helpers.moving import holds, leader, move, produce, values
 from tests.helpers.partition_cluster import eventually
+from tests.helpers.unsynced_filesystem import UnsyncedFilesystem
 
 TARGET = TopicPartition("t", 0)
 
 
-class BlockedFiles(OsFilesystem):
+class BlockedFiles(UnsyncedFilesystem):
     """Files whose listing hangs until it is let go."""
 
     def __init__(self) -> None:

@@ -1,0 +1,41 @@
+"""The machine's own filesystem without syncs: for tests in which nothing loses power.
+
+Brokers of one process run on one event loop, and their syncs do too. A disk that takes 50 ms for a sync would
+hold all of them up for seconds before they have registered.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from raftlog.storage.filesystem import File
+from raftlog.storage.os_filesystem import OsFile, OsFilesystem
+
+
+class UnsyncedFile(OsFile):
+    """A file whose bytes reach the system and perhaps not the disk."""
+
+    __slots__ = ()
+
+    def sync(self) -> None:
+        """Return at once."""
+
+
+class UnsyncedFilesystem(OsFilesystem):
+    """Files and directories of this machine, at the speed of its memory."""
+
+    __slots__ = ()
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        """Open for reading and writing. Raises ``FileNotFoundError`` unless ``create``."""
+        return UnsyncedFile(path, os.O_RDWR | os.O_CREAT if create else os.O_RDWR)
+
+    def replace_file(self, path: str, data: bytes) -> None:
+        """Atomically."""
+        temporary = path + ".tmp"
+        Path(temporary).write_bytes(data)
+        os.replace(temporary, path)
+
+    def sync_directory(self, path: str) -> None:
+        """Return at once."""
