@@ -48,7 +48,7 @@ sim: .venv/server.stamp
 	$(PY) -m chaos.simulator --remember $(if $(SEED),--seed $(SEED)) $(if $(SHRINK),--shrink) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(FIRST),--first $(FIRST))
 
 # ROW=7 measures one row of reliability.json again, from a clean checkout; QUICK=1 runs slices and writes nothing.
-# Row 2 takes hours, in pieces that add up: each run goes on where the last one ended, PIECE=brokers:400 by that much.
+# Row 2 takes hours, in pieces that add up until a violation: PIECE=brokers:400 adds that much.
 reliability: .venv/dev.stamp
 	$(PY) -m chaos.reliability $(if $(ROW),--only $(ROW)) $(if $(PIECE),--piece $(PIECE)) $(if $(QUICK),--quick)
 

@@ -1,9 +1,10 @@
 """Row 2 of the scoreboard: simulated time without a violation, measured in pieces that add up.
 
-Decides: which seeds a piece runs, which pieces add up, and what they come to. Pieces add up while the sources
-that they run are the same, whatever has happened to documents meanwhile; each goes on behind the last seed
-of its ring. Rings are never added to one another where that would flatter: runs with quiet phases pass
-hours with little trouble in them, so they are shown and not counted.
+Decides: which seeds a piece runs, which pieces add up, and what they come to. Pieces add up over commits, as
+hours in service would, until something is violated: other code then begins again at zero, so that a defect
+takes all hours before it along. Each piece goes on behind the last seed of its ring. Rings are never added to
+one another where that would flatter: runs with quiet phases pass hours with little trouble in them, so they
+are shown and not counted.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ def go_on(
     jobs: int,
 ) -> Iterator[list[Piece]]:
     """Run these pieces, or rounds of ``PLAN`` until the target is reached; all that add up, after each."""
-    found = [piece for piece in known if piece.sources == sources]
+    found = since_violation(known, sources)
     for ring, count in pieces or cycle(PLAN):
         if not pieces and is_reached(found):
             break
@@ -110,6 +111,16 @@ def go_on(
         yield found
 
 
+def since_violation(known: Iterable[Piece], sources: str) -> list[Piece]:
+    """What still counts: nothing up to the last violation, unless that is one of this very code."""
+    found: list[Piece] = []
+    for piece in known:
+        found.append(piece)
+        if piece.violations and piece.sources != sources:
+            found.clear()
+    return found
+
+
 def is_reached(pieces: Sequence[Piece]) -> bool:
     """Whether enough time has passed in what is counted, whether or not something broke."""
     counted = sum(piece.hours for piece in pieces if piece.ring in COUNTED)
@@ -131,7 +142,7 @@ def composed(pieces: Sequence[Piece]) -> Figures:
             first, seeds = own[0].first, sum(piece.seeds for piece in own)
             figures |= {
                 f"simulated hours of {name}": round(sum(piece.hours for piece in own), 2),
-                f"seeds of {name}": f"{ring}:{first} and the {seeds - 1:,} that follow",
+                f"seeds of {name}": f"{seeds:,}, the first is {ring}:{first}",
                 f"faults of {name}": sum(piece.faults for piece in own),
             }
     counted = [piece for piece in pieces if piece.ring in COUNTED]

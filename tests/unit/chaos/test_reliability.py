@@ -8,7 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from chaos.long_runs import BEHIND_SWEEPS, Piece, composed, go_on, is_kept, is_reached, sources_of, wanted
+from chaos.long_runs import (
+    BEHIND_SWEEPS,
+    Piece,
+    composed,
+    go_on,
+    is_kept,
+    is_reached,
+    since_violation,
+    sources_of,
+    wanted,
+)
 from chaos.reliability import RESULTS, uncommitted
 from chaos.simulator.rings import BROKERS, BROKERS_LONG, CORE, LOG
 
@@ -52,7 +62,7 @@ def test_what_measuring_writes_is_there() -> None:
     assert all(list(root.glob(path)) for path in RESULTS)
 
 
-def test_pieces_belong_together_while_the_code_is_the_same(checkout: Path) -> None:
+def test_code_is_the_same_whatever_happens_to_documents(checkout: Path) -> None:
     before = sources_of(checkout)
     (checkout / "docs" / "index.md").write_text("two\n")
     git(checkout, "commit", "-aqm", "a document")
@@ -77,9 +87,19 @@ def test_each_piece_goes_on_behind_the_last_of_its_ring() -> None:
     assert again[:2] == first
     assert (again[2].first, again[2].seeds) == (BEHIND_SWEEPS + 13, 2)
     figures = composed(again)
-    assert figures["seeds of logs alone"] == f"log:{BEHIND_SWEEPS + 10} and the 4 that follow"
+    assert figures["seeds of logs alone"] == f"5, the first is log:{BEHIND_SWEEPS + 10}"
     assert figures["counted: faults"] == sum(piece.faults for piece in again)
-    assert run(first, (LOG, 1), sources="0000000b")[0].first == BEHIND_SWEEPS + 11  # of other code
+
+
+def test_hours_add_up_over_commits_until_something_is_violated() -> None:
+    first = run([], (LOG, 3))
+    later = run(first, (LOG, 1), sources="0000000b")
+    assert later[:1] == first
+    assert later[1].first == BEHIND_SWEEPS + 13
+    broken = [*later, replace(PIECE, violations=1, failed="core:7 # I6", sources="0000000c")]
+    assert since_violation([*broken, *later], "0000000d") == later
+    assert since_violation([*broken, *later], "0000000c") == [*broken, *later]  # it is not mended
+    assert run(broken, (LOG, 1), sources="0000000d")[0].first == BEHIND_SWEEPS + 13
 
 
 PIECE = Piece(
