@@ -5,7 +5,7 @@
 
 Decides: how many seeds of each a number of seeds means. One of ten runs whole brokers, which find what lies
 between the parts; one runs a log alone, which dies most often; the other eight run bare cores, whose members
-come and go. One of fifty, in place of a bare core, runs brokers with HTTP: it takes longest.
+come and go. One of a hundred, in place of a bare core, runs brokers with HTTP: it takes longest.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from chaos.simulator.simulation import run
 
 CORE, LOG, BROKERS, BROKERS_LONG, HTTP = "core", "log", "brokers", "brokers-long", "http"
 TEN = (BROKERS, CORE, CORE, CORE, CORE, LOG, CORE, CORE, CORE, CORE)
-FIFTY = (*TEN * 4, *TEN[:-1], HTTP)
-"""The rings of fifty seeds that follow one another."""
+HUNDRED = (*TEN * 9, *TEN[:-1], HTTP)
+"""The rings of a hundred seeds that follow one another."""
 
 AnyOdds = Odds | CoreOdds | LogOdds
 _DRAWN: dict[str, Callable[[random.Random], AnyOdds]] = {
@@ -94,6 +94,6 @@ class Seed:
 def seeds(first: int, count: int) -> Iterator[Seed]:
     """So many, of all rings; each ring's numbers follow one another."""
     for number in range(first, first + count):
-        fifties, place = divmod(number, len(FIFTY))
-        ring = FIFTY[place]
-        yield Seed(ring, fifties * FIFTY.count(ring) + FIFTY[:place].count(ring))
+        hundreds, place = divmod(number, len(HUNDRED))
+        ring = HUNDRED[place]
+        yield Seed(ring, hundreds * HUNDRED.count(ring) + HUNDRED[:place].count(ring))
