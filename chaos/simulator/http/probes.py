@@ -137,7 +137,8 @@ class Prober(Guest):
         offsets = self._path.removesuffix("records") + "offsets"
         start = await self._offset(connection, "earliest")
         end = await self._offset(connection, "latest")
-        for query in ("-1", "-2", "-3&limit=2", f"-{max(end - start - 1, 1)}&limit=20", f"-{end + 5}&limit=4"):
+        nearly_all = max(end - start - 1, 1)
+        for query in ("-1", "-2", "-3&limit=2", f"-{nearly_all}&limit=20", f"-{end + 5}&limit=4"):
             answer = await connection.ask("GET", f"{self._path}?offset={query}")
             if answer.status != 200:
                 self._failed(machine, f"the last {query} are {answer}")
