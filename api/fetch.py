@@ -133,19 +133,30 @@ async def _first_page(
 async def _last_records(
     call: Call, target: TopicPartition, request: FetchRequest, format: str, count: int
 ) -> tuple[FetchResult, Page]:
-    """The last ``count`` records of users: looks further back while control records take their place."""
-    back = count
+    """The last ``count`` records of users, or the first of those where ``max_bytes`` ends them.
+
+    Looks further back while control records take their place.
+    """
+    back, step = count, 1
     result, page = await _at_once(call, target, request, format, back)
-    while len(page.records) < count and result.offset > result.log_start_offset:
-        back = 2 * back + 8
-        wider, wider_page = await _at_once(call, target, request, format, back)
-        if wider.next_offset < wider.high_watermark:
-            break  # more than max_bytes: the end would be missing
+    while len(page.records) < count and _is_whole(result) and result.offset > result.log_start_offset:
+        missing = count - len(page.records)
+        step = max(step, missing)
+        wider, wider_page = await _at_once(call, target, request, format, back + step)
+        if step > missing and not _is_whole(wider):
+            step //= 2  # it may begin with more than ``count``, and the last of them are cut off
+            continue
+        back, step = back + step, 2 * step
         result, page = wider, wider_page
     if not page.records and request.wait_ms:
         following = replace(request, position=Offset(page.next_offset))
         return await _first_page(call, target, following, format, RECORDS_MAX)
     return result, Page(page.records[-count:], page.next_offset)
+
+
+def _is_whole(result: FetchResult) -> bool:
+    """Whether it reaches the end, and was not cut off by ``max_bytes``."""
+    return result.next_offset >= result.high_watermark
 
 
 async def _at_once(

@@ -7,6 +7,9 @@ import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import pytest
+
+from api.events import RECORDS_PER_WRITE
 from api.services import Limits
 from raftlog.types import TopicPartition
 from tests.helpers.http_server import HttpServer, serve
@@ -91,6 +94,22 @@ def test_a_stream_goes_on_after_the_last_id() -> None:
     serve(scenario)
 
 
+def test_a_fetch_of_more_records_than_one_write_takes_is_streamed_whole() -> None:
+    # requirement: C2
+    count = 2 * RECORDS_PER_WRITE + 1
+
+    async def scenario(server: HttpServer) -> None:
+        await server.topic(partitions=1)
+        await produce(server, *range(count))
+        async with stream(server) as events:
+            await events.until(rb"id: 0\n")
+            await produce(server, "behind them")
+            await events.until(rb"id: %d\n" % count)
+            assert events.ids == list(range(count + 1))
+
+    serve(scenario)
+
+
 def test_pretty_printed_json_stays_one_line() -> None:
     async def scenario(server: HttpServer) -> None:
         await server.topic(partitions=1)
@@ -159,5 +178,19 @@ def test_streams_end_when_the_broker_stops() -> None:
             await events.until(rb"heartbeat")
             await server.app.shutdown()
             assert b'"code":"draining"' in await events.rest()
+
+    serve(scenario)
+
+
+@pytest.mark.parametrize(
+    ("query", "accept"), [("?offset=latest&wait=50s", "application/json"), ("", "text/event-stream")]
+)
+def test_nothing_waits_once_the_broker_has_begun_to_stop(query: str, accept: str) -> None:
+    async def scenario(server: HttpServer) -> None:
+        await server.topic(partitions=1)
+        await server.app.shutdown()
+        async with asyncio.timeout(3):
+            answer = await server.get(PATH + query, Accept=accept)
+        assert b'"code":"draining"' in answer.body
 
     serve(scenario)

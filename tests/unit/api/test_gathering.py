@@ -107,8 +107,11 @@ def test_a_batch_that_hangs_holds_nobody_for_long() -> None:
             await asyncio.sleep(0.001)
         cluster.gateway.append_delay_s = 0
         began = loop.time()
-        await gatherer.append(ORDERS, ANY, part("late"))
-        assert loop.time() - began == pytest.approx(HOLD_S)
+        batches = 3  # what comes later fills these, and each is held for its turn alone
+        late = [part("late", size_bytes=BATCH_BYTES_MAX) for _ in range(batches)]
+        async with asyncio.timeout(1000 - began):
+            await asyncio.gather(*(gatherer.append(ORDERS, ANY, each) for each in late))
+        assert loop.time() - began == pytest.approx(batches * HOLD_S)
         assert not any(task.done() for task in hanging)
 
     gathering(scenario)
