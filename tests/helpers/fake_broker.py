@@ -1,4 +1,4 @@
-"""A small broker over real sockets: some partitions in memory, and the trouble a client must live with.
+"""A small broker over HTTP: some partitions in memory, and the trouble a client must live with.
 
 It deduplicates by producer, epoch and sequence with a window of five, accepts any sequence of a
 producer it has never seen, and answers in the bodies of the contract. Trouble is queued with
@@ -11,10 +11,9 @@ import asyncio
 import enum
 import itertools
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Literal
 
 import msgspec
 from aiohttp import web
@@ -25,6 +24,7 @@ from raftlog.records.batch import SEQUENCE_MAX, Batch, BatchHeader, check_batch,
 from raftlog.records.reader import StoredRecord, read_records
 from raftlog.wire import bodies, headers, media_types
 from raftlog.wire.problems import problem_body
+from tests.helpers.memory_http import MemoryHttp
 
 WINDOW = 5
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -116,23 +116,22 @@ class FakePartition:
 class FakeCluster:
     """What the brokers of a cluster share: the logs, who leads them, and the trouble to come."""
 
-    def __init__(self, partitions: int = 1, topic: str = "orders") -> None:
+    def __init__(self, partitions: int = 1, network: MemoryHttp | None = None, topic: str = "orders") -> None:
+        self.network = network  # None: sockets of this machine
         self.topics: dict[str, list[FakePartition]] = {topic: [FakePartition() for _ in range(partitions)]}
         self.brokers: dict[int, FakeBroker] = {}
-        self.leader = 1
-        self.term = 1
+        self.leader = self.term = 1
         self.known_leader: int | None = None  # what metadata says, when it is wrong
         self.troubles: deque[Trouble] = deque()
         self.partition_troubles: dict[int, deque[Trouble]] = {}
-        self.produce_count = 0
-        self.metadata_count = 0
-        self.in_flight = 0
-        self.in_flight_most = 0
+        self.produce_count = self.metadata_count = 0
+        self.in_flight = self.in_flight_most = 0
         self.gaps = 0
-        self.hanging: Literal["produce", "nothing"] = "nothing"
         self.corrupt_reads = False
         self.producer_ids = itertools.count(1000)
         self.release = asyncio.Event()  # ends what hangs
+        self.knows = asyncio.Event()  # cleared: no broker answers what is not about records
+        self.knows.set()
 
     def partition(self, number: int = 0, topic: str = "orders") -> FakePartition:
         """One partition."""
@@ -173,6 +172,9 @@ class FakeBroker:
         app.router.add_get("/v1/topics/{topic}/partitions/{partition}/offsets", self._offset)
         self._runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
         await self._runner.setup()
+        if self.cluster.network is not None:
+            self.url = await self.cluster.network.serve(self._runner, f"broker-{self.number}")
+            return
         port = int(self.url.rpartition(":")[2]) if self.url else 0
         site = web.TCPSite(self._runner, "127.0.0.1", port)
         await site.start()
@@ -191,6 +193,8 @@ class FakeBroker:
 
     @web.middleware
     async def _problems(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        if not request.path.endswith("/records"):
+            await self.cluster.knows.wait()
         try:
             response: web.StreamResponse = await handler(request)
         except RaftlogError as error:
@@ -361,9 +365,11 @@ class FakeBroker:
 
 
 @asynccontextmanager
-async def fake_cluster(partitions: int = 1, brokers: int = 1) -> AsyncIterator[FakeCluster]:
-    """A cluster that runs inside the block."""
-    cluster = FakeCluster(partitions)
+async def fake_cluster(
+    partitions: int = 1, brokers: int = 1, *, network: MemoryHttp | None = None
+) -> AsyncIterator[FakeCluster]:
+    """A cluster that runs inside the block, on sockets or on a network in memory."""
+    cluster = FakeCluster(partitions, network)
     for number in range(1, brokers + 1):
         cluster.brokers[number] = FakeBroker(cluster, number)
         await cluster.brokers[number].start()
@@ -373,11 +379,6 @@ async def fake_cluster(partitions: int = 1, brokers: int = 1) -> AsyncIterator[F
         cluster.release.set()
         for broker in cluster.brokers.values():
             await broker.stop()
-
-
-def values_of(partitions: Sequence[FakePartition]) -> list[bytes | None]:
-    """The values of several partitions, one after another."""
-    return [value for partition in partitions for value in partition.values()]
 
 
 def _json(body: msgspec.Struct, status: int = 200) -> web.Response:

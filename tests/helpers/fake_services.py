@@ -30,11 +30,7 @@ from partitions.values import (
     Start,
 )
 from raftlog.clock import SystemClock
-from raftlog.errors import (
-    OffsetOutOfRange,
-    UnknownPartition,
-    UnknownTopic,
-)
+from raftlog.errors import CommitUnknown, OffsetOutOfRange, UnknownPartition, UnknownTopic
 from raftlog.records.batch import Batch, stamp
 from raftlog.records.control import leader_change_batch
 from raftlog.records.reader import read_records
@@ -70,7 +66,8 @@ class FakeGateway:
         self.faults: dict[TopicPartition, Exception] = {}
         self.leaders: dict[TopicPartition, NodeId | None] = {}
         self.waiting = 0
-        self.append_delay_s = 0.0
+        self.append_delay_s = 0.0  # beyond the timeout of an append its outcome is unknown
+        self.durabilities: dict[TopicPartition, Durability] = {}
         self._logs: dict[tuple[str, int], FakeLog] = {}
         controller.deleted = self._deleted
 
@@ -94,8 +91,7 @@ class FakeGateway:
         identity = (header.producer_id, header.producer_epoch, header.base_sequence)
         if header.has_producer and identity in log.by_sequence:
             return replace(log.by_sequence[identity], was_duplicate=True)
-        if self.append_delay_s:
-            await asyncio.sleep(self.append_delay_s)
+        await self._replicated(timeout_ms / 1000)
         now_ms = SystemClock().wall_ms() if rules.stamps_append_time else None
         base_offset = log.end
         for batch in checked:
@@ -109,7 +105,7 @@ class FakeGateway:
             leader_epoch=TERM,
             timestamp_ms=now_ms,
             was_duplicate=False,
-            durability=_durability(acks, topic),
+            durability=self.durabilities.get(target) or _durability(acks, topic),
         )
         log.by_sequence[identity] = receipt
         log.notify()
@@ -243,6 +239,12 @@ class FakeGateway:
                 break
             data += bytes(batch.data)
         return data
+
+    async def _replicated(self, timeout_s: float) -> None:
+        if self.append_delay_s:
+            await asyncio.sleep(min(self.append_delay_s, timeout_s))
+        if self.append_delay_s > timeout_s:
+            raise CommitUnknown(f"not replicated within {timeout_s:g} s")
 
     async def _changed(self, log: FakeLog, timeout_s: float) -> None:
         self.waiting += 1

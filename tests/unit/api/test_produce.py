@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections import Counter
+from dataclasses import asdict, replace
+from typing import Any
 
 import msgspec
 import pytest
 
+from partitions.values import Durability
 from raftlog.errors import NoLeader, NotEnoughReplicas
 from raftlog.records.batch import Codec, split_batches
 from raftlog.records.builder import Record, build_batch
@@ -21,7 +24,7 @@ from tests.helpers.http_server import HttpServer, Reply, serve
 TOPIC = "/v1/topics/orders/records"
 PARTITION = "/v1/topics/orders/partitions/0/records"
 BINARY = {"Content-Type": media_types.BATCH}
-ORDERS_0 = TopicPartition("orders", 0)
+ORDERS_0, ORDERS_1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
 
 def records_of(reply: Reply) -> list[dict[str, object]]:
@@ -252,6 +255,19 @@ def test_acks_are_named_in_the_answer(acks: str, replicas: int) -> None:
         assert isinstance(durability, dict)
         assert durability["replicas"] == replicas
         assert durability["committed"] is (acks != "1")
+
+    serve(scenario)
+
+
+@pytest.mark.parametrize("weaker", [{"committed": False}, {"fsynced": False}, {"replicas": 1}], ids=str)
+def test_what_is_told_of_durability_holds_for_every_partition(weaker: dict[str, Any]) -> None:
+    async def scenario(server: HttpServer) -> None:
+        await server.topic()
+        strong = Durability(acks="quorum", committed=True, fsynced=True, replicas=2)
+        durabilities = server.cluster.gateway.durabilities
+        durabilities[ORDERS_0], durabilities[ORDERS_1] = strong, replace(strong, **weaker)
+        sent = await server.post(TOPIC, {"records": [{"value": n, "partition": n} for n in range(2)]})
+        assert sent.json["durability"] == asdict(replace(strong, **weaker))
 
     serve(scenario)
 

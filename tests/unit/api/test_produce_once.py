@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from api.services import Limits
 from tests.helpers.http_server import HttpServer, serve
 from tests.unit.api.test_produce import BINARY, ORDERS_0, PARTITION, TOPIC, one_batch
@@ -61,6 +63,25 @@ def test_too_much_in_flight_is_refused_before_it_is_read() -> None:
         assert (await server.call("POST", TOPIC, b"x" * 1000, raw)).status == 200
 
     serve(scenario, Limits(bodies_bytes_max=2500))
+
+
+@pytest.mark.parametrize(
+    ("limits", "code"),
+    [
+        (Limits(bodies_bytes_client_max=1500, bodies_bytes_max=4000), "quota_exceeded"),
+        (Limits(bodies_bytes_client_max=4000, bodies_bytes_max=1500), "overloaded"),
+    ],
+)
+def test_what_was_refused_takes_no_place(limits: Limits, code: str) -> None:
+    # requirement: N2
+    async def scenario(server: HttpServer) -> None:
+        await server.topic(partitions=1)
+        raw = {"Content-Type": "application/octet-stream"}
+        for _ in range(5):
+            assert (await server.call("POST", TOPIC, b"x" * 2000, raw)).code == code
+        assert (await server.call("POST", TOPIC, b"x" * 1000, raw)).status == 200
+
+    serve(scenario, limits)
 
 
 def test_one_client_cannot_take_everything() -> None:
