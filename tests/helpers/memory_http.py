@@ -1,12 +1,13 @@
 """HTTP between aiohttp's clients and servers without sockets, so that it runs in virtual time.
 
-Bytes arrive in the next turn of the loop, whole and in order; nothing is ever lost and no buffer is full.
+Bytes arrive a millisecond later, whole and in order; nothing is ever lost and no buffer is full.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, cast
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, TypeVarTuple, cast
 
 import aiohttp
 from aiohttp import web
@@ -16,6 +17,12 @@ if TYPE_CHECKING:
     from aiohttp.client import ClientTimeout
     from aiohttp.client_reqrep import ClientRequest
     from aiohttp.tracing import Trace
+
+
+DELAY_S: Final = 0.001
+_APART_S: Final = 1e-9  # timers of one moment fire in no order
+
+Arguments = TypeVarTuple("Arguments")
 
 
 class MemoryHttp:
@@ -84,11 +91,12 @@ class _End(asyncio.Transport):
         self._is_closing = False
         self._is_lost = False
         self._loop = asyncio.get_running_loop()
+        self._arrives_at = 0.0  # what left last
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """It arrives in the next turn."""
+        """Let it leave."""
         if data and not self._is_closing:
-            self._loop.call_soon(self.peer._receive, bytes(data))
+            self._send(self.peer._receive, bytes(data))
 
     def writelines(self, list_of_data: object) -> None:
         """All of them as one."""
@@ -99,7 +107,7 @@ class _End(asyncio.Transport):
         if not self._is_closing:
             self._is_closing = True
             self._loop.call_soon(self._lose)
-            self._loop.call_soon(self.peer._lose)
+            self._send(self.peer._lose)
 
     def abort(self) -> None:
         """The same: nothing is ever left to be written."""
@@ -122,6 +130,10 @@ class _End(asyncio.Transport):
 
     def resume_reading(self) -> None:
         """See above."""
+
+    def _send(self, what: Callable[[*Arguments], None], *arguments: *Arguments) -> None:
+        self._arrives_at = max(self._arrives_at + _APART_S, self._loop.time() + DELAY_S)
+        self._loop.call_at(self._arrives_at, what, *arguments)
 
     def _receive(self, data: bytes) -> None:
         if not self._is_closing:

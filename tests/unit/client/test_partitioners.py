@@ -56,6 +56,16 @@ def test_a_key_goes_where_every_kafka_client_sends_it(count: int) -> None:
         assert first == again == partition_for_key(key, count)
 
 
+def test_keys_that_were_sent_before_spread_over_new_partitions_at_once() -> None:
+    # requirement: K6
+    router, _ = make_router(3)
+    for count in (3, 5, 12):
+        router.set_lanes([Lane("orders", number) for number in range(count)])
+        for number in range(200):
+            key = b"key-%d" % number
+            assert router.route(key, None, None, 40).partition == partition_for_key(key, count)
+
+
 def test_more_keys_than_are_remembered_still_go_to_their_partitions() -> None:
     router, _ = make_router(5)
     for number in range(25_000):

@@ -124,6 +124,32 @@ def test_an_answer_that_no_broker_wrote_leaves_the_outcome_unknown() -> None:
     asyncio.run(story())
 
 
+@pytest.mark.parametrize("end", ["closed", "reset", "in the head", "in the body"])
+def test_a_connection_that_breaks_behind_a_request_leaves_the_outcome_unknown(end: str) -> None:
+    # requirement: D2
+    begun = {
+        "in the head": b"HTTP/1.1 201 Cre",
+        "in the body": b"HTTP/1.1 201 Created\r\nContent-Length: 9\r\n\r\n{",
+    }
+
+    async def break_off(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"}")  # the request is here whole, and may be carried out
+        writer.write(begun.get(end, b""))
+        if end == "reset":
+            writer.transport.abort()
+        writer.close()
+
+    async def story() -> None:
+        server = await asyncio.start_server(break_off, "127.0.0.1", 0)
+        url = "http://127.0.0.1:%d" % server.sockets[0].getsockname()[1]
+        async with server, Client(url) as client:
+            with pytest.raises(ConnectionLost) as caught:
+                await client.topics.create("x")
+            assert not caught.value.is_definite
+
+    asyncio.run(story())
+
+
 def test_what_a_broker_has_said_is_told_when_the_time_is_up_during_the_next_attempt() -> None:
     problem = {"type": "", "title": "", "status": 503, "detail": "start brokers [3]", "code": "no_leader"}
 

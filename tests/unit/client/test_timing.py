@@ -1,0 +1,171 @@
+"""What a client promises about time: lingering, long silences, waiting, deadlines. In virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from copy import copy
+
+import pytest
+
+from raftlog.aio import Client
+from raftlog.client.environment import Environment
+from raftlog.clock import Clock
+from raftlog.errors import NotLeader, NotSent, RaftlogError
+from tests.helpers.fake_broker import FakeCluster, Trouble, fake_cluster
+from tests.helpers.memory_http import MemoryHttp
+from tests.helpers.virtual_time import VirtualClock, run_virtual
+
+Story = Callable[[FakeCluster, Client], Awaitable[None]]
+HOUR_S = 3600.0
+
+
+def tell(story: Story, *, partitions: int = 1, brokers: int = 1, clock: Clock | None = None) -> None:
+    """Run a story with a cluster and a client of it. One that never ends fails after an hour."""
+
+    async def run() -> None:
+        network = MemoryHttp()
+        environment = Environment(
+            clock=clock or VirtualClock(), rng=random.Random(7), connector=network.connector
+        )
+        async with (
+            asyncio.timeout(HOUR_S),
+            fake_cluster(partitions, brokers, network=network) as cluster,
+            Client(cluster.urls, retry_timeout="10s", environment=environment) as client,
+        ):
+            await story(cluster, client)
+
+    run_virtual(run())
+
+
+def now() -> float:
+    """Seconds of virtual time."""
+    return asyncio.get_running_loop().time()
+
+
+class SlowClock(VirtualClock):
+    """One that loses a part in ten thousand: by it, every timer of the loop fires a little early."""
+
+    def monotonic(self) -> float:
+        """Seconds, a little too few."""
+        return super().monotonic() * 0.9999
+
+
+@pytest.mark.parametrize("clock", [VirtualClock(), SlowClock()], ids=["exact", "slow"])
+def test_a_batch_leaves_after_its_linger_though_its_timer_fires_a_little_early(clock: Clock) -> None:
+    # requirement: B1
+    async def story(cluster: FakeCluster, client: Client) -> None:
+        async with client.producer("orders", linger="1s") as producer:
+            receipt = await (await producer.send("x"))
+        assert receipt.offset == 0
+        assert 1.0 <= now() < 1.1
+
+    tell(story, clock=clock)
+
+
+def test_after_a_silence_in_which_brokers_forget_a_producer_its_order_stays() -> None:
+    # requirement: P6
+    async def story(cluster: FakeCluster, client: Client) -> None:
+        producer = client.producer("orders", linger=0, batch_bytes=1)
+        await (await producer.send("0"))
+        await asyncio.sleep(HOUR_S / 2)
+        cluster.partition().producers.clear()
+        cluster.trouble(Trouble.SLOW)  # whatever leaves behind the first overtakes it
+        for number in range(1, 7):
+            await producer.send(str(number))
+        await producer.close()
+        assert cluster.partition().values() == [b"%d" % number for number in range(7)]
+
+    tell(story)
+
+
+@pytest.mark.parametrize("end", ["room", "close"])
+def test_a_send_that_waits_for_room_goes_on_or_is_told_of_the_close(end: str) -> None:
+    # requirement: N2
+    async def story(cluster: FakeCluster, client: Client) -> None:
+        producer = client.producer("orders", linger=0, buffer_bytes=1_000)
+        cluster.trouble(Trouble.HANG_AFTER)
+        await producer.send(b"x" * 900)  # nothing else is there that could make room
+        waiting = asyncio.create_task(producer.send(b"y" * 900))
+        await asyncio.sleep(1)
+        assert not waiting.done()
+        if end == "room":
+            cluster.release.set()
+            assert (await (await waiting)).offset == 1
+        else:
+            await producer.close(0)
+            with pytest.raises(NotSent):
+                await waiting
+
+    tell(story)
+
+
+@pytest.mark.parametrize("what", ["the producer id", "the leader"])
+def test_a_batch_whose_time_is_over_ends_no_question_that_others_wait_for(what: str) -> None:
+    async def story(cluster: FakeCluster, client: Client) -> None:
+        producer = client.producer("orders", linger=0, delivery_timeout="2s")
+        await client.topics.partitions("orders")
+        if what == "the leader":
+            for partition in range(2):
+                await (await producer.send("known", partition=partition))
+            cluster.trouble(Trouble.NO_LEADER)  # who leads either partition has to be asked again
+        else:
+            await client.send("orders", "known", partition=0)  # with an id of its own
+        cluster.knows.clear()
+        early = await producer.send("early", partition=0)
+        await asyncio.sleep(1.5)
+        late = await producer.send("late", partition=1)
+        with pytest.raises(RaftlogError):
+            await early
+        cluster.knows.set()
+        assert (await late).partition == 1
+
+    tell(story, partitions=2)
+
+
+def test_a_silent_leader_is_doubted_again_when_no_broker_could_be_asked() -> None:
+    async def story(cluster: FakeCluster, client: Client) -> None:
+        producer = client.producer("orders", linger=0)
+        await (await producer.send("0"))
+        cluster.trouble(Trouble.HANG_AFTER)
+        cluster.knows.clear()
+        pending = await producer.send("1")
+        await asyncio.sleep(7)  # the first look at the others has ended without an answer
+        assert not pending.done()
+        cluster.leader = 2
+        cluster.knows.set()
+        asked_at = now()
+        assert (await pending).offset == 1
+        assert now() - asked_at < 3
+
+    tell(story, brokers=2)
+
+
+def test_a_read_has_its_time_for_retries_however_long_it_has_waited() -> None:
+    # requirement: C3
+    async def story(cluster: FakeCluster, client: Client) -> None:
+        waiting = asyncio.create_task(client.partition("orders", 0).read(0, wait="50s"))
+        await asyncio.sleep(49)
+        await cluster.brokers[1].stop()
+        await asyncio.sleep(5)
+        await cluster.brokers[1].start()
+        await client.send("orders", "x")
+        assert [message.value for message in await waiting] == [b"x"]
+
+    tell(story)
+
+
+def test_brokers_that_name_each_other_as_the_leader_are_not_asked_without_a_pause() -> None:
+    async def story(cluster: FakeCluster, client: Client) -> None:
+        producer = client.producer("orders", linger=0, delivery_timeout="10s")
+        await (await producer.send("known"))
+        other = copy(cluster)  # what broker 2 believes
+        cluster.brokers[2].cluster = other
+        cluster.leader, other.leader = 2, 1
+        asked = cluster.produce_count + other.produce_count
+        with pytest.raises(NotLeader):
+            await (await producer.send("x"))
+        assert cluster.produce_count + other.produce_count - asked < 100
+
+    tell(story, brokers=2)
