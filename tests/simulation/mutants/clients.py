@@ -1,8 +1,9 @@
-"""Bugs in the Python client: its pipeline, its routing, its readers."""
+"""Bugs in the Python client's producer: its pipeline and its sender; those of its other parts beside them."""
 
 from __future__ import annotations
 
-from tests.simulation.mutants.plant import Mutant
+from tests.simulation.mutants.client_reads import READING, ROUTING
+from tests.simulation.mutants.plant import Edit, Mutant
 
 PIPELINE = (
     Mutant(
@@ -41,6 +42,7 @@ PIPELINE = (
         "raftlog.client.pipeline:Pipeline.failed",
         "shipment.may_be_written |= not error.is_definite",
         "shipment.may_be_written = not error.is_definite",
+        script="tests/unit/client/test_pipeline.py",
     ),
     Mutant(
         "a lost answer counts as not written",
@@ -105,6 +107,7 @@ PIPELINE = (
         "raftlog.client.pipeline:Pipeline.abandon",
         "if shipment.place is _Place.AIR:",
         "if False:",
+        script="tests/unit/client/test_delivery.py",
     ),
     Mutant(
         "the last word on what may be written is a definite one",
@@ -130,6 +133,27 @@ PIPELINE = (
         "raftlog.client.pipeline:Pipeline.must_settle",
         "return self._has_failed and not self._in_air",
         "return self._has_failed",
+    ),
+    Mutant(
+        "a sixth batch leaves behind an oldest one without an outcome",
+        "raftlog.client.pipeline:Pipeline.next_to_send",
+        "if len(self._shipments) >= self._in_flight_max:",
+        "if len(self._shipments) > self._in_flight_max:",
+        script="tests/unit/client/test_pipeline.py",
+    ),
+    Mutant(
+        "what went unanswered before the last failure counts as not written",
+        "raftlog.client.pipeline:Pipeline._begin_epoch",
+        "if shipment.may_be_written:",
+        "if shipment.may_be_written and shipment.failure is not None:",
+        script="tests/unit/client/test_pipeline.py",
+    ),
+    Mutant(
+        "a batch is numbered again without end",
+        "raftlog.client.pipeline:Pipeline._begin_epoch",
+        "            shipment.renumbered += 1\n",
+        "",
+        script="tests/unit/client/test_pipeline.py",
     ),
 )
 
@@ -263,128 +287,47 @@ SENDING = (
         "on_ack(None, outcome)",
         "pass",
     ),
-)
-
-ROUTING = (
     Mutant(
-        "keys are hashed over one partition less",
-        "raftlog.client.partitioners:Router._hashed",
-        "partition_for_key(key, len(lanes))",
-        "partition_for_key(key, max(1, len(lanes) - 1))",
+        "a partition that was silent for long sends five batches at once",
+        "raftlog.client.sender:PartitionSender.pump",
+        "if pipeline.is_idle and",
+        "if not pipeline.is_idle and",
+        script="tests/unit/client/test_timing.py",
     ),
     Mutant(
-        "a named partition is taken for a key's",
-        "raftlog.client.partitioners:Router.route",
-        "if partition is not None:",
-        "if partition is not None and key is None:",
+        "a timer that fires a little early leaves its batch behind",
+        "raftlog.client.sender:PartitionSender._take",
+        "self._buffer.take(self.lane, now + _TIMER_SLACK_S)",
+        "self._buffer.take(self.lane, now)",
+        script="tests/unit/client/test_timing.py",
     ),
     Mutant(
-        "a refusal teaches nothing about the leader",
-        "raftlog.client.metadata:Metadata.correct",
-        "elif isinstance(error, _DOUBTFUL):",
-        "elif False:",
-        script="tests/unit/client/test_delivery.py",
+        "the deadline of a batch ends the request for the producer id of all",
+        "raftlog.client.sender:Identities.get",
+        "return await asyncio.shield(self._lives[life])",
+        "return await self._lives[life]",
+        script="tests/unit/client/test_timing.py",
     ),
     Mutant(
-        "who leads is never asked again while an election is under way",
-        "raftlog.client.metadata:Metadata.leader_of",
-        "view.is_suspect = True",
-        "pass",
-    ),
-    Mutant(
-        "a failed look at the metadata is kept",
-        "raftlog.client.metadata:Metadata._refreshed",
-        "del self._refreshes[name]",
-        "if not task.cancelled() and task.exception() is None: del self._refreshes[name]",
-    ),
-    Mutant(
-        "a silent leader is waited for",
-        "raftlog.client.leader_watch:_Watch._look",
-        "self._scope.reschedule(self._loop.time())",
-        "pass",
-    ),
-    Mutant(
-        "a leader that leads again is waited for",
-        "raftlog.client.leader_watch:_Watch._look",
-        "or term > self._term != UNKNOWN_TERM",
+        "those who wait for room are woken before there is any",
+        "raftlog.client.producer:AsyncProducer._finish",
+        "    self._buffer.release(batch)\n",
         "",
-        script="tests/unit/client/test_delivery.py",
+        more=(
+            Edit(
+                "raftlog.client.producer:AsyncProducer._finish",
+                "        self._let_waiting_go()\n",
+                "        self._let_waiting_go()\n    self._buffer.release(batch)\n",
+            ),
+        ),
+        script="tests/unit/client/test_timing.py",
     ),
     Mutant(
-        "the watch over a leader is not ended",
-        "raftlog.client.leader_watch:_Watch.stop",
-        "self._timer.cancel()",
-        "pass",
-    ),
-    Mutant(
-        "the same dead broker is asked for ever",
-        "raftlog.client.session:Session.turn_away",
-        "self._urls.rotate(-1)",
-        "pass",
-        script="tests/unit/client/test_session.py",
-    ),
-    Mutant(
-        "a broken connection counts as a request that never left",
-        "raftlog.client.session:Session.ask",
-        'raise ConnectionLost(f"{method}',
-        'raise NotSent(f"{method}',
-    ),
-)
-
-READING = (
-    Mutant(
-        "a tail goes on behind its last message, not at the next offset",
-        "raftlog.client.partition:AsyncPartition.chunks",
-        "at = chunk.next_offset",
-        "at = chunk.messages[-1].offset if chunk.messages else chunk.next_offset",
-    ),
-    Mutant(
-        "an empty answer moves a tail on",
-        "raftlog.client.partition:AsyncPartition.chunks",
-        "at = chunk.next_offset",
-        "at = chunk.next_offset if chunk.messages else chunk.high_watermark + 1",
-    ),
-    Mutant(
-        "a limited read goes on behind what it has left out",
-        "raftlog.client.partition:_first",
-        "chunk.messages[limit].offset,",
-        "chunk.next_offset,",
-    ),
-    Mutant(
-        "what stands before a position in its batch is shown",
-        "raftlog.client.messages:read_messages",
-        "if batch.base_offset < first_offset:",
-        "if False:",
-    ),
-    Mutant(
-        "a read shows what brokers wrote for themselves",
-        "raftlog.client.messages:read_messages",
-        "if batch.header.is_control:",
-        "if False:",
-    ),
-    Mutant(
-        "an answer without a place to go on begins again",
-        "raftlog.client.partition:AsyncPartition._fetch",
-        "reply.number(headers.NEXT_OFFSET, offset)",
-        "reply.number(headers.NEXT_OFFSET, offset) if reply.body else 0",
-    ),
-    Mutant(
-        "a chunk is up to date one record early",
-        "raftlog.client.messages:Chunk.is_up_to_date",
-        "self.next_offset >= self.high_watermark",
-        "self.next_offset >= self.high_watermark - 1",
-    ),
-    Mutant(
-        "a refusal teaches a reader nothing about the leader",
-        "raftlog.client.partition:AsyncPartition._ask_leader",
-        "metadata.correct(self.topic, self.number, error)",
-        "pass",
-    ),
-    Mutant(
-        "a read of records of brokers only stops there",
-        "raftlog.client.partition:AsyncPartition.read",
-        "start = chunk.next_offset",
-        "start = chunk.next_offset + 1",
+        "those who wait for room are not told of the close",
+        "raftlog.client.producer:AsyncProducer.close",
+        "    self._let_waiting_go()\n",
+        "",
+        script="tests/unit/client/test_timing.py",
     ),
 )
 

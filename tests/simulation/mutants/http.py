@@ -1,187 +1,9 @@
-"""Bugs in the HTTP server: reads, event streams, shared batches, hang-ups and the plain way."""
+"""Bugs in the HTTP server: shared batches, bodies, hang-ups and the plain way; those of reads beside them."""
 
 from __future__ import annotations
 
-from tests.simulation.mutants.plant import Mutant
-
-FETCHING = (
-    Mutant(
-        "an empty answer goes on at the high watermark's successor",
-        "api.fetch:_fetch_json",
-        "return web.Response(status=204, headers=_places(result, page.next_offset))",
-        "return web.Response(status=204, headers=_places(result, page.next_offset + 1))",
-    ),
-    Mutant(
-        "an empty answer begins again at the log start",
-        "api.fetch:_fetch_json",
-        "return web.Response(status=204, headers=_places(result, page.next_offset))",
-        "return web.Response(status=204, headers=_places(result, result.log_start_offset))",
-    ),
-    Mutant(
-        "an empty answer of batches skips one",
-        "api.fetch:_fetch_batches",
-        "places = _places(result, result.next_offset)",
-        "places = _places(result, result.next_offset + (not result.data))",
-    ),
-    Mutant(
-        "a page with a limit goes on behind all that was read",
-        "api.json_answers:page_of",
-        "return Page(records, records[-1].offset + 1)",
-        "return Page(records, result.next_offset)",
-    ),
-    Mutant(
-        "a page with a limit repeats its last record",
-        "api.json_answers:page_of",
-        "return Page(records, records[-1].offset + 1)",
-        "return Page(records, records[-1].offset)",
-    ),
-    Mutant(
-        "a page shows what stands before its position in a batch",
-        "api.json_answers:page_of",
-        "if stored.offset < result.offset:",
-        "if False:",
-    ),
-    Mutant(
-        "a batch that ends at the position is left out",
-        "api.json_answers:page_of",
-        "batch.last_offset < result.offset",
-        "batch.last_offset <= result.offset",
-    ),
-    Mutant(
-        "control records are shown",
-        "api.json_answers:page_of",
-        "batch.header.is_control or batch.last_offset",
-        "batch.last_offset",
-    ),
-    Mutant(
-        "the last N are the first N of what was read",
-        "api.fetch:_last_records",
-        "page.records[-count:]",
-        "page.records[:count]",
-    ),
-    Mutant(
-        "the last N are one less where control records are among them",
-        "api.fetch:_last_records",
-        "while len(page.records) < count and",
-        "while False and",
-    ),
-    Mutant(
-        "the last N look back to the log start once and stop short of it",
-        "api.fetch:_last_records",
-        "result.offset > result.log_start_offset",
-        "result.offset > result.log_start_offset + back",
-    ),
-    Mutant(
-        "the last N with a limit go on at the end",
-        "api.fetch:_fetch_json",
-        "page.records[limit].offset)",
-        "page.next_offset)",
-    ),
-    Mutant(
-        "an answer is up to date although more is there",
-        "api.fetch:_fetch_json",
-        "page.next_offset >= result.high_watermark,",
-        "result.next_offset >= result.high_watermark,",
-    ),
-    Mutant(
-        "up to date is one record early",
-        "api.fetch:_fetch_json",
-        "page.next_offset >= result.high_watermark,",
-        "page.next_offset >= result.high_watermark - 1,",
-    ),
-    Mutant(
-        "a poll that finds control records only is answered",
-        "api.fetch:_first_page",
-        "if page.records or not result.data:",
-        "if True:",
-    ),
-    Mutant(
-        "a poll that finds control records begins again in front of them",
-        "api.fetch:_first_page",
-        "position=Offset(page.next_offset), wait_ms=left_ms",
-        "wait_ms=left_ms",
-    ),
-    Mutant(
-        "a long poll does not wait",
-        "api.fetch:_request_of",
-        'wait_ms=parameters.duration_ms(query, "wait", high_ms=limits.wait_ms_max, default_ms=0),',
-        "wait_ms=0,",
-    ),
-    Mutant(
-        "min_bytes is not waited for longer than for one",
-        "api.fetch:_request_of",
-        "bytes_min=min(max(bytes_min, 1), wanted)",
-        "bytes_min=wanted",
-        equivalent="a wait for more than was asked for ends at its time",
-    ),
-    Mutant(
-        "an event stream comes back at the last event, not behind it",
-        "api.fetch:_request_of",
-        "high=parameters.OFFSET_MAX - 1) + 1",
-        "high=parameters.OFFSET_MAX - 1)",
-    ),
-    Mutant(
-        "an event stream comes back one behind",
-        "api.fetch:_request_of",
-        "high=parameters.OFFSET_MAX - 1) + 1",
-        "high=parameters.OFFSET_MAX - 1) + 2",
-    ),
-    Mutant(
-        "an event stream forgets where a reader was",
-        "api.fetch:_request_of",
-        "if headers_too else",
-        "if False else",
-    ),
-    Mutant(
-        "an event stream goes on at the high watermark",
-        "api.events:_follow",
-        "position=Offset(page.next_offset)",
-        "position=Offset(result.high_watermark)",
-    ),
-    Mutant(
-        "an event stream goes on behind its page",
-        "api.events:_follow",
-        "position=Offset(page.next_offset)",
-        "position=Offset(page.next_offset + (not page.records))",
-    ),
-    Mutant(
-        "an event stream has no heartbeats",
-        "api.events:_follow",
-        "await _write(call, response, heartbeat(page.next_offset, result.high_watermark))",
-        "pass",
-    ),
-    Mutant(
-        "a heartbeat tells the high watermark as the place to go on",
-        "api.events:heartbeat",
-        "% (next_offset, high_watermark)",
-        "% (high_watermark + 1, high_watermark)",
-    ),
-    Mutant(
-        "an event's id is the next offset",
-        "api.events:_record_events",
-        "% (record.offset, encode(record))",
-        "% (record.offset + 1, encode(record))",
-    ),
-    Mutant(
-        "a message of a control record is its neighbour",
-        "api.fetch:message",
-        "if not shown or shown[0].offset != offset:",
-        "if not shown:",
-        equivalent="a read of one batch never holds a neighbour; only compaction would leave holes",
-    ),
-    Mutant(
-        "a message beyond the end is not found rather than not there yet",
-        "api.fetch:message",
-        "end=result.high_watermark,",
-        "end=result.high_watermark + 1,",
-    ),
-    Mutant(
-        "a timestamp is looked for among offsets",
-        "api.parameters:position",
-        'AtTime(time_ms(text.removeprefix("timestamp:"), name))',
-        'AtTime(time_ms(text.removeprefix("timestamp:"), name) - 1000)',
-    ),
-)
+from tests.simulation.mutants.http_reads import FETCHING
+from tests.simulation.mutants.plant import Edit, Mutant
 
 PRODUCING = (
     Mutant(
@@ -201,7 +23,7 @@ PRODUCING = (
         "api.gathering:_share",
         "offset += count",
         "offset += count if not part.receipt.cancelled() else 0",
-        equivalent="handlers are not cancelled when their client hangs up",
+        script="tests/unit/api/test_gathering.py",
     ),
     Mutant(
         "a shared batch takes a part twice",
@@ -289,6 +111,34 @@ PRODUCING = (
         "for cls in type(error).__mro__:",
         "for cls in (errors.NoLeader,) if isinstance(error, errors.CommitUnknown) else type(error).__mro__:",
     ),
+    Mutant(
+        "requests behind batches that hang are held for one batch only",
+        "api.gathering:_Lane._flush",
+        "    if self._waiting:\n",
+        "    if self._waiting and not self._sending:\n",
+        script="tests/unit/api/test_gathering.py",
+    ),
+    Mutant(
+        "a request with a shorter timeout shares a batch with the usual one",
+        "api.produce:_produce_records",
+        "timeout_ms == services.limits.produce_timeout_ms_default",
+        "timeout_ms <= services.limits.produce_timeout_ms_default",
+        script="tests/unit/api/test_gathering.py",
+    ),
+    Mutant(
+        "what is told of durability holds for the first partition",
+        "api.produce:_weakest",
+        "min(durability.replicas for durability in durabilities)",
+        "durabilities[0].replicas",
+        script="tests/unit/api/test_produce.py",
+    ),
+    Mutant(
+        "a compressed body that is cut short is stored",
+        "api.bodies:_read_chunks",
+        "if inflater is not None and (not inflater.eof or inflater.unused_data):",
+        "if inflater is not None and inflater.unused_data:",
+        script="tests/unit/api/test_bad_input.py",
+    ),
 )
 
 CONNECTIONS = (
@@ -357,6 +207,53 @@ CONNECTIONS = (
         "api.plain_http:PlainConnection._hand_over",
         ".data_received(data)",
         ".data_received(data[: data.find(b'\\r\\n\\r\\n') + 4])",
+    ),
+    Mutant(
+        "hang-ups are not looked for again once nothing was parked",
+        "api.hang_ups:HangUps._look",
+        "self._timer = loop.call_later(LOOK_EVERY_S, self._look) if self._parked else None",
+        "if self._parked:\n        self._timer = loop.call_later(LOOK_EVERY_S, self._look)",
+    ),
+    Mutant(
+        "a request that is parked once the broker stops is not ended",
+        "api.hang_ups:HangUps.park",
+        "    if self._is_closed:\n        task.cancel()\n    elif self._timer is None:\n",
+        "    if self._timer is None and not self._is_closed:\n",
+        script="tests/unit/api/test_events.py",
+    ),
+    Mutant(
+        "of two lengths of a body the first is believed",
+        "api.plain_requests:_length_of",
+        "if len(texts) > 1 or not (text.isascii()",
+        "if not (text.isascii()",
+        script="tests/unit/api/test_plain_http.py",
+    ),
+    Mutant(
+        "what has come of a body that breaks off is stored",
+        "api.plain_requests:PlainBody.readany",
+        "while not self._chunks and self.missing:",
+        "if not self._chunks and self.missing:",
+    ),
+    Mutant(
+        "a client that reads no answers gets the next ones",
+        "api.plain_http:PlainConnection._go_on",
+        "elif self._ahead and not self._is_full:",
+        "elif self._ahead:",
+        script="tests/unit/api/test_plain_http.py",
+    ),
+    Mutant(
+        "what is over a client's quota uses up the broker's",
+        "api.admission:Budget.take",
+        "    self._of_client[client] = of_client\n    self.total += amount\n",
+        "    self._of_client[client] = of_client\n",
+        more=(
+            Edit(
+                "api.admission:Budget.take",
+                "    of_client = self._of_client.get(client, 0) + amount\n",
+                "    self.total += amount\n    of_client = self._of_client.get(client, 0) + amount\n",
+            ),
+        ),
+        script="tests/unit/api/test_produce_once.py",
     ),
 )
 

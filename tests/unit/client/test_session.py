@@ -141,8 +141,8 @@ def test_a_connection_that_breaks_behind_a_request_leaves_the_outcome_unknown(en
 
     async def story() -> None:
         server = await asyncio.start_server(break_off, "127.0.0.1", 0)
-        url = "http://127.0.0.1:%d" % server.sockets[0].getsockname()[1]
-        async with server, Client(url) as client:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with server, Client(url, retry_timeout="300ms") as client:
             with pytest.raises(ConnectionLost) as caught:
                 await client.topics.create("x")
             assert not caught.value.is_definite

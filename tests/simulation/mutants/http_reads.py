@@ -1,0 +1,212 @@
+"""Bugs in the HTTP server: reads of every kind, and event streams."""
+
+from __future__ import annotations
+
+from tests.simulation.mutants.plant import Mutant
+
+FETCHING = (
+    Mutant(
+        "an empty answer goes on at the high watermark's successor",
+        "api.fetch:_fetch_json",
+        "return web.Response(status=204, headers=_places(result, page.next_offset))",
+        "return web.Response(status=204, headers=_places(result, page.next_offset + 1))",
+    ),
+    Mutant(
+        "an empty answer begins again at the log start",
+        "api.fetch:_fetch_json",
+        "return web.Response(status=204, headers=_places(result, page.next_offset))",
+        "return web.Response(status=204, headers=_places(result, result.log_start_offset))",
+    ),
+    Mutant(
+        "an empty answer of batches skips one",
+        "api.fetch:_fetch_batches",
+        "places = _places(result, result.next_offset)",
+        "places = _places(result, result.next_offset + (not result.data))",
+    ),
+    Mutant(
+        "a page with a limit goes on behind all that was read",
+        "api.json_answers:page_of",
+        "return Page(records, records[-1].offset + 1)",
+        "return Page(records, result.next_offset)",
+    ),
+    Mutant(
+        "a page with a limit repeats its last record",
+        "api.json_answers:page_of",
+        "return Page(records, records[-1].offset + 1)",
+        "return Page(records, records[-1].offset)",
+    ),
+    Mutant(
+        "a page shows what stands before its position in a batch",
+        "api.json_answers:page_of",
+        "if stored.offset < result.offset:",
+        "if False:",
+    ),
+    Mutant(
+        "a batch that ends at the position is left out",
+        "api.json_answers:page_of",
+        "batch.last_offset < result.offset",
+        "batch.last_offset <= result.offset",
+    ),
+    Mutant(
+        "control records are shown",
+        "api.json_answers:page_of",
+        "batch.header.is_control or batch.last_offset",
+        "batch.last_offset",
+    ),
+    Mutant(
+        "the last N are the first N of what was read",
+        "api.fetch:_last_records",
+        "page.records[-count:]",
+        "page.records[:count]",
+    ),
+    Mutant(
+        "the last N are one less where control records are among them",
+        "api.fetch:_last_records",
+        "while len(page.records) < count and",
+        "while False and",
+    ),
+    Mutant(
+        "the last N look back to the log start once and stop short of it",
+        "api.fetch:_last_records",
+        "result.offset > result.log_start_offset",
+        "result.offset > result.log_start_offset + back",
+    ),
+    Mutant(
+        "the last N with a limit go on at the end",
+        "api.fetch:_fetch_json",
+        "page.records[limit].offset)",
+        "page.next_offset)",
+    ),
+    Mutant(
+        "an answer is up to date although more is there",
+        "api.fetch:_fetch_json",
+        "page.next_offset >= result.high_watermark,",
+        "result.next_offset >= result.high_watermark,",
+    ),
+    Mutant(
+        "up to date is one record early",
+        "api.fetch:_fetch_json",
+        "page.next_offset >= result.high_watermark,",
+        "page.next_offset >= result.high_watermark - 1,",
+    ),
+    Mutant(
+        "a poll that finds control records only is answered",
+        "api.fetch:_first_page",
+        "if page.records or not result.data:",
+        "if True:",
+    ),
+    Mutant(
+        "a poll that finds control records begins again in front of them",
+        "api.fetch:_first_page",
+        "position=Offset(page.next_offset), wait_ms=left_ms",
+        "wait_ms=left_ms",
+    ),
+    Mutant(
+        "a long poll does not wait",
+        "api.fetch:_request_of",
+        'wait_ms=parameters.duration_ms(query, "wait", high_ms=limits.wait_ms_max, default_ms=0),',
+        "wait_ms=0,",
+    ),
+    Mutant(
+        "min_bytes is not waited for longer than for one",
+        "api.fetch:_request_of",
+        "bytes_min=min(max(bytes_min, 1), wanted)",
+        "bytes_min=wanted",
+        equivalent="a wait for more than was asked for ends at its time",
+    ),
+    Mutant(
+        "an event stream comes back at the last event, not behind it",
+        "api.fetch:_request_of",
+        "high=parameters.OFFSET_MAX - 1) + 1",
+        "high=parameters.OFFSET_MAX - 1)",
+    ),
+    Mutant(
+        "an event stream comes back one behind",
+        "api.fetch:_request_of",
+        "high=parameters.OFFSET_MAX - 1) + 1",
+        "high=parameters.OFFSET_MAX - 1) + 2",
+    ),
+    Mutant(
+        "an event stream forgets where a reader was",
+        "api.fetch:_request_of",
+        "if headers_too else",
+        "if False else",
+    ),
+    Mutant(
+        "an event stream goes on at the high watermark",
+        "api.events:_follow",
+        "position=Offset(page.next_offset)",
+        "position=Offset(result.high_watermark)",
+    ),
+    Mutant(
+        "an event stream goes on behind its page",
+        "api.events:_follow",
+        "position=Offset(page.next_offset)",
+        "position=Offset(page.next_offset + (not page.records))",
+    ),
+    Mutant(
+        "an event stream has no heartbeats",
+        "api.events:_follow",
+        "await _write(call, response, heartbeat(page.next_offset, result.high_watermark))",
+        "pass",
+    ),
+    Mutant(
+        "a heartbeat tells the high watermark as the place to go on",
+        "api.events:heartbeat",
+        "% (next_offset, high_watermark)",
+        "% (high_watermark + 1, high_watermark)",
+    ),
+    Mutant(
+        "an event's id is the next offset",
+        "api.events:_record_events",
+        "% (record.offset, encode(record))",
+        "% (record.offset + 1, encode(record))",
+    ),
+    Mutant(
+        "a message of a control record is its neighbour",
+        "api.fetch:message",
+        "if not shown or shown[0].offset != offset:",
+        "if not shown:",
+        equivalent="a read of one batch never holds a neighbour; only compaction would leave holes",
+    ),
+    Mutant(
+        "a message beyond the end is not found rather than not there yet",
+        "api.fetch:message",
+        "end=result.high_watermark,",
+        "end=result.high_watermark + 1,",
+    ),
+    Mutant(
+        "a timestamp is looked for among offsets",
+        "api.parameters:position",
+        'AtTime(time_ms(text.removeprefix("timestamp:"), name))',
+        'AtTime(time_ms(text.removeprefix("timestamp:"), name) - 1000)',
+    ),
+    Mutant(
+        "the last N lack the newest where max_bytes ends them",
+        "api.fetch:_last_records",
+        "if step > missing and not _is_whole(wider):",
+        "if False:",
+        script="tests/unit/api/test_last_records.py",
+    ),
+    Mutant(
+        "the last N are none where what stands before control records is large",
+        "api.fetch:_last_records",
+        "if step > missing and not _is_whole(wider):",
+        "if not _is_whole(wider):\n            break\n        if False:",
+        script="tests/unit/api/test_last_records.py",
+    ),
+    Mutant(
+        "an event stream that comes back begins where its URL says",
+        "api.fetch:_request_of",
+        "    if last_id:\n",
+        '    if last_id and "offset" not in query:\n',
+        script="tests/unit/api/test_events.py",
+    ),
+    Mutant(
+        "an event stream skips what one write does not take",
+        "api.events:_follow",
+        "following = replace(following, position=Offset(page.next_offset))",
+        "following = replace(following, position=Offset(result.next_offset))",
+        script="tests/unit/api/test_events.py",
+    ),
+)
