@@ -107,7 +107,7 @@ PIPELINE = (
         "raftlog.client.pipeline:Pipeline.abandon",
         "if shipment.place is _Place.AIR:",
         "if False:",
-        script="tests/unit/client/test_delivery.py",
+        script="tests/unit/client/test_timing.py",
     ),
     Mutant(
         "the last word on what may be written is a definite one",

@@ -11,10 +11,7 @@ import pytest
 from raftlog.aio import Client, PendingReceipt, Producer
 from raftlog.client import sender
 from raftlog.errors import (
-    CommitUnknown,
-    ConnectionLost,
     NoLeader,
-    NotSent,
     Overloaded,
     RaftlogError,
     RecordTooLarge,
@@ -138,29 +135,6 @@ def test_a_record_that_is_refused_for_good_fails_alone_and_the_others_stay_in_or
             await producer.flush()
             stored = numbers_in(cluster)
             assert stored == [0, *range(60 - len(stored) + 1, 60)]
-            await producer.close()
-
-    asyncio.run(story())
-
-
-@pytest.mark.parametrize("trouble", [Trouble.HANG_AFTER, Trouble.UNKNOWN_AFTER])
-def test_at_the_deadline_the_outcome_is_unknown_and_what_follows_is_neither_lost_nor_doubled(
-    trouble: Trouble,
-) -> None:
-    async def story() -> None:
-        async with fake_cluster() as cluster, Client(cluster.urls) as client:
-            producer = client.producer("orders", linger="1ms", delivery_timeout="200ms")
-            await (await producer.send("0", partition=0))
-            cluster.trouble(*[trouble] * (1 if trouble is Trouble.HANG_AFTER else 100))
-            lost = await producer.send("1", partition=0)
-            with pytest.raises((CommitUnknown, ConnectionLost)) as caught:
-                await lost
-            assert not caught.value.is_definite
-            cluster.troubles.clear()
-            for number in range(2, 6):
-                await (await producer.send(str(number), partition=0))
-            assert numbers_in(cluster) == list(range(6))  # it was written, and only once
-            assert cluster.partition().batches[-1].header.producer_epoch == 1
             await producer.close()
 
     asyncio.run(story())
@@ -295,27 +269,6 @@ def test_every_compression_comes_back_as_it_went(codec: str) -> None:
             await producer.close()
             stored = numbers_in(cluster)
             assert stored == list(range(100 - len(stored), 100))
-
-    asyncio.run(story())
-
-
-def test_closing_is_bounded_and_tells_each_record_what_is_known_of_it() -> None:
-    async def story() -> None:
-        async with fake_cluster() as cluster, Client(cluster.urls) as client:
-            producer = client.producer("orders", linger=0, batch_bytes=200)
-            cluster.trouble(Trouble.HANG_AFTER)
-            sent = await producer.send("0")
-            await asyncio.sleep(0.02)
-            kept = [await producer.send(str(number)) for number in range(1, 40)]
-            began = asyncio.get_running_loop().time()
-            await producer.close("50ms")
-            assert asyncio.get_running_loop().time() - began < 0.5
-            unknown, unsent = sent.exception(), kept[-1].exception()
-            assert isinstance(unknown, CommitUnknown)
-            assert isinstance(unsent, NotSent)
-            with pytest.raises(NotSent):
-                await producer.send("late")
-            await producer.close()
 
     asyncio.run(story())
 

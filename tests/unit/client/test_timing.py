@@ -12,7 +12,7 @@ import pytest
 from raftlog.aio import Client
 from raftlog.client.environment import Environment
 from raftlog.clock import Clock
-from raftlog.errors import NotLeader, NotSent, RaftlogError
+from raftlog.errors import CommitUnknown, ConnectionLost, NotLeader, NotSent, RaftlogError
 from tests.helpers.fake_broker import FakeCluster, Trouble, fake_cluster
 from tests.helpers.memory_http import MemoryHttp
 from tests.helpers.virtual_time import VirtualClock, run_virtual
@@ -76,6 +76,51 @@ def test_after_a_silence_in_which_brokers_forget_a_producer_its_order_stays() ->
             await producer.send(str(number))
         await producer.close()
         assert cluster.partition().values() == [b"%d" % number for number in range(7)]
+
+    tell(story)
+
+
+@pytest.mark.parametrize("trouble", [Trouble.HANG_AFTER, Trouble.UNKNOWN_AFTER])
+def test_at_the_deadline_the_outcome_is_unknown_and_what_follows_is_neither_lost_nor_doubled(
+    trouble: Trouble,
+) -> None:
+    # requirement: D2
+    async def story(cluster: FakeCluster, client: Client) -> None:
+        producer = client.producer("orders", linger="1ms", delivery_timeout="200ms")
+        await (await producer.send("0"))
+        cluster.trouble(*[trouble] * (1 if trouble is Trouble.HANG_AFTER else 100))
+        sent_at = now()
+        lost = await producer.send("1")
+        with pytest.raises((CommitUnknown, ConnectionLost)) as caught:
+            await lost
+        assert not caught.value.is_definite
+        assert 0.2 <= now() - sent_at < 0.8  # the pause before a retry may reach beyond it
+        cluster.troubles.clear()
+        for number in range(2, 6):
+            await (await producer.send(str(number)))
+        assert cluster.partition().values() == [b"%d" % number for number in range(6)]  # and only once
+        assert cluster.partition().batches[-1].header.producer_epoch == 1
+        await producer.close()
+
+    tell(story)
+
+
+def test_closing_is_bounded_and_tells_each_record_what_is_known_of_it() -> None:
+    async def story(cluster: FakeCluster, client: Client) -> None:
+        producer = client.producer("orders", linger=0, batch_bytes=200)
+        cluster.trouble(Trouble.HANG_AFTER)
+        sent = await producer.send("0")
+        await asyncio.sleep(0.02)
+        kept = [await producer.send(str(number)) for number in range(1, 40)]
+        began = now()
+        await producer.close("50ms")
+        assert now() - began < 0.06
+        unknown, unsent = sent.exception(), kept[-1].exception()
+        assert isinstance(unknown, CommitUnknown)
+        assert isinstance(unsent, NotSent)
+        with pytest.raises(NotSent):
+            await producer.send("late")
+        await producer.close()
 
     tell(story)
 
