@@ -10,6 +10,7 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from chaos.simulator.odds import STALE_METADATA
 from raftlog.types import NodeId
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ class LinkFaults:
             "break connections": self._break_connections,
             "silent links": self._silent_links,
             "slow links": lambda rng: self._slow(rng, self._drawn_pairs(rng)),
+            STALE_METADATA: self._stale_metadata,
         }
 
     def isolate(self, rng: random.Random, machine: Machine) -> None:
@@ -88,6 +90,13 @@ class LinkFaults:
         """Some connections look open and pass nothing until they are dialled again; healing does not help."""
         for direction in self._drawn_pairs(rng):
             self._simulation.network.silence(direction)
+
+    def _stale_metadata(self, rng: random.Random) -> None:
+        """Some brokers act by old metadata, while all else goes on."""
+        machines = self._simulation.machines
+        for machine in rng.sample(machines, rng.randint(1, len(machines) // 2)):
+            self._simulation.network.withhold_metadata(machine.node)
+        self._later(rng, 0.5, 4.0, self._simulation.network.heal)
 
     def _slow(self, rng: random.Random, directions: list[tuple[NodeId, NodeId]]) -> None:
         odds, network = self._simulation.odds, self._simulation.network

@@ -4,7 +4,8 @@ Each direction of each pair has a connection of its own, as over TCP: frames arr
 it lasts, late, and what is under way when it breaks is lost. A blocked direction either breaks its
 connection or holds the frames until it opens again, as retransmission does. A silent connection looks
 open to both ends and passes nothing more, not even its end: only a new one works. A slow direction delays
-its frames more and more, so that they are old and never far apart. Nothing promises that
+its frames more and more, so that they are old and never far apart. A broker may get no entry of the metadata
+group for a while, and all the rest: it acts by old metadata then. Nothing promises that
 a Raft message is delivered once: with ``replay_odds`` old ones arrive again after a reconnect.
 
 As over TCP, each end has its own view of a connection: one end may have closed what the other takes for
@@ -25,11 +26,12 @@ from chaos.simulator.event_loop import Process, SimulatedLoop
 from raftlog.node.codec import FrameKind
 from raftlog.node.transport import FrameReceiver
 from raftlog.storage.filesystem import Buffer
-from raftlog.types import NodeId
+from raftlog.types import METADATA_GROUP, NodeId
 
 REDIAL_S_MIN, REDIAL_S_MAX = 0.05, 0.5
 DIAL_S_MAX = 0.75
 REMEMBERED_FRAMES = 60
+APPEND_TAG = 3  # of the codec
 REPLAYABLE = (FrameKind.RAFT, FrameKind.HEARTBEATS, FrameKind.HEARTBEAT_REPLIES)
 
 Direction = tuple[NodeId, NodeId]
@@ -80,6 +82,7 @@ class SimulatedNetwork:
         self.live: dict[NodeId, SimulatedTransport] = {}
         self._blocked: dict[Direction, bool] = {}  # whether frames are held
         self._slow: dict[Direction, tuple[float, float]] = {}  # since when, and up to what delay
+        self._without_metadata: set[NodeId] = set()
         self._half_closed: list[_Connection] = []  # one end has closed it, and could not say so
         self._sent: dict[Direction, deque[bytes]] = {}
         self._connections: dict[Direction, _Connection] = {}
@@ -107,6 +110,7 @@ class SimulatedNetwork:
         """Let everything pass again; what was held arrives now."""
         healed, self._blocked = self._blocked, {}
         self._slow = {}
+        self._without_metadata.clear()
         half_closed, self._half_closed = self._half_closed, []
         for closed in half_closed:
             self._tell_other_end(closed)
@@ -126,6 +130,10 @@ class SimulatedNetwork:
     def slow(self, direction: Direction, delay_s: float) -> None:
         """Frames take longer and longer, up to so long, until ``heal``."""
         self._slow.setdefault(direction, (self.loop.now, delay_s))
+
+    def withhold_metadata(self, node: NodeId) -> None:
+        """Refuse every entry of the metadata group that is sent to a broker, until ``heal``."""
+        self._without_metadata.add(node)
 
     def break_connection(self, direction: Direction) -> None:
         """Lose what is under way in one direction; both ends are told, and it is dialled again."""
@@ -244,6 +252,8 @@ class SimulatedNetwork:
         sender, to = connection.sender.node, connection.receiver.node
         if self.odds.refusal_odds and not self.is_calm and self.rng.random() < self.odds.refusal_odds:
             return False
+        if to in self._without_metadata and _brings_metadata(frame):
+            return False
         self.on_frame(sender, to, frame)
         if self.odds.replay_odds and frame[0] in REPLAYABLE:
             self._sent.setdefault((sender, to), deque(maxlen=REMEMBERED_FRAMES)).append(frame)
@@ -271,6 +281,11 @@ class SimulatedNetwork:
         self.on_arrival(sender, receiver.node, frame)
         receiver.heard_at[sender] = self.loop.time()
         receiver.receiver.frame_received(sender, memoryview(frame))
+
+
+def _brings_metadata(frame: bytes) -> bool:
+    """Behind the prefix and the head's own first byte stand the group and the tag, of one byte each."""
+    return frame[0] == FrameKind.RAFT and frame[6:8] == bytes((METADATA_GROUP, APPEND_TAG))
 
 
 class SimulatedTransport:

@@ -43,6 +43,9 @@ TIMED_FAULTS: Final = (
 MOVES: Final = ("reassign", "transfer by hand")
 """Not faults, but what operators do meanwhile: in some runs, and then often."""
 
+STALE_METADATA: Final = "stale metadata"
+"""Brokers that act by old metadata: wherever replicas move, or administrators are at work."""
+
 FORGET: Final = "forget"
 """Files are gone: in some runs, with or without anything else that is drawn for them."""
 
@@ -178,7 +181,7 @@ class Odds:
         """Replicas move as well, mostly with brokers to spare. The other draws stay as they are."""
         brokers = max(self.brokers, rng.choice((3, 4, 4, 5)))
         rates = (*self.rates, *(1.0 for _ in range(brokers - self.brokers)))
-        return replace(self, brokers=brokers, rates=rates, timed=(*self.timed, *MOVES))
+        return replace(self, brokers=brokers, rates=rates, timed=(*self.timed, *MOVES, STALE_METADATA))
 
     def _with_administrators(self, rng: random.Random) -> Odds:
         """Topics come, go and move, while controllers die and brokers miss some of it.
@@ -191,7 +194,7 @@ class Odds:
             brokers=brokers,
             rates=(*self.rates, *(1.0 for _ in range(brokers - self.brokers))),
             faults_s=10.0,
-            timed=(*rng.sample(self.timed, min(len(self.timed), 2)), AWAY, "kill"),
+            timed=(*rng.sample(self.timed, min(len(self.timed), 2)), AWAY, "kill", STALE_METADATA),
             aimed={**self.aimed, AFTER_A_METADATA_COMMIT: rng.choice((0.0, 0.05, 0.2))},
             pause_s=max(self.pause_s, 0.3),
             administrators=rng.choice((2, 3)),
@@ -217,7 +220,7 @@ class Odds:
 
         They write more than the smallest segments bear.
         """
-        moves = MOVES if MOVES[0] in self.timed else ()
+        moves = (*MOVES, STALE_METADATA) if MOVES[0] in self.timed else ()
         away = (AWAY,) if AWAY in self.timed else ()
         brokers = self.brokers if moves else 3
         return replace(
