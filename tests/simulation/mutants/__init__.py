@@ -6,9 +6,11 @@ from tests.simulation.mutants.adapter import ADAPTER
 from tests.simulation.mutants.admins import CONTROLLER, GIVEN_UP
 from tests.simulation.mutants.broken import BROKEN
 from tests.simulation.mutants.changes import CHANGES
+from tests.simulation.mutants.clients import CLIENTS
 from tests.simulation.mutants.clocks import CLOCKS
 from tests.simulation.mutants.core import CORE
 from tests.simulation.mutants.driver import DRIVER
+from tests.simulation.mutants.http import HTTP
 from tests.simulation.mutants.logs import LOGS
 from tests.simulation.mutants.members import MEMBERS
 from tests.simulation.mutants.moves import MOVES, STALE
@@ -37,4 +39,6 @@ MUTANTS = (
     *METADATA,
     *CONTROLLER,
     *GIVEN_UP,
+    *CLIENTS,
+    *HTTP,
 )

@@ -10,6 +10,7 @@ ROUTING = (
         "raftlog.client.partitioners:Router._hashed",
         "partition_for_key(key, len(lanes))",
         "partition_for_key(key, max(1, len(lanes) - 1))",
+        script="tests/unit/client/test_partitioners.py",
     ),
     Mutant(
         "a named partition is taken for a key's",
@@ -35,12 +36,14 @@ ROUTING = (
         "raftlog.client.metadata:Metadata._refreshed",
         "del self._refreshes[name]",
         "if not task.cancelled() and task.exception() is None: del self._refreshes[name]",
+        script="tests/unit/client/test_timing.py",
     ),
     Mutant(
         "a silent leader is waited for",
         "raftlog.client.leader_watch:_Watch._look",
         "self._scope.reschedule(self._loop.time())",
         "pass",
+        script="tests/unit/client/test_delivery.py",
     ),
     Mutant(
         "a leader that leads again is waited for",
@@ -67,6 +70,7 @@ ROUTING = (
         "raftlog.client.session:Session.ask",
         'raise ConnectionLost(f"{method}',
         'raise NotSent(f"{method}',
+        script="tests/unit/client/test_session.py",
     ),
     Mutant(
         "the deadline of a batch ends the look for leaders of all",
@@ -111,6 +115,7 @@ READING = (
         "raftlog.client.partition:AsyncPartition.chunks",
         "at = chunk.next_offset",
         "at = chunk.messages[-1].offset if chunk.messages else chunk.next_offset",
+        script="tests/unit/client/test_reading.py",
     ),
     Mutant(
         "an empty answer moves a tail on",
@@ -123,12 +128,14 @@ READING = (
         "raftlog.client.partition:_first",
         "chunk.messages[limit].offset,",
         "chunk.next_offset,",
+        script="tests/unit/client/test_reading.py",
     ),
     Mutant(
         "what stands before a position in its batch is shown",
         "raftlog.client.messages:read_messages",
         "if batch.base_offset < first_offset:",
         "if False:",
+        script="tests/unit/client/test_reading.py",
     ),
     Mutant(
         "a read shows what brokers wrote for themselves",

@@ -11,12 +11,14 @@ PIPELINE = (
         "raftlog.client.pipeline:Pipeline.next_to_send",
         "if shipment.sequence == UNNUMBERED:",
         "if True:",
+        script="tests/unit/client/test_blocking.py",
     ),
     Mutant(
         "a second batch leaves before the first is known",
         "raftlog.client.pipeline:Pipeline.next_to_send",
         "(self._in_flight_max if self._is_proven else 1)",
         "self._in_flight_max",
+        script="tests/unit/client/test_delivery.py",
     ),
     Mutant(
         "more batches are under way than a broker remembers",
@@ -30,12 +32,14 @@ PIPELINE = (
         "raftlog.client.pipeline:Pipeline.next_to_send",
         "if self._has_failed or self._in_air",
         "if self._in_air",
+        script="tests/unit/client/test_delivery.py",
     ),
     Mutant(
         "a failed batch goes to the end of the line",
         "raftlog.client.pipeline:Pipeline.failed",
         "shipment.failure = error",
         "shipment.failure = error; self._shipments.remove(shipment); self._shipments.append(shipment)",
+        script="tests/unit/client/test_delivery.py",
     ),
     Mutant(
         "what is in doubt is forgotten by a later refusal",
@@ -49,6 +53,7 @@ PIPELINE = (
         "raftlog.client.pipeline:Pipeline.failed",
         "shipment.may_be_written |= not error.is_definite",
         "pass",
+        script="tests/unit/client/test_pipeline.py",
     ),
     Mutant(
         "a batch that was given up leaves its gap",
@@ -62,12 +67,14 @@ PIPELINE = (
         "raftlog.client.pipeline:Pipeline._begin_epoch",
         "self._next_sequence = 0",
         "pass",
+        script="tests/unit/client/test_delivery.py",
     ),
     Mutant(
         "a new epoch keeps its number",
         "raftlog.client.pipeline:Pipeline._begin_epoch",
         "self.epoch += 1",
         "pass",
+        script="tests/unit/client/test_delivery.py",
     ),
     Mutant(
         "what may be written is sent again in a new epoch",
@@ -95,12 +102,14 @@ PIPELINE = (
         "raftlog.client.pipeline:Pipeline._is_hopeless",
         "now >= first.batch.deadline or not self._retries",
         "not self._retries",
+        script="tests/unit/client/test_delivery.py",
     ),
     Mutant(
         "acks=0 is sent again",
         "raftlog.client.pipeline:Pipeline._is_hopeless",
         "or not self._retries",
         "",
+        script="tests/unit/client/test_delivery.py",
     ),
     Mutant(
         "what is in the air when a producer closes counts as not sent",
@@ -114,6 +123,7 @@ PIPELINE = (
         "raftlog.client.pipeline:_last_word",
         "and not (failure.is_definite and shipment.may_be_written)",
         "",
+        script="tests/unit/client/test_pipeline.py",
     ),
     Mutant(
         "an acknowledged batch stays in the pipeline",
@@ -176,18 +186,21 @@ SENDING = (
         "raftlog.client.sender:PartitionSender._read",
         "answer.base_offset, answer.timestamp, durability",
         "answer.base_offset + 1, answer.timestamp, durability",
+        script="tests/unit/client/test_blocking.py",
     ),
     Mutant(
         "a closed producer leaves its buffer unanswered",
         "raftlog.client.sender:PartitionSender.close",
         "self._buffer.make_due(self.lane)",
         "return",
+        script="tests/unit/client/test_timing.py",
     ),
     Mutant(
         "a closed producer leaves its requests running",
         "raftlog.client.sender:PartitionSender.close",
         "task.cancel()",
         "pass",
+        script="tests/unit/client/test_timing.py",
     ),
     Mutant(
         "a batch whose time is over is dropped without a word",
@@ -206,6 +219,7 @@ SENDING = (
         "raftlog.client.sender:PartitionSender._attempt",
         "self._finish(shipment.batch, stored)",
         "self._finish(shipment.batch, stored); self._finish(shipment.batch, stored)",
+        script="tests/unit/client/test_blocking.py",
     ),
     Mutant(
         "a batch is open for more while it is on its way",
@@ -218,12 +232,14 @@ SENDING = (
         "raftlog.client.buffer:Buffer.take",
         "lane.closed.popleft()",
         "lane.closed.pop()",
+        script="tests/unit/client/test_blocking.py",
     ),
     Mutant(
         "an open batch overtakes full ones",
         "raftlog.client.buffer:Buffer.take",
         "if lane.closed:",
         "if lane.closed and (lane.open is None or lane.open.due > now):",
+        script="tests/unit/client/test_blocking.py",
     ),
     Mutant(
         "room is not given back",
@@ -262,6 +278,7 @@ SENDING = (
         "raftlog.client.producer:AsyncProducer.flush",
         "for batch in tuple(self._buffer.unfinished):",
         "for batch in tuple(self._buffer.unfinished)[-1:]:",
+        script="tests/unit/client/test_blocking.py",
     ),
     Mutant(
         "those who wait for room are not told",
@@ -274,18 +291,21 @@ SENDING = (
         "raftlog.client.receipts:Batch.receipt",
         "outcome.base_offset + index",
         "outcome.base_offset",
+        script="tests/unit/client/test_blocking.py",
     ),
     Mutant(
         "receipts have the client's time where the leader stamps",
         "raftlog.client.receipts:Batch.receipt",
         "timestamp_ms = outcome.timestamp_ms",
         "timestamp_ms = self.timestamp_ms",
+        script="tests/unit/client/test_delivery.py",
     ),
     Mutant(
         "callbacks of a failed batch are not called",
         "raftlog.client.receipts:Batch.finish",
         "on_ack(None, outcome)",
         "pass",
+        script="tests/unit/client/test_blocking.py",
     ),
     Mutant(
         "a partition that was silent for long sends five batches at once",

@@ -11,12 +11,14 @@ PRODUCING = (
         "api.gathering:_share",
         "offset += count",
         "pass",
+        script="tests/unit/api/test_gathering.py",
     ),
     Mutant(
         "requests that share a batch are told of it in the wrong order",
         "api.gathering:_share",
         "for part in parts:",
         "for part in reversed(parts):",
+        script="tests/unit/api/test_gathering.py",
     ),
     Mutant(
         "a request whose client has gone is not counted in a shared batch",
@@ -30,6 +32,7 @@ PRODUCING = (
         "api.gathering:_Lane._next_batch",
         "parts.append(waiting.popleft())",
         "parts.append(waiting[0] if len(parts) == 1 else waiting.popleft())",
+        script="tests/unit/api/test_gathering.py",
     ),
     Mutant(
         "a failed shared batch is told to its first request only",
@@ -49,18 +52,21 @@ PRODUCING = (
         "api.gathering:_Lane._sent",
         "self._flush()",
         "pass",
+        script="tests/unit/api/test_gathering.py",
     ),
     Mutant(
         "records without a partition are told another one",
         "api.produce:_append_with_others",
         "number = part.target.partition",
         "number = 0",
+        script="tests/unit/api/test_produce.py",
     ),
     Mutant(
         "receipts of a spread request stand in the order of partitions",
         "api.produce:_answer",
         "receipts[number] = bodies.RecordReceipt(partition, offset, timestamp)",
         "receipts[receipts.index(None)] = bodies.RecordReceipt(partition, offset, timestamp)",
+        script="tests/unit/api/test_produce.py",
     ),
     Mutant(
         "a receipt has the broker's time where the record brings its own",
@@ -79,6 +85,7 @@ PRODUCING = (
         "api.json_records:_place",
         "partition = partition_for_key(stored.key, partition_count)",
         "partition = partition_for_key(stored.key, max(1, partition_count - 1))",
+        script="tests/unit/api/test_produce.py",
     ),
     Mutant(
         "a raw body's key is hashed although the path names a partition",
@@ -91,6 +98,7 @@ PRODUCING = (
         "api.json_records:_headers",
         "pairs.extend(_tag(tag) for tag in record.tags)",
         "pass",
+        script="tests/unit/api/test_fetch.py",
     ),
     Mutant(
         "acks=1 is told as committed",
@@ -104,12 +112,14 @@ PRODUCING = (
         "api.produce:_acks_and_timeout",
         "return parameters.acks(call.query), timeout_ms",
         "return QUORUM, timeout_ms",
+        script="tests/unit/api/test_bad_input.py",
     ),
     Mutant(
         "an unknown outcome is told as a refusal",
         "api.errors:status_and_title",
         "for cls in type(error).__mro__:",
         "for cls in (errors.NoLeader,) if isinstance(error, errors.CommitUnknown) else type(error).__mro__:",
+        script="tests/unit/api/test_gathering.py",
     ),
     Mutant(
         "requests behind batches that hang are held for one batch only",
@@ -147,6 +157,7 @@ CONNECTIONS = (
         "api.hang_ups:HangUps._look",
         "task.cancel()",
         "pass",
+        script="tests/unit/api/test_events.py",
     ),
     Mutant(
         "clients of parked requests are looked at once",
@@ -159,6 +170,7 @@ CONNECTIONS = (
         "api.admission:Hold.__exit__",
         "self._budget.give_back(self._client, self._amount)",
         "pass",
+        script="tests/unit/api/test_bad_input.py",
     ),
     Mutant(
         "a client's part of a budget is never given back",
@@ -171,12 +183,14 @@ CONNECTIONS = (
         "api.plain_http:PlainConnection._read",
         "self._ahead = data[end + head.length :]",
         "self._ahead = b''",
+        script="tests/unit/api/test_plain_http.py",
     ),
     Mutant(
         "what comes while a request is worked on is lost",
         "api.plain_http:PlainConnection.data_received",
         "self._ahead += data",
         "self._ahead = data",
+        script="tests/unit/api/test_plain_http.py",
     ),
     Mutant(
         "reading is not taken up again",
@@ -189,6 +203,7 @@ CONNECTIONS = (
         "api.plain_requests:PlainBody.feed",
         "self.missing -= len(mine)",
         "self.missing -= len(mine) + 1",
+        script="tests/unit/api/test_plain_http.py",
     ),
     Mutant(
         "a body that breaks off is stored",
@@ -201,12 +216,14 @@ CONNECTIONS = (
         "api.plain_http:PlainConnection._read",
         "if head is None or head.text != text:",
         "if head is None or head.text[:40] != text[:40]:",
+        script="tests/unit/api/test_bad_input.py",
     ),
     Mutant(
         "a request handed to aiohttp loses what came with its head",
         "api.plain_http:PlainConnection._hand_over",
         ".data_received(data)",
         ".data_received(data[: data.find(b'\\r\\n\\r\\n') + 4])",
+        script="tests/unit/api/test_bad_input.py",
     ),
     Mutant(
         "hang-ups are not looked for again once nothing was parked",
