@@ -152,7 +152,6 @@ class LogWriter:
         self._tail.truncated(first_removed)
         while self._unwritten and self._unwritten[-1].header.last_offset >= first_removed:
             self._unwritten.pop()
-        self.is_full = self.is_full and bool(self._unwritten)
         if first_removed <= self._log.last_index:
             self._log.cut(first_removed)
 
