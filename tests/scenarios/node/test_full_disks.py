@@ -8,12 +8,15 @@ import pytest
 
 from partitions.values import QUORUM, FetchRequest, Start
 from raftlog.errors import CommitUnknown, StorageFull
-from raftlog.types import GroupId, Offset
+from raftlog.storage.segmented_log import LogSettings
+from raftlog.types import GroupId, Index, Offset
 from tests.helpers.node_cluster import NodeCluster
 from tests.helpers.partition_cluster import batch_of, values_of
+from tests.helpers.raft_member import members
 from tests.helpers.virtual_time import run_virtual
 
 GROUP = GroupId(1)
+SMALL = LogSettings(segment_bytes=300, index_interval_bytes=512)  # three batches or so
 
 
 def test_what_the_leader_cannot_write_it_neither_applies_nor_acknowledges_until_it_can() -> None:
@@ -124,6 +127,51 @@ def test_a_full_disk_spares_a_replica_whose_checkpoint_finds_no_room() -> None:
         leader.filesystem.capacity_bytes = None
         await leader.start()
         await cluster.settled()
+        await cluster.stop()
+
+    run_virtual(story())
+
+
+def test_retention_that_finds_no_room_for_the_members_is_tried_again_and_records_go_on() -> None:
+    async def story() -> None:
+        cluster = NodeCluster(5, nodes=4, voters=3, log_settings=SMALL)
+        await cluster.start()
+        leader = cluster.leading()
+        group, replica = leader.groups[GROUP], leader.replicas[GROUP]
+        await group.change_membership(members(1, 2, 3, learners=[4]))
+        for number in range(20):
+            await replica.append(batch_of(b"%d" % number), acks=QUORUM, timeout_ms=1000)
+        await cluster.settled()
+        leader.filesystem.capacity_bytes = leader.filesystem.used_bytes
+        assert await group.truncate_prefix(Index(15)) == 0
+        leader.filesystem.capacity_bytes = None
+        await replica.append(batch_of(b"20"), acks=QUORUM, timeout_ms=1000)
+        assert await group.truncate_prefix(Index(15)) > 0
+        await cluster.settled()
+        await cluster.stop()
+
+    run_virtual(story())
+
+
+def test_a_follower_without_room_for_a_snapshot_installs_it_once_it_has_room() -> None:
+    async def story() -> None:
+        cluster = NodeCluster(5, log_settings=SMALL)
+        await cluster.start()
+        leader, behind = cluster.leading(), cluster.followers()[0]
+        behind.crash()
+        for number in range(20):
+            await leader.replicas[GROUP].append(batch_of(b"%d" % number), acks=QUORUM, timeout_ms=1000)
+        await cluster.settled()
+        for broker in cluster.up:
+            assert await broker.groups[GROUP].truncate_prefix(Index(15)) > 0
+        await behind.start()
+        group = behind.groups[GROUP]
+        behind.filesystem.capacity_bytes = behind.filesystem.used_bytes
+        await asyncio.sleep(5)
+        assert group.log.first_index == 0
+        behind.filesystem.capacity_bytes = None
+        await cluster.settled()
+        assert group.log.first_index == leader.groups[GROUP].log.first_index > 0
         await cluster.stop()
 
     run_virtual(story())

@@ -185,4 +185,38 @@ DRIVER = (
         "self._newest[0] != ask.group_id",
         script="tests/unit/node/test_snapshot_service.py",
     ),
+    Mutant(
+        "what is written behind entries that wait for room counts as durable",
+        "raftlog.node.log_writer:LogWriter.write",
+        "if self.is_blocked and not was_blocked:",
+        "if self.is_blocked:",
+    ),
+    Mutant(
+        "a vote that is given while another is saved is never saved",
+        "raftlog.node.log_writer:LogWriter.end_sync",
+        "if self._hard_state == saved:",
+        "if True:",
+        script="tests/unit/node/test_log_writer.py",
+    ),
+    Mutant(
+        "a log that had no room for a change of it takes no more entries",
+        "raftlog.node.log_changer:LogChanger.end",
+        "change.give_up()",
+        "pass",
+        script="tests/scenarios/node/test_full_disks.py",
+    ),
+    Mutant(
+        "a replica that had no room for a snapshot takes no more messages",
+        "raftlog.node.raft_group:RaftGroup._changed",
+        "self._is_installing = False",
+        "pass",
+        script="tests/scenarios/node/test_full_disks.py",
+    ),
+    Mutant(
+        "waits for all replicas that have timed out are kept",
+        "raftlog.node.proposals:Waits.replicated",
+        "elif not future.done():",
+        "else:",
+        script="tests/unit/node/test_proposals.py",
+    ),
 )

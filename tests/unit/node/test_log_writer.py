@@ -88,6 +88,20 @@ def test_a_full_disk_keeps_promises_of_entries_and_lets_votes_leave() -> None:
     assert not log.writer.is_full
 
 
+# requirement: N4
+def test_a_vote_that_is_given_while_another_is_saved_is_saved_next() -> None:
+    log = Log()
+    log.disk.capacity_bytes = log.disk.used_bytes
+    log.write(1, 1, 0)
+    log.write(3, 3)
+    sync = log.writer.begin_sync()
+    assert sync is not None
+    log.write(5, 5)
+    sync.run()
+    assert log.writer.end_sync() == Synced([], WriteId(3), [promise(3)])
+    assert log.sync() == Synced([], WriteId(5), [promise(5)])
+
+
 def test_what_came_before_the_disk_was_full_is_durable_with_the_next_sync() -> None:
     log = Log()
     log.write(1, 1, 0)
