@@ -48,6 +48,20 @@ CLOCKS = (
         script=_CLOCK_TESTS,
     ),
     Mutant(
+        "half of the brokers pass for a majority that agrees on the time",
+        "raftlog.node.cluster_time:ClusterTime._note_agreement",
+        "if 2 * agreeing <= brokers:",
+        "if 2 * agreeing < brokers:",
+        script=_CLOCK_TESTS,
+    ),
+    Mutant(
+        "records are deleted by a wall clock that is ahead of cluster time",
+        "raftlog.node.cluster_time:ClusterTime.trusted_ms",
+        "return min(wall_ms, _advanced(self._median_ms, self._own.at_s, self._clock.monotonic()))",
+        "return wall_ms",
+        script=_CLOCK_TESTS,
+    ),
+    Mutant(
         "a jump does not begin the pause",
         "raftlog.node.cluster_time:ClusterTime._note_agreement",
         "elif jumped or self._agree_since_s is None:",

@@ -6,6 +6,9 @@ from tests.simulation.mutants.plant import Edit, Mutant
 
 CALLS = "tests/unit/node/test_calls.py"
 HALF_OPEN = "tests/unit/node/test_half_open_links.py"
+TRANSPORT = "tests/unit/node/test_tcp_transport.py"
+
+_INBOUND = "raftlog.node.tcp_links:InboundConnections"
 
 NETWORK = (
     Mutant(
@@ -37,10 +40,10 @@ NETWORK = (
     ),
     Mutant(
         "a newer connection of a peer leaves ours to it",
-        "raftlog.node.tcp_links:InboundConnections.connection_proven",
+        f"{_INBOUND}.connection_proven",
         "self._ended(peer)",
         "self._context.receiver.peer_lost(peer)",
-        script="tests/unit/node/test_tcp_transport.py",
+        script=TRANSPORT,
     ),
     Mutant(
         "an attempt to dial outlasts the trouble",
@@ -97,6 +100,55 @@ NETWORK = (
         "raftlog.node.calls:Calls._forget",
         "self._served[kind] -= 1",
         "pass",
+        script=CALLS,
+    ),
+    Mutant(
+        "the end of a connection that was replaced ends the newer one",
+        f"{_INBOUND}.connection_closed",
+        "self._by_peer.get(connection.peer) is connection",
+        "connection.peer in self._by_peer",
+        script=TRANSPORT,
+    ),
+    Mutant(
+        "a newer connection hides that frames of the older one are lost",
+        f"{_INBOUND}.connection_proven",
+        "self._ended(peer)",
+        "pass",
+        script=TRANSPORT,
+    ),
+    Mutant(
+        "connections of brokers make room for strangers",
+        f"{_INBOUND}.connection_proven",
+        "self._unproven.pop(connection, None)",
+        "pass",
+        script=TRANSPORT,
+    ),
+    Mutant(
+        "a dial whose packets are lost lasts as long as the kernel repeats them",
+        "raftlog.node.tcp_links:OutboundLink._dial_for_ever",
+        "asyncio.timeout(limits.dial_ms_max / 1000)",
+        "asyncio.timeout(None)",
+        script="tests/unit/node/test_tcp_links.py",
+    ),
+    Mutant(
+        "bytes beyond half a write stay counted in a peer's queue",
+        "raftlog.node.tcp_connection:OutboundConnection._next_buffers",
+        "self._queue_bytes -= taken_bytes",
+        "self._queue_bytes -= min(taken_bytes, WRITE_BYTES // 2)",
+        script=TRANSPORT,
+    ),
+    Mutant(
+        "a call whose link is lost passes for one that was never sent",
+        "raftlog.node.calls:Calls.peer_lost",
+        'before it answered", sent=True)',
+        'before it answered", sent=False)',
+        script=HALF_OPEN,
+    ),
+    Mutant(
+        "an answer that cannot leave is dropped",
+        "raftlog.node.calls:Calls._deliver",
+        "if self._send(peer, frame):",
+        "if self._send(peer, frame) or not self._transport.queued_bytes(peer):",
         script=CALLS,
     ),
 )

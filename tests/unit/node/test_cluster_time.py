@@ -102,6 +102,16 @@ def test_one_clock_that_is_wrong_is_never_believed() -> None:
 
 
 # requirement: RT2
+def test_a_half_of_the_clocks_that_is_wrong_is_never_believed() -> None:
+    cluster = settled(4)
+    for machine in cluster.machines[:2]:
+        machine.shift_ms = 14 * DAY_MS
+    cluster.pass_time(3 * 3600.0, rounds=1000)
+    assert cluster.trusted == [False, False, True, True]
+    assert cluster.errors_ms == [0, 0, 0, 0]
+
+
+# requirement: RT2
 def test_a_broker_that_starts_with_a_wrong_clock_goes_by_the_others() -> None:
     for days in (14, -14):
         cluster = settled()
@@ -197,6 +207,14 @@ def test_a_cluster_that_starts_with_no_majority_for_a_time_trusts_none() -> None
     cluster.pass_time(1.0)
     assert cluster.trusted == [True, False, True]
     assert cluster.errors_ms == [0, 0, 0]
+
+
+def test_a_cluster_that_starts_with_two_halves_that_disagree_trusts_neither() -> None:
+    cluster = Cluster(4)
+    for machine in cluster.machines[:2]:
+        machine.shift_ms = DAY_MS
+    cluster.pass_time(7200.0, rounds=1000)
+    assert cluster.trusted == [False, False, False, False]
 
 
 def test_deletion_goes_by_the_earlier_one_of_wall_clock_and_cluster_time() -> None:

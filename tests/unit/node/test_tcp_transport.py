@@ -136,6 +136,25 @@ def test_a_crowd_that_proves_nothing_keeps_no_node_out() -> None:
     run(story)
 
 
+def test_a_crowd_that_proves_nothing_costs_no_node_its_connection() -> None:
+    async def story(cluster: Cluster) -> None:
+        two, from_two = await cluster.node(TWO, limits=TransportLimits(unproven_connections_max=3))
+        one, from_one = await cluster.node(ONE)
+        one.set_peer(TWO, "127.0.0.1", two.port)
+        await from_one.until(lambda: from_one.count("connected", TWO) == 1)
+        crowd = [await asyncio.open_connection("127.0.0.1", two.port) for _ in range(10)]
+        async with asyncio.timeout(5):
+            while two.refusals.get("too_many_unproven_connections", 0) < 7:
+                await asyncio.sleep(0.001)
+        assert one.send(TWO, (b"still here",))
+        await from_two.until(lambda: from_two.payloads() == [b"still here"])
+        assert from_one.events == [("connected", TWO)]
+        for _, writer in crowd:
+            writer.close()
+
+    run(story)
+
+
 # requirement: bounds are checked before anything is allocated
 def test_an_announced_frame_above_the_bound_closes_the_connection() -> None:
     async def story(cluster: Cluster) -> None:
