@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.simulation.mutants.plant import Edit, Mutant
 
 _CALLS = "tests/conformance/test_filesystem_calls.py"
+_SUITE = "tests/conformance/test_filesystem.py"
 _FILE = "raftlog.storage.os_filesystem:OsFile"
 _FILESYSTEM = "raftlog.storage.os_filesystem:OsFilesystem"
 
@@ -184,6 +185,28 @@ ADAPTER = (
         f"{_FILESYSTEM}.sync_directory",
         "os.close(descriptor)",
         "pass",
+        script=_CALLS,
+    ),
+    Mutant(
+        "the third write of an append goes where the second began",
+        f"{_FILE}._append_rest",
+        "        skip = os.pwritev(self._descriptor, rest[:_BUFFERS_PER_WRITE_MAX], start + written)\n"
+        "        written += skip\n",
+        "        written += os.pwritev(self._descriptor, rest[:_BUFFERS_PER_WRITE_MAX], start + written)\n",
+        script=_SUITE,
+    ),
+    Mutant(
+        "an append hands the system more buffers than it takes",
+        f"{_FILE}.append",
+        "buffers[:_BUFFERS_PER_WRITE_MAX], start)",
+        "buffers, start)",
+        script=_SUITE,
+    ),
+    Mutant(
+        "the third piece of a read comes from the place of the second",
+        f"{_FILE}.read_at",
+        "position + done)",
+        "position + len(data))",
         script=_CALLS,
     ),
 )

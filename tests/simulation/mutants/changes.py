@@ -99,4 +99,11 @@ CHANGES = (
         "progress.awaits_snapshot or previous < snapshot.index",
         "False",
     ),
+    Mutant(
+        "a new leader leaves a joint membership only where nothing is committed behind it",
+        "raftlog.core.changes:Changes.__init__",
+        "elif newest.membership.is_joint:",
+        "elif newest.membership.is_joint and newest.index == member.commit_index:",
+        script="tests/paper/test_raft_joint_membership.py",
+    ),
 )

@@ -237,4 +237,30 @@ CORE = (
         "min(covered, kept)",
         "covered",
     ),
+    Mutant(
+        "a promise in a new term waits for its entries, not for its term",
+        "raftlog.core.writes:Writes.hold_back",
+        "max(covering, hard_state)",
+        "covering",
+    ),
+    Mutant(
+        "falls asleep with entries that are not committed",
+        "raftlog.core.leader:Leader._broadcast",
+        "is_settled = commit_index == member.terms.last_index",
+        "is_settled = True",
+    ),
+    Mutant(
+        "falls asleep on the word of an earlier round",
+        "raftlog.core.follower:Follower.receive_heartbeat",
+        "heartbeat.falls_silent and is_current and self._may_sleep",
+        "heartbeat.falls_silent and self._may_sleep",
+        script="tests/unit/core/test_sleep.py",
+    ),
+    Mutant(
+        "an append from before the log start vouches for entries that are not committed",
+        "raftlog.core.follower:Follower.receive_append",
+        "matched = member.commit_index",
+        "matched = member.terms.last_index",
+        script="tests/paper/test_raft_snapshots.py",
+    ),
 )

@@ -112,7 +112,8 @@ class _FirstFailure:
 
 
 def _pytest(*arguments: str, plugins: Sequence[object] = ()) -> None:
-    with contextlib.redirect_stdout(io.StringIO()):
+    left_open = contextlib.suppress(pytest.PytestUnraisableExceptionWarning)  # by a test that failed
+    with contextlib.redirect_stdout(io.StringIO()), left_open:
         pytest.main(["-q", "--no-header", *arguments], plugins=plugins)
 
 

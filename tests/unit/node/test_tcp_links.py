@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from itertools import pairwise
 
 from raftlog.node.handshake import Credentials
 from raftlog.node.refusals import Refusals
@@ -40,7 +41,7 @@ def test_a_dial_whose_packets_are_lost_is_given_up_and_begun_again() -> None:
         link = OutboundLink(context, TWO, "127.0.0.1", 1)
         await asyncio.sleep(2)
         await link.stop()
-        pauses = [later - earlier for earlier, later in zip(dialled, dialled[1:], strict=False)]
+        pauses = [later - earlier for earlier, later in pairwise(dialled)]
         assert len(pauses) >= 5
         assert max(pauses) <= (LIMITS.dial_ms_max + 1.5 * LIMITS.redial_ms_max) / 1000
 
