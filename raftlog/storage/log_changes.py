@@ -134,7 +134,7 @@ class LogChanges(LogReads):
         """Remove the segments behind this one, and what speaks of them goes first."""
         self._filesystem.remove(f"{self._directory}/{EPOCHS_NAME}")
         self._filesystem.sync_directory(self._directory)  # it promises the segments that go now
-        self._remove_files(reversed(self._segments.behind(at)))
+        self._remove_files(self._segments.behind(at))
         self._filesystem.remove(self._segments[at].path + INDEX_SUFFIX)
         self._filesystem.sync_directory(self._directory)
 

@@ -6,9 +6,17 @@ import asyncio
 from pathlib import Path
 
 from partitions.replica import PartitionReplica
+from partitions.retention_keeper import GRACE_LOOKS, Kept, RetentionKeeper
 from partitions.values import QUORUM
+from raftlog.storage.retention import RetentionLimits
+from raftlog.storage.segmented_log import LogSettings
+from raftlog.types import GroupId
 from tests.helpers.controlled_cluster import ControlledBroker, ControlledCluster
+from tests.helpers.node_cluster import ClusterNode, NodeCluster
 from tests.helpers.partition_cluster import batch_of, eventually
+from tests.helpers.virtual_time import run_virtual
+
+GROUP = GroupId(1)
 
 
 def held(broker: ControlledBroker) -> PartitionReplica:
@@ -127,3 +135,33 @@ def test_a_record_that_a_client_dates_far_ahead_goes_like_the_others(tmp_path: P
                     await look(cluster)
 
     asyncio.run(story())
+
+
+# requirement: RT3
+def test_a_member_that_never_catches_up_holds_a_log_back_for_a_while() -> None:
+    async def story() -> None:
+        cluster = NodeCluster(log_settings=LogSettings(segment_bytes=300, index_interval_bytes=512))
+        await cluster.start()
+        leader, full = cluster.leading(), cluster.followers()[0]
+        keepers = {broker: keeper_of(broker) for broker in cluster.up}
+        full.filesystem.capacity_bytes = full.filesystem.used_bytes
+        for number in range(20):
+            await leader.replicas[GROUP].append(batch_of(b"%d" % number), acks=QUORUM, timeout_ms=1000)
+        await asyncio.sleep(1)  # the other follower applies what is committed
+        for _ in range(GRACE_LOOKS):
+            await keepers[leader].look()
+            assert leader.groups[GROUP].log.first_index == 0
+        await keepers[leader].look()
+        assert leader.groups[GROUP].log.first_index > 0
+        full.filesystem.capacity_bytes = None
+        await cluster.settled()
+        await cluster.stop()
+
+    run_virtual(story())
+
+
+def keeper_of(broker: ClusterNode) -> RetentionKeeper:
+    """Retention on one broker, whose topic wants as little kept as may be."""
+    group = broker.groups[GROUP]
+    limits = RetentionLimits(retention_bytes=0)
+    return RetentionKeeper(broker.host, lambda: [Kept(group, group.log, limits)])
