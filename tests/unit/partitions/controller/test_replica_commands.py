@@ -163,3 +163,9 @@ def test_a_broker_with_another_disk_is_a_newcomer_wherever_it_had_a_replica() ->
     assert [p.newcomers for p in image.topics["orders"].partitions] == [nodes(2), nodes(2)]
     assert not first(image).is_founder(nodes(2)[0])
     assert first(image).is_founder(nodes(1)[0])
+
+
+def test_a_topic_that_is_created_after_a_recovery_has_groups_of_its_own() -> None:
+    image, _ = applied(recovered("orders", 1, 2, 3), create("later", (1, 2, 3), number=2), to=BEFORE)
+    groups = [partition.group_id for topic in image.topics.values() for partition in topic.partitions]
+    assert len(groups) == len(set(groups)) == 3

@@ -114,6 +114,18 @@ def test_a_controller_cut_off_never_claims_success(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
+def test_a_controller_cut_off_does_not_refuse_by_what_it_knows(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with ControlledCluster(str(tmp_path)) as cluster:
+            first = await cluster.controller_broker()
+            await create(first, "orders")
+            cluster.network.isolate(first.node_id)  # the others may have deleted it since
+            with pytest.raises((CommitUnknown, NoLeader)):
+                await create(first, "orders", timeout_ms=300)
+
+    asyncio.run(story())
+
+
 # requirement: ST4
 def test_a_silent_broker_is_noticed_within_the_set_time_and_taken_back_when_it_speaks(tmp_path: Path) -> None:
     async def story() -> None:
