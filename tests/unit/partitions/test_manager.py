@@ -18,6 +18,7 @@ from raftlog.errors import NoLeader, RecordTooLarge
 from raftlog.storage import twin_file
 from raftlog.storage.filesystem import File
 from raftlog.storage.os_filesystem import OsFilesystem
+from raftlog.storage.replica_registry import REPLICAS_FILE
 from raftlog.types import NodeId
 from tests.helpers.controlled_cluster import ControlledCluster
 from tests.helpers.partition_cluster import batch_of, eventually
@@ -231,6 +232,38 @@ def test_a_replica_that_found_no_room_when_it_opened_is_opened_again(
             broker = await cluster.start(NodeId(1), disk)
             await cluster.create("orders")
             await eventually(lambda: "no room" in broker.manager.failures.get(("orders", 0), ""))
+            disk.is_full = False
+            await eventually(lambda: ("orders", 0) in broker.manager.replicas)
+            assert broker.manager.failures == {}
+
+    asyncio.run(story())
+
+
+def test_a_replica_takes_no_part_before_the_registry_knows_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise it votes, loses its files with the power, and passes for one that never voted."""
+    monkeypatch.setattr("partitions.manager.OPEN_AGAIN_S", 0.01)
+
+    class Full(UnsyncedFilesystem):
+        is_full = False
+        has_refused = False
+
+        def replace_file(self, path: str, data: bytes) -> None:
+            if self.is_full and path.endswith(f"/{REPLICAS_FILE}"):
+                self.has_refused = True
+                raise OSError(errno.ENOSPC, "no room on purpose", path)
+            super().replace_file(path, data)
+
+    async def story() -> None:
+        async with ControlledCluster(str(tmp_path)) as cluster:
+            await cluster.stop(NodeId(1))
+            disk = Full()
+            broker = await cluster.start(NodeId(1), disk)
+            disk.is_full = True
+            topic = await cluster.create("orders")
+            await eventually(lambda: disk.has_refused)
+            assert topic.partitions[0].group_id not in broker.host.groups
             disk.is_full = False
             await eventually(lambda: ("orders", 0) in broker.manager.replicas)
             assert broker.manager.failures == {}

@@ -52,6 +52,17 @@ def test_a_sound_log_is_clean_however_it_was_left(closes: bool) -> None:
     assert (found.last, found.anchor) == (19, EntryId(Term(4), Index(19)))
 
 
+# requirement: M3
+def test_the_epochs_file_vouches_for_no_entry_that_it_does_not_cover() -> None:
+    """Entry 16 is damaged here; the newest term below it is no reason to believe that it was of that term."""
+    filesystem = filled()
+    filesystem.flip_bit(segment(16), 62)
+    found = seen(filesystem)
+    assert found.covers == 16
+    assert found.holds(EntryId(Term(3), Index(15)))
+    assert not found.holds(EntryId(Term(3), Index(16)))
+
+
 def test_a_torn_tail_is_no_damage() -> None:
     filesystem = filled()
     write_raw(filesystem, segment(16), 4 * BATCH, bytes(storage_batch(20, epoch=4).data)[:50])
