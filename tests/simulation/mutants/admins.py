@@ -11,6 +11,8 @@ SERVICE = "tests/unit/partitions/controller/test_service.py"
 APPLIED = "tests/unit/partitions/test_applied_metadata.py"
 TRASH = "tests/unit/partitions/test_trash.py"
 OPENINGS = "tests/unit/partitions/test_openings.py"
+ACTIVE = "tests/unit/partitions/controller/test_active.py"
+SWEEP = "tests/unit/partitions/test_sweep.py"
 
 CONTROLLER = (
     Mutant(
@@ -137,6 +139,69 @@ CONTROLLER = (
         "False",
         script=MACHINE,
     ),
+    Mutant(
+        "a group id is used again after a recovery",
+        "partitions.controller.replica_commands:recovered_unsafely",
+        "next_group_id=GroupId(image.next_group_id + 1)",
+        "next_group_id=max(image.next_group_id, recovered.group_id)",
+        script=COMMANDS,
+    ),
+    Mutant(
+        "a controller that may be deposed refuses by old metadata",
+        "partitions.controller.active:ActiveController._plan",
+        "await self._group.confirm_read()",
+        "await self._group.ready()",
+        script=SERVICE,
+    ),
+    Mutant(
+        "the current version is read before leadership is confirmed",
+        "partitions.controller.active:ActiveController._current_version",
+        "    try:\n",
+        "    version = self._machine.image.version\n    try:\n",
+        more=(
+            Edit(
+                "partitions.controller.active:ActiveController._current_version",
+                "return Answer(self._machine.image.version)",
+                "return Answer(version)",
+            ),
+        ),
+        script=ACTIVE,
+    ),
+    Mutant(
+        "a broker that is drained takes replicas again once it starts again",
+        "partitions.controller.machine:_register",
+        "draining=before is not None and before.draining,",
+        "",
+        script=MACHINE,
+    ),
+    Mutant(
+        "a move that is taken back before anything has happened never ends",
+        "partitions.controller.replica_commands:replicas_changed",
+        "command.membership_index < partition.membership_index:",
+        "command.membership_index <= partition.membership_index:",
+        script=COMMANDS,
+    ),
+    Mutant(
+        "a broker that is silent is taken back again and again",
+        "partitions.controller.liveness:decide",
+        " and now_ms - heard_ms < dead_timeout_ms:",
+        ":",
+        script="tests/unit/partitions/controller/test_liveness.py",
+    ),
+    Mutant(
+        "a snapshot of the metadata forgets which creations were deleted",
+        "partitions.controller.machine:decode_image",
+        "deleted=found.deleted,",
+        "",
+        script=MACHINE,
+    ),
+    Mutant(
+        "an outcome of which nobody knows whether it was sent passes for one that was not",
+        "partitions.controller.service:Controller._ask",
+        'unknown.details.get("sent") is not False',
+        'bool(unknown.details.get("sent"))',
+        script=INCARNATIONS,
+    ),
 )
 
 GIVEN_UP = (
@@ -208,7 +273,7 @@ GIVEN_UP = (
         "partitions.manager:PartitionManager._delete_gone",
         "elif not (partition := topic.partitions[held.key[1]]).continues(held.partition):",
         "elif not (partition := topic.partitions[held.key[1]]):",
-        script="tests/unit/partitions/test_sweep.py",
+        script=SWEEP,
     ),
     Mutant(
         "a log is given up by metadata that is not confirmed",
@@ -223,5 +288,30 @@ GIVEN_UP = (
         "topic is None or topic.topic_id != held.topic.topic_id",
         "topic is None",
         script=INCARNATIONS,
+    ),
+    Mutant(
+        "metadata that was lost is believed once its version has passed the old one",
+        "partitions.applied_metadata:AppliedMetadata.objection",
+        "(known.was_lost or now.version < known.version)",
+        "now.version < known.version",
+        script=APPLIED,
+    ),
+    Mutant(
+        "a folder that could not be moved is forgotten by later sweeps",
+        "partitions.folders:Folders.sweep",
+        "    self.is_swept = self.may_give_up\n"
+        "    for name in gone:\n"
+        '        await self.give_up(f"{self._data_directory}/{name}", "deleted")\n',
+        "    for name in gone:\n"
+        '        await self.give_up(f"{self._data_directory}/{name}", "deleted")\n'
+        "    self.is_swept = self.may_give_up\n",
+        script=SWEEP,
+    ),
+    Mutant(
+        "a folder in the trash comes back with a power loss",
+        "partitions.trash:Trash.put",
+        'self._filesystem.sync_directory(folder.rpartition("/")[0])',
+        "pass",
+        script=TRASH,
     ),
 )

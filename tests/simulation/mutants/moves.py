@@ -289,4 +289,34 @@ STALE = (
         "if False:",
         script=PLANS,
     ),
+    Mutant(
+        "a replica takes part before the registry knows it",
+        "partitions.manager:PartitionManager._open",
+        "        await self._register(some)\n"
+        "        for held in some:\n            await self._open_replica(held, young)\n",
+        "        for held in some:\n            await self._open_replica(held, young)\n"
+        "        await self._register(some)\n",
+        script="tests/unit/partitions/test_manager.py",
+    ),
+    Mutant(
+        "a broker is prepared by metadata that it knows and has not acted on",
+        "partitions.manager:PartitionManager._follow",
+        "self._seen_version = image.version",
+        "self._seen_version = self._metadata.image.version",
+        equivalent="a replica that is still to go is leaving by what was acted on, or is of another group",
+    ),
+    Mutant(
+        "brokers that were prepared for one target count for the next of the same membership",
+        "partitions.reassigner:Reassigner._look",
+        "office = (group.term, info.version)",
+        "office = (group.term, info.membership_index)",
+        script=REASSIGNER,
+    ),
+    Mutant(
+        "a later life that was shorter lowers what a tombstone says was acknowledged",
+        "raftlog.storage.tombstones:bury",
+        "last = max(last, kept.last)",
+        "last = last if state.term >= kept.hard_state.term else kept.last",
+        script="tests/unit/storage/test_tombstones.py",
+    ),
 )

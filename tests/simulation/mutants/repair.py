@@ -12,6 +12,8 @@ _CHECKED = "tests/unit/storage/test_checked_reads.py"
 _READS = "tests/unit/partitions/test_reads_of_files.py"
 _REPLICATION = "tests/unit/node/test_replication.py"
 _IN_USE = "tests/corruption/test_damage_in_use.py"
+_IN_DOUBT = "tests/unit/partitions/test_repair_in_doubt.py"
+_CUT_SHORT = "tests/unit/partitions/test_repair_cut_short.py"
 
 REPAIR = (
     Mutant(
@@ -244,5 +246,61 @@ REPAIR = (
         " or seen.torn",
         "",
         script="tests/unit/partitions/test_repair_cut_short.py",
+    ),
+    Mutant(
+        "what is lacking beyond the anchor is taken from any peer",
+        "partitions.repairer:_is_anchored",
+        "hole.last <= anchor.index",
+        "hole.first <= anchor.index",
+        script=_IN_DOUBT,
+    ),
+    Mutant(
+        "a replica in doubt keeps its vote of a leader's term",
+        "partitions.leaders_log:hard_state_in",
+        "if seen.doubt is None and term <= own.term:",
+        "if term <= own.term:",
+        script=_IN_DOUBT,
+    ),
+    Mutant(
+        "a lost vote is forgotten while fewer than half of the voters are silent",
+        "partitions.repairer:Repairer._newest_term",
+        "if silent:",
+        "if silent and 2 * len(silent) >= len(patient.peers):",
+        script=_REPAIRER,
+    ),
+    Mutant(
+        "what was seen of files that have changed meanwhile answers peers",
+        "partitions.repair_service:RepairService._from_files",
+        "self._changes.get(directory, 0) != changes",
+        "self._changes.get(directory, 0) < changes",
+        script=_REPAIRER,
+    ),
+    Mutant(
+        "what a repair puts in place is not promised where it is longer than the old log",
+        "raftlog.storage.mend:forget_from",
+        "max(state.promised, seen.covers - 1, last)",
+        "max(state.promised, seen.covers - 1)",
+        script=_CUT_SHORT,
+    ),
+    Mutant(
+        "a mended segment has its name before its bytes are synced",
+        "raftlog.storage.mend:SegmentWriter.finish",
+        "self._file.sync()",
+        "pass",
+        script=_VERIFY,
+    ),
+    Mutant(
+        "the epochs file vouches for one entry more than it covers",
+        "raftlog.storage.verify:Examination.holds",
+        "entry.index < self.covers",
+        "entry.index <= self.covers",
+        script=_VERIFY,
+    ),
+    Mutant(
+        "files are opened or removed while a repair still writes to them",
+        "partitions.sick_bay:SickBay.end",
+        "await asyncio.wait([task])",
+        "await asyncio.sleep(0)",
+        script="tests/unit/partitions/test_sick_bay.py",
     ),
 )

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from tests.simulation.mutants.plant import Edit, Mutant
 
+_RETENTION = "tests/unit/partitions/test_retention_keeper.py"
+_SNAPSHOTS = "tests/unit/storage/test_snapshots.py"
+
 STORAGE = (
     Mutant(
         "names of new segments are not synced",
@@ -157,5 +160,61 @@ STORAGE = (
         "raftlog.storage.state_files:StateFiles.newest",
         "(newest[0].index, newest[1])",
         "(newest[0].index, min(found)[1])",
+    ),
+    Mutant(
+        "retention takes the newest committed entry",
+        "raftlog.storage.retention:first_index_to_keep",
+        "segment.last >= commit_index",
+        "segment.last > commit_index",
+        script="tests/unit/storage/test_retention.py",
+    ),
+    Mutant(
+        "a member that never catches up holds retention back for ever",
+        "partitions.retention_keeper:RetentionKeeper._held_back",
+        " and office.waited < GRACE_LOOKS",
+        "",
+        script=_RETENTION,
+    ),
+    Mutant(
+        "retention takes a segment of one entry that is to be kept",
+        "partitions.retention_keeper:RetentionKeeper._first_kept",
+        "s.last < limit)",
+        "s.last <= limit)",
+        script=_RETENTION,
+    ),
+    Mutant(
+        "retention takes the segment with the newest durable entry",
+        "raftlog.storage.log_changes:LogChanges.prefix_change",
+        "min(first_kept, self._durable)",
+        "min(first_kept, self._last)",
+        more=(
+            Edit(
+                "raftlog.node.applier:Applier.prefix_change",
+                "min(first_kept, self.applied_index + 1, log.durable_index)",
+                "min(first_kept, self.applied_index + 1)",
+            ),
+        ),
+        script="tests/unit/node/test_applier.py",
+    ),
+    Mutant(
+        "the state at which a log begins goes with those below it",
+        "raftlog.storage.state_files:StateFiles.remove_below",
+        "if known < base]",
+        "if known <= base]",
+        script=_SNAPSHOTS,
+    ),
+    Mutant(
+        "a machine begins with a state that is ahead of its log",
+        "raftlog.storage.state_files:StateFiles.newest",
+        "if state is not None and holds(state[0]):",
+        "if state is not None:",
+        script=_SNAPSHOTS,
+    ),
+    Mutant(
+        "a sync under way covers what has replaced what was cut",
+        "raftlog.storage.log_changes:LogChanges._forget_syncs",
+        "sync.covers = Index(min(sync.covers, last))",
+        "pass",
+        script="tests/conformance/test_log_storage.py",
     ),
 )

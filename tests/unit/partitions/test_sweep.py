@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import random
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from partitions.applied_metadata import APPLIED_FILE, Applied
 from partitions.controller.commands import SetClusterId
 from partitions.controller.image import MetadataImage
-from partitions.folders import folder_name
+from partitions.folders import Folders, folder_name
 from partitions.manager import PartitionManager
+from partitions.trash import Trash
 from raftlog.clock import SystemClock
 from raftlog.node.group_host import GroupHost
 from raftlog.storage import twin_file
+from raftlog.storage.fake_filesystem import FakeFilesystem
 from raftlog.storage.filesystem import File
 from raftlog.storage.log_storage import DiskWork
 from raftlog.storage.os_filesystem import OsFilesystem
@@ -29,6 +33,7 @@ from tests.unit.partitions.controller.images import applied, create, register
 from tests.unit.partitions.controller.images import cluster as image_of_cluster
 
 ME = NodeId(1)
+Result = TypeVar("Result")
 
 
 class SlowToOpen(OsFilesystem):
@@ -149,5 +154,41 @@ def test_another_group_under_the_same_topic_id_gets_a_folder_of_its_own(tmp_path
         assert len(list(tmp_path.glob(f"trash/*-replaced/{folder_name(topic)}/Partition-0/witness"))) == 1
         await manager.stop()
         await host.stop()
+
+    asyncio.run(story())
+
+
+class BusyOnce(FakeFilesystem):
+    """A disk that refuses the first move of a folder."""
+
+    has_refused = False
+
+    def rename(self, path: str, target: str) -> None:
+        """Refuse it at first."""
+        if not self.has_refused:
+            self.has_refused = True
+            raise OSError(errno.EBUSY, "refused on purpose", path)
+        super().rename(path, target)
+
+
+async def at_once(work: Callable[[], Result]) -> Result:
+    return work()
+
+
+def test_a_folder_that_could_not_be_moved_is_left_to_the_next_sweep() -> None:
+    async def story() -> None:
+        disk, image = BusyOnce(), image_of_cluster()
+        gone = [f"/data/{name}-{32 * name}" for name in ("a", "b")]
+        for folder in gone:
+            disk.make_directories(folder)
+            disk.replace_file(f"{folder}/records", b"records")
+        folders = Folders(disk, "/data", at_once, Trash(disk, "/data", SystemClock(), at_once))
+        await folders.note(image)
+        await folders.sweep(image)
+        assert [disk.exists(folder) for folder in gone] == [True, False]
+        assert not folders.is_swept
+        await folders.sweep(image)
+        assert [disk.exists(folder) for folder in gone] == [False, False]
+        assert folders.is_swept
 
     asyncio.run(story())
