@@ -11,7 +11,6 @@ SERVICE = "tests/unit/partitions/controller/test_service.py"
 APPLIED = "tests/unit/partitions/test_applied_metadata.py"
 TRASH = "tests/unit/partitions/test_trash.py"
 OPENINGS = "tests/unit/partitions/test_openings.py"
-ACTIVE = "tests/unit/partitions/controller/test_active.py"
 SWEEP = "tests/unit/partitions/test_sweep.py"
 
 CONTROLLER = (
@@ -165,7 +164,6 @@ CONTROLLER = (
                 "return Answer(version)",
             ),
         ),
-        script=ACTIVE,
     ),
     Mutant(
         "a broker that is drained takes replicas again once it starts again",

@@ -215,6 +215,5 @@ STORAGE = (
         "raftlog.storage.log_changes:LogChanges._forget_syncs",
         "sync.covers = Index(min(sync.covers, last))",
         "pass",
-        script="tests/conformance/test_log_storage.py",
     ),
 )
