@@ -248,6 +248,7 @@ CORE = (
         "raftlog.core.leader:Leader._broadcast",
         "is_settled = commit_index == member.terms.last_index",
         "is_settled = True",
+        script="tests/unit/core/test_sleep.py",
     ),
     Mutant(
         "falls asleep on the word of an earlier round",

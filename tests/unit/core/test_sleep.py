@@ -57,6 +57,19 @@ def test_a_leader_stays_awake_while_a_peer_has_not_heard_that_all_is_committed()
     assert member.core.is_asleep
 
 
+def test_a_leader_stays_awake_while_an_entry_is_not_committed() -> None:
+    """No quorum has room for it, and its followers have all that is committed."""
+    member = MemberUnderTest()
+    member.become_leader()
+    member.feed(Propose(Token(1), 1))
+    quiet(member, 3 * QUIET_TICKS)
+    assert not member.core.is_asleep
+    member.acknowledge(TWO, 0)
+    member.acknowledge(THREE, 0)
+    quiet(member, 2 * QUIET_TICKS)
+    assert member.core.is_asleep
+
+
 def test_a_leader_stays_awake_while_a_peer_lacks_an_entry() -> None:
     member = MemberUnderTest()
     member.become_leader()
