@@ -113,6 +113,21 @@ def test_what_came_before_the_disk_was_full_is_durable_with_the_next_sync() -> N
     assert log.log.durable_index == 0
 
 
+def test_what_takes_the_place_of_entries_without_room_says_whether_there_is_room() -> None:
+    log = Log()
+    log.disk.capacity_bytes = log.disk.used_bytes
+    log.write(1, 1, 0, 1)
+    assert log.writer.is_full
+    log.disk.capacity_bytes = None
+    log.writer.bring([storage_batch(0, epoch=2)])
+    spans = (EntrySpan(Term(2), Index(0), Index(0)),)
+    hard_state = HardState(Term(2), None)
+    log.writer.write(
+        Write(write_id=WriteId(2), hard_state=hard_state, truncate_from=Index(0), spans=spans), 0
+    )
+    assert (log.log.last_index, log.writer.is_full) == (0, False)
+
+
 def test_entries_wait_while_the_log_is_cut() -> None:
     log = Log()
     log.write(1, 1, 0, 1, 2)
