@@ -86,7 +86,6 @@ class Metadata:
                 )
         leader = view.leaders[partition]
         if leader is None:
-            view.is_suspect = True
             raise NoLeader(f"{topic}/{partition} is electing a leader", topic=topic, partition=partition)
         return leader
 

@@ -27,9 +27,10 @@ ROUTING = (
     ),
     Mutant(
         "who leads is never asked again while an election is under way",
-        "raftlog.client.metadata:Metadata.leader_of",
-        "view.is_suspect = True",
-        "pass",
+        "raftlog.client.metadata:Metadata.correct",
+        "isinstance(error, _DOUBTFUL)",
+        "isinstance(error, _DOUBTFUL) and not isinstance(error, NoLeader)",
+        script="tests/unit/client/test_timing.py",
     ),
     Mutant(
         "a failed look at the metadata is kept",
@@ -160,6 +161,7 @@ READING = (
         "raftlog.client.partition:AsyncPartition._ask_leader",
         "metadata.correct(self.topic, self.number, error)",
         "pass",
+        script="tests/unit/client/test_timing.py",
     ),
     Mutant(
         "a read of records of brokers only stops there",

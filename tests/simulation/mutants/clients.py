@@ -143,6 +143,7 @@ PIPELINE = (
         "raftlog.client.pipeline:Pipeline.must_settle",
         "return self._has_failed and not self._in_air",
         "return self._has_failed",
+        script="tests/unit/client/test_pipeline.py",
     ),
     Mutant(
         "a sixth batch leaves behind an oldest one without an outcome",
@@ -213,6 +214,7 @@ SENDING = (
         "raftlog.client.sender:Identities.get",
         "del self._lives[life:]",
         "pass",
+        script="tests/unit/client/test_timing.py",
     ),
     Mutant(
         "an attempt tells the pipeline of its success twice",

@@ -197,6 +197,7 @@ CONNECTIONS = (
         "api.plain_http:PlainConnection._read_ahead",
         "transport.resume_reading()",
         "pass",
+        script="tests/unit/api/test_plain_http.py",
     ),
     Mutant(
         "a body in pieces counts more than has come",

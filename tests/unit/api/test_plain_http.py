@@ -226,6 +226,7 @@ class _Transport(asyncio.Transport):
         super().__init__()
         self.written = b""
         self.is_closed = False
+        self.is_paused = False
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self.written += data
@@ -244,9 +245,11 @@ class _Transport(asyncio.Transport):
 
     def pause_reading(self) -> None:
         """What has come is handed over already."""
+        self.is_paused = True
 
     def resume_reading(self) -> None:
         """Nothing more comes by itself."""
+        self.is_paused = False
 
 
 def test_only_a_connection_without_a_request_is_closed_for_its_silence() -> None:
@@ -283,8 +286,8 @@ def test_a_client_that_reads_no_answers_gets_no_further_ones(ahead: int) -> None
             return web.Response(status=204)
 
         server = PlainServer(lambda method, path: (at_once, {}), asyncio.Protocol, keepalive_s=20)
-        connection = server.accept()
-        connection.connection_made(_Transport())
+        connection, transport = server.accept(), _Transport()
+        connection.connection_made(transport)
         connection.data_received(request("GET /") * (1 + ahead))  # some come before the first answer
         connection.pause_writing()  # which fills what the transport holds
         await asyncio.sleep(1)
@@ -294,6 +297,7 @@ def test_a_client_that_reads_no_answers_gets_no_further_ones(ahead: int) -> None
         connection.resume_writing()
         await asyncio.sleep(1)
         assert answered == 4
+        assert not transport.is_paused  # or it would never hear of the next one
         await server.stop(1)
 
     run_virtual(scenario())

@@ -77,6 +77,7 @@ def test_after_a_failure_nothing_leaves_until_all_have_landed_and_then_in_the_ol
     pipeline, source, sent = proven()
     pipeline.failed(sent[1], ConnectionLost())
     assert send_all(pipeline, source) == []
+    assert not pipeline.must_settle
     pipeline.delivered(sent[0])
     for shipment in sent[2:]:
         pipeline.failed(shipment, OutOfOrderSequence())

@@ -214,3 +214,39 @@ def test_brokers_that_name_each_other_as_the_leader_are_not_asked_without_a_paus
         assert cluster.produce_count + other.produce_count - asked < 100
 
     tell(story, brokers=2)
+
+
+def test_a_read_goes_on_once_a_leader_is_elected() -> None:
+    async def story(cluster: FakeCluster, client: Client) -> None:
+        cluster.known_leader = 99  # nobody
+        reading = asyncio.ensure_future(client.partition("orders", 0).read("earliest"))
+        await asyncio.sleep(2)
+        assert not reading.done()
+        cluster.known_leader = None
+        await reading
+        assert now() < 4
+
+    tell(story)
+
+
+def test_a_read_goes_to_the_leader_that_a_refusal_names_although_metadata_are_old() -> None:
+    async def story(cluster: FakeCluster, client: Client) -> None:
+        cluster.leader, cluster.known_leader = 2, 1
+        await client.partition("orders", 0).read("earliest")
+        assert now() < 1
+
+    tell(story, brokers=2)
+
+
+def test_a_producer_id_that_could_not_be_had_is_asked_for_again() -> None:
+    async def story(cluster: FakeCluster, client: Client) -> None:
+        await client.send("orders", "known", partition=0)  # with an id of its own
+        cluster.knows.clear()
+        producer = client.producer("orders", linger=0, delivery_timeout="60s")
+        pending = await producer.send("x", partition=0)
+        await asyncio.sleep(15)  # the first request for an id has been given up
+        cluster.knows.set()
+        assert (await pending).offset == 1
+        assert now() < 25
+
+    tell(story)
