@@ -164,6 +164,7 @@ CONTROLLER = (
                 "return Answer(version)",
             ),
         ),
+        script="tests/unit/partitions/controller/test_active.py",
     ),
     Mutant(
         "a broker that is drained takes replicas again once it starts again",

@@ -209,6 +209,7 @@ METADATA = (
         "partitions.controller.active:ActiveController._current_version",
         "await self._group.confirm_read()",
         "pass",
+        script="tests/unit/partitions/controller/test_active.py",
     ),
     Mutant(
         "a change is told before this broker knows it",
