@@ -3,7 +3,7 @@
 ``python -m tests.simulation.mutants`` looks for all, from the first seed on, and writes
 ``docs/planted-bugs.md`` and ``caught.json``. ``--update`` begins with what saw each before; so does
 ``--check``, which CI runs, and which writes nothing. Seeds and tests that see a bug must see nothing where
-none is planted. With names of bugs only these are looked for.
+none is planted. With names of bugs only these are looked for, and written down with ``--update``.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def hunt_all(mutants: Iterable[Mutant], before: dict[str, Catch], jobs: int = JO
         else:
             print(f"{catch.took_s:5.1f} s  {name}: {catch.seed}, {catch.invariant}", flush=True)
             caught[name] = catch
-    return {mutant.name: caught[mutant.name] for mutant in MUTANTS if mutant.name in caught}
+    return caught
 
 
 def false_alarms(caught: Iterable[Catch], jobs: int = JOBS) -> list[str]:
@@ -217,10 +217,17 @@ def verdict(mutants: Iterable[Mutant], caught: dict[str, Catch], alarms: Sequenc
     return [f"missed: {name}" for name in missed] + [f"seen without a bug: {alarm}" for alarm in alarms]
 
 
+def _write(caught: dict[str, Catch]) -> None:
+    ordered = {mutant.name: caught[mutant.name] for mutant in MUTANTS if mutant.name in caught}
+    CAUGHT.write_text(json.dumps({name: asdict(catch) for name, catch in ordered.items()}, indent=1) + "\n")
+    DOCUMENT.write_text(document(ordered))
+    print(json.dumps(summary(ordered)))
+
+
 def main() -> int:
     """The exit status: 1 when some bug was missed."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.mutants", description=__doc__)
-    parser.add_argument("names", nargs="*", help="look for these only, and write nothing")
+    parser.add_argument("names", nargs="*", help="look for these only")
     begins = parser.add_mutually_exclusive_group()
     begins.add_argument("--check", action="store_true", help="begin with what saw each; write nothing")
     begins.add_argument("--update", action="store_true", help="begin with what saw each; write what is found")
@@ -232,11 +239,8 @@ def main() -> int:
     began = time.monotonic()
     caught = hunt_all(chosen, known() if options.check or options.update else {}, options.jobs)
     wrong = verdict(chosen, caught, false_alarms(caught.values(), options.jobs))
-    if not options.names and not options.check:
-        found = {name: asdict(catch) for name, catch in caught.items()}
-        CAUGHT.write_text(json.dumps(found, indent=1) + "\n")
-        DOCUMENT.write_text(document(caught))
-        print(json.dumps(summary(caught)))
+    if options.update or not (options.names or options.check):
+        _write((known() if options.names else {}) | caught)
     equivalent = sum(bool(mutant.equivalent) for mutant in chosen)
     figures = f"planted={len(chosen)} cannot_matter={equivalent} seen={len(caught)} wrong={len(wrong)}"
     print("\n".join([*wrong, f"{figures} seconds={time.monotonic() - began:.0f}"]))
