@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import pytest
 
-from chaos.simulator.odds import AWAY, FORGET, MOVES, TIMED_FAULTS, Odds
+from chaos.simulator.odds import AWAY, FORGET, MOVES, STALE_METADATA, TIMED_FAULTS, Odds
 from chaos.simulator.rings import BROKERS, CORE, HTTP, LOG, Seed, seeds
 from chaos.simulator.simulation import run
 
@@ -80,7 +80,7 @@ def test_one_seed_is_replayed_with_its_timeline() -> None:
 
 def test_every_kind_of_fault_is_drawn_by_some_seed() -> None:
     drawn = {kind for seed in range(200) for kind in Odds.drawn(random.Random(f"{seed} odds")).timed}
-    assert drawn == {*TIMED_FAULTS, *MOVES, AWAY, FORGET}
+    assert drawn == {*TIMED_FAULTS, *MOVES, STALE_METADATA, AWAY, FORGET}
 
 
 def test_disks_that_lie_about_syncs_are_seen_to_lose_what_was_acknowledged() -> None:
