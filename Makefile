@@ -15,9 +15,9 @@ demo: .venv/server.stamp
 	$(PY) -m chaos.demo
 
 test: check
-	$(PY) -m pytest -m e2e -q $(ONCE_MORE) --only-rerun "not within"
+	$(PY) -m pytest -m e2e -q -n auto --dist loadfile $(ONCE_MORE) --only-rerun "not within"
 	$(PY) -m tests.simulation.mutants --check
-	$(PY) -m chaos.simulator --seeds 5000 --minutes 6
+	$(PY) -m chaos.simulator --seeds 5000 --minutes 5
 
 check: .venv/dev.stamp
 	$(BIN)/ruff format --check --no-cache -q $(SOURCES)
