@@ -11,7 +11,7 @@ PIPELINE = (
         "raftlog.client.pipeline:Pipeline.next_to_send",
         "if shipment.sequence == UNNUMBERED:",
         "if True:",
-        script="tests/unit/client/test_blocking.py",
+        script="tests/unit/client/test_timing.py",
     ),
     Mutant(
         "a second batch leaves before the first is known",
@@ -234,14 +234,14 @@ SENDING = (
         "raftlog.client.buffer:Buffer.take",
         "lane.closed.popleft()",
         "lane.closed.pop()",
-        script="tests/unit/client/test_blocking.py",
+        script="tests/unit/client/test_timing.py",
     ),
     Mutant(
         "an open batch overtakes full ones",
         "raftlog.client.buffer:Buffer.take",
         "if lane.closed:",
         "if lane.closed and (lane.open is None or lane.open.due > now):",
-        script="tests/unit/client/test_blocking.py",
+        script="tests/unit/client/test_timing.py",
     ),
     Mutant(
         "room is not given back",
@@ -280,7 +280,7 @@ SENDING = (
         "raftlog.client.producer:AsyncProducer.flush",
         "for batch in tuple(self._buffer.unfinished):",
         "for batch in tuple(self._buffer.unfinished)[-1:]:",
-        script="tests/unit/client/test_blocking.py",
+        script="tests/unit/client/test_timing.py",
     ),
     Mutant(
         "those who wait for room are not told",

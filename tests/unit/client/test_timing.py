@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import deque
 from collections.abc import Awaitable, Callable
 from copy import copy
 
@@ -250,3 +251,15 @@ def test_a_producer_id_that_could_not_be_had_is_asked_for_again() -> None:
         assert now() < 25
 
     tell(story)
+
+
+def test_a_flush_waits_for_the_partition_that_takes_longest() -> None:
+    async def story(cluster: FakeCluster, client: Client) -> None:
+        producer = client.producer("orders", linger="1h")
+        cluster.partition_troubles[0] = deque([Trouble.NO_LEADER] * 3)
+        receipts = [await producer.send("x", partition=partition) for partition in range(2)]
+        await producer.flush()
+        assert [receipt.done() for receipt in receipts] == [True, True]
+        await producer.close()
+
+    tell(story, partitions=2)
