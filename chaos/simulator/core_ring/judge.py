@@ -104,7 +104,8 @@ class Judge:
             if is_said:
                 candidate = to if isinstance(message, VoteReply) else node.id
                 known = self._votes.setdefault((message.term, node.id), candidate)
-                if known != candidate:
+                # Once it leads, one more vote elects nobody: a member that has forgotten its own may give it.
+                if candidate not in (known, self.leaders.get(message.term)):
                     raise Broken("I28 one vote a term", f"node {node.id} says {message}; voted for {known}")
 
     def _accept(self, node: Node, reply: AppendReply) -> None:
