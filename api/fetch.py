@@ -92,12 +92,7 @@ async def _fetch_json(call: Call, target: TopicPartition) -> web.Response:
     request = _request_of(call)
     format = parameters.one_of(call.query, "format", json_answers.FORMATS)
     limit = parameters.whole_number(call.query, "limit", low=1, high=RECORDS_MAX, default=RECORDS_MAX)
-    if isinstance(request.position, LastRecords):
-        result, page = await _last_records(call, target, request, format, request.position.count)
-        if len(page.records) > limit:
-            page = Page(page.records[:limit], page.records[limit].offset)
-    else:
-        result, page = await _first_page(call, target, request, format, limit)
+    result, page = await _page(call, target, request, format, limit)
     if not page.records:
         return web.Response(status=204, headers=_places(result, page.next_offset))
     return json_response(
@@ -113,6 +108,20 @@ async def _fetch_json(call: Call, target: TopicPartition) -> web.Response:
         ),
         headers=_places(result, page.next_offset),
     )
+
+
+async def _page(
+    call: Call, target: TopicPartition, request: FetchRequest, format: str, limit: int
+) -> tuple[FetchResult, Page]:
+    while True:
+        try:
+            if isinstance(request.position, LastRecords):
+                return await _last_records(call, target, request, format, limit, request.position.count)
+            return await _first_page(call, target, request, format, limit)
+        except OffsetOutOfRange:
+            if isinstance(request.position, int):
+                raise
+            # Retention deleted what a second read was to go on with: no offset that the client named.
 
 
 async def _first_page(
@@ -131,9 +140,9 @@ async def _first_page(
 
 
 async def _last_records(
-    call: Call, target: TopicPartition, request: FetchRequest, format: str, count: int
+    call: Call, target: TopicPartition, request: FetchRequest, format: str, limit: int, count: int
 ) -> tuple[FetchResult, Page]:
-    """The last ``count`` records of users, or the first of those where ``max_bytes`` ends them.
+    """The last ``count`` records of users, or the first of those where ``limit`` or ``max_bytes`` ends them.
 
     Looks further back while control records take their place.
     """
@@ -150,8 +159,10 @@ async def _last_records(
         result, page = wider, wider_page
     if not page.records and request.wait_ms:
         following = replace(request, position=Offset(page.next_offset))
-        return await _first_page(call, target, following, format, RECORDS_MAX)
-    return result, Page(page.records[-count:], page.next_offset)
+        return await _first_page(call, target, following, format, limit)
+    records = page.records[-count:]
+    next_offset = records[limit].offset if len(records) > limit else page.next_offset
+    return result, Page(records[:limit], next_offset)
 
 
 def _is_whole(result: FetchResult) -> bool:

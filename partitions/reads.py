@@ -59,6 +59,16 @@ class Reads:
         if needs_high_watermark(request.position):
             await serving.ready(deadline)
         offset, _ = await self._find(request.position)
+        while True:
+            try:
+                return await self._fetched(offset, request, deadline)
+            except OffsetOutOfRange:
+                log_start = Offset(serving.group.log.first_index)
+                if isinstance(request.position, int) or log_start <= offset:
+                    raise
+                offset = log_start  # retention deleted what another kind of position stood for
+
+    async def _fetched(self, offset: Offset, request: FetchRequest, deadline: float) -> FetchResult:
         if request.wait_ms > 0:
             try:
                 async with asyncio.timeout_at(deadline):
@@ -72,9 +82,9 @@ class Reads:
             offset=offset,
             data=b"" if found is None else found.data,
             next_offset=offset if found is None else Offset(found.last + 1),
-            log_start_offset=Offset(serving.group.log.first_index),
+            log_start_offset=Offset(self._serving.group.log.first_index),
             high_watermark=high_watermark,
-            leader_epoch=serving.group.term,
+            leader_epoch=self._serving.group.term,
         )
 
     async def offset_at(self, position: Position) -> tuple[Offset, int | None]:

@@ -83,10 +83,24 @@ FETCHING = (
         script="tests/unit/api/test_fetch.py",
     ),
     Mutant(
+        "a deletion between two reads of one fetch is told to who named no offset",
+        "api.fetch:_page",
+        "isinstance(request.position, int)",
+        "True",
+        script="tests/unit/api/test_deletions_between_reads.py",
+    ),
+    Mutant(
+        "a deleted offset that was named is answered with what came later",
+        "api.fetch:_page",
+        "                raise\n",
+        "                request = replace(request, position=Start.EARLIEST)\n",
+        script="tests/unit/api/test_deletions_between_reads.py",
+    ),
+    Mutant(
         "the last N with a limit go on at the end",
-        "api.fetch:_fetch_json",
-        "page.records[limit].offset)",
-        "page.next_offset)",
+        "api.fetch:_last_records",
+        "records[limit].offset if",
+        "page.next_offset if",
         script="tests/unit/api/test_fetch.py",
     ),
     Mutant(

@@ -75,7 +75,7 @@ PARTITIONS = (
     ),
     Mutant(
         "the next offset skips a batch",
-        "partitions.reads:Reads.fetch",
+        "partitions.reads:Reads._fetched",
         "Offset(found.last + 1)",
         "Offset(found.last + 1 + (found.last % 11 == 7))",
     ),
@@ -132,6 +132,20 @@ PARTITIONS = (
         "partitions.forwarding:pack_append",
         "str(acks)",
         "'1'",
+    ),
+    Mutant(
+        "a deletion while the first record is looked for is told to who named no offset",
+        "partitions.reads:Reads.fetch",
+        "isinstance(request.position, int) or",
+        "True or",
+        script="tests/unit/partitions/test_reads_of_files.py",
+    ),
+    Mutant(
+        "a deleted offset that was named is read from the log start",
+        "partitions.reads:Reads.fetch",
+        "isinstance(request.position, int) or",
+        "False or",
+        script="tests/unit/partitions/test_reads_of_files.py",
     ),
     Mutant(
         "the end that a fetch tells is one too far",

@@ -125,7 +125,7 @@ def test_a_time_that_no_record_fits_is_the_end_although_older_records_come_meanw
 
 def test_retention_may_remove_what_is_being_read() -> None:
     async def story(cluster: NodeCluster, leader: ClusterNode, replica: PartitionReplica) -> None:
-        task = await begun(replica)
+        task = await begun(replica, Offset(0))
         start = await leader.groups[GROUP].truncate_prefix(Index(12))
         assert start > 0
         with pytest.raises(OffsetOutOfRange) as error:
@@ -133,6 +133,23 @@ def test_retention_may_remove_what_is_being_read() -> None:
         assert error.value.details["start"] == start
         assert leader.groups[GROUP].stopped is None
         assert (await replica.fetch(Fetch(position=Offset(start), bytes_max=1 << 20))).data
+
+    told(story)
+
+
+@pytest.mark.parametrize("position", [Start.EARLIEST, LastRecords(19), AtTime(1001)])
+def test_a_position_that_is_no_offset_is_read_from_the_log_start_that_retention_left(
+    position: Position,
+) -> None:
+    """Its reader named no offset that could be out of range."""
+
+    async def story(cluster: NodeCluster, leader: ClusterNode, replica: PartitionReplica) -> None:
+        task = await begun(replica, position)
+        start = await leader.groups[GROUP].truncate_prefix(Index(12))
+        assert start > 2
+        result = await task
+        assert (result.offset, result.log_start_offset) == (start, start)
+        assert values_of(result.data)[-1] == VALUES[-1]
 
     told(story)
 
