@@ -112,9 +112,10 @@ def _run(
             _send_all(producer, source, parse, headers, partition, tally, advance)
     except KeyboardInterrupt:
         was_interrupted = True
+        producer.close(0)  # at a second Ctrl-C, which ends the wait for outcomes
     except ExceptionGroup:
         pass  # what the producer says about failed records: the tally has all of it, with lines
-    tally.finish()
+    tally.count()  # the producer is closed, so every record has its outcome
     note(tally.summary(acknowledged=acknowledged))
     for complaint in tally.complaints():
         note(complaint)
@@ -139,7 +140,7 @@ def _send_all(
 
     number = 1
     for lines in blocks_of_lines(source):
-        block: list[Sent] = []
+        block = tally.block()
         read_bytes = 0
         try:
             for line in lines:
@@ -159,8 +160,7 @@ def _send_all(
                 number += 1
         except RaftlogError as error:
             tally.refuse(number, error)
-        finally:
-            tally.sent(block)  # after Ctrl-C too: what was handed over has its fate
+        tally.count()
         if tally.has_failed:
             return
         advance(read_bytes)

@@ -6,9 +6,11 @@ Decides: what the summary says and which exit code it has. Leaves to others: sen
 from __future__ import annotations
 
 import math
+import signal
 import time
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple
 
@@ -35,13 +37,14 @@ class Tally:
     """Counts outcomes of records that were sent, a block of lines at a time.
 
     A callback for each record would double the cost of sending, so a block keeps what stands for its
-    records until all of them are done, and of many records only some are timed.
+    records until all of them are done, and of many records only some are timed. Ctrl-C, which may come
+    between any two steps, takes nothing from the counts. For the main thread.
     """
 
     def __init__(self) -> None:
         self.stored = 0
         self.stored_bytes = 0
-        self._open: deque[Sequence[Sent]] = deque()
+        self._open: deque[list[Sent]] = deque()
         self._failed: Counter[int] = Counter()  # by exit code
         self._first: dict[int, tuple[int, RaftlogError]] = {}  # likewise: the lowest line and its error
         self._started_at = time.monotonic()
@@ -53,16 +56,17 @@ class Tally:
             return None
         return partial(self._acknowledged, time.monotonic())
 
-    def sent(self, block: Sequence[Sent]) -> None:
-        """Watch these records, and count those sent before that are done."""
+    def block(self) -> list[Sent]:
+        """A new list, into which the sender puts the records of a block."""
+        block: list[Sent] = []
         self._open.append(block)
-        while self._open and all(item.pending.done() for item in self._open[0]):
-            self._settle(self._open.popleft())
+        return block
 
-    def finish(self) -> None:
-        """Count all that is left; it must be done."""
-        while self._open:
-            self._settle(self._open.popleft())
+    def count(self) -> None:
+        """Count the oldest blocks, up to the first with a record under way. Ctrl-C is raised after that."""
+        with _interrupts_held():
+            while self._open and all(item.pending.done() for item in self._open[0]):
+                self._settle(self._open.popleft())
 
     def refuse(self, line: int, error: RaftlogError) -> None:
         """One line could not even be sent."""
@@ -105,7 +109,7 @@ class Tally:
                 )
         return lines
 
-    def _settle(self, block: Sequence[Sent]) -> None:
+    def _settle(self, block: list[Sent]) -> None:
         for line, size_bytes, pending in block:
             error = pending.exception()
             if error is None:
@@ -118,6 +122,19 @@ class Tally:
         """On the client's thread."""
         if error is None:
             self._steps[int((time.monotonic() - sent_at) * _STEPS_PER_S)] += 1
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Ctrl-C within the block is raised at its end."""
+    held = []
+    handler = signal.signal(signal.SIGINT, lambda *_: held.append(True))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    if held:
+        raise KeyboardInterrupt
 
 
 def percentile(counts: Mapping[int, int], part: float) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -166,6 +167,31 @@ def test_ctrl_c_ends_a_produce_with_an_honest_count(unbroken: Cluster, directory
     stored = run(unbroken, "consume", "stopped")[0].count(b"\n")
     # The signal may fall between a record's way into the client and our taking note of it.
     assert 0 <= stored - int(told.split()[0]) <= 1
+
+
+def test_a_second_ctrl_c_ends_the_wait_for_answers_and_says_what_is_unknown(
+    cluster: Cluster, directory: Path
+) -> None:
+    (directory / "in").write_bytes(lines(400_000))
+    run(cluster, "topic", "create", "stopped")
+    process = command(cluster, "produce", "stopped", str(directory / "in"), "--batch-bytes", "20000")
+    while not run(cluster, "consume", "stopped", "--max", "1")[0]:
+        time.sleep(0.01)
+    for broker in cluster.brokers:
+        cluster.pause(broker)
+    process.send_signal(signal.SIGINT)
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.communicate(timeout=1)  # it waits for answers that are on their way
+    process.send_signal(signal.SIGINT)
+    _, output = process.communicate(timeout=30)
+    told = output.decode()
+    assert process.returncode == 3, told
+    for broker in cluster.brokers:
+        cluster.resume(broker)
+    unknown = re.search(r"may be stored or not: (\d+)", told)
+    assert unknown is not None, told
+    stored = run(cluster, "consume", "stopped")[0].count(b"\n")
+    assert 0 <= stored - int(told.split()[0]) <= int(unknown[1]) + 1
 
 
 def test_nothing_is_lost_or_doubled_when_leaders_die_under_produce_and_consume(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 
 import pytest
@@ -13,24 +14,48 @@ from raftlog.errors import CommitUnknown, NotSent, RaftlogError, RecordTooLarge
 STORED = Stored(0, 0, Durability("quorum", True, True, 2, 1))
 
 
-def sent(first_line: int, count: int) -> tuple[Batch, list[Sent]]:
+def sent(
+    tally: Tally, first_line: int, count: int, of: type[BlockingPendingReceipt] = BlockingPendingReceipt
+) -> Batch:
+    """A block with one batch of so many records."""
     batch = Batch("t", 0, timestamp_ms=0, due=0, deadline=0, lock=threading.Lock())
-    return batch, [Sent(first_line + n, 10, BlockingPendingReceipt(batch, n)) for n in range(count)]
+    tally.block().extend(Sent(first_line + n, 10, of(batch, n)) for n in range(count))
+    return batch
+
+
+class Interrupting(BlockingPendingReceipt):
+    """Ctrl-C comes whenever its outcome is asked for."""
+
+    def exception(self, timeout: float | None = None) -> RaftlogError | None:
+        """The outcome."""
+        signal.raise_signal(signal.SIGINT)
+        return super().exception(timeout)
 
 
 def test_blocks_are_counted_once_they_are_done() -> None:
     tally = Tally()
-    first, records = sent(1, 3)
-    tally.sent(records)
+    first = sent(tally, 1, 3)
+    tally.count()
     assert tally.stored == 0
     first.finish(STORED)
-    second, more = sent(4, 2)
-    tally.sent(more)
+    second = sent(tally, 4, 2)
+    tally.count()
     assert tally.stored == 3
     second.finish(STORED)
-    tally.finish()
+    tally.count()
     assert (tally.stored, tally.stored_bytes, tally.exit_code) == (5, 50, 0)
     assert tally.summary(acknowledged=True).startswith("5 records, 0.0 MB in ")
+
+
+def test_ctrl_c_while_counting_is_raised_when_all_are_counted() -> None:
+    tally = Tally()
+    for first_line in (1, 4):
+        sent(tally, first_line, 3, Interrupting).finish(STORED)
+    with pytest.raises(KeyboardInterrupt):
+        tally.count()
+    assert tally.stored == 6
+    tally.count()
+    assert (tally.stored, tally.exit_code) == (6, 0)
 
 
 @pytest.mark.parametrize(
@@ -44,9 +69,8 @@ def test_blocks_are_counted_once_they_are_done() -> None:
 def test_the_gravest_failure_decides_how_it_ends(errors: list[RaftlogError], code: int) -> None:
     tally = Tally()
     for number, error in enumerate(errors):
-        batch, records = sent(1 + 10 * number, 2)
-        batch.finish(error)
-        tally.sent(records)
+        sent(tally, 1 + 10 * number, 2).finish(error)
+        tally.count()
     assert tally.has_failed
     assert tally.exit_code == code
     assert len(tally.complaints()) == len(errors)
