@@ -250,18 +250,23 @@ def _http_url(config: Path) -> str:
     return f"http://{http.host}:{http.port}"
 
 
-_slots = count(os.getpid() * 37)  # processes begin at different places
+_slots = count(os.getpid() * 211)  # processes of the same minute begin far from each other
 
 
 def free_ports(how_many: int) -> int:
     """The first of so many free ports in a row; so are those ``RPC_PORT_STEP`` above them.
 
     All lie below the range that outgoing connections take their ports from: else a client that
-    looks for a broker that is down could be given the broker's own port.
+    looks for a broker that is down could be given the broker's own port. A broker that is down
+    keeps no port from others, so no two clusters of one process begin within the same ten ports.
     """
-    slots = (EPHEMERAL_PORT_MIN - PORT_MIN) // (2 * RPC_PORT_STEP)
-    for slot in islice(_slots, slots):
-        first = PORT_MIN + slot % slots * 2 * RPC_PORT_STEP
+    rows = [
+        first + row
+        for first in range(PORT_MIN, EPHEMERAL_PORT_MIN - 2 * RPC_PORT_STEP, 2 * RPC_PORT_STEP)
+        for row in range(0, RPC_PORT_STEP, 10)
+    ]
+    for slot in islice(_slots, len(rows)):
+        first = rows[slot % len(rows)]
         wanted = range(first, first + how_many)
         if all(_is_free(port) and _is_free(port + RPC_PORT_STEP) for port in wanted):
             return first

@@ -26,14 +26,17 @@ def test_replicas_and_leaders_are_spread_evenly_and_survive_a_kill_of_all(cluste
         create_topic(url, name, partitions, replication_factor=factor)
     items = [item for name in topics for item in partitions_of(url, name)]
     replicas: Counter[object] = Counter()
+    preferred: Counter[object] = Counter()
     for item in items:
         holders = item["replicas"]
         assert isinstance(holders, list)
         assert len(set(holders)) == len(holders)
         replicas.update(holders)
+        preferred[holders[0]] += 1
     assert spread(replicas, cluster.brokers) <= 1, replicas
-    leaders = Counter(item["leader"] for item in items)
-    assert spread(leaders, cluster.brokers) <= 1, leaders
+    # Each preferred replica calls for votes first; on a busy machine another one may overtake a few.
+    assert spread(preferred, cluster.brokers) <= 1, preferred
+    assert spread(Counter(item["leader"] for item in items), cluster.brokers) <= 6
     for broker in cluster.brokers:
         cluster.kill(broker)
     cluster.start(wait_s=60)
@@ -53,7 +56,6 @@ def test_three_hundred_partitions_get_leaders_and_then_sleep(cluster: Cluster) -
     created_s = time.monotonic() - began
     eventually(lambda: has_leaders(url, "many", 300), within_s=60, what="300 leaders")
     print(f"300 partitions: created in {created_s:.2f} s, all led after {time.monotonic() - began:.2f} s")
-    # Each preferred replica calls for votes first; on a busy machine another one may overtake a few.
     assert spread(Counter(item["leader"] for item in partitions_of(url, "many")), cluster.brokers) <= 60
 
     def all_asleep() -> bool:
