@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from partitions.machine import PartitionMachine
 from partitions.replica import PartitionReplica
 from partitions.topic_config import complete
+from partitions.values import QUORUM
 from raftlog.core.membership import NOBODY, Membership
 from raftlog.core.ready import Role
 from raftlog.node.flusher import RunSyncs
@@ -28,6 +29,7 @@ from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.types import GroupId, Index, NodeId, Term, TopicPartition
 from tests.helpers.fake_transport import FakeTransport
 from tests.helpers.loop_network import LoopNetwork
+from tests.helpers.partition_cluster import batch_of
 from tests.helpers.virtual_time import VirtualClock
 
 FIRST_GROUP = GroupId(1)
@@ -326,6 +328,17 @@ class NodeCluster:
             and group.applied_index == last
             for group in (broker.groups[group_id] for broker in self.up if broker.node_id in members)
         )
+
+    async def leave_behind(self, follower: ClusterNode) -> None:
+        """Have a follower die and miss entries that the others then delete: it will need a snapshot."""
+        follower.crash()
+        leader = self.leading()
+        for number in range(20):
+            batch = batch_of(b"%d" % number)
+            await leader.replicas[FIRST_GROUP].append(batch, acks=QUORUM, timeout_ms=1000)
+        await self.settled()
+        for broker in self.up:
+            assert await broker.groups[FIRST_GROUP].truncate_prefix(Index(15)) > 0
 
     async def asleep(self, within_s: float = 30.0) -> None:
         """Return once all groups of all running brokers sleep."""

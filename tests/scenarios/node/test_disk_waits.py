@@ -19,8 +19,6 @@ from partitions.values import QUORUM
 from raftlog.clock import SystemClock
 from raftlog.core.membership import Membership
 from raftlog.core.messages import AppendReply, AppendRequest, Heartbeat, HeartbeatReply, Message
-from raftlog.core.ready import Role
-from raftlog.errors import CommitUnknown
 from raftlog.node.cluster_time import UNKNOWN_MS, ClockReading
 from raftlog.node.codec import (
     FrameKind,
@@ -39,6 +37,7 @@ from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.types import BEFORE_LOG, GroupId, Index, NodeId, Term
 from tests.helpers.node_cluster import NodeCluster
 from tests.helpers.partition_cluster import batch_of
+from tests.helpers.quiet_listener import QuietListener
 from tests.helpers.storage_batches import storage_batch
 from tests.helpers.virtual_time import run_virtual
 
@@ -84,12 +83,7 @@ def test_a_vote_that_is_asked_for_while_the_log_is_replaced_is_given_later() -> 
         cluster = NodeCluster(2, log_settings=settings)
         await cluster.start()
         leader, behind = cluster.leading(), cluster.followers()[0]
-        behind.crash()
-        for number in range(20):
-            await leader.replicas[GROUP].append(batch_of(b"%d" % number), acks=QUORUM, timeout_ms=1000)
-        await cluster.settled()
-        for broker in cluster.up:
-            assert await broker.groups[GROUP].truncate_prefix(Index(15)) > 0
+        await cluster.leave_behind(behind)
         behind.sync_s = 3.0
         await behind.start()
         group = behind.groups[GROUP]
@@ -206,26 +200,6 @@ CLOCK = ClockReading(wall_ms=0, time_ms=UNKNOWN_MS)
 DISK_S = 0.005
 
 
-class Nobody:
-    """Listens to a group."""
-
-    def role_changed(self, role: Role, term: Term, leader: NodeId | None) -> None:
-        """Nobody cares."""
-
-    def commit_advanced(self, commit_index: Index) -> None:
-        """Nobody cares."""
-
-    def membership_changed(self, membership: Membership, is_committed: bool) -> None:
-        """Nobody cares."""
-
-    def removed(self) -> None:
-        """Nobody cares."""
-
-    def replica_stopped(self, error: BaseException) -> None:
-        """It must not fail."""
-        assert isinstance(error, CommitUnknown)
-
-
 def frame_of(group_id: GroupId, message: Message, payload: Sequence[Buffer] = ()) -> memoryview:
     """What the transport hands over."""
     return memoryview(b"".join(bytes(part) for part in encode_message(group_id, message, payload)))
@@ -257,7 +231,7 @@ def test_a_broker_answers_while_hundreds_of_its_groups_cut_their_logs(tmp_path: 
         voters = Membership(frozenset({ME, FIRST, SECOND}))
         for group_id in GROUPS:
             log = SegmentedLog.open(files, f"{tmp_path}/{group_id}", LogSettings(), clock)
-            host.open_group(group_id, log, PartitionMachine(), voters, Nobody())
+            host.open_group(group_id, log, PartitionMachine(), voters, QuietListener())
 
         def bring(leader: NodeId, term: int, count: int) -> None:
             for group_id in GROUPS:

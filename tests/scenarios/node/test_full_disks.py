@@ -158,12 +158,7 @@ def test_a_follower_without_room_for_a_snapshot_installs_it_once_it_has_room() -
         cluster = NodeCluster(5, log_settings=SMALL)
         await cluster.start()
         leader, behind = cluster.leading(), cluster.followers()[0]
-        behind.crash()
-        for number in range(20):
-            await leader.replicas[GROUP].append(batch_of(b"%d" % number), acks=QUORUM, timeout_ms=1000)
-        await cluster.settled()
-        for broker in cluster.up:
-            assert await broker.groups[GROUP].truncate_prefix(Index(15)) > 0
+        await cluster.leave_behind(behind)
         await behind.start()
         group = behind.groups[GROUP]
         behind.filesystem.capacity_bytes = behind.filesystem.used_bytes

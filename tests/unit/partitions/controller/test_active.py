@@ -11,39 +11,19 @@ from partitions.controller.commands import command_batch
 from partitions.controller.machine import MetadataMachine
 from partitions.controller.requests import CurrentVersion
 from raftlog.core.membership import Membership
-from raftlog.core.ready import HardState, Role
-from raftlog.errors import CommitUnknown
+from raftlog.core.ready import HardState
 from raftlog.node.group_host import GroupHost
 from raftlog.records.batch import stamp
 from raftlog.storage.fake_filesystem import FakeFilesystem
 from raftlog.storage.log_storage import DiskWork
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
-from raftlog.types import METADATA_GROUP, Index, NodeId, Term
+from raftlog.types import METADATA_GROUP, NodeId, Term
 from tests.helpers.loop_network import LoopNetwork
+from tests.helpers.quiet_listener import QuietListener
 from tests.helpers.virtual_time import VirtualClock, run_virtual
 from tests.unit.partitions.controller.images import register
 
 ME = NodeId(1)
-
-
-class Listener:
-    """Nobody listens to the group."""
-
-    def role_changed(self, role: Role, term: Term, leader: NodeId | None) -> None:
-        """Nothing to do."""
-
-    def commit_advanced(self, commit_index: Index) -> None:
-        """Nothing to do."""
-
-    def membership_changed(self, membership: Membership, is_committed: bool) -> None:
-        """Nothing to do."""
-
-    def removed(self) -> None:
-        """Nothing to do."""
-
-    def replica_stopped(self, error: BaseException) -> None:
-        """It leaves in good order."""
-        assert isinstance(error, CommitUnknown)
 
 
 async def syncs(works: Sequence[DiskWork]) -> list[OSError | None]:
@@ -81,7 +61,7 @@ def test_the_current_version_is_that_of_all_that_was_committed_before_the_questi
         await host.start()
         machine = MetadataMachine()
         group = host.open_group(
-            METADATA_GROUP, log_with_commands(3), machine, Membership(frozenset({ME})), Listener()
+            METADATA_GROUP, log_with_commands(3), machine, Membership(frozenset({ME})), QuietListener()
         )
         while not group.is_leader:
             await asyncio.sleep(0.001)
