@@ -22,6 +22,7 @@ The rules:
 from __future__ import annotations
 
 import enum
+import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -61,11 +62,15 @@ class Shipment:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a failure led to: batches with their error, and what the first remaining one failed with."""
+    """What a failure led to: batches with their error, and what the first remaining one failed with.
+
+    ``deadline`` is when that one is given up, in seconds of the clock.
+    """
 
     given_up: list[tuple[Batch, RaftlogError]]
     retry_after: RaftlogError | None
     attempts: int = 0
+    deadline: float = math.inf
 
 
 class Pipeline:
@@ -147,11 +152,13 @@ class Pipeline:
                 self._shipments.popleft()
             given_up += self._begin_epoch()
         self._has_failed = self._is_proven = False
-        first_failure = self._shipments[0].failure if self._shipments else None
-        attempts = self._shipments[0].attempts if self._shipments else 0
+        verdict = Verdict(given_up, None)
+        if self._shipments:
+            first = self._shipments[0]
+            verdict = Verdict(given_up, first.failure, first.attempts, first.batch.deadline)
         for shipment in self._shipments:
             shipment.earlier_failure, shipment.failure = shipment.failure, None
-        return Verdict(given_up, first_failure, attempts)
+        return verdict
 
     def abandon(self) -> list[tuple[Batch, RaftlogError]]:
         """Give up everything, in the air or not, since the producer is closed."""

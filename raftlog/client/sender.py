@@ -119,12 +119,13 @@ class PartitionSender:
 
     def _settle(self) -> bool:
         """False when there is something to wait for first."""
-        verdict = self._pipeline.settle(self._clock.monotonic())
+        now = self._clock.monotonic()
+        verdict = self._pipeline.settle(now)
         for batch, error in verdict.given_up:
             self._finish(batch, error)
         pause = pause_s(verdict.retry_after, verdict.attempts, self._session.rng)
         if pause:
-            self._pause = self._loop.call_later(pause, self._resume)
+            self._pause = self._loop.call_later(min(pause, verdict.deadline - now), self._resume)
         return not pause
 
     def _resume(self) -> None:
@@ -161,6 +162,8 @@ class PartitionSender:
 
     async def _post(self, shipment: Shipment) -> Reply:
         deadline = shipment.batch.deadline
+        if shipment.earlier_failure and deadline - self._clock.monotonic() < _TIMER_SLACK_S:
+            raise shipment.earlier_failure  # its deadline ended the pause before this attempt
         try:
             async with asyncio.timeout(deadline - self._clock.monotonic()):
                 identity = await self._identity(shipment)

@@ -126,6 +126,7 @@ class FakeCluster:
         self.partition_troubles: dict[int, deque[Trouble]] = {}
         self.produce_count = self.metadata_count = 0
         self.in_flight = self.in_flight_most = 0
+        self.retry_after_ms = 5  # what OVERLOADED asks for
         self.gaps = 0
         self.corrupt_reads = False
         self.producer_ids = itertools.count(1000)
@@ -245,7 +246,7 @@ class FakeBroker:
             case Trouble.NO_LEADER:
                 raise errors.NoLeader("electing")
             case Trouble.OVERLOADED:
-                raise errors.Overloaded("too much", retry_after_ms=5)
+                raise errors.Overloaded("too much", retry_after_ms=self.cluster.retry_after_ms)
             case Trouble.TOO_LARGE:
                 raise errors.RecordTooLarge("too large", limit_bytes=10)
             case Trouble.DROP_BEFORE:

@@ -351,6 +351,20 @@ SENDING = (
         "",
         script="tests/unit/client/test_timing.py",
     ),
+    Mutant(
+        "a pause before a retry outlasts the deadline",
+        "raftlog.client.sender:PartitionSender._settle",
+        "min(pause, verdict.deadline - now)",
+        "pause",
+        script="tests/unit/client/test_timing.py",
+    ),
+    Mutant(
+        "a batch is sent once more at its deadline",
+        "raftlog.client.sender:PartitionSender._post",
+        "if shipment.earlier_failure and",
+        "if False and",
+        script="tests/unit/client/test_timing.py",
+    ),
 )
 
 CLIENTS = (*PIPELINE, *SENDING, *ROUTING, *READING)

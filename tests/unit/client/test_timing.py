@@ -13,7 +13,7 @@ import pytest
 from raftlog.aio import Client
 from raftlog.client.environment import Environment
 from raftlog.clock import Clock
-from raftlog.errors import CommitUnknown, ConnectionLost, NotLeader, NotSent, RaftlogError
+from raftlog.errors import CommitUnknown, ConnectionLost, NotLeader, NotSent, Overloaded, RaftlogError
 from tests.helpers.fake_broker import FakeCluster, Trouble, fake_cluster
 from tests.helpers.memory_http import MemoryHttp
 from tests.helpers.virtual_time import VirtualClock, run_virtual
@@ -95,12 +95,29 @@ def test_at_the_deadline_the_outcome_is_unknown_and_what_follows_is_neither_lost
         with pytest.raises((CommitUnknown, ConnectionLost)) as caught:
             await lost
         assert not caught.value.is_definite
-        assert 0.2 <= now() - sent_at < 0.8  # the pause before a retry may reach beyond it
+        assert 0.2 <= now() - sent_at < 0.25
         cluster.troubles.clear()
         for number in range(2, 6):
             await (await producer.send(str(number)))
         assert cluster.partition().values() == [b"%d" % number for number in range(6)]  # and only once
         assert cluster.partition().batches[-1].header.producer_epoch == 1
+        await producer.close()
+
+    tell(story)
+
+
+def test_no_pause_before_a_retry_outlasts_the_deadline_and_nothing_is_sent_then() -> None:
+    # requirement: D2
+    async def story(cluster: FakeCluster, client: Client) -> None:
+        cluster.retry_after_ms = 60_000
+        cluster.trouble(Trouble.OVERLOADED, Trouble.UNKNOWN_AFTER)
+        producer = client.producer("orders", linger=0, delivery_timeout="2s")
+        refused = await producer.send("x")
+        with pytest.raises(Overloaded):  # surely not written
+            await refused
+        assert now() == pytest.approx(2.0, abs=0.01)
+        cluster.troubles.clear()
+        assert (await (await producer.send("y"))).offset == 0
         await producer.close()
 
     tell(story)
