@@ -225,9 +225,10 @@ class AsyncProducer:
                 raise NotSent(f"{topic}: no broker told its partitions in time") from None
             except RaftlogError as error:
                 attempts += 1
-                if not error.retryable or not self._session.is_open:
+                pause = pause_s(error, attempts, self._session.rng)
+                if not error.retryable or not self._session.is_open or clock.monotonic() + pause >= deadline:
                     raise
-                await asyncio.sleep(pause_s(error, attempts, self._session.rng))
+                await asyncio.sleep(pause)
 
     def _check_usable(self, topic: str | None) -> None:
         if self._is_closed:

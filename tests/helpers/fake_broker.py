@@ -133,6 +133,7 @@ class FakeCluster:
         self.release = asyncio.Event()  # ends what hangs
         self.knows = asyncio.Event()  # cleared: no broker answers what is not about records
         self.knows.set()
+        self.refusal: RaftlogError | None = None  # the answer to what is not about records
 
     def partition(self, number: int = 0, topic: str = "orders") -> FakePartition:
         """One partition."""
@@ -197,6 +198,8 @@ class FakeBroker:
         if not request.path.endswith("/records"):
             await self.cluster.knows.wait()
         try:
+            if self.cluster.refusal is not None and not request.path.endswith("/records"):
+                raise self.cluster.refusal
             response: web.StreamResponse = await handler(request)
         except RaftlogError as error:
             status = STATUSES.get(type(error), 422)

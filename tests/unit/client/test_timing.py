@@ -123,6 +123,21 @@ def test_no_pause_before_a_retry_outlasts_the_deadline_and_nothing_is_sent_then(
     tell(story)
 
 
+def test_the_first_send_to_a_topic_is_refused_by_the_deadline_whatever_pause_brokers_ask_for() -> None:
+    # requirement: D2
+    async def story(cluster: FakeCluster, client: Client) -> None:
+        cluster.refusal = Overloaded("too much", retry_after_ms=60_000)
+        producer = client.producer("orders", delivery_timeout="2s")
+        with pytest.raises(Overloaded):
+            await producer.send("x")
+        assert now() < 2.1
+        cluster.refusal = None
+        assert (await (await producer.send("x"))).offset == 0
+        await producer.close()
+
+    tell(story)
+
+
 def test_closing_is_bounded_and_tells_each_record_what_is_known_of_it() -> None:
     async def story(cluster: FakeCluster, client: Client) -> None:
         producer = client.producer("orders", linger=0, batch_bytes=200)
