@@ -142,7 +142,7 @@ class FakeFilesystem:
         self.names_version = 0  # rises with every change of a name, seen or on the disk
         self._seen: dict[str, StoredFile] = {}
         self._disk: dict[str, StoredFile] = {}
-        self._paths_in: dict[str, dict[str, None]] = {}  # whatever was ever named in a directory
+        self._paths_in: dict[str, dict[str, None]] = {}  # what is, or may be, seen or on the disk
         self._directories: set[str] = {"", "/"}
         self._moves: list[_Move] = []
 
@@ -253,8 +253,11 @@ class FakeFilesystem:
             if not move.unsynced or f"{path}/".startswith(f"{move.target}/"):
                 self._moves.remove(move)
                 self._move_names(self._disk, move.path, move.target)
-        for name in self._paths_in.get(path, ()):
+        names = self._paths_in.get(path, {})
+        for name in names:
             _set(self._disk, name, self._seen.get(name))
+        for name in [name for name in names if name not in self._seen]:
+            del names[name]
 
     def tree_bytes(self, path: str) -> int:
         """Bytes of all files below a directory."""
