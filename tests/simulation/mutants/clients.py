@@ -359,6 +359,20 @@ SENDING = (
         script="tests/unit/client/test_timing.py",
     ),
     Mutant(
+        "the bootstrap addresses are forgotten once brokers are known",
+        "raftlog.client.session:Session.learn_brokers",
+        "if url in known",
+        "if url in urls",
+        script="tests/unit/client/test_session.py",
+    ),
+    Mutant(
+        "Ctrl-C leaves the call that it ends running",
+        "raftlog.client.portal:Portal.call",
+        "except BaseException:",
+        "except Exception:",
+        script="tests/unit/client/test_blocking.py",
+    ),
+    Mutant(
         "a batch is sent once more at its deadline",
         "raftlog.client.sender:PartitionSender._post",
         "if shipment.earlier_failure and",

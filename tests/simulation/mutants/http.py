@@ -179,6 +179,13 @@ CONNECTIONS = (
         "left = self._of_client[client]",
     ),
     Mutant(
+        "a connection in use is closed for its age",
+        "api.plain_http:PlainConnection._go_on",
+        "self.idle_since = loop.time()",
+        "pass",
+        script="tests/unit/api/test_plain_http.py",
+    ),
+    Mutant(
         "a plain request that comes behind another is lost",
         "api.plain_http:PlainConnection._read",
         "self._ahead = data[end + head.length :]",

@@ -122,6 +122,16 @@ def test_ctrl_c_interrupts_a_wait_and_the_client_still_closes() -> None:
         client.close()
 
 
+def test_ctrl_c_ends_a_tail() -> None:
+    with running_cluster() as cluster, Client(cluster.urls) as client:
+        client.send("orders", "x")
+        tail = client.partition("orders", 0).tail("earliest")
+        assert next(tail).value == b"x"
+        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+        with pytest.raises(KeyboardInterrupt):
+            next(tail)
+
+
 def test_a_client_on_its_own_thread_refuses_to_wait_for_itself() -> None:
     with running_cluster() as cluster, Client(cluster.urls) as client:
         told: list[str] = []

@@ -23,7 +23,7 @@ from raftlog.errors import (
     TopicExists,
     UnknownTopic,
 )
-from tests.helpers.fake_broker import fake_cluster
+from tests.helpers.fake_broker import FakeBroker, fake_cluster
 
 
 def unused_url() -> str:
@@ -69,6 +69,22 @@ def test_brokers_that_were_not_named_are_found_and_used() -> None:
             cluster.leader = 2
             assert (await client.cluster.info()).brokers == 3
             assert (await client.send("orders", "y")).offset == 1
+
+    asyncio.run(story())
+
+
+def test_the_bootstrap_address_is_asked_again_when_all_brokers_have_moved() -> None:
+    async def story() -> None:
+        async with fake_cluster() as cluster:
+            balancer = FakeBroker(cluster, 9)  # no broker that the others know
+            await balancer.start()
+            async with Client([balancer.url], retry_timeout="5s") as client:
+                await client.send("orders", "x")
+                await cluster.brokers.pop(1).stop()
+                cluster.brokers[2], cluster.leader = FakeBroker(cluster, 2), 2
+                await cluster.brokers[2].start()
+                assert (await client.send("orders", "y")).offset == 1
+            await balancer.stop()
 
     asyncio.run(story())
 
