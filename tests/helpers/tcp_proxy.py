@@ -35,6 +35,7 @@ class TcpProxy:
     def __init__(self) -> None:
         self.tamper: Tamper = unchanged
         self.dialler_bytes = 0
+        self.accepted = 0  # connections, ever
         self._is_black_hole = False
         self._passing: set[Passage] = set()
         self._target = ("127.0.0.1", 0)
@@ -82,6 +83,7 @@ class TcpProxy:
     async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
+        self.accepted += 1
         self._tasks.add(task)
         self._writers.add(writer)
         try:
