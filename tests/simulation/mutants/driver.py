@@ -6,6 +6,20 @@ from tests.simulation.mutants.plant import Edit, Mutant
 
 DRIVER = (
     Mutant(
+        "a leader that ends calls the one that is furthest behind",
+        "raftlog.node.replication:Replication.call_election",
+        "reverse=True",
+        "reverse=False",
+        script="tests/unit/node/test_replication.py",
+    ),
+    Mutant(
+        "room for catching up grows while nobody uses it",
+        "raftlog.node.catch_up:CatchUpRate.has_room",
+        "min(filled, self._bytes_per_s * BURST_S), now",
+        "filled, now",
+        script="tests/unit/node/test_replication.py",
+    ),
+    Mutant(
         "promises leave with the write, not after it",
         "raftlog.node.raft_group:RaftGroup._carry_out",
         "self._environment.request_sync(self)",

@@ -6,6 +6,13 @@ from tests.simulation.mutants.plant import Mutant
 
 FETCHING = (
     Mutant(
+        "a wait begins again with each record of a broker",
+        "api.fetch:_first_page",
+        "wait_ms=left_ms",
+        "wait_ms=request.wait_ms",
+        script="tests/unit/api/test_fetch.py",
+    ),
+    Mutant(
         "an empty answer goes on at the high watermark's successor",
         "api.fetch:_fetch_json",
         "return web.Response(status=204, headers=_places(result, page.next_offset))",

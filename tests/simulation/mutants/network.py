@@ -12,6 +12,13 @@ _INBOUND = "raftlog.node.tcp_links:InboundConnections"
 
 NETWORK = (
     Mutant(
+        "an address that cannot be one ends the dialling for good",
+        "raftlog.node.tcp_links:OutboundLink._dial_for_ever",
+        "(OSError, TimeoutError, UnicodeError)",
+        "(OSError, TimeoutError)",
+        script="tests/unit/node/test_tcp_transport.py",
+    ),
+    Mutant(
         "a silent link is never ended",
         "raftlog.node.group_host:GroupHost._watch_peers",
         "self._transport.disconnect(peer)",

@@ -17,6 +17,20 @@ _CUT_SHORT = "tests/unit/partitions/test_repair_cut_short.py"
 
 REPAIR = (
     Mutant(
+        "the voters of a damaged log are those that it began with",
+        "partitions.repair_service:voters_in_files",
+        "membership_in(batch) or newest",
+        "newest or membership_in(batch)",
+        script="tests/unit/partitions/test_repairer.py",
+    ),
+    Mutant(
+        "lost calls of a repair add up although it gets on",
+        "partitions.repairer:Repairer._fetch",
+        "await self._add(writer, batches)\n            useless = 0",
+        "await self._add(writer, batches)",
+        script="tests/unit/partitions/test_repairer.py",
+    ),
+    Mutant(
         "segments are given to readers unchecked",
         "raftlog.storage.log_storage:FileRange.read",
         "find_damage(data, self.first, self.last, self.terms)",

@@ -9,6 +9,13 @@ _SNAPSHOTS = "tests/unit/storage/test_snapshots.py"
 
 STORAGE = (
     Mutant(
+        "indexes of segments that were read stay in memory",
+        "raftlog.storage.segment_list:SegmentList._note_loaded",
+        "self._loaded.pop(0).release_index()",
+        "self._loaded.pop(0)",
+        script="tests/unit/storage/test_checked_reads.py",
+    ),
+    Mutant(
         "names of new segments are not synced",
         "raftlog.storage.log_sync:LogSync.run",
         "names_changed:",

@@ -390,6 +390,27 @@ def test_route_holds_for_reads_too() -> None:
     serve(scenario)
 
 
+def test_a_wait_does_not_begin_again_when_a_record_of_a_broker_comes() -> None:
+    async def scenario(server: HttpServer) -> None:
+        await fill(server)
+        gateway, fetch, waits_ms = server.cluster.gateway, server.cluster.gateway.fetch, []
+
+        async def noted(target: TopicPartition, request: FetchRequest) -> FetchResult:
+            waits_ms.append(request.wait_ms)
+            return await fetch(target, request)
+
+        gateway.fetch = noted  # type: ignore[method-assign]
+        waiting = asyncio.create_task(server.get(f"{PATH}?wait=1s"))
+        await until_waiting(server, 1)
+        await asyncio.sleep(0.5)
+        gateway.change_leader(ORDERS_0)
+        assert (await waiting).status == 204
+        assert waits_ms[0] == 1000
+        assert 0 <= waits_ms[1] <= 500
+
+    serve(scenario)
+
+
 async def until_waiting(server: HttpServer, count: int) -> None:
     """Until that many reads are parked in the gateway."""
     async with asyncio.timeout(3):

@@ -14,7 +14,7 @@ from raftlog.core.messages import Heartbeat, Message, TimeoutNow
 from raftlog.core.ready import HardState, Replicate
 from raftlog.errors import LogCorrupt
 from raftlog.node.applier import Applier
-from raftlog.node.catch_up import CatchUpRate
+from raftlog.node.catch_up import BURST_S, CatchUpRate
 from raftlog.node.group_ports import GroupEnvironment
 from raftlog.node.replication import EntryBytes, Leading, Replication
 from raftlog.records.batch import split_batches
@@ -190,3 +190,16 @@ def test_a_leader_that_ends_calls_the_furthest_of_the_others(mine: dict[NodeId, 
     replication = Replication(group, entries, environment, lambda event: None)
     replication.call_election(Term(3), {**mine, BEHIND: Index(5), FURTHEST: Index(8)})
     assert links.sent == [(FURTHEST, Heartbeat), (BEHIND, Heartbeat), (FURTHEST, TimeoutNow)]
+
+
+def test_what_nobody_has_used_for_hours_is_no_room_for_catching_up() -> None:
+    clock = ManualWallClock()
+    rate = CatchUpRate(clock, 1_000_000)
+    clock.now_ms += 3_600_000
+    left = 0
+    while rate.has_room():
+        rate.spend(10_000)
+        left += 10_000
+    assert left == 1_000_000 * BURST_S
+    clock.now_ms += 100
+    assert rate.has_room()

@@ -285,6 +285,18 @@ def test_a_moved_peer_is_dialled_at_its_new_address() -> None:
     run(story)
 
 
+def test_an_address_that_cannot_be_one_is_dialled_no_more_once_it_is_corrected() -> None:
+    async def story(cluster: Cluster) -> None:
+        one, from_one = await cluster.node(ONE)
+        two, _ = await cluster.node(TWO)
+        one.set_peer(TWO, "broker..local", two.port)
+        await asyncio.sleep(0.05)  # a few attempts
+        one.set_peer(TWO, "127.0.0.1", two.port)
+        await from_one.until(lambda: from_one.count("connected", TWO) == 1)
+
+    run(story)
+
+
 def test_a_listener_that_sends_on_the_diallers_connection_is_cut_off() -> None:
     async def story(cluster: Cluster) -> None:
         async def rude(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import cast
 
 import msgspec
@@ -241,6 +242,30 @@ def test_a_peer_that_falls_silent_is_waited_for() -> None:
     assert terms_in(cluster.mend()) == TERMS
 
 
+def test_a_repair_that_gets_on_outlives_any_number_of_lost_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every second call fails, and an answer holds one batch."""
+    monkeypatch.setattr("partitions.repair_service.ANSWER_BYTES_MAX", BATCH)
+    one = log_of(*[1] * 16)
+    for at in range(1, 7):
+        one.flip_bit(segment(0), at * BATCH + 62)
+    cluster = Cluster(one, broker_2=log_of(*[1] * 16), broker_3=log_of(*[1] * 16))
+    fetches = count()
+
+    def shaky(answers: Handler) -> Handler:
+        async def answer(sender: NodeId, head: bytes, payload: memoryview) -> Answer:
+            ask = msgspec.msgpack.decode(head, type=Ask)
+            if ask.first <= ask.last and next(fetches) % 2 == 0:
+                raise ConnectionLost("the network is shaky", sent=True)
+            return await answers(sender, head, payload)
+
+        return answer
+
+    for node, handler in cluster.net.services.items():
+        cluster.net.services[node] = shaky(handler)
+    assert terms_in(cluster.mend()) == [1] * 16
+    assert next(fetches) == 6
+
+
 def test_a_lost_slot_costs_a_question_to_everybody_and_a_vote() -> None:
     one = log_of(*TERMS)
     write_raw(one, f"{DIRECTORY}/hard_state.a", 0, bytes(SLOT_BYTES))
@@ -381,7 +406,8 @@ def test_who_votes_by_the_log_is_asked_for_terms_whatever_the_metadata_say(where
         teller = leads(two, 3)
         teller.membership = members(1, 2, 4)
     else:
-        add_membership(two if where == "files" else one, members(1, 2, 4))
+        for later, membership in enumerate((members(1, 2, 3), members(1, 2, 4))):
+            add_membership(two if where == "files" else one, membership, later)
     others: dict[str, FakeFilesystem | Leader] = {"broker_2": teller, "broker_3": log_of(*TERMS)}
     with pytest.raises(CannotMend, match=r"brokers \[4\] must say"):
         Cluster(one, **others).mend()
@@ -391,10 +417,10 @@ def test_who_votes_by_the_log_is_asked_for_terms_whatever_the_metadata_say(where
     assert log.restored(NOBODY).hard_state == HardState(Term(11), NodeId(1))
 
 
-def add_membership(filesystem: FakeFilesystem, membership: Membership) -> None:
-    """At the end of a closed log, whether its slots are sound or not."""
+def add_membership(filesystem: FakeFilesystem, membership: Membership, later: int) -> None:
+    """Behind the end of a closed log of ``TERMS``, whether its slots are sound or not."""
     file = filesystem.open(segment(8))
-    batch = batch_of(membership, index=Index(len(TERMS)), term=Term(TERMS[-1]), timestamp_ms=0)
+    batch = batch_of(membership, index=Index(len(TERMS) + later), term=Term(TERMS[-1]), timestamp_ms=0)
     file.write_at(file.size, bytes(batch.data))
     file.sync()
     file.close()

@@ -170,3 +170,14 @@ def test_the_index_that_one_reader_has_loaded_serves_the_next() -> None:
     disk.fails_read = lambda path: path.endswith(".index")
     part = log.part(Index(2), BATCH)
     assert part.read(Index(2), Index(2), bytes_max=BATCH).first == 2
+
+
+def test_readers_of_old_segments_leave_few_indexes_in_memory() -> None:
+    log = log_of(FakeFilesystem(), batches=80)
+    for first in range(0, 80, 2):
+        part = log.part(Index(first), 1)
+        part.read(Index(first), Index(first), bytes_max=1)
+        part.finished()
+        log.read(Index(first), Index(first), bytes_max=1).read()
+    loaded = [segment.base for segment in log._segments.closed if segment.has_index_loaded]
+    assert loaded == [60, 64, 68, 72]  # of the last four that were read; 76 and on is active
