@@ -15,6 +15,13 @@ OPENINGS = "tests/unit/partitions/test_openings.py"
 
 MOVES = (
     Mutant(
+        "a learner has caught up once it holds what there was at first",
+        "partitions.reassigner:Reassigner._look",
+        "move.goal = group.last_index",
+        "pass",
+        script="tests/unit/partitions/test_reassigner.py",
+    ),
+    Mutant(
         "a replica is deleted while it still votes",
         "partitions.departures:Departures.may_delete",
         "if may_go else None",

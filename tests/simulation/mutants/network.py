@@ -12,6 +12,13 @@ _INBOUND = "raftlog.node.tcp_links:InboundConnections"
 
 NETWORK = (
     Mutant(
+        "the end of a peer's connection leaves ours to it standing",
+        "raftlog.node.tcp_transport:TcpTransport._peer_ended",
+        "self._links[peer].disconnect()",
+        "self._links[peer].dial_now()",
+        script="tests/unit/node/test_tcp_transport.py",
+    ),
+    Mutant(
         "an address that cannot be one ends the dialling for good",
         "raftlog.node.tcp_links:OutboundLink._dial_for_ever",
         "(OSError, TimeoutError, UnicodeError)",

@@ -6,6 +6,20 @@ from tests.simulation.mutants.plant import Mutant
 
 PARTITIONS = (
     Mutant(
+        "the fate of a request that is known is that of its first batch",
+        "partitions.producers:_known",
+        "last.handle",
+        "found[0].handle",
+        script="tests/unit/partitions/test_producers.py",
+    ),
+    Mutant(
+        "retention waits for no learner",
+        "partitions.retention_keeper:RetentionKeeper._held_back",
+        "{**status.learner_match_index, **status.match_index}",
+        "{**status.match_index}",
+        script="tests/unit/partitions/test_retention_keeper.py",
+    ),
+    Mutant(
         "a batch that was sent before is appended again",
         "partitions.replica:PartitionReplica._place",
         "known = self._in_flight.check(headers)",

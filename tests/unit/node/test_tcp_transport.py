@@ -272,6 +272,22 @@ def test_a_newer_connection_of_a_peer_ends_ours_to_it() -> None:
     run(story)
 
 
+def test_a_connection_of_a_peer_that_breaks_ends_ours_to_it() -> None:
+    async def story(cluster: Cluster) -> None:
+        two, from_two = await cluster.node(TWO)
+        one, _ = await cluster.node(ONE)
+        _, of_one = await proven_stream(two.port)
+        await cluster.proxy.start(one.port)
+        two.set_peer(ONE, "127.0.0.1", cluster.proxy.port)
+        await from_two.until(lambda: from_two.count("connected", ONE) == 1)
+        cluster.proxy.silence()  # half open, and nothing but the other connection can tell
+        of_one.close()
+        await from_two.until(lambda: from_two.count("connected", ONE) == 2)
+        assert from_two.count("lost", ONE) == 2
+
+    run(story)
+
+
 def test_a_moved_peer_is_dialled_at_its_new_address() -> None:
     async def story(cluster: Cluster) -> None:
         one, from_one, _, from_two = await cluster.through_proxy()

@@ -127,6 +127,8 @@ def test_a_retry_of_a_batch_in_flight_gives_the_same_handle() -> None:
     tracker.add([header(0)], Index(100), Term(5), 2_000, "first")
     assert tracker.check([header(0)]) == Known(100, 109, 2_000, 5, "first")
     assert tracker.check([header(10)]) is None
+    tracker.add([header(10)], Index(110), Term(5), 3_000, "second")
+    assert tracker.check([header(0), header(10)]) == Known(100, 119, 3_000, 5, "second")
 
 
 def test_what_is_applied_leaves_the_flight() -> None:

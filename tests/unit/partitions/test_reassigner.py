@@ -53,6 +53,32 @@ def test_what_was_prepared_for_one_target_does_not_count_for_the_next(tmp_path: 
     asyncio.run(story())
 
 
+# requirement: F2
+def test_a_learner_has_to_catch_up_with_what_came_since_the_look_before(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with ControlledCluster(str(tmp_path), brokers=4) as cluster:
+            topic = await cluster.create("orders")
+            before = topic.partitions[0].replicas
+            (outside,) = set(cluster.nodes) - set(before)
+            led = await leader(cluster)
+            await led.reassigner.stop()
+            mover = Reassigner(led.host, led.controller, led.manager.replicas)
+            moved = await led.admin.change_replicas(MoveReplicas("orders", 0, (*before, outside)), 5000)
+            await cluster.settled(moved.version)
+            mover._look(KEY)
+            await eventually(lambda: mover._moves[KEY].step is None)
+            group = led.manager.replicas[KEY].group
+            for _ in range(3):
+                await produce(cluster, b"more")
+                goal = group.last_index
+                mover._look(KEY)
+                assert mover._moves[KEY].goal >= goal
+                await eventually(lambda: mover._moves[KEY].step is None)
+            await mover.stop()
+
+    asyncio.run(story())
+
+
 # requirement: F6
 def test_the_leader_of_a_group_that_was_given_up_says_nothing_of_the_recovered_one(tmp_path: Path) -> None:
     async def story() -> None:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from partitions.replica import PartitionReplica
 from partitions.retention_keeper import GRACE_LOOKS, Kept, RetentionKeeper
 from partitions.values import QUORUM
 from raftlog.storage.retention import RetentionLimits
 from raftlog.storage.segmented_log import LogSettings
-from raftlog.types import GroupId
+from raftlog.types import GroupId, NodeId
 from tests.helpers.controlled_cluster import ControlledBroker, ControlledCluster
 from tests.helpers.node_cluster import ClusterNode, NodeCluster
 from tests.helpers.partition_cluster import batch_of, eventually
+from tests.helpers.raft_member import members
 from tests.helpers.virtual_time import run_virtual
 
 GROUP = GroupId(1)
@@ -138,11 +141,15 @@ def test_a_record_that_a_client_dates_far_ahead_goes_like_the_others(tmp_path: P
 
 
 # requirement: RT3
-def test_a_member_that_never_catches_up_holds_a_log_back_for_a_while() -> None:
+@pytest.mark.parametrize("who", ["voter", "learner"])
+def test_a_member_that_never_catches_up_holds_a_log_back_for_a_while(who: str) -> None:
     async def story() -> None:
-        cluster = NodeCluster(log_settings=LogSettings(segment_bytes=300, index_interval_bytes=512))
+        settings = LogSettings(segment_bytes=300, index_interval_bytes=512)
+        cluster = NodeCluster(nodes=4, voters=3, log_settings=settings)
         await cluster.start()
-        leader, full = cluster.leading(), cluster.followers()[0]
+        leader = cluster.leading()
+        await leader.groups[GROUP].change_membership(members(1, 2, 3, learners=[4]))
+        full = cluster.brokers[NodeId(4)] if who == "learner" else cluster.followers()[0]
         keepers = {broker: keeper_of(broker) for broker in cluster.up}
         full.filesystem.capacity_bytes = full.filesystem.used_bytes
         for number in range(20):
