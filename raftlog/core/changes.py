@@ -63,14 +63,15 @@ class Changes:
 
         A log that does not name its owner gives no vote: with such voters nobody might win once we are
         gone. Learners begin with such a log, and so does a founder that first opens when others have left.
-        Neither does one that rejoins.
+        Neither does one that rejoins, as a learner may whose connection broke: it has to reply again first.
         """
-        newest = self._member.memberships.newest
+        newest, progress = self._member.memberships.newest, self._peers.progress
         matches = self._peers.match_index(voters)
         know = {node for node, match in matches.items() if match >= newest.index}
+        ready = {node for node in know & newest.membership.learners if not progress[node].is_out_of_contact}
         added = voters - newest.membership.voters
         know_or_lead = know | (voters & {self._member.id})
-        return added <= know & newest.membership.learners and 2 * len(know_or_lead) > len(voters)
+        return added <= ready and 2 * len(know_or_lead) > len(voters)
 
     def _append(self, membership: Membership, now: int) -> EntryId:
         """In force at once, for us as for whoever appends it (thesis 4.1)."""

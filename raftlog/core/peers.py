@@ -64,7 +64,7 @@ class Peers:
         if rejoining and rejoining != progress.rejoining:
             progress.rejoin(next_round, Index(self._member.terms.last_index + 1))
         progress.rejoining = rejoining
-        progress.heard_tick, progress.is_heard = now, True
+        progress.heard_tick, progress.is_heard, progress.is_out_of_contact = now, True, False
         return progress
 
     @property

@@ -22,6 +22,7 @@ class Progress:
         "awaits_snapshot",
         "heard_tick",
         "is_heard",
+        "is_out_of_contact",
         "is_probing",
         "match_index",
         "moved_tick",
@@ -42,6 +43,7 @@ class Progress:
         self.awaits_snapshot = False  # it is probing then, at the entry just before the leader's log
         self.heard_tick = now  # when its last reply came; what check-quorum goes by
         self.is_heard = False  # it has replied to this leader: whether it rejoins is known
+        self.is_out_of_contact = False  # its connection broke, and it has not replied since
         self.moved_tick = now  # when anything was last acknowledged, or asked for anew
         self.round = 0  # the newest heartbeat round it has echoed
         self.rejoining = 0  # the incarnation that must not be counted, or 0
@@ -143,7 +145,7 @@ class Progress:
 
     def lose_contact(self, now: int, heartbeat_ticks: int) -> None:
         """What was in flight is lost, as far as we know: ask again as soon as it is heard."""
-        self.is_probing = True
+        self.is_probing = self.is_out_of_contact = True
         self.probe_is_due = False
         self.moved_tick = now - heartbeat_ticks
         self._in_flight.clear()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from raftlog.core.inputs import Campaign, ConfirmRead, Propose, TransferLeadership
+from raftlog.core.inputs import Campaign, ConfirmRead, PeerUnreachable, Propose, TransferLeadership
 from raftlog.core.membership import Membership, MembershipEntry
 from raftlog.core.messages import AppendRequest, Heartbeat, HeartbeatReply, TimeoutNow, VoteReply, VoteRequest
 from raftlog.core.ready import Appended, ReadConfirmed, RefusalReason, Refused, Role
@@ -154,6 +154,20 @@ def test_a_learner_becomes_a_voter_only_when_it_knows_that_it_is_a_member() -> N
     member.feed(Propose(Token(3), 100))  # that it lacks these is the planner's business
     member.acknowledge(FOUR, 1)
     change(member, members(1, 2, 3, 4), token=4)
+    assert isinstance(member.settled[-1], Appended)
+
+
+def test_a_learner_whose_connection_broke_becomes_a_voter_only_when_it_has_acknowledged_again() -> None:
+    """Its broker may have come back with an empty disk."""
+    member = leader(members(1, 2, 3))
+    change(member, members(1, 2, 3, learners=[4]))
+    member.acknowledge(TWO, 1)
+    member.acknowledge(FOUR, 1)
+    member.feed(PeerUnreachable(FOUR))
+    change(member, members(1, 2, 3, 4), token=2)
+    assert member.settled[-1] == Refused(Token(2), ME, RefusalReason.STRANGERS)
+    member.acknowledge(FOUR, 1)
+    change(member, members(1, 2, 3, 4), token=3)
     assert isinstance(member.settled[-1], Appended)
 
 

@@ -52,6 +52,13 @@ MEMBERS = (
         script="tests/paper/test_raft_joint_membership.py",
     ),
     Mutant(
+        "a learner becomes a voter although its connection broke and it has not replied since",
+        "raftlog.core.changes:Changes._enough_know",
+        "if not progress[node].is_out_of_contact",
+        "if True",
+        script="tests/paper/test_raft_joint_membership.py",
+    ),
+    Mutant(
         "the log start moves before the disk knows who takes part there",
         "raftlog.storage.members:LogMembers.move_start",
         "self.flush()",
