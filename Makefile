@@ -41,7 +41,7 @@ slow: .venv/dev.stamp
 bench: .venv/bench.stamp
 	$(PY) -m chaos.benchmarks
 
-# Every seed that ever failed, then SEEDS new ones (5,000: six minutes on two cores); they follow from the
+# Every seed that ever failed, then SEEDS new ones (5,000: five minutes on two cores); they follow from the
 # commit, or begin at FIRST. What fails is appended to chaos/simulator/failed_seeds.txt. SEED=7, core:7, log:7
 # or http:7 replays one run, SHRINK=1 cuts it down to what matters.
 sim: .venv/server.stamp
