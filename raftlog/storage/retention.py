@@ -46,10 +46,13 @@ def first_index_to_keep(
     """Where the log should begin: for ``truncate_prefix``, once all replicas have agreed to it.
 
     A segment goes when its newest record was stored longer ago than the time limit, or while the log is
-    larger than the size limit. The times that producers put into records do not count, and without
-    ``now_ms`` no segment is old. The first segment that stays keeps all behind it.
+    larger than the size limit. Segments that hold nothing committed do not count as size: their entries may
+    still be lost. The times that producers put into records do not count, and without ``now_ms`` no segment
+    is old. The first segment that stays keeps all behind it.
     """
-    size = active_bytes + sum(segment.size_bytes for segment in closed)
+    size = sum(segment.size_bytes for segment in closed if segment.base <= commit_index)
+    if commit_index >= (closed[-1].last + 1 if closed else first_index):
+        size += active_bytes
     first_kept = first_index
     oldest_ms = None
     if now_ms is not None and limits.retention_ms != NO_LIMIT:

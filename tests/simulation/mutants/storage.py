@@ -9,6 +9,13 @@ _SNAPSHOTS = "tests/unit/storage/test_snapshots.py"
 
 STORAGE = (
     Mutant(
+        "entries that may still be lost take room from committed ones",
+        "raftlog.storage.retention:first_index_to_keep",
+        "if segment.base <= commit_index",
+        "if True",
+        script="tests/unit/storage/test_retention.py",
+    ),
+    Mutant(
         "indexes of segments that were read stay in memory",
         "raftlog.storage.segment_list:SegmentList._note_loaded",
         "self._loaded.pop(0).release_index()",

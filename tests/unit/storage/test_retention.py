@@ -52,6 +52,15 @@ def test_the_oldest_segments_go_until_the_log_fits() -> None:
     assert keep(closed(1, 1, 1, 1), RetentionLimits(retention_bytes=0)) == 40
 
 
+# requirement: RT3
+def test_entries_that_may_still_be_lost_take_no_room_from_committed_ones() -> None:
+    limits = RetentionLimits(retention_bytes=250)
+    assert keep(closed(1, 1, 1, 1), limits, commit=15) == 0  # 200 bytes count
+    assert keep(closed(1, 1, 1, 1), limits, commit=20) == 10  # 300
+    assert keep(closed(1, 1), limits, commit=19) == 0
+    assert keep(closed(1, 1), limits, commit=20, active=51) == 10
+
+
 # requirement: RT2, RT3
 def test_no_limit_deletes_nothing() -> None:
     assert keep(closed(9999, 9999), RetentionLimits(retention_ms=-1)) == 0
