@@ -97,6 +97,11 @@ class ReplicaRecord:
         self.promises = Promises(machine.disk, directory)
         self._agreed = {False: 0, True: 0}
 
+    def opened(self, group_id: GroupId) -> RaftGroup[object] | None:
+        """The group as its broker has it open, if it has."""
+        broker = self.machine.broker
+        return None if broker is None else broker.host.groups.get(group_id)
+
     def look(self, group: GroupRecord, *, durable: bool) -> int:
         """How many committed entries, from the first, stand in this log."""
         view = self.durable if durable else self.seen

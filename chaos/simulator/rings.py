@@ -4,9 +4,9 @@
 ``http:17`` runs brokers with the clients and the HTTP server that ship.
 
 Decides: how many seeds of each a number of seeds means, so that 5,000 take less than five minutes on two
-cores. One of twenty-five runs whole brokers, which find what lies between the parts and take longest; five
-run a log alone, which dies most often; the others run bare cores, whose members come and go. Of ten runs of
-whole brokers one more has the HTTP server and the clients, in place of a bare core.
+cores. One of thirty runs whole brokers, which find what lies between the parts and take longest; ten run a
+log alone, which dies most often; the others run bare cores, whose members come and go. For ten runs of whole
+brokers there is one that has the HTTP server and the clients, too, in place of a bare core.
 """
 
 from __future__ import annotations
@@ -25,10 +25,9 @@ from chaos.simulator.schedule import Schedule
 from chaos.simulator.simulation import run
 
 CORE, LOG, BROKERS, BROKERS_LONG, HTTP = "core", "log", "brokers", "brokers-long", "http"
-FIVE = (CORE, CORE, CORE, CORE, LOG)
-TWENTY_FIVE = (BROKERS, *FIVE[1:], *FIVE * 4)
-MIX = (*TWENTY_FIVE * 9, BROKERS, HTTP, *TWENTY_FIVE[2:])
-"""The rings of 250 seeds that follow one another."""
+THIRTY = (BROKERS, CORE, LOG, *(CORE, CORE, LOG) * 9)
+MIX = (*THIRTY * 9, BROKERS, HTTP, *THIRTY[2:])
+"""The rings of 300 seeds that follow one another."""
 
 AnyOdds = Odds | CoreOdds | LogOdds
 _DRAWN: dict[str, Callable[[random.Random], AnyOdds]] = {

@@ -47,16 +47,16 @@ def test_equal_seeds_give_equal_traces_whatever_the_order_of_sets(seed: str) -> 
     assert [process.returncode for process in processes] == [0, 0]
 
 
-def test_one_of_25_seeds_runs_whole_brokers_five_run_a_log_and_none_is_run_twice() -> None:
-    some = [str(seed) for seed in seeds(0, 27)]
-    assert some[:7] == ["brokers:0", "core:0", "core:1", "core:2", "log:0", "core:3", "core:4"]
-    assert some[23:] == ["core:18", "log:4", "brokers:1", "core:19"]
-    assert [str(seed) for seed in (*seeds(0, 6), *seeds(6, 21))] == some
-    assert [str(seed) for seed in seeds(224, 4)] == ["log:44", "brokers:9", "http:0", "core:171"]
-    assert str(next(seeds(476, 1))) == "http:1"
-    many = list(seeds(0, 5000))
-    assert len(set(many)) == 5000
-    assert Counter(seed.ring for seed in many) == {CORE: 3780, BROKERS: 200, LOG: 1000, HTTP: 20}
+def test_one_of_thirty_seeds_runs_whole_brokers_ten_run_a_log_and_none_is_run_twice() -> None:
+    some = [str(seed) for seed in seeds(0, 32)]
+    assert some[:7] == ["brokers:0", "core:0", "log:0", "core:1", "core:2", "log:1", "core:3"]
+    assert some[28:] == ["core:18", "log:9", "brokers:1", "core:19"]
+    assert [str(seed) for seed in (*seeds(0, 6), *seeds(6, 26))] == some
+    assert [str(seed) for seed in seeds(269, 4)] == ["log:89", "brokers:9", "http:0", "log:90"]
+    assert str(next(seeds(571, 1))) == "http:1"
+    many = list(seeds(0, 3000))
+    assert len(set(many)) == 3000
+    assert Counter(seed.ring for seed in many) == {CORE: 1890, BROKERS: 100, LOG: 1000, HTTP: 10}
     assert Seed.named("7") == Seed(BROKERS, 7)
     assert Seed.named("core:7") == Seed(CORE, 7)
     known = "core:number, log:number, http:number or brokers:number"

@@ -103,10 +103,9 @@ class Judge:
             return
         commits = [0]
         for replica in group.replicas.values():
-            broker = replica.machine.broker
-            open_group = None if broker is None else broker.host.groups.get(group.group_id)
-            if open_group is not None:
-                commits.append(open_group.commit_index + 1)
+            opened = replica.opened(group.group_id)
+            if opened is not None:
+                commits.append(opened.commit_index + 1)
         exchange.memory["least_end"] = min(commits[1:], default=0)
         exchange.memory["end"] = group.committed[-1].last + 1 if group.committed else 0
 

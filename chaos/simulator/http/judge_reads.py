@@ -272,8 +272,12 @@ def _rows(answered: Answered, first: int, end: int) -> list[Row]:
 
 
 def _start(answered: Answered) -> int:
-    """The latest place at which any replica begins."""
-    return max((replica.seen.start for replica in answered.group.replicas.values()), default=0)
+    """The latest place at which any replica begins: retention may have moved it a moment ago."""
+    group, starts = answered.group, [0]
+    for replica in group.replicas.values():
+        opened = replica.opened(group.group_id)
+        starts.append(replica.seen.start if opened is None else opened.log.first_index)
+    return max(starts)
 
 
 def _seconds(text: str) -> float:
