@@ -215,6 +215,7 @@ class LogLife:
         if first != model.first:
             judge.require(first == wanted, judge.D6, f"begins at {first}, {wanted} is asked for")
             self.trace.note(None, f"begins at {first}")
+            model.committed = max(model.committed, first - 1)  # as the group knew when it kept that state
         model.begin(first)
 
     def install(self) -> None:
