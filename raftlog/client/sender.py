@@ -125,7 +125,8 @@ class PartitionSender:
             self._finish(batch, error)
         pause = pause_s(verdict.retry_after, verdict.attempts, self._session.rng)
         if pause:
-            self._pause = self._loop.call_later(min(pause, verdict.deadline - now), self._resume)
+            left_s = verdict.deadline + _TIMER_SLACK_S - now
+            self._pause = self._loop.call_later(min(pause, left_s), self._resume)
         return not pause
 
     def _resume(self) -> None:
@@ -162,7 +163,7 @@ class PartitionSender:
 
     async def _post(self, shipment: Shipment) -> Reply:
         deadline = shipment.batch.deadline
-        if shipment.earlier_failure and deadline - self._clock.monotonic() < _TIMER_SLACK_S:
+        if shipment.earlier_failure and self._clock.monotonic() >= deadline:
             raise shipment.earlier_failure  # its deadline ended the pause before this attempt
         try:
             async with asyncio.timeout(deadline - self._clock.monotonic()):

@@ -354,7 +354,7 @@ SENDING = (
     Mutant(
         "a pause before a retry outlasts the deadline",
         "raftlog.client.sender:PartitionSender._settle",
-        "min(pause, verdict.deadline - now)",
+        "min(pause, left_s)",
         "pause",
         script="tests/unit/client/test_timing.py",
     ),
