@@ -102,7 +102,9 @@ class Answers:
     ) -> None:
         where = f"broker {broker.node_id} {target} acks={acks} {wanted}"
         disks = {node for node, replica in record.replicas.items() if _has(replica, wanted)}
-        disks |= {node for node, lost in record.lost.items() if wanted in lost.entries}
+        disks |= {
+            node for node, lost in record.lost.items() if wanted in lost.entries or wanted[0] < lost.start
+        }
         if receipt.durability.committed or acks.kind is not AcksKind.LEADER:
             entry = _entry_at(record, wanted[0])
             # A leader whose disk is full has committed it by others, and shows no commit of it in its log.
