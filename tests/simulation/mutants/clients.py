@@ -98,11 +98,11 @@ PIPELINE = (
         equivalent="a new epoch gives up what is in doubt in any case",
     ),
     Mutant(
-        "batches are sent again behind their deadline",
+        "batches are given up before their deadline",
         "raftlog.client.pipeline:Pipeline._is_hopeless",
         "now >= first.batch.deadline or not self._retries",
-        "not self._retries",
-        script="tests/unit/client/test_delivery.py",
+        "now >= first.batch.deadline - 1.0 or not self._retries",
+        script="tests/unit/client/test_timing.py",
     ),
     Mutant(
         "acks=0 is sent again",
