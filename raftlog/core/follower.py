@@ -119,7 +119,7 @@ class Follower:
                 accepted=False,
                 match_index=previous.index,
                 hint=member.terms.newest_at_most(previous),
-                rejoining=member.rejoining,
+                rejoining=member.rejoining_told,
             )
             member.send(sender, reply)
             return
@@ -180,7 +180,7 @@ class Follower:
 
     def _echo(self, leader: NodeId, heartbeat_round: int) -> None:
         member = self._member
-        reply = HeartbeatReply(term=member.term, round=heartbeat_round, rejoining=member.rejoining)
+        reply = HeartbeatReply(term=member.term, round=heartbeat_round, rejoining=member.rejoining_told)
         member.send(leader, reply)
 
     def _may_sleep(self, commit_index: Index) -> bool:

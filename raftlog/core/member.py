@@ -40,6 +40,7 @@ class Member:
         "_fetch_snapshot",
         "_membership_told",
         "_outgoing",
+        "_rejoined_from",
         "_replicate",
         "_settled",
         "commit_index",
@@ -75,6 +76,7 @@ class Member:
         self.forgotten = restored.forgotten
         # 0, or a number that no other incarnation of this replica has: what is said to it is for it alone.
         self.rejoining = rng.getrandbits(62) + 1 if restored.hard_state.is_rejoining else 0
+        self._rejoined_from = 0  # the incarnation that has just rejoined, until that is durable
         self.rejoin_last: Index | None = None  # what this term's leader says that our log must reach
         self.writes = Writes(restored.last.index)
         # A hint beyond the log belongs to entries that were never durable here: others hold them.
@@ -98,6 +100,13 @@ class Member:
         rejoin it repeats old memberships before it holds what we had acknowledged under them.
         """
         return not self.rejoining
+
+    @property
+    def rejoining_told(self) -> int:
+        """``rejoining`` for replies that wait for no disk: until it is durable that we have rejoined, a crash
+        would make us rejoin again, and a leader that counted us meanwhile could be left without a majority.
+        """
+        return self.rejoining or (0 if self.writes.hard_state_is_durable else self._rejoined_from)
 
     @property
     def newest_durable(self) -> EntryId:
@@ -153,14 +162,17 @@ class Member:
 
     def vote(self, voted_for: NodeId | None) -> None:
         """Take note of the vote in this term."""
+        if self.writes.hard_state_is_durable:
+            self._rejoined_from = 0
         self.voted_for = voted_for
         self.writes.save_hard_state(HardState(self.term, voted_for, bool(self.rejoining)))
         self.has_news = True
 
     def rejoined(self, leader: NodeId) -> None:
         """Be a full member: we hold what we may have acknowledged. In this term our vote is its leader's."""
-        self.rejoining, self.rejoin_last = 0, None
+        incarnation, self.rejoining, self.rejoin_last = self.rejoining, 0, None
         self.vote(leader)
+        self._rejoined_from = incarnation
 
     def append(
         self, term: Term, first: Index, last: Index, kind: EntryKind, membership: Membership | None = None
@@ -214,7 +226,9 @@ class Member:
     def refuse_append(self, to: NodeId, request: AppendRequest | SnapshotOffer) -> None:
         """Tell a leader of an earlier term which term it is."""
         index = request.previous.index if isinstance(request, AppendRequest) else request.snapshot.index
-        refusal = AppendReply(term=self.term, accepted=False, match_index=index, rejoining=self.rejoining)
+        refusal = AppendReply(
+            term=self.term, accepted=False, match_index=index, rejoining=self.rejoining_told
+        )
         self.send(to, refusal)
 
     def promise(self, to: NodeId, message: Message, index: Index) -> None:

@@ -346,7 +346,7 @@ class Raft:
             return True
         if isinstance(message, messages.Heartbeat):
             # Not its round: a leader of both terms would take it for an echo of a round of this one.
-            reply = messages.HeartbeatReply(term=member.term, round=0, rejoining=member.rejoining)
+            reply = messages.HeartbeatReply(term=member.term, round=0, rejoining=member.rejoining_told)
             member.send(sender, reply)
         elif isinstance(message, messages.AppendRequest | messages.SnapshotOffer):
             member.refuse_append(sender, message)

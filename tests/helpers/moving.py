@@ -24,6 +24,13 @@ def info(broker: ControlledBroker) -> PartitionInfo:
     return broker.controller.image.topics["orders"].partitions[0]
 
 
+async def create(cluster: ControlledCluster) -> tuple[tuple[NodeId, ...], NodeId]:
+    """Create the topic; return the brokers that hold it, and the one of four that does not."""
+    replicas = (await cluster.create("orders")).partitions[0].replicas
+    (outside,) = set(cluster.nodes) - set(replicas)
+    return replicas, outside
+
+
 async def move(cluster: ControlledCluster, *replicas: int) -> None:
     broker = cluster.any
     await broker.admin.change_replicas(MoveReplicas("orders", 0, nodes(*replicas)), 5000)

@@ -11,6 +11,20 @@ SNAPSHOT_FILES = "tests/unit/storage/test_snapshots.py"
 
 MEMBERS = (
     Mutant(
+        "a replica says that it has rejoined before that is durable",
+        "raftlog.core.member:Member.rejoining_told",
+        "0 if self.writes.hard_state_is_durable else self._rejoined_from",
+        "0",
+        script="tests/unit/core/test_rejoin.py",
+    ),
+    Mutant(
+        "a replica that has rejoined goes on saying that it rejoins",
+        "raftlog.core.member:Member.vote",
+        "if self.writes.hard_state_is_durable:",
+        "if False:",
+        script="tests/unit/core/test_rejoin.py",
+    ),
+    Mutant(
         "a joint membership commits with one of its majorities",
         "raftlog.core.peers:Peers.reached_by_quorum",
         "return min(reached_by_half)",

@@ -109,6 +109,30 @@ def test_nothing_counts_before_it_is_durable() -> None:
     assert not member.core.is_rejoining
 
 
+def test_no_reply_says_that_it_rejoins_no_more_before_that_is_durable() -> None:
+    """A leader that believed it could make it a voter that rejoins again after a crash."""
+    member = MemberUnderTest(is_rejoining=True, slow_disk=True)
+    member.hear(TWO, append(4, BEFORE_LOG, span(4, 0, 2)))
+    member.hear(TWO, Heartbeat(term=Term(4), commit_index=Index(0), round=1))
+    number = member.said(HeartbeatReply)[-1].rejoining
+    member.hear(TWO, RejoinResponse(term=Term(4), rejoining=number, last=Index(2)))
+    while member.core.is_rejoining:
+        member.finish()
+    assert member.unfinished, "its hard state is on its way"
+    member.forget()
+    member.hear(TWO, Heartbeat(term=Term(4), commit_index=Index(0), round=2))
+    member.hear(TWO, append(4, entry(4, 7)))
+    member.hear(THREE, Heartbeat(term=Term(3), commit_index=Index(0), round=7))
+    member.hear(THREE, append(3, entry(3, 1)))
+    replies = [*member.said(AppendReply), *member.said(HeartbeatReply)]
+    assert [reply.rejoining for reply in replies] == [number] * 4
+    while member.unfinished:
+        member.finish()
+    assert member.said(AppendReply)[-1].rejoining == 0
+    member.hear(TWO, Heartbeat(term=Term(5), commit_index=Index(0), round=1))  # a hard state to save again
+    assert member.said(HeartbeatReply)[-1].rejoining == 0
+
+
 def test_what_an_earlier_leader_said_counts_no_more() -> None:
     member = rejoining()
     member.hear(TWO, RejoinResponse(term=Term(4), rejoining=incarnation(member), last=Index(3)))

@@ -301,7 +301,7 @@ def test_a_moved_peer_is_dialled_at_its_new_address() -> None:
     run(story)
 
 
-def test_an_address_that_cannot_be_one_is_dialled_no_more_once_it_is_corrected() -> None:
+def test_an_address_that_cannot_be_one_does_not_end_the_dialling() -> None:
     async def story(cluster: Cluster) -> None:
         one, from_one = await cluster.node(ONE)
         two, _ = await cluster.node(TWO)

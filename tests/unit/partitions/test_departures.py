@@ -15,7 +15,7 @@ from raftlog.core.membership import Membership
 from raftlog.errors import RaftlogError
 from raftlog.types import GroupId
 from tests.helpers.controlled_cluster import ControlledBroker, ControlledCluster
-from tests.helpers.moving import ORDERS, info, leader, produce
+from tests.helpers.moving import ORDERS, create, info, leader, produce
 from tests.helpers.partition_cluster import eventually
 
 Story = Callable[[ControlledCluster, ControlledBroker, ControlledBroker], Awaitable[None]]
@@ -38,11 +38,10 @@ def told(tmp_path: Path, story: Story) -> None:
 
     async def run() -> None:
         async with ControlledCluster(str(tmp_path), brokers=4) as cluster:
-            topic = await cluster.create("orders")
+            _, outside = await create(cluster)
             await produce(cluster, b"a")
             for broker in cluster.brokers.values():
                 await broker.reassigner.stop()
-            (outside,) = set(cluster.nodes) - set(topic.partitions[0].replicas)
             await story(cluster, await leader(cluster), cluster.brokers[outside])
 
     asyncio.run(run())

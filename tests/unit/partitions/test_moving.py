@@ -18,7 +18,7 @@ from raftlog.storage import tombstones
 from raftlog.storage.tombstones import LetGo
 from raftlog.types import Term, TopicPartition
 from tests.helpers.controlled_cluster import ControlledCluster
-from tests.helpers.moving import ORDERS, holds, info, leader, led_by, move, nodes, produce, values
+from tests.helpers.moving import ORDERS, create, holds, info, leader, led_by, move, nodes, produce, values
 from tests.helpers.partition_cluster import batch_of, eventually
 
 
@@ -26,9 +26,7 @@ from tests.helpers.partition_cluster import batch_of, eventually
 def test_replicas_move_to_another_broker_and_back_and_nothing_is_lost(tmp_path: Path) -> None:
     async def story() -> None:
         async with ControlledCluster(str(tmp_path), brokers=4) as cluster:
-            topic = await cluster.create("orders")
-            before = list(topic.partitions[0].replicas)
-            (outside,) = set(cluster.nodes) - set(before)
+            before, outside = await create(cluster)
             await produce(cluster, b"a", b"b")
             after = [*before[1:], outside]
             await move(cluster, *after)
@@ -50,9 +48,7 @@ def test_replicas_move_to_another_broker_and_back_and_nothing_is_lost(tmp_path: 
 def test_a_replica_that_has_forgotten_its_vote_can_go_and_come_back(tmp_path: Path) -> None:
     async def story() -> None:
         async with ControlledCluster(str(tmp_path), brokers=4) as cluster:
-            topic = await cluster.create("orders")
-            before = list(topic.partitions[0].replicas)
-            (outside,) = set(cluster.nodes) - set(before)
+            before, outside = await create(cluster)
             await produce(cluster, b"a")
             ill = before[0]
             await cluster.stop(ill)
@@ -246,9 +242,7 @@ def test_a_leader_that_goes_in_the_midst_is_followed_by_one_that_goes_on(tmp_pat
 def test_leadership_moves_to_the_broker_named_or_to_the_one_that_keeps_up(tmp_path: Path) -> None:
     async def story() -> None:
         async with ControlledCluster(str(tmp_path), brokers=4) as cluster:
-            topic = await cluster.create("orders")
-            voters = topic.partitions[0].replicas
-            (outside,) = set(cluster.nodes) - set(voters)
+            voters, outside = await create(cluster)
             asked = cluster.brokers[outside]  # one hop away from whoever leads
             await leader(cluster)
             for to in (*voters, *voters):

@@ -12,7 +12,7 @@ from partitions.controller.move_planner import MoveReplicas
 from partitions.reassigner import Reassigner
 from raftlog.types import GroupId
 from tests.helpers.controlled_cluster import ControlledCluster
-from tests.helpers.moving import leader, produce
+from tests.helpers.moving import create, leader, produce
 from tests.helpers.partition_cluster import eventually
 
 KEY = ("orders", 0)
@@ -35,9 +35,7 @@ class Said:
 def test_what_was_prepared_for_one_target_does_not_count_for_the_next(tmp_path: Path) -> None:
     async def story() -> None:
         async with ControlledCluster(str(tmp_path), brokers=4) as cluster:
-            topic = await cluster.create("orders")
-            before = topic.partitions[0].replicas
-            (outside,) = set(cluster.nodes) - set(before)
+            before, outside = await create(cluster)
             led = await leader(cluster)
             await led.reassigner.stop()
             mover = Reassigner(led.host, led.controller, led.manager.replicas)
@@ -57,9 +55,7 @@ def test_what_was_prepared_for_one_target_does_not_count_for_the_next(tmp_path: 
 def test_a_learner_has_to_catch_up_with_what_came_since_the_look_before(tmp_path: Path) -> None:
     async def story() -> None:
         async with ControlledCluster(str(tmp_path), brokers=4) as cluster:
-            topic = await cluster.create("orders")
-            before = topic.partitions[0].replicas
-            (outside,) = set(cluster.nodes) - set(before)
+            before, outside = await create(cluster)
             led = await leader(cluster)
             await led.reassigner.stop()
             mover = Reassigner(led.host, led.controller, led.manager.replicas)

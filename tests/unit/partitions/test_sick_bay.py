@@ -18,7 +18,7 @@ from raftlog.errors import LogCorrupt
 from raftlog.node.group_host import GroupHost
 from raftlog.types import GroupId, Index, TopicPartition
 from tests.helpers.controlled_cluster import ControlledCluster
-from tests.helpers.moving import holds, leader, move, produce, values
+from tests.helpers.moving import create, holds, leader, move, produce, values
 from tests.helpers.partition_cluster import eventually
 from tests.helpers.unsynced_filesystem import UnsyncedFilesystem
 
@@ -104,9 +104,7 @@ class AskedToEnd(SickBay):
 def test_a_replica_is_deleted_and_added_again_only_after_its_repair_is_over(tmp_path: Path) -> None:
     async def story() -> None:
         async with ControlledCluster(str(tmp_path), brokers=4) as cluster:
-            topic = await cluster.create("orders")
-            before = list(topic.partitions[0].replicas)
-            (outside,) = set(cluster.nodes) - set(before)
+            before, outside = await create(cluster)
             await produce(cluster, b"a")
             led = (await leader(cluster)).node_id
             ill = next(node for node in before if node != led)
