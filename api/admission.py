@@ -33,6 +33,11 @@ class Budget:
 
     def take(self, client: str, amount: int) -> None:
         """Count an amount, or raise and count nothing."""
+        self._of_client[client] = self.check(client, amount)
+        self.total += amount
+
+    def check(self, client: str, amount: int) -> int:
+        """What the client would have with so much more. Raises as ``take`` would, and counts nothing."""
         if self.total + amount > self.total_max:
             raise Overloaded(
                 f"{self.total} of {self.total_max} {self.what} are in flight here; wait and send again",
@@ -47,8 +52,7 @@ class Budget:
                 retry_after_ms=RETRY_AFTER_MS,
                 limit=self.client_max,
             )
-        self._of_client[client] = of_client
-        self.total += amount
+        return of_client
 
     def give_back(self, client: str, amount: int) -> None:
         """Undo ``take``."""
@@ -69,6 +73,10 @@ class Hold:
         self._budget = budget
         self._client = client
         self._amount = 0
+
+    def expect(self, amount: int) -> None:
+        """Raise where ``grow`` would raise now, and take nothing: it has not come yet."""
+        self._budget.check(self._client, amount)
 
     def grow(self, amount: int) -> None:
         """Take more."""

@@ -54,7 +54,7 @@ def check_announced(request: Request, limits: Limits) -> None:
 
 
 async def read_body(request: Request, held: Hold, limits: Limits) -> bytes:
-    """The whole body; ``held`` grows before memory does.
+    """The whole body; ``held`` grows with what has come, whatever was announced.
 
     Raises ``RecordTooLarge``, ``RequestTimeout``, ``Overloaded``, ``QuotaExceeded``, and
     ``ConnectionResetError`` when the client hangs up.
@@ -68,16 +68,18 @@ async def read_body(request: Request, held: Hold, limits: Limits) -> bytes:
         )
     announced = request.content_length if encoding == "identity" else None
     if announced is not None:
-        held.grow(announced)
+        held.expect(announced)
         if request.content.is_eof() and request.content.exception() is None:
+            held.grow(announced)
             return request.content.read_nowait(-1)  # it came together with the head
     inflater = None if encoding == "identity" else zlib.decompressobj(ANY_ZLIB_WINDOW)
     try:
-        async with asyncio.timeout(limits.body_timeout_s):
-            return await _read_chunks(request, held if announced is None else None, inflater, limits)
+        return await _read_chunks(request, held, inflater, limits)
     except TimeoutError:
         raise RequestTimeout(
-            f"the body did not arrive within {limits.body_timeout_s:g} s; send it faster or in smaller parts"
+            f"the body came too slowly: after {limits.body_grace_s:g} s it must have come at "
+            f"{limits.body_rate_min} bytes a second, and whole within {limits.body_timeout_s:g} s; send it "
+            "faster or in smaller parts"
         ) from None
     except (
         web.RequestPayloadError,
@@ -134,20 +136,25 @@ def decode_json(
     return decoded
 
 
-async def _read_chunks(
-    request: Request, held: Hold | None, inflater: _Inflater | None, limits: Limits
-) -> bytes:
+async def _read_chunks(request: Request, held: Hold, inflater: _Inflater | None, limits: Limits) -> bytes:
+    """Raises ``TimeoutError`` for a body that comes too slowly."""
     content = request.content
     chunks: list[bytes] = []
-    total_bytes = 0
-    while chunk := await content.readany():
+    total_bytes = received_bytes = 0
+    began = asyncio.get_running_loop().time()
+    while True:
+        allowed_s = min(limits.body_timeout_s, limits.body_grace_s + received_bytes / limits.body_rate_min)
+        async with asyncio.timeout_at(began + allowed_s):
+            chunk = await content.readany()
+        if not chunk:
+            break
+        received_bytes += len(chunk)
         if inflater is not None:
             chunk = _inflated(inflater, chunk, limits.body_bytes_max - total_bytes + 1)
         total_bytes += len(chunk)
         if total_bytes > limits.body_bytes_max:
             raise _too_large(f"the body has more than {limits.body_bytes_max} bytes", limits)
-        if held is not None:
-            held.grow(len(chunk))
+        held.grow(len(chunk))
         chunks.append(chunk)
     if inflater is not None and (not inflater.eof or inflater.unused_data):
         raise InvalidRequest("the compressed body is cut short or has something after it", field="body")

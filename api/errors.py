@@ -72,6 +72,7 @@ TABLE: dict[type[RaftlogError], tuple[int, str]] = {
     errors.Conflict: (409, "Not in this state"),
     errors.PreconditionFailed: (412, "The resource has changed"),
     errors.OffsetOutOfRange: (416, "The offset is outside the log"),
+    errors.UndecodableBatch: (422, "A stored batch cannot be read as records"),
     errors.OutOfOrderSequence: (409, "A batch of this producer is missing"),
     errors.ProducerFenced: (403, "A newer producer took over"),
     errors.NotLeader: (421, "Another broker leads this partition"),

@@ -8,20 +8,20 @@ back with ``Last-Event-ID`` goes on after that offset: the broker keeps nothing 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import replace
 
 import msgspec
 from aiohttp import web
 
-from api import json_answers, parameters
 from api.errors import problem
+from api.json_answers import Page, View
 from api.reading import read_at_once
 from api.routes import Call
 from partitions.values import FetchRequest, FetchResult
 from raftlog.errors import InvalidRequest, RaftlogError
-from raftlog.types import Offset, TopicPartition
-from raftlog.wire import bodies, media_types
+from raftlog.types import Offset
+from raftlog.wire import media_types
 
 HEADERS = {
     "Content-Type": media_types.EVENT_STREAM,
@@ -31,19 +31,18 @@ HEADERS = {
 RECORDS_PER_WRITE = 1_000
 
 
-async def stream(call: Call, target: TopicPartition, request: FetchRequest) -> web.StreamResponse:
+async def stream(call: Call, view: View, request: FetchRequest) -> web.StreamResponse:
     """Follow a partition. What is wrong with the request is an ordinary problem, before the stream."""
-    format = parameters.one_of(call.query, "format", json_answers.FORMATS)
     if "limit" in call.query:
         raise InvalidRequest("limit is for JSON; an event stream does not end", field="limit")
     with call.admission.parked.hold(call.request.remote or "", 1):
-        first = await read_at_once(call, target, replace(request, wait_ms=0))
+        first = await read_at_once(call, view.target, replace(request, wait_ms=0))
         response = web.StreamResponse(headers=HEADERS)
         call.stamp(response)
         assert isinstance(call.request, web.Request)  # only aiohttp streams
         try:
             await response.prepare(call.request)
-            error = await _follow(call, target, request, first, format, response)
+            error = await _follow(call, view, request, first, response)
             body = problem(error, instance=call.request.path, request_id=call.request_id)
             await _write(call, response, event("problem", msgspec.json.encode(body)))
         except (ConnectionError, TimeoutError):
@@ -52,26 +51,30 @@ async def stream(call: Call, target: TopicPartition, request: FetchRequest) -> w
 
 
 async def _follow(
-    call: Call,
-    target: TopicPartition,
-    request: FetchRequest,
-    result: FetchResult,
-    format: str,
-    response: web.StreamResponse,
+    call: Call, view: View, request: FetchRequest, result: FetchResult, response: web.StreamResponse
 ) -> RaftlogError:
     """Returns what ended the partition's side. Raises ``ConnectionError`` once the reader has gone."""
     following = replace(request, wait_ms=call.services.limits.heartbeat_ms)
     try:
         while True:
-            page = json_answers.page_of(result, format=format, limit=RECORDS_PER_WRITE)
-            if page.records:
-                await _write(call, response, b"".join(_record_events(page.records)))
-            elif not result.data:
-                await _write(call, response, heartbeat(page.next_offset, result.high_watermark))
-            following = replace(following, position=Offset(page.next_offset))
-            result = await call.hang_ups.park(call.request, read_at_once(call, target, following))
+            next_offset = await _show(call, view, result, response)
+            if not result.data:
+                await _write(call, response, heartbeat(next_offset, result.high_watermark))
+            following = replace(following, position=Offset(next_offset))
+            result = await call.hang_ups.park(call.request, read_at_once(call, view.target, following))
     except RaftlogError as error:
         return error
+
+
+async def _show(call: Call, view: View, result: FetchResult, response: web.StreamResponse) -> int:
+    """Write the records of one read, page by page: the next is made when this one has been taken."""
+    pages = view.pages(result)
+    while True:
+        page = await view.next_page(pages, result)
+        if events := b"".join(_events(page)):
+            await _write(call, response, events)
+        if page.next_offset >= result.next_offset:
+            return page.next_offset
 
 
 async def _write(call: Call, response: web.StreamResponse, data: bytes) -> None:
@@ -89,7 +92,9 @@ def heartbeat(next_offset: int, high_watermark: int) -> bytes:
     return event("heartbeat", b'{"next_offset":%d,"high_watermark":%d}' % (next_offset, high_watermark))
 
 
-def _record_events(records: Iterable[bodies.FetchedRecord]) -> Iterable[bytes]:
+def _events(page: Page) -> Iterator[bytes]:
     encode = msgspec.json.encode
-    for record in records:
+    for record in page.records:
         yield b"event: record\nid: %d\ndata: %b\n\n" % (record.offset, encode(record))
+    for skipped in page.skipped:
+        yield event("skipped", encode(skipped))

@@ -8,13 +8,14 @@ time is over, its topic is deleted (404), or its client hangs up.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from aiohttp import web
 
 from api import json_answers, parameters
 from api.errors import RecordNotFound
-from api.events import stream
-from api.json_answers import Page
+from api.events import RECORDS_PER_WRITE, stream
+from api.json_answers import Page, View
 from api.partition_leader import elsewhere
 from api.reading import read
 from api.routes import (
@@ -33,11 +34,13 @@ from api.routes import (
 from partitions.values import FetchRequest, FetchResult, LastRecords, Position, Start
 from raftlog import errors
 from raftlog.errors import InvalidRequest, OffsetOutOfRange
+from raftlog.node.computing import computed
 from raftlog.types import Offset, TopicPartition
 from raftlog.wire import bodies, headers, media_types, paths
 
-RECORDS_MAX = 100_000
-_JSON_ONLY = ("limit", "format")
+RECORDS_MAX = 10_000
+UNDECODABLE = ("fail", "skip")
+_JSON_ONLY = ("limit", "format", "undecodable")
 
 
 async def fetch(call: Call) -> web.StreamResponse:
@@ -49,7 +52,9 @@ async def fetch(call: Call) -> web.StreamResponse:
         case media_types.BATCH:
             return await _fetch_batches(call, target)
         case media_types.EVENT_STREAM:
-            return await stream(call, target, _request_of(call, headers_too=True))
+            return await stream(
+                call, _view(call, target, RECORDS_PER_WRITE), _request_of(call, headers_too=True)
+            )
         case _:
             return await _fetch_json(call, target)
 
@@ -60,7 +65,6 @@ async def message(call: Call) -> web.StreamResponse:
     offset = parameters.number_between(
         call.request.match_info["offset"], "offset", low=0, high=parameters.OFFSET_MAX
     )
-    format = parameters.one_of(call.query, "format", json_answers.FORMATS)
     result = await read(call, target, FetchRequest(position=Offset(offset), bytes_max=1))
     if not result.data:
         raise OffsetOutOfRange(
@@ -69,7 +73,7 @@ async def message(call: Call) -> web.StreamResponse:
             end=result.high_watermark,
             offset=offset,
         )
-    shown = json_answers.page_of(result, format=format, limit=1).records
+    shown = (await _view(call, target, 1).page(result)).records
     if not shown or shown[0].offset != offset:
         raise RecordNotFound(f"offset {offset} of {target} holds no record of a user", offset=offset)
     fields = {name: getattr(shown[0], name) for name in shown[0].__struct_fields__}
@@ -90,91 +94,96 @@ async def _fetch_batches(call: Call, target: TopicPartition) -> web.Response:
 
 async def _fetch_json(call: Call, target: TopicPartition) -> web.Response:
     request = _request_of(call)
-    format = parameters.one_of(call.query, "format", json_answers.FORMATS)
     limit = parameters.whole_number(call.query, "limit", low=1, high=RECORDS_MAX, default=RECORDS_MAX)
-    result, page = await _page(call, target, request, format, limit)
-    if not page.records:
-        return web.Response(status=204, headers=_places(result, page.next_offset))
-    return json_response(
-        bodies.Fetched(
-            target.topic,
-            target.partition,
-            result.leader_epoch,
-            result.log_start_offset,
-            result.high_watermark,
-            page.next_offset,
-            page.next_offset >= result.high_watermark,
-            page.records,
-        ),
-        headers=_places(result, page.next_offset),
+    view = _view(call, target, limit)
+    result, page = await _page(call, view, request)
+    places = _places(result, page.next_offset)
+    if not page.records and not page.skipped:
+        return web.Response(status=204, headers=places)
+    body = bodies.Fetched(
+        target.topic,
+        target.partition,
+        result.leader_epoch,
+        result.log_start_offset,
+        result.high_watermark,
+        page.next_offset,
+        page.next_offset >= result.high_watermark,
+        page.records,
+        page.skipped,
+    )
+    is_short = len(page.records) <= json_answers.RECORDS_ON_LOOP_MAX
+    return await computed(partial(json_response, body, headers=places), is_short=is_short)
+
+
+def _view(call: Call, target: TopicPartition, limit: int) -> View:
+    return View(
+        target=target,
+        format=parameters.one_of(call.query, "format", json_answers.FORMATS),
+        limit=limit,
+        skips_undecodable=parameters.one_of(call.query, "undecodable", UNDECODABLE) == "skip",
     )
 
 
-async def _page(
-    call: Call, target: TopicPartition, request: FetchRequest, format: str, limit: int
-) -> tuple[FetchResult, Page]:
+async def _page(call: Call, view: View, request: FetchRequest) -> tuple[FetchResult, Page]:
     while True:
         try:
             if isinstance(request.position, LastRecords):
-                return await _last_records(call, target, request, format, limit, request.position.count)
-            return await _first_page(call, target, request, format, limit)
+                return await _last_records(call, view, request, request.position.count)
+            return await _first_page(call, view, request)
         except OffsetOutOfRange:
             if isinstance(request.position, int):
                 raise
             # Retention deleted what a second read was to go on with: no offset that the client named.
 
 
-async def _first_page(
-    call: Call, target: TopicPartition, request: FetchRequest, format: str, limit: int
-) -> tuple[FetchResult, Page]:
+async def _first_page(call: Call, view: View, request: FetchRequest) -> tuple[FetchResult, Page]:
     """The first fetch that has a user's record in it, or that has nothing."""
     clock = call.services.clock
     ends_at = clock.monotonic() + request.wait_ms / 1000
     while True:
-        result = await read(call, target, request)
-        page = json_answers.page_of(result, format=format, limit=limit)
-        if page.records or not result.data:
+        result = await read(call, view.target, request)
+        page = await view.page(result)
+        if page.records or page.skipped or not result.data:
             return result, page
         left_ms = max(0, int((ends_at - clock.monotonic()) * 1000))
         request = replace(request, position=Offset(page.next_offset), wait_ms=left_ms)
 
 
 async def _last_records(
-    call: Call, target: TopicPartition, request: FetchRequest, format: str, limit: int, count: int
+    call: Call, view: View, request: FetchRequest, count: int
 ) -> tuple[FetchResult, Page]:
     """The last ``count`` records of users, or the first of those where ``limit`` or ``max_bytes`` ends them.
 
     Looks further back while control records take their place.
     """
     back, step = count, 1
-    result, page = await _at_once(call, target, request, format, back)
-    while len(page.records) < count and _is_whole(result) and result.offset > result.log_start_offset:
+    limit, view = view.limit, replace(view, limit=RECORDS_MAX)
+    result, page = await _at_once(call, view, request, back)
+    while len(page.records) < count and _is_whole(result, page) and result.offset > result.log_start_offset:
         missing = count - len(page.records)
         step = max(step, missing)
-        wider, wider_page = await _at_once(call, target, request, format, back + step)
-        if step > missing and not _is_whole(wider):
+        wider, wider_page = await _at_once(call, view, request, back + step)
+        if step > missing and not _is_whole(wider, wider_page):
             step //= 2  # it may begin with more than ``count``, and the last of them are cut off
             continue
         back, step = back + step, 2 * step
         result, page = wider, wider_page
     if not page.records and request.wait_ms:
         following = replace(request, position=Offset(page.next_offset))
-        return await _first_page(call, target, following, format, limit)
+        return await _first_page(call, replace(view, limit=limit), following)
     records = page.records[-count:]
     next_offset = records[limit].offset if len(records) > limit else page.next_offset
-    return result, Page(records[:limit], next_offset)
+    return result, Page(records[:limit], next_offset, page.skipped)
 
 
-def _is_whole(result: FetchResult) -> bool:
-    """Whether it reaches the end, and was not cut off by ``max_bytes``."""
-    return result.next_offset >= result.high_watermark
+def _is_whole(result: FetchResult, page: Page) -> bool:
+    """Whether it reaches the end, and was cut off neither by ``max_bytes`` nor by the bounds of a page."""
+    return page.next_offset >= result.next_offset >= result.high_watermark
 
 
-async def _at_once(
-    call: Call, target: TopicPartition, request: FetchRequest, format: str, back: int
-) -> tuple[FetchResult, Page]:
-    result = await read(call, target, replace(request, position=LastRecords(back), wait_ms=0))
-    return result, json_answers.page_of(result, format=format, limit=RECORDS_MAX)
+async def _at_once(call: Call, view: View, request: FetchRequest, back: int) -> tuple[FetchResult, Page]:
+    result = await read(call, view.target, replace(request, position=LastRecords(back), wait_ms=0))
+    return result, await view.page(result)
 
 
 def _request_of(call: Call, *, headers_too: bool = False) -> FetchRequest:
@@ -221,6 +230,12 @@ _FORMAT = Parameter(
     "base64; the others show every value in that form, or answer 422",
     {"type": "string", "enum": list(json_answers.FORMATS), "default": "auto"},
 )
+_UNDECODABLE = Parameter(
+    "undecodable",
+    "what to do with a stored batch that cannot be read as records (JSON and event streams): `fail` answers "
+    "422, `skip` steps over it and says so",
+    {"type": "string", "enum": list(UNDECODABLE), "default": "fail"},
+)
 _OFFSET_PATTERN = r"^([0-9]{1,18}|earliest|latest|-[1-9][0-9]{0,16}|timestamp:[0-9]{1,15})$"
 _PARAMETERS = (
     Parameter(
@@ -248,6 +263,7 @@ _PARAMETERS = (
         {"type": "string", "pattern": "^[0-9]{1,12}(ms|s|m|h|d)?$", "default": "0"},
     ),
     _FORMAT,
+    _UNDECODABLE,
     ROUTE,
     Parameter("Last-Event-ID", "of an event stream: go on after this offset", place="header"),
 )
@@ -283,6 +299,7 @@ ROUTES = (
             errors.UnknownTopic,
             errors.UnknownPartition,
             errors.OffsetOutOfRange,
+            errors.UndecodableBatch,
             errors.NotLeader,
             errors.NoLeader,
             errors.Overloaded,
@@ -310,6 +327,7 @@ ROUTES = (
             errors.UnknownTopic,
             errors.UnknownPartition,
             errors.OffsetOutOfRange,
+            errors.UndecodableBatch,
             errors.NoLeader,
             errors.InvalidRecord,
             RecordNotFound,

@@ -7,20 +7,26 @@ from __future__ import annotations
 
 import base64
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from partitions.values import FetchResult
-from raftlog.errors import CorruptBatch, InvalidRecord, RaftlogError
+from raftlog.errors import CorruptBatch, InvalidRecord, UndecodableBatch
+from raftlog.node.computing import computed
 from raftlog.records.batch import Batch, split_batches
-from raftlog.records.reader import StoredRecord, read_records
+from raftlog.records.reader import StoredRecord, iter_records, opens_fast
+from raftlog.types import TopicPartition
 from raftlog.wire import bodies
 from raftlog.wire.headers import TAG_RECORD_HEADER
 
+PAGE_BYTES_MAX = 8 << 20  # of records, and of the JSON that shows them, together
+RECORDS_ON_LOOP_MAX = 256  # shown without leaving the event loop
+RECORD_BYTES = 300  # what a record takes in memory beside its contents
 FORMATS = ("auto", "utf8", "json", "base64")
 Shown = tuple[msgspec.Raw, bodies.Encoding]
 ABSENT: Shown = (msgspec.Raw(b"null"), "utf8")
@@ -28,39 +34,73 @@ ABSENT: Shown = (msgspec.Raw(b"null"), "utf8")
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What of a fetch is shown, and where to go on."""
+    """What of a fetch is shown, and where to go on. ``skipped`` ranges of offsets cannot be shown."""
 
     records: list[bodies.FetchedRecord]
     next_offset: int
+    skipped: list[bodies.SkippedRange]
 
 
-def page_of(result: FetchResult, *, format: str, limit: int) -> Page:
-    """The user's records of a fetch, ``limit`` at most."""
-    show = _SHOW[format]
-    records: list[bodies.FetchedRecord] = []
-    for batch in split_batches(result.data):
-        if batch.header.is_control or batch.last_offset < result.offset:
-            continue
-        kind: Literal["append", "create"] = "append" if batch.header.is_append_time else "create"
-        for stored in stored_records(batch):
-            if stored.offset < result.offset:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """How records of a partition are shown. ``limit`` bounds the records of one page."""
+
+    target: TopicPartition
+    format: str
+    limit: int
+    skips_undecodable: bool = False
+
+    async def page(self, result: FetchResult) -> Page:
+        """The first page."""
+        return await self.next_page(self.pages(result), result)
+
+    async def next_page(self, pages: Iterator[Page], result: FetchResult) -> Page:
+        """The next of ``pages``, made away from the event loop where that takes long."""
+        is_short = opens_fast(split_batches(result.data), records_max=RECORDS_ON_LOOP_MAX)
+        return await computed(partial(next, pages), is_short=is_short)
+
+    def pages(self, result: FetchResult) -> Iterator[Page]:
+        """The user's records of a fetch, at least one page; none takes much more than ``PAGE_BYTES_MAX``.
+
+        Raises ``InvalidRecord`` for a value that is not of the ``format``. Raises ``UndecodableBatch`` behind
+        the page of the records that precede the damage.
+        """
+        show = _SHOW[self.format]
+        records: list[bodies.FetchedRecord] = []
+        skipped: list[bodies.SkippedRange] = []
+        size_bytes, at = 0, int(result.offset)
+        for batch in split_batches(result.data):
+            if batch.header.is_control or batch.last_offset < result.offset:
                 continue
-            if len(records) == limit:
-                return Page(records, records[-1].offset + 1)
-            records.append(_fetched(stored, kind, batch.header.crc, show))
-    return Page(records, result.next_offset)
+            kind: Literal["append", "create"] = "append" if batch.header.is_append_time else "create"
+            try:
+                for stored in iter_records(batch, result.offset):
+                    if len(records) == self.limit or size_bytes > PAGE_BYTES_MAX:
+                        yield Page(records, at, skipped)
+                        records, skipped, size_bytes = [], [], 0
+                    shown = _fetched(stored, kind, batch.header.crc, show)
+                    records.append(shown)
+                    at = stored.offset + 1
+                    size_bytes += RECORD_BYTES + shown.size + len(memoryview(shown.value))
+            except CorruptBatch as error:
+                at = max(at, batch.base_offset)
+                if self.skips_undecodable:
+                    skipped.append(bodies.SkippedRange(at, batch.last_offset + 1))
+                    continue
+                if records:
+                    yield Page(records, at, skipped)
+                raise self._undecodable(batch, at, error) from error
+        yield Page(records, result.next_offset, skipped)
 
-
-def stored_records(batch: Batch) -> list[StoredRecord]:
-    """The records of a stored batch. A batch whose inside is no records is nobody's request: a 500."""
-    try:
-        return read_records(batch)
-    except CorruptBatch as error:
-        raise RaftlogError(
-            f"the batch at offset {batch.base_offset} cannot be shown as records ({error}); fetch it as a "
-            f"binary batch, or go on at {batch.last_offset + 1}",
+    def _undecodable(self, batch: Batch, offset: int, error: CorruptBatch) -> UndecodableBatch:
+        return UndecodableBatch(
+            f"the batch of {self.target} with offset {offset} cannot be read as records ({error}); go on at "
+            f"{batch.last_offset + 1}, ask with undecodable=skip, or fetch binary batches",
+            topic=self.target.topic,
+            partition=self.target.partition,
+            offset=offset,
             next_offset=batch.last_offset + 1,
-        ) from error
+        )
 
 
 def _fetched(

@@ -8,7 +8,11 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
+import itertools
+import re
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from random import Random
 from typing import NamedTuple
 
@@ -28,6 +32,31 @@ TAG_CHARACTERS_MAX = 255
 RECORD_OVERHEAD_BYTES = 36  # more than the lengths, deltas and attributes of a record can take
 HEADER_OVERHEAD_BYTES = 10
 
+WHOLE_BYTES_MAX = 256 << 10  # of JSON that is decoded in one go: few milliseconds
+_LINE = re.compile(rb"\S[^\n]*")
+
+
+class _AnyRecord:
+    """Stands for a record that is counted and not decoded."""
+
+
+_ANY_RECORD = _AnyRecord()
+
+
+class _AnyRecords(msgspec.Struct):
+    records: list[_AnyRecord]
+
+
+class _Parts(msgspec.Struct, forbid_unknown_fields=True):
+    records: list[msgspec.Raw]
+
+
+class _Fields(msgspec.Struct):
+    headers: msgspec.Raw = msgspec.Raw(b"{}")
+    headers_raw: msgspec.Raw = msgspec.Raw(b"[]")
+    tags: msgspec.Raw = msgspec.Raw(b"[]")
+
+
 _TEXT: msgspec.json.Decoder[str] = msgspec.json.Decoder(str)
 
 
@@ -39,17 +68,23 @@ class Placed(NamedTuple):
 
 
 def decode_records(body: bytes, media_type: str, count_max: int) -> list[bodies.NewRecord]:
-    """The records of a JSON or NDJSON body. Raises ``InvalidRecord``."""
+    """The records of a JSON or NDJSON body. Raises ``InvalidRecord``, and ``RecordTooLarge`` for too many.
+
+    They are counted before they are decoded. A body above ``WHOLE_BYTES_MAX`` is decoded record by record, so
+    that no call of the decoder takes long.
+    """
     if media_type == media_types.NDJSON:
-        lines = [line for line in body.split(b"\n") if line.strip()]
-        _check_count(len(lines), count_max)
-        return [
-            decode_json(line, bodies.NewRecord, InvalidRecord, f"/records/{number}")
-            for number, line in enumerate(lines)
-        ]
-    records = decode_json(body, bodies.Produce, InvalidRecord).records
-    _check_count(len(records), count_max)
-    return records
+        parts = [line.group() for line in islice(_LINE.finditer(body), count_max + 1)]
+        _check_count(len(parts), count_max)
+    else:
+        _count_records(body, count_max)
+        if len(body) <= WHOLE_BYTES_MAX:
+            records = decode_json(body, bodies.Produce, InvalidRecord).records
+            _check_count(len(records), count_max)
+            return records
+        parts = [bytes(part) for part in decode_json(body, _Parts, InvalidRecord).records]
+        _check_count(len(parts), count_max)
+    return [_decoded(part, f"/records/{number}") for number, part in enumerate(parts)]
 
 
 def place_records(
@@ -158,8 +193,32 @@ def _check_count(count: int, count_max: int) -> None:
         raise InvalidRecord("there are no records; send one at least", errors=["/records: empty"])
     if count > count_max:
         raise RecordTooLarge(
-            f"{count} records are too many for one request; send {count_max} at most", limit_records=count_max
+            f"one request takes {count_max} records at most; send several", limit_records=count_max
         )
+
+
+def _count_records(body: bytes, count_max: int) -> None:
+    """Raise ``RecordTooLarge`` for too many records, before memory is taken for them."""
+    if body.count(b"{") <= count_max:
+        return  # each record is an object
+    counted = itertools.count(1)
+
+    def count(_kind: type, _record: object) -> _AnyRecord:
+        _check_count(next(counted), count_max)
+        return _ANY_RECORD
+
+    with contextlib.suppress(msgspec.DecodeError, RecursionError):  # decoding says better what is wrong
+        msgspec.json.decode(body, type=_AnyRecords, dec_hook=count)
+
+
+def _decoded(part: bytes, pointer: str) -> bodies.NewRecord:
+    if len(part) > WHOLE_BYTES_MAX:
+        fields = decode_json(part, _Fields, InvalidRecord, pointer)
+        size = max(len(memoryview(field)) for field in (fields.headers, fields.headers_raw, fields.tags))
+        if size > WHOLE_BYTES_MAX:
+            what = f"headers and tags take {WHOLE_BYTES_MAX} bytes each at most; these take {size}"
+            raise InvalidRecord(f"{pointer}/headers: {what}", errors=[f"{pointer}/headers: {what}"])
+    return decode_json(part, bodies.NewRecord, InvalidRecord, pointer)
 
 
 def _place(record: bodies.NewRecord, partition_count: int, only: int | None, trace: str | None) -> Placed:

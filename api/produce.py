@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from aiohttp import web
 
 from api import json_records, parameters
 from api.admission import Hold
 from api.bodies import check_announced, read_body, unsupported
-from api.errors import problem
 from api.gathering import Part
 from api.json_records import Placed
 from api.partition_leader import elsewhere
+from api.receipts import durability_body, produced
 from api.requests import Request
 from api.routes import (
     BINARY,
@@ -35,9 +36,10 @@ from api.routes import (
     json_response,
 )
 from partitions.controller.image import TopicInfo
-from partitions.values import QUORUM, Acks, AcksKind, AppendReceipt, Durability
+from partitions.values import QUORUM, Acks, AcksKind, AppendReceipt
 from raftlog import errors
 from raftlog.errors import InvalidRecord, InvalidRequest, RaftlogError
+from raftlog.node.computing import computed
 from raftlog.records.batch import HEADER_BYTES
 from raftlog.records.builder import Record
 from raftlog.types import TopicPartition
@@ -90,7 +92,7 @@ async def _produce_batches(call: Call, target: TopicPartition) -> web.Response:
             target.partition,
             receipt.base_offset,
             receipt.record_count,
-            _durability(receipt.durability),
+            durability_body(receipt.durability),
             receipt.leader_epoch,
             receipt.timestamp_ms,
             receipt.was_duplicate,
@@ -110,7 +112,9 @@ async def _produce_records(call: Call, topic: TopicInfo, only: int | None) -> we
         )
     acks, timeout_ms = _acks_and_timeout(call)
     with call.admission.bodies.hold(request.remote or "", 0) as held:
-        placed = await _read_records(call, topic, only, held)
+        body = await _read_body(call, held)
+        is_short = len(body) <= json_records.WHOLE_BYTES_MAX
+        placed = await computed(partial(_records_of, call, topic, only, body), is_short=is_short)
         now_ms = services.clock.wall_ms()
         part = None
         if producer is None and acks == QUORUM and timeout_ms == services.limits.produce_timeout_ms_default:
@@ -118,29 +122,39 @@ async def _produce_records(call: Call, topic: TopicInfo, only: int | None) -> we
         if part is not None:
             return await _append_with_others(call, topic, placed, part)
         groups = json_records.spread(placed, len(topic.partitions), services.rng)
-        batches = {
-            partition: json_records.build_batches(
-                [placed[number].record for number in numbers],
-                bytes_max=services.batch_bytes_max(topic),
-                now_ms=now_ms,
-                producer=producer,
-            )
-            for partition, numbers in groups.items()
-        }
+        bytes_max = services.batch_bytes_max(topic)
+
+        def build() -> dict[int, list[bytes]]:
+            return {
+                partition: json_records.build_batches(
+                    [placed[number].record for number in numbers],
+                    bytes_max=bytes_max,
+                    now_ms=now_ms,
+                    producer=producer,
+                )
+                for partition, numbers in groups.items()
+            }
+
+        batches = await computed(build, is_short=is_short)
         outcomes = await _append_all(call, topic.name, batches, acks, timeout_ms)
     if acks.kind is AcksKind.NONE:
         return json_response(bodies.Accepted(len(placed)), 202)
-    return _answer(call, placed, groups, outcomes, now_ms)
+    return produced(call, placed, groups, outcomes, now_ms)
 
 
-async def _read_records(call: Call, topic: TopicInfo, only: int | None, held: Hold) -> list[Placed]:
+async def _read_body(call: Call, held: Hold) -> bytes:
     request, limits = call.request, call.services.limits
     media_type = parameters.media_type_of(request)
-    trace = request.headers.get("traceparent")
     if media_type not in media_types.PRODUCE:
         check_announced(request, limits)
         raise unsupported(media_type, media_types.PRODUCE)
-    body = await read_body(request, held, limits)
+    return await read_body(request, held, limits)
+
+
+def _records_of(call: Call, topic: TopicInfo, only: int | None, body: bytes) -> list[Placed]:
+    request, limits = call.request, call.services.limits
+    media_type = parameters.media_type_of(request)
+    trace = request.headers.get("traceparent")
     count = len(topic.partitions)
     if media_type == media_types.OCTET_STREAM:
         record = _raw_record(request, body)
@@ -174,7 +188,7 @@ async def _append_with_others(
         call.target = part.target
     assert part.target is not None
     number = part.target.partition
-    return _answer(call, placed, {number: range(len(placed))}, {number: receipt}, part.now_ms)
+    return produced(call, placed, {number: range(len(placed))}, {number: receipt}, part.now_ms)
 
 
 async def _append_all(
@@ -199,52 +213,6 @@ async def _append_all(
             raise outcome
         found[partition] = outcome
     return found
-
-
-def _answer(
-    call: Call,
-    placed: Sequence[Placed],
-    groups: Mapping[int, Sequence[int]],
-    outcomes: Mapping[int, AppendReceipt | RaftlogError],
-    now_ms: int,
-) -> web.Response:
-    receipts: list[bodies.RecordReceipt | None] = [None] * len(placed)
-    for partition, numbers in groups.items():
-        outcome = outcomes[partition]
-        if isinstance(outcome, RaftlogError):
-            outcome.details.setdefault("partition", partition)
-            body = problem(outcome, instance=call.request.path, request_id=call.request_id)
-            failed = bodies.RecordReceipt(status=int(str(body["status"])), problem=body)
-            for number in numbers:
-                receipts[number] = failed
-            continue
-        for offset, number in enumerate(numbers, outcome.base_offset):
-            timestamp = outcome.timestamp_ms
-            if timestamp is None:
-                created = placed[number].record.timestamp_ms
-                timestamp = now_ms if created is None else created
-            receipts[number] = bodies.RecordReceipt(partition, offset, timestamp)
-    good = [outcome.durability for outcome in outcomes.values() if isinstance(outcome, AppendReceipt)]
-    answer = bodies.Produced([receipt for receipt in receipts if receipt], _weakest(good))
-    return json_response(answer, 200 if len(good) == len(outcomes) else 207)
-
-
-def _weakest(durabilities: Sequence[Durability]) -> bodies.DurabilityBody | None:
-    """What holds for every partition that took its records."""
-    if not durabilities:
-        return None
-    return bodies.DurabilityBody(
-        durabilities[0].acks,
-        all(durability.committed for durability in durabilities),
-        all(durability.fsynced for durability in durabilities),
-        min(durability.replicas for durability in durabilities),
-    )
-
-
-def _durability(durability: Durability) -> bodies.DurabilityBody:
-    return bodies.DurabilityBody(
-        durability.acks, durability.committed, durability.fsynced, durability.replicas
-    )
 
 
 def _acks_and_timeout(call: Call) -> tuple[Acks, int]:

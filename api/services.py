@@ -146,7 +146,7 @@ class Limits:
     bodies_bytes_client_max: int = 192 << 20  # those of one client address
     parked_max: int = 20_000  # long polls and event streams
     parked_client_max: int = 10_000
-    records_per_request_max: int = 100_000
+    records_per_request_max: int = 10_000
     fetch_bytes_default: int = 1 << 20
     fetch_bytes_max: int = 64 << 20  # of binary batches
     fetch_json_bytes_max: int = 8 << 20  # showing them as JSON takes the loop's time
@@ -155,6 +155,8 @@ class Limits:
     produce_timeout_ms_max: int = 300_000
     control_timeout_ms: int = 10_000  # topics, configuration, producer ids
     body_timeout_s: float = 60.0  # a body must have arrived
+    body_grace_s: float = 5.0  # from then on it must have come at
+    body_rate_min: int = 16 << 10  # so many bytes a second
     write_timeout_s: float = 60.0  # one event must have been taken by its reader
     heartbeat_ms: int = 15_000  # of event streams
     replication_factor_default: int = 3

@@ -7,8 +7,9 @@ Leaves to others: whether this replica may answer at all, and waiting (``replica
 from __future__ import annotations
 
 from partitions.values import AtTime, LastRecords, Position, Start
+from raftlog.errors import CorruptBatch
 from raftlog.records.batch import Batch, split_batches
-from raftlog.records.reader import read_records
+from raftlog.records.reader import iter_records
 from raftlog.storage.log_storage import LogReader
 from raftlog.types import Index, Offset
 
@@ -45,7 +46,10 @@ def timestamp_at(log: LogReader, commit_index: Index, offset: Offset) -> int | N
         return None
     if batch.header.is_append_time:
         return batch.header.max_timestamp
-    return next((record.timestamp_ms for record in read_records(batch) if record.offset >= offset), None)
+    try:
+        return next((record.timestamp_ms for record in iter_records(batch, offset)), None)
+    except CorruptBatch:  # a producer stored what is no records
+        return batch.header.max_timestamp
 
 
 def _at_time(log: LogReader, high_watermark: int, timestamp_ms: int) -> Offset:
@@ -56,8 +60,11 @@ def _at_time(log: LogReader, high_watermark: int, timestamp_ms: int) -> Offset:
     batch = _batch_at(log, Index(base))
     if batch.header.is_append_time:
         return Offset(base)
-    late = (record.offset for record in read_records(batch) if record.timestamp_ms >= timestamp_ms)
-    return Offset(max(next(late, base), base))
+    late = (record.offset for record in iter_records(batch, base) if record.timestamp_ms >= timestamp_ms)
+    try:
+        return Offset(next(late, base))
+    except CorruptBatch:  # the reader meets it there
+        return Offset(base)
 
 
 def _batch_at(log: LogReader, index: Index) -> Batch:

@@ -140,6 +140,7 @@ class PartitionReplica:
         self._serving.check_leads()
         self._check_health()
         batches = self._rules.validated(body)
+        await self._rules.check_records(batches)
         if any(batch.header.producer_id >= 0 for batch in batches):
             await self._serving.ready(deadline)
             await self._admit(batches, deadline)

@@ -76,7 +76,7 @@ _KEYS: Final[Mapping[str, _Key]] = {
     "replica.lag.max.messages": _Key(
         -1, "records, 1 or more, or -1 for no limit", _whole_number(1, _INT64_MAX, -1)
     ),
-    "validate.records": _Key("false", "true or false", _one_of("true", "false")),
+    "validate.records": _Key("true", "true or false", _one_of("true", "false")),
 }
 
 DEFAULTS: Final[Mapping[str, Value]] = MappingProxyType({name: key.default for name, key in _KEYS.items()})

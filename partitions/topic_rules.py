@@ -8,11 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from partitions.values import TopicConfig
-from raftlog.errors import CorruptBatch, InvalidRequest
+from raftlog.errors import InvalidRequest
+from raftlog.node.computing import computed
 from raftlog.records.batch import Batch, Buffer, split_batches, validate_produced
-from raftlog.records.reader import read_records
+from raftlog.records.reader import check_records, opens_fast
+
+BATCHES_MAX: Final = 1_000  # of one body
+RECORDS_ON_LOOP_MAX: Final = 4_096  # checked without leaving the event loop
 
 Body = Buffer | Sequence[Buffer]
 """Batches back to back, in one buffer or several; a batch does not cross buffers."""
@@ -49,26 +54,29 @@ class TopicRules:
         """The batches of a produced body, each sound. Nothing is copied.
 
         Raises ``CorruptBatch``, ``RecordTooLarge``, ``InvalidRecord``, and ``InvalidRequest`` for an
-        empty body.
+        empty body. The records inside are not looked at.
         """
         buffers = (body,) if isinstance(body, bytes | bytearray | memoryview) else body
-        batches = [batch for buffer in buffers for batch in split_batches(buffer)]
+        batches: list[Batch] = []
+        for buffer in buffers:
+            batches += split_batches(buffer, count_max=BATCHES_MAX - len(batches))
         if not batches:
             raise InvalidRequest("the body holds no batch; send at least one", field="body")
         for batch in batches:
             validate_produced(
                 batch, bytes_max=self.message_bytes_max, allow_append_time=self.stamps_append_time
             )
-            if self.validates_records:
-                _check_records(batch)
         return batches
 
+    async def check_records(self, batches: Sequence[Batch]) -> None:
+        """Open the batches, as ``validate.records`` asks: readers must get what the headers say.
 
-def _check_records(batch: Batch) -> None:
-    """Open the batch, as ``validate.records`` asks: its records must be what the header says."""
-    records = read_records(batch)
-    if [record.offset for record in records] != list(range(batch.header.record_count)):
-        raise CorruptBatch(
-            f"records: {len(records)} are there, and their offsets must count from 0 to "
-            f"{batch.header.last_offset_delta}"
-        )
+        Raises ``CorruptBatch``.
+        """
+
+        def check_all() -> None:
+            for batch in batches:
+                check_records(batch)
+
+        if self.validates_records:
+            await computed(check_all, is_short=opens_fast(batches, records_max=RECORDS_ON_LOOP_MAX))

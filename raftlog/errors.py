@@ -13,6 +13,7 @@
     │   ├── Conflict                the state of things forbids it now; the message says what to do first
     │   ├── PreconditionFailed      If-Match or If-Offset does not hold
     │   ├── OffsetOutOfRange        below the log start or above the high watermark
+    │   ├── UndecodableBatch        a stored batch holds no records that can be read
     │   ├── OutOfOrderSequence      a batch of this producer is missing
     │   ├── ProducerFenced          a newer producer took over this id
     │   ├── NotLeader               ask the leader named here
@@ -138,6 +139,15 @@ class OffsetOutOfRange(Rejected):
     """``start`` and ``end`` are the valid range: log start offset and high watermark."""
 
     code = "offset_out_of_range"
+
+
+class UndecodableBatch(Rejected):
+    """A stored batch whose checksum is right and whose inside is no records: a producer stored it so.
+
+    ``topic``, ``partition`` and ``offset`` say where the reader stopped; it may go on at ``next_offset``.
+    """
+
+    code = "undecodable_batch"
 
 
 class OutOfOrderSequence(Rejected):

@@ -28,7 +28,7 @@ BATCH_OVERHEAD = 12  # base offset and batch length, which batch_length does not
 MAGIC = 2
 CHECKSUM_START = 21  # the checksum covers everything from the attributes on
 BATCH_BYTES_LIMIT = 1 << 28  # a length above this is damage, not a batch
-RECORD_COUNT_MAX = 1 << 20  # bounds the offsets and the memory that one small batch can claim
+RECORD_COUNT_MAX = 1 << 17  # bounds the offsets and the memory that one small batch can claim
 
 CODEC_MASK = 0x07
 APPEND_TIME_BIT = 0x08
@@ -176,10 +176,11 @@ def parse_header(buffer: Buffer, at: int = 0) -> BatchHeader:
     return header
 
 
-def split_batches(buffer: Buffer) -> list[Batch]:
+def split_batches(buffer: Buffer, *, count_max: int | None = None) -> list[Batch]:
     """The batches that fill a buffer, as slices of it without a copy; none for an empty buffer.
 
-    Raises ``CorruptBatch`` when the last one is cut short. Checksums are not checked.
+    Raises ``CorruptBatch`` when the last one is cut short, and ``RecordTooLarge`` when there are more than
+    ``count_max``. Checksums are not checked.
     """
     view = memoryview(buffer)
     batches: list[Batch] = []
@@ -190,6 +191,10 @@ def split_batches(buffer: Buffer) -> list[Batch]:
         if following > end:
             raise CorruptBatch(
                 f"batch_length: {header.batch_length} reaches {following - end} bytes past the end"
+            )
+        if len(batches) == count_max:
+            raise RecordTooLarge(
+                f"there are more than {count_max} batches; send fewer", limit_batches=count_max
             )
         batches.append(Batch(view[at:following], header))
         at = following

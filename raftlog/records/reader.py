@@ -6,6 +6,9 @@ comes first), which offsets were asked for, and what control records mean.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from operator import attrgetter
 from typing import NamedTuple
 
 from aiokafka.errors import CorruptRecordException
@@ -24,12 +27,15 @@ from raftlog.records.batch import (
 )
 from raftlog.records.compression import decompress
 
-DECOMPRESSED_BYTES_MAX = 64 << 20
+DECOMPRESSED_BYTES_MAX = 16 << 20  # the records of one batch
+_FAST_BYTES_MAX = 1 << 20
 _RECORD_BYTES_MIN = 7  # every one of its seven fields takes a byte at least
-# A header of two bytes becomes a tuple of ninety. Bodies above this, which is more than producers collect,
-# have their headers counted first, so that a few kilobytes compressed cannot claim gigabytes.
-_UNCOUNTED_BYTES_MAX = 8 << 20
-_HEADERS_MAX = 4 << 20
+# A header of two bytes becomes a tuple of sixty. Bodies above this size, which is what producers collect at
+# the most, have their headers counted first, so that a few kilobytes compressed cannot claim gigabytes.
+_UNCOUNTED_BYTES_MAX = 1 << 20
+_HEADERS_MAX = 1 << 19
+_OFFSET = attrgetter("offset")
+_UNREADABLE = (CorruptRecordException, UnicodeDecodeError, OverflowError, MemoryError)
 
 # The compiled parser looks for the end of the buffer before it reads a number, not within it, so a body
 # that ends inside a number is read up to 20 bytes too far. One more record at the end takes these reads;
@@ -64,6 +70,68 @@ def read_records(batch: Batch, *, decompressed_bytes_max: int = DECOMPRESSED_BYT
     that are not what the header says, or that decompress to more than ``decompressed_bytes_max``.
     """
     header = batch.header
+    try:
+        found = list(map(_fields, _opened(batch, decompressed_bytes_max)))
+    except _UNREADABLE as error:
+        raise CorruptBatch(f"records: {error}") from error
+    _check_sentinel(header, found.pop())
+    previous = header.base_offset - 1
+    for record in found:
+        previous = _checked_offset(header, previous, record[0])
+    return found
+
+
+def iter_records(batch: Batch, first: int = 0) -> Iterator[StoredRecord]:
+    """The records from offset ``first`` on, one by one: as ``read_records`` gives them, in little memory.
+
+    Raises ``CorruptBatch`` where the damage is met, behind the records that precede it.
+    """
+    header = batch.header
+    previous = header.base_offset - 1
+    following = range(header.record_count, -1, -1)  # how many records follow, the sentinel included
+    try:
+        for record, left in zip(_opened(batch, DECOMPRESSED_BYTES_MAX), following, strict=True):
+            if not left:
+                _check_sentinel(header, _fields(record))
+                return
+            previous = _checked_offset(header, previous, record.offset)
+            if previous >= first:
+                yield _fields(record)
+    except _UNREADABLE as error:
+        raise CorruptBatch(f"records: {error}") from error
+
+
+def check_records(batch: Batch) -> None:
+    """Raise ``CorruptBatch`` unless readers get exactly the records that a produced batch's header counts.
+
+    Compiled code looks at every record; nothing of Python's runs for each.
+    """
+    header = batch.header
+    try:
+        opened = _opened(batch, DECOMPRESSED_BYTES_MAX)
+        offsets = list(map(_OFFSET, islice(opened, header.record_count)))
+        sentinel = next(opened)
+        next(opened, None)  # raises when bytes follow
+    except _UNREADABLE as error:
+        raise CorruptBatch(f"records: {error}") from error
+    _check_sentinel(header, _fields(sentinel))
+    if offsets != list(range(header.base_offset, header.last_offset + 1)):
+        raise CorruptBatch(f"records: their offsets must count from 0 to {header.last_offset_delta}")
+
+
+def opens_fast(batches: Sequence[Batch], *, records_max: int) -> bool:
+    """Whether opening these batches takes few milliseconds; a compressed one may turn out to be large."""
+    compressed = sum(bool(batch.header.attributes & CODEC_MASK) for batch in batches)
+    return (
+        compressed <= 1
+        and sum(batch.header.record_count for batch in batches) <= records_max
+        and sum(len(batch.data) for batch in batches) <= _FAST_BYTES_MAX
+    )
+
+
+def _opened(batch: Batch, decompressed_bytes_max: int) -> DefaultRecordBatch:
+    """The records to iterate over, and the sentinel behind them. Raises ``CorruptBatch``."""
+    header = batch.header
     body: Buffer = memoryview(batch.data)[HEADER_BYTES:]
     if len(body) + HEADER_BYTES != header.size_bytes:
         raise CorruptBatch(
@@ -75,15 +143,7 @@ def read_records(batch: Batch, *, decompressed_bytes_max: int = DECOMPRESSED_BYT
         raise CorruptBatch(f"record_count: {header.record_count} records do not fit into {len(body)} bytes")
     if len(body) > _UNCOUNTED_BYTES_MAX and _header_count(body) > _HEADERS_MAX:
         raise CorruptBatch(f"records: they have more than {_HEADERS_MAX} headers; send fewer per batch")
-    try:
-        found = list(map(_fields, DefaultRecordBatch(_readable(header, body))))
-    except (CorruptRecordException, UnicodeDecodeError, OverflowError, MemoryError) as error:
-        raise CorruptBatch(f"records: {error}") from error
-    sentinel = found.pop()
-    if sentinel[0] != header.base_offset + _SENTINEL_DELTA or sentinel[3] != _SENTINEL_VALUE or sentinel[4]:
-        raise CorruptBatch("records: they do not end where the batch ends")
-    _check_offsets(header, found)
-    return found
+    return DefaultRecordBatch(_readable(header, body))
 
 
 def _readable(header: BatchHeader, body: Buffer) -> bytes:
@@ -140,12 +200,14 @@ def _fields(record: DefaultRecord) -> StoredRecord:
     )
 
 
-def _check_offsets(header: BatchHeader, records: list[StoredRecord]) -> None:
-    previous = header.base_offset - 1
-    for record in records:
-        offset = record[0]
-        if offset <= previous:
-            raise CorruptBatch(f"records: offset {offset} follows {previous}")
-        previous = offset
-    if previous > header.last_offset:
-        raise CorruptBatch(f"records: offset {previous} is above the batch's last, {header.last_offset}")
+def _check_sentinel(header: BatchHeader, record: StoredRecord) -> None:
+    if record[0] != header.base_offset + _SENTINEL_DELTA or record[3] != _SENTINEL_VALUE or record[4]:
+        raise CorruptBatch("records: they do not end where the batch ends")
+
+
+def _checked_offset(header: BatchHeader, previous: int, offset: int) -> int:
+    if offset <= previous:
+        raise CorruptBatch(f"records: offset {offset} follows {previous}")
+    if offset > header.last_offset:
+        raise CorruptBatch(f"records: offset {offset} is above the batch's last, {header.last_offset}")
+    return offset

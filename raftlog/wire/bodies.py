@@ -290,8 +290,15 @@ class FetchedRecord(Answer, omit_defaults=True):
     headers_raw: list[tuple[str, str | None]] | UnsetType = UNSET
 
 
-class Fetched(Answer):
-    """Answer of a JSON fetch. Go on at ``next_offset``."""
+class SkippedRange(Answer):
+    """Offsets from ``offset`` to below ``next_offset`` that hold no readable records."""
+
+    offset: int
+    next_offset: int
+
+
+class Fetched(Answer, omit_defaults=True):
+    """Answer of a JSON fetch. Go on at ``next_offset``. ``skipped`` comes with ``undecodable=skip`` only."""
 
     topic: str
     partition: int
@@ -301,6 +308,7 @@ class Fetched(Answer):
     next_offset: int
     up_to_date: bool
     records: list[FetchedRecord]
+    skipped: list[SkippedRange] = []
 
 
 class Message(FetchedRecord, omit_defaults=True, kw_only=True):

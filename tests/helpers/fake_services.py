@@ -87,6 +87,7 @@ class FakeGateway:
         log, topic = self.log(target), self._topic(target.topic)
         rules = TopicRules.of(complete(topic.config, topic.replication_factor), topic.replication_factor)
         checked = rules.validated(batches)
+        await rules.check_records(checked)
         header = checked[0].header
         identity = (header.producer_id, header.producer_epoch, header.base_sequence)
         if header.has_producer and identity in log.by_sequence:

@@ -9,8 +9,6 @@ import logging
 import pytest
 
 from api.services import Limits
-from raftlog.records.batch import Codec, checksum
-from raftlog.records.builder import Record, build_batch
 from raftlog.types import TopicPartition
 from tests.helpers.http_server import HttpServer, serve
 
@@ -283,6 +281,41 @@ def test_a_slow_body_ends_in_time() -> None:
     serve(scenario, Limits(body_timeout_s=0.1))
 
 
+def test_a_body_that_trickles_ends_before_its_time() -> None:
+    async def scenario(server: HttpServer) -> None:
+        await server.topic(partitions=1)
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write((HEAD + "Content-Length: 100\r\n\r\n").encode())
+        async with asyncio.timeout(10):
+            answered = asyncio.ensure_future(reader.readline())
+            while not answered.done():
+                writer.write(b" ")
+                await asyncio.wait([answered], timeout=0.01)
+        assert answered.result().startswith(b"HTTP/1.1 408 ")
+        writer.close()
+
+    serve(scenario, Limits(body_grace_s=0.1, body_rate_min=1000))
+
+
+def test_announced_bodies_that_do_not_come_take_no_room() -> None:
+    # requirement: N2
+    async def scenario(server: HttpServer) -> None:
+        await server.topic(partitions=1)
+        writers = []
+        for _ in range(8):
+            _, writer = await asyncio.open_connection("127.0.0.1", server.port)
+            writer.write((HEAD + "Content-Length: 1000\r\n\r\n{").encode())
+            writers.append(writer)
+        async with asyncio.timeout(5):
+            while b"raftlog_http_body_bytes 8.0" not in (await server.get("/metrics")).body:
+                await asyncio.sleep(0.01)
+        assert (await server.post(TOPIC, {"records": [{"value": "x" * 1000}]})).status == 200
+        for writer in writers:
+            writer.close()
+
+    serve(scenario, Limits(bodies_bytes_max=2500, bodies_bytes_client_max=2000))
+
+
 def test_a_client_that_hangs_up_in_the_middle_of_a_body_is_forgotten(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -293,7 +326,7 @@ def test_a_client_that_hangs_up_in_the_middle_of_a_body_is_forgotten(
         writer.write(head.encode() + b"{")
         await writer.drain()
         async with asyncio.timeout(2):
-            while b"raftlog_http_body_bytes 100.0" not in (await server.get("/metrics")).body:
+            while b"raftlog_http_body_bytes 1.0" not in (await server.get("/metrics")).body:
                 await asyncio.sleep(0.01)
             writer.close()
             while b"raftlog_http_body_bytes 0.0" not in (await server.get("/metrics")).body:
@@ -340,18 +373,3 @@ def test_too_many_records_in_one_request_are_refused() -> None:
         assert lines.status == 413
 
     serve(scenario, Limits(records_per_request_max=10))
-
-
-def test_a_stored_batch_that_is_no_records_is_not_the_readers_fault() -> None:
-    async def scenario(server: HttpServer) -> None:
-        await server.topic(partitions=1, message_timestamp_type="CreateTime")
-        forged = bytearray(build_batch([Record(b"value" * 10)], codec=Codec.NONE, timestamp_ms=1))
-        forged[61:70] = b"\xff" * 9
-        forged[17:21] = checksum(forged).to_bytes(4, "big")
-        batch = {"Content-Type": "application/vnd.raftlog.batch.v1"}
-        assert (await server.call("POST", PATH, bytes(forged), batch)).status == 200
-        failed = await server.get(PATH)
-        assert (failed.status, failed.code, failed.json["next_offset"]) == (500, "internal", 1)
-        assert (await server.call("GET", PATH, sent={"Accept": batch["Content-Type"]})).status == 200
-
-    serve(scenario)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import cramjam
 import pytest
 
@@ -10,7 +12,7 @@ from raftlog.records.batch import CONTROL_BIT, HEADER_BYTES, Batch, Codec, encod
 from raftlog.records.builder import BatchBuilder, Record, build_batch
 from raftlog.records.compression import compress, decompress
 from raftlog.records.control import control_type
-from raftlog.records.reader import read_records
+from raftlog.records.reader import check_records, iter_records, read_records
 from tests.unit.records.samples import RECORDS, one_batch, ours
 
 LIMIT = 1 << 20
@@ -177,3 +179,43 @@ def test_a_few_compressed_bytes_do_not_claim_gigabytes(pattern: bytes) -> None:
     record = encoded_length + after_length
     with pytest.raises(CorruptBatch):
         read_records(with_body(compress(Codec.ZSTD, record), record_count=1, attributes=Codec.ZSTD))
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD], ids=lambda codec: codec.name)
+def test_the_check_at_the_door_takes_exactly_what_readers_can_read(codec: Codec) -> None:
+    # requirement: M5
+    rng = random.Random(f"door {codec.name}")
+    plain = bytes(one_batch(ours(Codec.NONE)).data)
+    count, refused = len(RECORDS), 0
+    for _ in range(3000):
+        body = bytearray(plain[HEADER_BYTES:])
+        for _ in range(rng.choice((1, 1, 2))):
+            body[rng.randrange(len(body))] = rng.choice((0, 1, 2, 0x7F, 0x80, 0xFF, rng.randrange(256)))
+        record_count = rng.choice((count, count, count, count - 1, count + 1))
+        header = one_batch(plain).header._replace(
+            record_count=record_count, last_offset_delta=record_count - 1, attributes=codec
+        )
+        batch = one_batch(encode_batch(header, compress(codec, bytes(body))))
+        try:
+            readable = [record.offset for record in read_records(batch)] == [*range(record_count)]
+        except CorruptBatch:
+            readable = False
+        if not readable:
+            refused += 1
+            with pytest.raises(CorruptBatch):
+                check_records(batch)
+            continue
+        check_records(batch)
+        assert list(iter_records(batch)) == read_records(batch)
+        assert list(iter_records(batch, 1)) == read_records(batch)[1:]
+    assert 500 < refused < 2900
+
+
+def test_the_records_before_damage_come_first() -> None:
+    body = bytes(one_batch(build_batch([Record(b"v")] * 3, codec=Codec.NONE, timestamp_ms=0)).data)
+    at = HEADER_BYTES + 2 * (len(body) - HEADER_BYTES) // 3
+    damaged = with_body(body[HEADER_BYTES:at] + b"\xff" * 8, record_count=3)
+    found: list[int] = []
+    with pytest.raises(CorruptBatch):
+        found.extend(record.offset for record in iter_records(damaged))
+    assert found == [0, 1]

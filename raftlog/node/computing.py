@@ -1,0 +1,23 @@
+"""Work that takes the processor for long, away from the event loop.
+
+One thread, so that requests that need much share one processor and leave the other to the loop. Python code
+on it gives way every few milliseconds; a single compiled call must not take longer than the loop may wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, TypeVar
+
+Result = TypeVar("Result")
+
+_thread: Final = ThreadPoolExecutor(1, "compute")  # starts when it is needed
+
+
+async def computed(work: Callable[[], Result], *, is_short: bool) -> Result:
+    """What ``work`` gives or raises: at once where it ``is_short``, else on the thread."""
+    if is_short:
+        return work()
+    return await asyncio.get_running_loop().run_in_executor(_thread, work)

@@ -1,0 +1,114 @@
+"""What one request may cost: it is counted before it is decoded, and shown in pages."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import pytest
+
+from api.json_answers import PAGE_BYTES_MAX
+from api.json_records import WHOLE_BYTES_MAX, decode_records
+from partitions.topic_rules import BATCHES_MAX
+from raftlog.errors import InvalidRecord, RecordTooLarge
+from raftlog.records.batch import Codec
+from raftlog.records.builder import Record, build_batch
+from raftlog.records.reader import DECOMPRESSED_BYTES_MAX
+from raftlog.wire import media_types
+from tests.helpers.http_server import HttpServer, serve
+
+PATH = "/v1/topics/orders/partitions/0/records"
+BATCH = {"Content-Type": media_types.BATCH}
+
+
+def in_json(*records: str) -> bytes:
+    return f'{{"records":[{",".join(records)}]}}'.encode()
+
+
+@pytest.mark.parametrize(
+    ("body", "media_type"),
+    [
+        (in_json(*['{"value":1}'] * 500_000), media_types.JSON),
+        (in_json(*["{}"] * 500_000), media_types.JSON),
+        (b'{"value":1}\n' * 500_000, media_types.NDJSON),
+        (b" \n" * 500_000 + b'{"value":1}\n' * 500_000, media_types.NDJSON),
+    ],
+    ids=["json", "empty objects", "lines", "blank lines"],
+)
+def test_records_are_counted_before_memory_is_taken_for_them(body: bytes, media_type: str) -> None:
+    # requirement: N2
+    tracemalloc.start()
+    try:
+        with pytest.raises(RecordTooLarge) as refused:
+            decode_records(body, media_type, 10_000)
+        assert tracemalloc.get_traced_memory()[1] < 4 << 20
+    finally:
+        tracemalloc.stop()
+    assert refused.value.details["limit_records"] == 10_000
+
+
+def test_a_large_body_means_what_a_small_one_does() -> None:
+    records = [f'{{"value":"{"x" * 1000}","key":"k{number}","tags":["a"]}}' for number in range(300)]
+    body = in_json(*records)
+    assert len(body) > WHOLE_BYTES_MAX
+    found = decode_records(body, media_types.JSON, 1000)
+    assert found == decode_records("\n".join(records).encode(), media_types.NDJSON, 1000)
+    assert [record.key for record in found] == [f"k{number}" for number in range(300)]
+    records[7] = '{"value":1,"colour":"red"}'
+    with pytest.raises(InvalidRecord) as refused:
+        decode_records(in_json(*records), media_types.JSON, 1000)
+    assert refused.value.details["errors"] == ["/records/7/colour: there is no such field"]
+    with pytest.raises(InvalidRecord, match="colour"):
+        decode_records(body[:-1] + b',"colour":1}', media_types.JSON, 1000)
+
+
+def test_headers_that_take_more_than_a_record_should_are_refused_by_name() -> None:
+    headers = ",".join(f'"h{number}":""' for number in range(50_000))
+    with pytest.raises(InvalidRecord, match="/records/0/headers"):
+        decode_records(in_json(f'{{"value":1,"headers":{{{headers}}}}}'), media_types.JSON, 10)
+    large = '{"value":"' + "x" * (1 << 20) + '"}'
+    assert len(decode_records(in_json(large), media_types.JSON, 10)) == 1
+
+
+def test_a_request_with_too_many_batches_is_refused() -> None:
+    async def scenario(server: HttpServer) -> None:
+        await server.topic(partitions=1)
+        batch = build_batch([Record(b"v")], codec=Codec.NONE, timestamp_ms=1)
+        refused = await server.call("POST", PATH, batch * (BATCHES_MAX + 1), BATCH)
+        assert (refused.status, refused.code) == (413, "record_too_large")
+        assert refused.json["limit_batches"] == BATCHES_MAX
+        assert (await server.call("POST", PATH, batch * BATCHES_MAX, BATCH)).status == 200
+
+    serve(scenario)
+
+
+def test_a_small_batch_that_becomes_very_large_is_refused() -> None:
+    async def scenario(server: HttpServer) -> None:
+        await server.topic(partitions=1)
+        for value_bytes, status in ((DECOMPRESSED_BYTES_MAX, 422), (DECOMPRESSED_BYTES_MAX - 100, 200)):
+            bomb = build_batch([Record(bytes(value_bytes))], codec=Codec.ZSTD, timestamp_ms=1)
+            assert len(bomb) < 4096
+            assert (await server.call("POST", PATH, bomb, BATCH)).status == status
+
+    serve(scenario)
+
+
+def test_what_a_small_batch_becomes_is_shown_in_pages() -> None:
+    # requirement: C2
+    async def scenario(server: HttpServer) -> None:
+        await server.topic(partitions=1)
+        value_bytes = 3 << 20
+        bomb = build_batch([Record(b"x" * value_bytes)] * 5, codec=Codec.ZSTD, timestamp_ms=1)
+        assert (await server.call("POST", PATH, bomb, BATCH)).status == 200
+        at, sizes = 0, []
+        while at < 5:
+            page = await server.get(f"{PATH}?offset={at}")
+            records = page.json["records"]
+            assert isinstance(records, list)
+            assert [record["offset"] for record in records] == [*range(at, at + len(records))]
+            assert len(page.body) < PAGE_BYTES_MAX
+            sizes.append(len(records))
+            at += len(records)
+            assert page.json["next_offset"] == at
+        assert sizes == [2, 2, 1]
+
+    serve(scenario)

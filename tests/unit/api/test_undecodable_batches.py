@@ -1,0 +1,101 @@
+"""A stored batch whose inside is no records hides neither the records before it nor those behind it."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from raftlog.records.batch import Codec, checksum
+from raftlog.records.builder import Record, build_batch
+from raftlog.wire import media_types
+from tests.helpers.event_stream import PATH, stream
+from tests.helpers.http_server import HttpServer, serve
+
+ONE, TWO = (build_batch([Record(value)], codec=Codec.NONE, timestamp_ms=1) for value in (b"one", b"two"))
+
+
+def damaged(at: int) -> bytes:
+    """A batch of three records with a right checksum that cannot be read from this byte on."""
+    batch = bytearray(build_batch([Record(b"value")] * 3, codec=Codec.NONE, timestamp_ms=1))
+    batch[at : at + 9] = b"\xff" * 9
+    batch[17:21] = checksum(batch).to_bytes(4, "big")
+    return bytes(batch)
+
+
+FIRST_RECORD, SECOND_RECORD = 61, 73
+
+
+async def store(server: HttpServer, *batches: bytes, validate: str = "false") -> int:
+    """Produce to a new topic; the status."""
+    await server.topic(partitions=1, message_timestamp_type="CreateTime", validate_records=validate)
+    batch = {"Content-Type": media_types.BATCH}
+    return (await server.call("POST", PATH, b"".join(batches), batch)).status
+
+
+@pytest.mark.parametrize("at", [FIRST_RECORD, SECOND_RECORD])
+def test_a_topic_takes_no_batch_that_cannot_be_read_unless_it_is_told_to(at: int) -> None:
+    # requirement: M5
+    async def scenario(server: HttpServer) -> None:
+        assert await store(server, ONE, damaged(at), validate="true") == 422
+        assert (await server.get(PATH)).status == 204, "all of the request was refused"
+
+    serve(scenario)
+
+
+@pytest.mark.parametrize(("at", "readable"), [(FIRST_RECORD, 1), (SECOND_RECORD, 2)])
+def test_a_reader_gets_what_precedes_the_damage_and_then_where_to_go_on(at: int, readable: int) -> None:
+    # requirement: M3
+    async def scenario(server: HttpServer) -> None:
+        assert await store(server, ONE, damaged(at), TWO) == 200
+        first = await server.get(PATH)
+        assert (first.status, first.json["next_offset"]) == (200, readable)
+        assert len(first.json["records"]) == readable
+        refused = await server.get(f"{PATH}?offset={readable}")
+        assert (refused.status, refused.code) == (422, "undecodable_batch")
+        told = {name: refused.json[name] for name in ("topic", "partition", "offset", "next_offset")}
+        assert told == {"topic": "orders", "partition": 0, "offset": readable, "next_offset": 4}
+        behind = await server.get(f"{PATH}?offset=4")
+        assert [record["value"] for record in behind.json["records"]] == ["two"]
+        message = await server.get(f"/v1/topics/orders/messages/0/{readable}")
+        assert (message.status, message.code) == (422, "undecodable_batch")
+
+    serve(scenario)
+
+
+@pytest.mark.parametrize(("at", "readable"), [(FIRST_RECORD, 1), (SECOND_RECORD, 2)])
+def test_a_reader_may_skip_it(at: int, readable: int) -> None:
+    async def scenario(server: HttpServer) -> None:
+        assert await store(server, ONE, damaged(at), TWO) == 200
+        page = (await server.get(f"{PATH}?undecodable=skip")).json
+        assert [record["offset"] for record in page["records"]] == [*range(readable), 4]
+        assert page["skipped"] == [{"offset": readable, "next_offset": 4}]
+        alone = await server.get(f"{PATH}?undecodable=skip&offset=-1")
+        assert [record["value"] for record in alone.json["records"]] == ["two"]
+
+    serve(scenario)
+
+
+def test_a_page_with_nothing_but_skipped_records_says_so() -> None:
+    async def scenario(server: HttpServer) -> None:
+        assert await store(server, damaged(FIRST_RECORD)) == 200
+        page = await server.get(f"{PATH}?undecodable=skip")
+        assert (page.status, page.json["records"], page.json["next_offset"]) == (200, [], 3)
+        assert page.json["skipped"] == [{"offset": 0, "next_offset": 3}]
+
+    serve(scenario)
+
+
+def test_an_event_stream_ends_with_a_problem_or_skips() -> None:
+    async def scenario(server: HttpServer) -> None:
+        assert await store(server, ONE, damaged(SECOND_RECORD), TWO) == 200
+        async with stream(server) as failing:
+            seen = await failing.rest()
+            assert failing.ids == [0, 1]
+            problem = msgspec.json.decode(seen.partition(b"event: problem\ndata: ")[2].partition(b"\n")[0])
+            assert (problem["code"], problem["offset"], problem["next_offset"]) == ("undecodable_batch", 2, 4)
+        async with stream(server, "?undecodable=skip") as skipping:
+            await skipping.until(rb"two")
+            assert skipping.ids == [0, 1, 4]
+            assert b'event: skipped\ndata: {"offset":2,"next_offset":4}\n\n' in skipping.seen
+
+    serve(scenario)
