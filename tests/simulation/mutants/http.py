@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.simulation.mutants.http_reads import FETCHING
-from tests.simulation.mutants.plant import Edit, Mutant
+from tests.simulation.mutants.plant import Mutant
 
 PRODUCING = (
     Mutant(
@@ -63,20 +63,20 @@ PRODUCING = (
     ),
     Mutant(
         "receipts of a spread request stand in the order of partitions",
-        "api.produce:_answer",
+        "api.receipts:produced",
         "receipts[number] = bodies.RecordReceipt(partition, offset, timestamp)",
         "receipts[receipts.index(None)] = bodies.RecordReceipt(partition, offset, timestamp)",
         script="tests/unit/api/test_produce.py",
     ),
     Mutant(
         "a receipt has the broker's time where the record brings its own",
-        "api.produce:_answer",
+        "api.receipts:produced",
         "timestamp = now_ms if created is None else created",
         "timestamp = now_ms",
     ),
     Mutant(
         "a receipt has the record's own time where the leader stamps",
-        "api.produce:_answer",
+        "api.receipts:produced",
         "timestamp = outcome.timestamp_ms",
         "timestamp = placed[number].record.timestamp_ms or outcome.timestamp_ms",
     ),
@@ -102,7 +102,7 @@ PRODUCING = (
     ),
     Mutant(
         "acks=1 is told as committed",
-        "api.produce:_durability",
+        "api.receipts:durability_body",
         "durability.committed, durability.fsynced",
         "True, durability.fsynced",
         equivalent="what acks=1 promises is not looked at beyond I19",
@@ -137,7 +137,7 @@ PRODUCING = (
     ),
     Mutant(
         "what is told of durability holds for the first partition",
-        "api.produce:_weakest",
+        "api.receipts:_weakest",
         "min(durability.replicas for durability in durabilities)",
         "durabilities[0].replicas",
         script="tests/unit/api/test_produce.py",
@@ -269,16 +269,44 @@ CONNECTIONS = (
     Mutant(
         "what is over a client's quota uses up the broker's",
         "api.admission:Budget.take",
-        "    self._of_client[client] = of_client\n    self.total += amount\n",
-        "    self._of_client[client] = of_client\n",
-        more=(
-            Edit(
-                "api.admission:Budget.take",
-                "    of_client = self._of_client.get(client, 0) + amount\n",
-                "    self.total += amount\n    of_client = self._of_client.get(client, 0) + amount\n",
-            ),
-        ),
+        "self._of_client[client] = self.check(client, amount)\n    self.total += amount\n",
+        "self.total += amount\n    self._of_client[client] = self.check(client, amount)\n",
         script="tests/unit/api/test_produce_once.py",
+    ),
+    Mutant(
+        "a body that was announced takes room before it comes",
+        "api.bodies:read_body",
+        "held.expect(announced)",
+        "held.grow(announced)",
+        script="tests/unit/api/test_bad_input.py",
+    ),
+    Mutant(
+        "a body may trickle for as long as it takes",
+        "api.bodies:_read_chunks",
+        "min(limits.body_timeout_s, limits.body_grace_s + received_bytes / limits.body_rate_min)",
+        "limits.body_timeout_s",
+        script="tests/unit/api/test_bad_input.py",
+    ),
+    Mutant(
+        "records are counted when they have been decoded",
+        "api.json_records:_count_records",
+        'if body.count(b"{") <= count_max:',
+        "if True:",
+        script="tests/unit/api/test_bounded_requests.py",
+    ),
+    Mutant(
+        "a batch that is no records is stored",
+        "partitions.topic_rules:TopicRules.check_records",
+        "if self.validates_records:",
+        "if False:",
+        script="tests/unit/api/test_undecodable_batches.py",
+    ),
+    Mutant(
+        "batches of one body are counted by nobody",
+        "partitions.topic_rules:TopicRules.validated",
+        "split_batches(buffer, count_max=BATCHES_MAX - len(batches))",
+        "split_batches(buffer)",
+        script="tests/unit/api/test_bounded_requests.py",
     ),
 )
 

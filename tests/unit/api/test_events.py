@@ -151,3 +151,16 @@ def test_nothing_waits_once_the_broker_has_begun_to_stop(query: str, accept: str
         assert b'"code":"draining"' in answer.body
 
     serve(scenario)
+
+
+def test_a_read_that_max_bytes_ends_is_gone_on_with() -> None:
+    # requirement: C2
+    async def scenario(server: HttpServer) -> None:
+        await server.topic(partitions=1)
+        for value in ("one", "two", "three"):
+            assert (await server.post(PATH, {"records": [{"value": value}]})).status == 200
+        async with stream(server, "?max_bytes=1") as events:
+            await events.until(rb"three")
+            assert events.ids == [0, 1, 2]
+
+    serve(scenario)
