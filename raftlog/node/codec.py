@@ -6,7 +6,7 @@
 
 Heartbeats and their replies are the exception: the heartbeats of all groups for one peer are
 one frame of fixed-size entries, so that a thousand groups cost one message. The heartbeats' head
-is the sender's clock (``cluster_time``). No pickle anywhere;
+is the sender's clock (``cluster_time``), and whether it stops. No pickle anywhere;
 what does not parse raises ``MalformedFrame`` and costs the sender its connection.
 """
 
@@ -57,17 +57,20 @@ class FrameKind(enum.IntEnum):
 
 
 _PREFIX: Final = struct.Struct(">BI")
-_CLOCK: Final = struct.Struct(">qq")  # wall clock, the time the broker goes by
+_SENDER: Final = struct.Struct(">qqB")  # wall clock, the time the broker goes by, whether it stops
 _HEARTBEAT: Final = struct.Struct(">QQqQB")  # group, term, commit index, round, falls silent
 _HEARTBEAT_REPLY: Final = struct.Struct(">QQQQ")  # group, term, round, rejoining
 
 
-def encode_heartbeats(clock: ClockReading, beats: Sequence[tuple[GroupId, Heartbeat]]) -> bytes:
+def encode_heartbeats(
+    clock: ClockReading, beats: Sequence[tuple[GroupId, Heartbeat]], *, is_stopping: bool = False
+) -> bytes:
     """One frame with the broker's clock and the heartbeats of many groups.
 
-    One without heartbeats keeps the connection known as alive.
+    One without heartbeats keeps the connection known as alive. A broker that ``is_stopping`` takes no
+    leadership.
     """
-    body = bytearray(_PREFIX.pack(FrameKind.HEARTBEATS, _CLOCK.size) + _CLOCK.pack(*clock))
+    body = bytearray(_PREFIX.pack(FrameKind.HEARTBEATS, _SENDER.size) + _SENDER.pack(*clock, is_stopping))
     for group, beat in beats:
         body += _HEARTBEAT.pack(group, beat.term, beat.commit_index, beat.round, beat.falls_silent)
     return bytes(body)
@@ -81,11 +84,12 @@ def encode_heartbeat_replies(replies: Sequence[tuple[GroupId, HeartbeatReply]]) 
     return bytes(body)
 
 
-def decode_clock(head: memoryview) -> ClockReading:
-    """The clock in the head of a ``HEARTBEATS`` frame."""
-    if len(head) != _CLOCK.size:
-        raise MalformedFrame(f"a clock of {len(head)} bytes")
-    return ClockReading._make(_CLOCK.unpack(head))
+def decode_sender(head: memoryview) -> tuple[ClockReading, bool]:
+    """The clock in the head of a ``HEARTBEATS`` frame, and whether the sender is stopping."""
+    if len(head) != _SENDER.size:
+        raise MalformedFrame(f"heartbeats with a head of {len(head)} bytes")
+    *clock, is_stopping = _SENDER.unpack(head)
+    return ClockReading._make(clock), bool(is_stopping)
 
 
 def decode_heartbeats(payload: memoryview) -> Iterator[tuple[GroupId, Heartbeat]]:

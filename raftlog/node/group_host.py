@@ -24,7 +24,7 @@ from typing import Final, TypeVar, cast
 
 from raftlog.clock import Clock
 from raftlog.core.membership import Membership
-from raftlog.core.messages import Heartbeat, HeartbeatReply, Message
+from raftlog.core.messages import Heartbeat, HeartbeatReply, Message, TimeoutNow
 from raftlog.core.raft import Raft, RaftSettings
 from raftlog.errors import InvariantViolated, LogCorrupt
 from raftlog.node.calls import Calls
@@ -32,10 +32,10 @@ from raftlog.node.catch_up import CatchUpRate
 from raftlog.node.cluster_time import CLOCK_BOUNDS, ClockBounds, ClusterTime
 from raftlog.node.codec import (
     FrameKind,
-    decode_clock,
     decode_heartbeat_replies,
     decode_heartbeats,
     decode_message,
+    decode_sender,
     encode_heartbeat_replies,
     encode_heartbeats,
     encode_message,
@@ -123,7 +123,8 @@ class GroupHost:
         self._beats: dict[NodeId, list[tuple[GroupId, Heartbeat]]] = {}
         self._replies: dict[NodeId, list[tuple[GroupId, HeartbeatReply]]] = {}
         self._fatal = False
-        self._is_stopping = False
+        self._is_stopping = False  # it takes no leadership
+        self._has_stopped = False  # it takes nothing
 
     @property
     def tick_ms(self) -> int:
@@ -218,11 +219,17 @@ class GroupHost:
         self._tick_handle = asyncio.get_running_loop().call_later(self.settings.tick_ms / 1000, self._tick)
 
     async def hand_over(self) -> None:
-        """Give every leadership to the peer that is furthest, and wait for it, within ``hand_over_s``."""
+        """Give every leadership to the peer that is furthest, and wait for it, within ``hand_over_s``.
+
+        From now on this broker takes none, and tells its peers: they would hand theirs over to it and get
+        them back when they stop, too.
+        """
+        self._is_stopping = True
+        self._watch_peers()
         deadline = self.clock.monotonic() + self.settings.hand_over_s
         while self.clock.monotonic() < deadline:
             led = [group for group in self._groups.values() if group.is_leader]
-            targets = [(group, group.successor(self._watch.reachable)) for group in led]
+            targets = [(group, group.successor(self._watch.successors)) for group in led]
             waiting = [(group, target) for group, target in targets if target is not None]
             if not waiting:
                 return
@@ -232,7 +239,7 @@ class GroupHost:
 
     async def stop(self) -> None:
         """Close all groups, then the connections. Call ``hand_over`` first where time allows."""
-        self._is_stopping = True
+        self._has_stopped = True
         if self._tick_handle is not None:
             self._tick_handle.cancel()
         await self.calls.stop()
@@ -314,17 +321,19 @@ class GroupHost:
 
     def frame_received(self, sender: NodeId, frame: memoryview) -> None:
         """Take one frame. Raises ``MalformedFrame``, which costs the sender its connection."""
-        if self._fatal or self._is_stopping:
+        if self._fatal or self._has_stopped:
             return
         self._watch.heard(sender)
         kind, head, payload = split_frame(frame)
         if kind is FrameKind.RAFT:
             group_id, message, batches = decode_message(head, payload)
             group = self._groups.get(group_id)
-            if group is not None:
+            if group is not None and not (self._is_stopping and isinstance(message, TimeoutNow)):
                 group.receive(sender, message, batches)
         elif kind is FrameKind.HEARTBEATS:
-            self.clock.heard(sender, decode_clock(head))
+            clock, is_stopping = decode_sender(head)
+            self.clock.heard(sender, clock)
+            self._watch.said(sender, is_stopping=is_stopping)
             self._receive_all(sender, decode_heartbeats(payload))
         elif kind is FrameKind.HEARTBEAT_REPLIES:
             self._receive_all(sender, decode_heartbeat_replies(payload))
@@ -432,6 +441,7 @@ class GroupHost:
         if self._fatal:
             return
         for peer, entries in beats.items():
-            self._transport.send(peer, [encode_heartbeats(self.clock.reading(), entries)])
+            frame = encode_heartbeats(self.clock.reading(), entries, is_stopping=self._is_stopping)
+            self._transport.send(peer, [frame])
         for peer, answers in replies.items():
             self._transport.send(peer, [encode_heartbeat_replies(answers)])

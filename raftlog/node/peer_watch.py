@@ -23,6 +23,7 @@ class PeerWatch:
         self._met: set[NodeId] = set()
         self._heard: dict[NodeId, int] = {}  # peers that are reachable, and when they were last heard
         self._connected: dict[NodeId, int] = {}  # peers to whom a link stands, and since when
+        self._stopping: set[NodeId] = set()
         self.ticks = 0
 
     @property
@@ -31,9 +32,9 @@ class PeerWatch:
         return sorted(self._met | self._connected.keys())
 
     @property
-    def reachable(self) -> list[NodeId]:
-        """Peers that were heard within the shortest election timeout."""
-        return list(self._heard)
+    def successors(self) -> list[NodeId]:
+        """Peers that may lead: heard within the shortest election timeout, and not stopping."""
+        return [peer for peer in self._heard if peer not in self._stopping]
 
     def is_reachable(self, peer: NodeId) -> bool:
         """Whether it was heard within the shortest election timeout."""
@@ -47,6 +48,10 @@ class PeerWatch:
         """A frame has come from it."""
         self._heard[peer] = self.ticks
 
+    def said(self, peer: NodeId, *, is_stopping: bool) -> None:
+        """What it says of itself."""
+        (self._stopping.add if is_stopping else self._stopping.discard)(peer)
+
     def connected(self, peer: NodeId) -> None:
         """The link to it stands: from now on it is to be heard."""
         self._connected[peer] = self.ticks
@@ -55,6 +60,7 @@ class PeerWatch:
         """A link has ended."""
         self._heard.pop(peer, None)
         self._connected.pop(peer, None)
+        self._stopping.discard(peer)
 
     def is_silent(self, peer: NodeId) -> bool:
         """Whether a link stands and nothing has come for the shortest election timeout.

@@ -206,6 +206,25 @@ def test_many_groups_are_handed_over_and_closed_in_time() -> None:
     run_virtual(story())
 
 
+def test_brokers_that_stop_together_take_no_leadership_from_one_another() -> None:
+    async def story() -> None:
+        cluster = NodeCluster(8, groups=20)
+        await cluster.start()
+        await cluster.until(lambda: all(map(cluster.leader, cluster.group_ids)))
+        *leaving, staying = (cluster.brokers[node] for node in cluster.nodes)
+        terms = {group_id: group.term for group_id, group in staying.groups.items()}
+        began = asyncio.get_running_loop().time()
+        await asyncio.gather(*(broker.stop() for broker in leaving))
+        assert asyncio.get_running_loop().time() - began < 1.0, "one broker takes them all"
+        risen = [group.term - terms[group_id] for group_id, group in staying.groups.items()]
+        assert max(risen) == 1, risen
+        began = asyncio.get_running_loop().time()
+        await staying.stop()
+        assert asyncio.get_running_loop().time() - began < 1.0, "there is nobody to wait for"
+
+    run_virtual(story())
+
+
 def test_a_torn_tail_is_logged_when_a_broker_opens_its_log(caplog: pytest.LogCaptureFixture) -> None:
     async def story() -> None:
         cluster = NodeCluster(9)

@@ -159,6 +159,20 @@ DRIVER = (
         "pass",
     ),
     Mutant(
+        "a broker that stops takes leaderships",
+        "raftlog.node.group_host:GroupHost.frame_received",
+        "not (self._is_stopping and isinstance(message, TimeoutNow))",
+        "True",
+        script="tests/scenarios/node/test_offices.py",
+    ),
+    Mutant(
+        "a broker that stops is asked to lead",
+        "raftlog.node.peer_watch:PeerWatch.successors",
+        "if peer not in self._stopping",
+        "if True",
+        script="tests/scenarios/node/test_offices.py",
+    ),
+    Mutant(
         "bytes of a replica that has ended stay counted against its broker's bound",
         "raftlog.node.raft_group:RaftGroup._end",
         "self._waits.ended()",

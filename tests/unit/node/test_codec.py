@@ -23,10 +23,10 @@ from raftlog.node.cluster_time import ClockReading
 from raftlog.node.codec import (
     FrameKind,
     MalformedFrame,
-    decode_clock,
     decode_heartbeat_replies,
     decode_heartbeats,
     decode_message,
+    decode_sender,
     encode_frame,
     encode_heartbeat_replies,
     encode_heartbeats,
@@ -101,12 +101,14 @@ def test_heartbeats_of_many_groups_share_a_frame() -> None:
     ]
     replies = [(GroupId(n), HeartbeatReply(term=Term(n), round=n)) for n in range(5)]
     _, head, payload = split_frame(memoryview(encode_heartbeats(CLOCK, beats)))
-    assert decode_clock(head) == CLOCK
+    assert decode_sender(head) == (CLOCK, False)
+    _, stopping, _ = split_frame(memoryview(encode_heartbeats(CLOCK, [], is_stopping=True)))
+    assert decode_sender(stopping) == (CLOCK, True)
     assert list(decode_heartbeats(payload)) == beats
     _, _, payload = split_frame(memoryview(encode_heartbeat_replies(replies)))
     assert list(decode_heartbeat_replies(payload)) == replies
     with pytest.raises(MalformedFrame):
-        decode_clock(head[:-1])
+        decode_sender(head[:-1])
     with pytest.raises(MalformedFrame):
         list(decode_heartbeats(payload[:-1]))
     with pytest.raises(MalformedFrame):
@@ -132,7 +134,7 @@ def test_whatever_comes_is_decoded_or_malformed() -> None:
         try:
             kind, head, payload = split_frame(memoryview(frame))
             if kind is FrameKind.HEARTBEATS:
-                decode_clock(head)
+                decode_sender(head)
                 list(decode_heartbeats(payload))
             elif kind is FrameKind.HEARTBEAT_REPLIES:
                 list(decode_heartbeat_replies(payload))
