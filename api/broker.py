@@ -27,6 +27,7 @@ from partitions.manager import PartitionManager
 from partitions.metadata_ward import MetadataWard
 from partitions.partition_admin import PartitionAdmin
 from partitions.patient import Patient
+from partitions.producer_ids import ProducerIds
 from partitions.reassigner import Reassigner
 from partitions.repair_service import RepairService
 from partitions.repairer import Repairer
@@ -55,6 +56,7 @@ class World:
     filesystem: Filesystem
     clock: Clock
     transport: Transport
+    secret: bytes  # of the cluster
     rng: random.Random
     run_syncs: RunSyncs
     on_fatal: Callable[[BaseException], None]  # a broken invariant: the process must end
@@ -72,6 +74,7 @@ class Broker:
         self.settings = settings
         self.node_id = NodeId(settings.broker_id)
         self.is_draining = False
+        self.producer_ids = ProducerIds(world.secret)
         self._world = world
         self._data_directory = data_directory
         self._http_url = http_url
@@ -113,6 +116,7 @@ class Broker:
             retention_check_ms=timing.retention_check_ms,
             repairer=self.repairer,
             registry=self._registry,
+            producer_ids=self.producer_ids,
             producers_max=limits.producers_max,
             trash=self._trash(),
         )

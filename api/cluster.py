@@ -57,8 +57,8 @@ async def create_producer(call: Call) -> web.StreamResponse:
     """An identity for deduplication."""
     await read_json(call, bodies.CreateProducer)
     limits = call.services.limits
-    ids = await call.services.controller.allocate_producer_ids(1, limits.control_timeout_ms)
-    return json_response(bodies.ProducerBody(ids[0], 0), 201)
+    (number,) = await call.services.controller.allocate_producer_ids(1, limits.control_timeout_ms)
+    return json_response(bodies.ProducerBody(call.services.producer_ids.id_of(number), 0), 201)
 
 
 def _body(broker: BrokerInfo) -> bodies.BrokerBody:

@@ -110,6 +110,7 @@ def _world(settings: BrokerSettings, secret: bytes) -> World:
         filesystem=OsFilesystem(),
         clock=clock,
         transport=transport,
+        secret=secret,
         rng=rng,
         run_syncs=sync_thread(),
         on_fatal=_end_process,

@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry
 
 from partitions.controller.image import MetadataImage, PartitionInfo, TopicInfo
 from partitions.controller.move_planner import MoveReplicas
+from partitions.producer_ids import ProducerIds
 from partitions.topic_config import DEFAULTS, complete
 from partitions.values import (
     Acks,
@@ -64,7 +65,7 @@ class ControllerPort(Protocol):
         """``None`` puts a key back to its default."""
 
     async def allocate_producer_ids(self, count: int, timeout_ms: int) -> range:
-        """Ids that nobody was given before."""
+        """Numbers that nobody was given before."""
 
     async def current_image(self, timeout_ms: int) -> MetadataImage:
         """``image`` once it holds everything acknowledged before this call. Raises ``NoLeader``."""
@@ -171,6 +172,7 @@ class Services:
     gateway: GatewayPort
     admin: AdminPort
     clock: Clock
+    producer_ids: ProducerIds
     rng: random.Random  # which partition a batch without keys goes to
     version: str
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)

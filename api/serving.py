@@ -36,6 +36,7 @@ def services_of(broker: Broker, rng: random.Random) -> Services:
         gateway=broker.gateway,
         admin=broker.admin,
         clock=broker.host.clock,
+        producer_ids=broker.producer_ids,
         rng=rng,
         version=_version(),
         registry=registry,

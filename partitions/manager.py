@@ -28,6 +28,7 @@ from partitions.folders import Folders
 from partitions.metadata_source import MetadataSource
 from partitions.openings import MetadataBehind, Openings, log_settings
 from partitions.producer_admission import PRODUCERS_MAX, ProducerAdmission
+from partitions.producer_ids import ProducerIds
 from partitions.repairer import Repairer
 from partitions.replica import PartitionReplica
 from partitions.retention_keeper import Kept, RetentionKeeper, retention_limits
@@ -95,6 +96,7 @@ class PartitionManager:
         run_blocking: RunBlocking = asyncio.to_thread,
         repairer: Repairer | None = None,
         registry: ReplicaRegistry,
+        producer_ids: ProducerIds,
         producers_max: int = PRODUCERS_MAX,
         trash: Trash | None = None,
     ) -> None:
@@ -116,11 +118,11 @@ class PartitionManager:
         self._changed = asyncio.Event()
         self._settled = asyncio.Event()
         self._is_sure = False  # the metadata has been confirmed
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}  # in the order in which they began
         self._retention_check_ms = retention_check_ms
         self.retention = RetentionKeeper(host, self._kept)
         self.replicas: dict[Key, PartitionReplica] = {}
-        self.admission = ProducerAdmission(metadata, self.replicas.values, clock, producers_max)
+        self.admission = ProducerAdmission(metadata, self.replicas.values, clock, producer_ids, producers_max)
         forget = (lambda directory: None) if repairer is None else repairer.service.forget
         place, close, look = self._folders.of_partition, self._close_replica, self._changed.set
         self.ward = ReplicaWard(host.node_id, self._held, place, close, look, forget)
@@ -427,8 +429,8 @@ class PartitionManager:
 
     def _begin(self, work: Coroutine[None, None, None]) -> None:
         task = self._host.begin(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
 
 
 def _config(topic: TopicInfo) -> dict[str, int | str]:

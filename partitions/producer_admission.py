@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Final, Protocol
 
 from partitions.metadata_source import MetadataSource
+from partitions.producer_ids import ProducerIds
 from raftlog.clock import Clock
 from raftlog.errors import InvalidRequest, Overloaded
 
@@ -34,11 +35,13 @@ class ProducerAdmission:
         metadata: MetadataSource,
         replicas: Callable[[], Iterable[Remembers]],
         clock: Clock,
+        ids: ProducerIds,
         producers_max: int = PRODUCERS_MAX,
     ) -> None:
         self._metadata = metadata
         self._replicas = replicas
         self._clock = clock
+        self._ids = ids
         self._producers_max = producers_max
         self._count = 0  # remembered at the last count, and admitted since
         self._counted_at_s: float | None = None
@@ -54,12 +57,12 @@ class ProducerAdmission:
         Raises ``InvalidRequest`` for an id that was never allocated, ``Overloaded`` where this broker
         remembers as many producers as it may, ``NoLeader`` when the metadata cannot be asked.
         """
-        newest = max(producer_ids)
+        newest, producer_id = max((self._ids.number_of(one), one) for one in producer_ids)
         if newest >= self._metadata.image.next_producer_id:  # unless the metadata here is behind
             image = await self._metadata.current_image(max(1, int(timeout_ms)))
             if newest >= image.next_producer_id:
                 raise InvalidRequest(
-                    f"producer id {newest} was never allocated; get one from POST /v1/producers",
+                    f"producer id {producer_id} was never allocated; get one from POST /v1/producers",
                     field="producer_id",
                 )
         now_s = self._clock.monotonic()

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from api.broker import Broker
 from chaos.history import Look, Outcome, Poll, Send
+from chaos.simulator.machine import SECRET
+from partitions.producer_ids import ProducerIds
 from partitions.values import QUORUM, Acks, AcksKind, AppendReceipt, FetchRequest, FetchResult, Start
 from raftlog.errors import (
     CommitUnknown,
@@ -213,8 +215,9 @@ class Producer(Client):
         except RaftlogError:
             await self.pause()
             return
-        self._begin((ids.start, 0))
-        self.simulation.given_producer_id(ids.start)
+        producer_id = ProducerIds(SECRET).id_of(ids.start)
+        self._begin((producer_id, 0))
+        self.simulation.given_producer_id(producer_id)
 
     def _begin(self, life: Life) -> None:
         self._life = life

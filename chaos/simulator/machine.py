@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 DATA_DIRECTORY = "/data"
+SECRET = b"of the simulated cluster"
 CLUSTER_ID = "c" * 32
 
 
@@ -88,6 +89,7 @@ class Machine:
             filesystem=self.disk,
             clock=clock,
             transport=transport,
+            secret=SECRET,
             rng=random.Random(f"{simulation.seed} broker {self.node} life {self.lives}"),
             run_syncs=self.syncs.run,
             on_fatal=self._fatal,

@@ -16,6 +16,7 @@ from partitions.controller.service import Controller
 from partitions.gateway import Gateway
 from partitions.manager import PartitionManager
 from partitions.partition_admin import PartitionAdmin
+from partitions.producer_ids import ProducerIds
 from partitions.reassigner import Reassigner
 from raftlog.node.group_host import GroupHost
 from raftlog.storage.filesystem import Filesystem
@@ -28,6 +29,7 @@ from tests.helpers.memory_network import MemoryNetwork
 from tests.helpers.partition_cluster import SETTINGS, eventually
 from tests.helpers.unsynced_filesystem import UnsyncedFilesystem
 
+PRODUCER_IDS = ProducerIds(b"of a cluster for tests")
 CONTROLLER = ControllerSettings(
     cluster_id="c" * 32, dead_timeout_ms=300, duty_interval_ms=20, retry_pause_ms=5, attempt_timeout_ms=500
 )
@@ -87,6 +89,7 @@ class ControlledBroker:
             self.directory,
             self.host.clock,
             registry=registry,
+            producer_ids=PRODUCER_IDS,
         )
         self.gateway = Gateway(node_id, lambda: self.controller.image, self.manager.replicas, self.host.calls)
         self.admin = PartitionAdmin(self.host, self.controller, self.gateway, self.host.clock)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from api.services import HealthProbes, Limits, Services
 from partitions.controller.image import BrokerInfo, MetadataImage, TopicInfo
+from partitions.producer_ids import ProducerIds
 from partitions.topic_config import complete
 from partitions.topic_rules import TopicRules
 from partitions.values import (
@@ -289,6 +290,7 @@ def fake_cluster(limits: Limits | None = None, broker_count: int = 3) -> FakeClu
         gateway=gateway,
         admin=FakeAdmin(controller, gateway),
         clock=SystemClock(),
+        producer_ids=ProducerIds(b"of a cluster for tests"),
         rng=random.Random(7),
         version="0.1.0",
         health=HealthProbes(ready=lambda: checks),

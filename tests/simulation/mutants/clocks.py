@@ -104,6 +104,13 @@ CLOCKS = (
         script=_ADMISSION_TESTS,
     ),
     Mutant(
+        "an id is the producer's number",
+        "partitions.producer_ids:ProducerIds._mixed",
+        'return int.from_bytes(digest, "big") & _HALF_MASK',
+        "return 0",
+        script="tests/unit/partitions/test_producer_ids.py",
+    ),
+    Mutant(
         "metadata that is behind refuses a producer",
         "partitions.producer_admission:ProducerAdmission.admit",
         "image = await self._metadata.current_image(max(1, int(timeout_ms)))",

@@ -14,7 +14,7 @@ from partitions.replica import PartitionReplica
 from partitions.values import QUORUM, AppendReceipt
 from raftlog.errors import InvalidRequest, NoLeader, Overloaded
 from raftlog.types import ProducerId
-from tests.helpers.controlled_cluster import ControlledBroker, ControlledCluster
+from tests.helpers.controlled_cluster import PRODUCER_IDS, ControlledBroker, ControlledCluster
 from tests.helpers.manual_wall_clock import ManualWallClock
 from tests.helpers.partition_cluster import batch_of, eventually
 
@@ -60,11 +60,12 @@ def test_an_id_that_was_never_allocated_is_refused(tmp_path: Path) -> None:
         async with ControlledCluster(str(tmp_path)) as cluster:
             await cluster.create("orders")
             leader = await leader_of(cluster)
-            ids = await leader.controller.allocate_producer_ids(2, 5000)
-            with pytest.raises(InvalidRequest, match="never allocated") as refused:
-                await send(leader, ids.stop)
-            assert refused.value.details["field"] == "producer_id"
-            assert (await send(leader, ids.stop - 1)).base_offset == 0
+            numbers = await leader.controller.allocate_producer_ids(2, 5000)
+            for unknown in (PRODUCER_IDS.id_of(numbers.stop), numbers.start, (1 << 63) - 1):
+                with pytest.raises(InvalidRequest, match=f"{unknown} was never allocated") as refused:
+                    await send(leader, unknown)
+                assert refused.value.details["field"] == "producer_id"
+            assert (await send(leader, PRODUCER_IDS.id_of(numbers.stop - 1))).base_offset == 0
 
     asyncio.run(story())
 
@@ -73,16 +74,17 @@ def test_an_id_that_was_never_allocated_is_refused(tmp_path: Path) -> None:
 def test_a_broker_whose_metadata_is_behind_asks_before_it_refuses() -> None:
     async def story() -> None:
         metadata = Metadata(known=1000, allocated=1003)
-        admission = ProducerAdmission(metadata, lambda: (), ManualWallClock())
-        await admission.admit({999}, 100)
+        admission = ProducerAdmission(metadata, lambda: (), ManualWallClock(), PRODUCER_IDS)
+        known, new, unknown = map(PRODUCER_IDS.id_of, (999, 1002, 1003))
+        await admission.admit({known}, 100)
         assert metadata.asked == 0
-        await admission.admit({999, 1002}, 100)
+        await admission.admit({known, new}, 100)
         assert metadata.asked == 1
         with pytest.raises(InvalidRequest):
-            await admission.admit({999, 1003}, 100)
+            await admission.admit({known, unknown}, 100)
         metadata.allocated = None
         with pytest.raises(NoLeader) as refused:
-            await admission.admit({1002}, 100)
+            await admission.admit({new}, 100)
         assert refused.value.retryable
 
     asyncio.run(story())
@@ -97,7 +99,7 @@ def test_beyond_the_bound_of_a_broker_new_producers_are_refused_and_known_ones_g
             for partition in range(2):
                 await leader_of(cluster, partition)
             leader.manager.admission._producers_max = 3
-            ids = await leader.controller.allocate_producer_ids(3, 5000)
+            ids = [*map(PRODUCER_IDS.id_of, await leader.controller.allocate_producer_ids(3, 5000))]
             for partition in range(2):
                 await send(leader, ids[0], partition=partition)
             await send(leader, ids[1])

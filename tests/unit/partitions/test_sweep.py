@@ -27,6 +27,7 @@ from raftlog.storage.os_filesystem import OsFilesystem
 from raftlog.storage.replica_registry import ReplicaRegistry
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.types import GroupId, NodeId
+from tests.helpers.controlled_cluster import PRODUCER_IDS
 from tests.helpers.memory_network import MemoryNetwork
 from tests.helpers.partition_cluster import eventually
 from tests.unit.partitions.controller.images import applied, create, register
@@ -109,7 +110,9 @@ def test_a_topic_that_old_metadata_does_not_know_keeps_its_folder(tmp_path: Path
         transport = MemoryNetwork().transport(ME)
         host = GroupHost(ME, transport, clock, random.Random(1), _sync, on_fatal=fatal.append)
         metadata = LateMetadata(old)
-        manager = PartitionManager(host, metadata, disk, data, clock, registry=registry)
+        manager = PartitionManager(
+            host, metadata, disk, data, clock, registry=registry, producer_ids=PRODUCER_IDS
+        )
         await host.start()
         await manager.start()
         await eventually(disk.is_reached.is_set)
@@ -141,7 +144,9 @@ def test_another_group_under_the_same_topic_id_gets_a_folder_of_its_own(tmp_path
         transport = MemoryNetwork().transport(ME)
         host = GroupHost(ME, transport, clock, random.Random(1), _sync, on_fatal=[].append)
         metadata = LateMetadata(old)
-        manager = PartitionManager(host, metadata, OsFilesystem(), data, clock, registry=registry)
+        manager = PartitionManager(
+            host, metadata, OsFilesystem(), data, clock, registry=registry, producer_ids=PRODUCER_IDS
+        )
         await host.start()
         await manager.start()
         metadata.confirm(old)
