@@ -57,9 +57,7 @@ async def fetch(call: Call) -> web.StreamResponse:
 async def message(call: Call) -> web.StreamResponse:
     """One record, by its address."""
     _, target = call.partition()
-    offset = parameters.number_between(
-        call.request.match_info["offset"], "offset", low=0, high=parameters.OFFSET_MAX
-    )
+    offset = parameters.number_between(call.match_info["offset"], "offset", low=0, high=parameters.OFFSET_MAX)
     format = parameters.one_of(call.query, "format", json_answers.FORMATS)
     result = await read(call, target, FetchRequest(position=Offset(offset), bytes_max=1))
     if not result.data:

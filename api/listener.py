@@ -11,7 +11,7 @@ import asyncio
 
 from aiohttp import web
 
-from api.app import BOUNDARY
+from api.app import Boundary
 from api.plain_http import LINGER_S, PlainServer
 
 KEEPALIVE_S = 75.0
@@ -25,20 +25,12 @@ class HttpListener:
     body is read for a moment more, so that its answer arrives.
     """
 
-    def __init__(self, app: web.Application, *, shutdown_timeout_s: float = 10.0) -> None:
-        self._boundary = app[BOUNDARY]
+    def __init__(self, boundary: Boundary, *, shutdown_timeout_s: float = 10.0) -> None:
+        self._boundary = boundary
         self._shutdown_timeout_s = shutdown_timeout_s
-        self._runner = web.AppRunner(
-            app,
-            access_log=None,
-            auto_decompress=False,
-            handler_cancellation=False,
-            lingering_time=LINGER_S,
-            keepalive_timeout=KEEPALIVE_S,
-            shutdown_timeout=shutdown_timeout_s,
-        )
         self._server: asyncio.Server | None = None
         self._plain: PlainServer | None = None
+        self._other: web.Server | None = None
 
     @property
     def port(self) -> int:
@@ -48,10 +40,8 @@ class HttpListener:
 
     async def start(self, host: str, port: int) -> None:
         """Listen. Raises ``OSError`` if it cannot."""
-        await self._runner.setup()
-        aiohttp_server = self._runner.server
-        assert aiohttp_server is not None
-        self._plain = PlainServer(self._boundary.find, aiohttp_server, KEEPALIVE_S)
+        self._other = aiohttp_server(self._boundary)
+        self._plain = PlainServer(self._boundary, self._other, KEEPALIVE_S)
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(self._plain.accept, host, port, backlog=1024)
 
@@ -59,7 +49,21 @@ class HttpListener:
         """Listen no more, end what waits, finish what is being worked on, within the time."""
         if self._server is not None:
             self._server.close()
-        work = [self._runner.cleanup()]
-        if self._plain is not None:
-            work.append(self._plain.stop(self._shutdown_timeout_s))
-        await asyncio.gather(*work)
+        if self._plain is not None and self._other is not None:
+            await asyncio.sleep(0)  # what has come begins before what waits is ended
+            self._other.pre_shutdown()
+            self._boundary.close()
+            timeout_s = self._shutdown_timeout_s
+            await asyncio.gather(self._other.shutdown(timeout_s), self._plain.stop(timeout_s))
+
+
+def aiohttp_server(boundary: Boundary) -> web.Server:
+    """Reads what is not plain; makes the protocol of each such connection."""
+    return web.Server(
+        boundary.answer,
+        access_log=None,
+        auto_decompress=False,
+        handler_cancellation=False,
+        lingering_time=LINGER_S,
+        keepalive_timeout=KEEPALIVE_S,
+    )

@@ -170,9 +170,9 @@ def media_type_of(request: Request) -> str:
     return request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
 
 
-def accepted(request: Request, offered: tuple[str, ...]) -> str | None:
+def accepted(headers: Mapping[str, str], offered: tuple[str, ...]) -> str | None:
     """The offered media type that the client likes best, or ``None``; the first one without a wish."""
-    text = request.headers.get("Accept")
+    text = headers.get("Accept")
     if text is None or text in offered or text == "*/*":
         return text if text in offered else offered[0]
     wishes: dict[str, float] = {}

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Awaitable, Callable, Mapping
 from email.utils import formatdate
 from typing import Final, NamedTuple, Protocol
 
@@ -16,16 +15,9 @@ from aiohttp import web
 from aiohttp.http import SERVER_SOFTWARE
 from multidict import CIMultiDict, CIMultiDictProxy, MultiDict, MultiDictProxy
 
-from api.requests import Request
-from raftlog.wire import media_types
-
 BODY_BYTES_MAX: Final = 256 << 10  # larger ones are aiohttp's, which holds back a client that is too fast
 HEADERS_MAX: Final = 64
 JOINED_BYTES_MAX: Final = 64 << 10  # a body up to this is copied behind its head
-
-Handle = Callable[[Request], Awaitable[web.StreamResponse]]
-Find = Callable[[str, str], tuple[Handle, Mapping[str, str]] | None]
-"""The handler of a method and a path, and the parameters of the path."""
 
 _FIRST = re.compile(
     r"(GET|POST|PUT|PATCH|DELETE) (/[A-Za-z0-9._~/-]*)(?:\?([A-Za-z0-9._~:,=&/-]*))? HTTP/1\.1\r\n"
@@ -107,8 +99,6 @@ class Head(NamedTuple):
     query_string: str
     headers: CIMultiDictProxy[str]
     length: int
-    handle: Handle
-    match_info: Mapping[str, str]
 
 
 class PlainRequest:
@@ -119,7 +109,6 @@ class PlainRequest:
         "content",
         "content_length",
         "headers",
-        "match_info",
         "method",
         "path",
         "query_string",
@@ -131,7 +120,6 @@ class PlainRequest:
         self.path = head.path
         self.query_string = head.query_string
         self.headers = head.headers
-        self.match_info = head.match_info
         self.content_length = head.length if "Content-Length" in head.headers else None
         self.content = content
 
@@ -180,7 +168,7 @@ class _Date:
 _DATE = _Date()
 
 
-def read_head(text: bytes, find: Find) -> Head | None:
+def read_head(text: bytes) -> Head | None:
     """The head that these bytes are, if it is plain."""
     lines = text[:-2].decode("latin-1")
     first = _FIRST.match(lines)
@@ -193,10 +181,9 @@ def read_head(text: bytes, find: Find) -> Head | None:
     if query_string and _PAIRS.fullmatch(query_string) is None:
         return None
     length = _length_of(headers)
-    way = find(method, path)
-    if length is None or way is None:
+    if length is None:
         return None
-    return Head(text, method, path, query_string, headers, length, *way)
+    return Head(text, method, path, query_string, headers, length)
 
 
 def _headers_of(text: str) -> CIMultiDictProxy[str] | None:
@@ -208,8 +195,6 @@ def _headers_of(text: str) -> CIMultiDictProxy[str] | None:
     if any(name in headers for name in _NOT_PLAIN) or len(headers.getall("Host", ())) != 1:
         return None
     if headers.get("Connection", "keep-alive").lower() != "keep-alive":
-        return None
-    if media_types.EVENT_STREAM in headers.get("Accept", ""):
         return None
     return CIMultiDictProxy(headers)
 

@@ -77,6 +77,7 @@ class Call:
     gatherer: Gatherer
     request_id: str
     route: str = "(none)"
+    match_info: Mapping[str, str] = field(default_factory=dict)
     media_type: str = media_types.JSON
     query: Mapping[str, str] = field(default_factory=dict)
     target: TopicPartition | None = None
@@ -91,7 +92,7 @@ class Call:
 
     def topic(self) -> TopicInfo:
         """The topic of the path. No name goes further than this unless a topic has it."""
-        name = self.request.match_info["topic"]
+        name = self.match_info["topic"]
         found = self.services.controller.image.topics.get(name)
         if found is None:
             raise UnknownTopic(
@@ -102,7 +103,7 @@ class Call:
     def partition(self) -> tuple[TopicInfo, TopicPartition]:
         """The topic and the partition of the path."""
         topic = self.topic()
-        text = self.request.match_info["partition"]
+        text = self.match_info["partition"]
         count = len(topic.partitions)
         number = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else count
         if number >= count:

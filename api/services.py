@@ -1,6 +1,6 @@
 """What the HTTP side needs from a broker, as ports, and the limits it keeps.
 
-Handlers translate and call one of these; they decide nothing. ``create_app`` takes a ``Services``,
+Handlers translate and call one of these; they decide nothing. ``Boundary`` takes a ``Services``,
 the composition root fills it with the real parts and tests with fakes.
 """
 

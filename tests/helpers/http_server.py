@@ -10,9 +10,8 @@ from dataclasses import dataclass
 
 import aiohttp
 import msgspec
-from aiohttp import web
 
-from api.app import create_app
+from api.app import Boundary
 from api.listener import HttpListener
 from api.services import Limits
 from raftlog.wire import headers
@@ -52,7 +51,7 @@ class HttpServer:
 
     cluster: FakeCluster
     session: aiohttp.ClientSession
-    app: web.Application
+    boundary: Boundary
     port: int
 
     @property
@@ -120,13 +119,13 @@ def serve(
 
     async def run() -> None:
         cluster = fake_cluster(limits, brokers)
-        app = create_app(cluster.services)
-        listener = HttpListener(app, shutdown_timeout_s=1.0)
+        boundary = Boundary(cluster.services)
+        listener = HttpListener(boundary, shutdown_timeout_s=1.0)
         await listener.start("127.0.0.1", 0)
         connector = aiohttp.TCPConnector(limit=200)
         try:
             async with aiohttp.ClientSession(connector=connector) as session:
-                await scenario(HttpServer(cluster, session, app, listener.port))
+                await scenario(HttpServer(cluster, session, boundary, listener.port))
         finally:
             await listener.stop()
 
@@ -158,7 +157,7 @@ class ThreadedServer:
         self._loop.run_until_complete(self._serve())
 
     async def _serve(self) -> None:
-        listener = HttpListener(create_app(self.cluster.services), shutdown_timeout_s=1.0)
+        listener = HttpListener(Boundary(self.cluster.services), shutdown_timeout_s=1.0)
         await listener.start("127.0.0.1", 0)
         self.url = f"http://127.0.0.1:{listener.port}"
         self._ready.set()
