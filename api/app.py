@@ -90,14 +90,7 @@ class Boundary:
     async def _answer(self, request: Request, path: str) -> web.StreamResponse:
         """Give the request its ``Call``, its answer the common headers, and its errors their form."""
         began = self._monotonic()
-        call = Call(
-            request,
-            self.services,
-            self.admission,
-            self.hang_ups,
-            self._gatherer,
-            f"{self._life}-{next(self._numbers):x}",
-        )
+        call = self._call(request)
         try:
             response = await self._handle(call, path)
         except Exception as error:
@@ -106,6 +99,25 @@ class Boundary:
             call.stamp(response)
         self.metrics.answered(_method(request), call.route, response.status, self._monotonic() - began)
         return response
+
+    def refuse(self, request: Request, error: RaftlogError) -> web.Response:
+        """The answer to what could not be read, after which the connection ends."""
+        call = self._call(request)
+        response = problem_response(error, instance="", request_id=call.request_id)
+        response.force_close()
+        call.stamp(response)
+        self.metrics.answered(_method(request), call.route, response.status, 0.0)
+        return response
+
+    def _call(self, request: Request) -> Call:
+        return Call(
+            request,
+            self.services,
+            self.admission,
+            self.hang_ups,
+            self._gatherer,
+            f"{self._life}-{next(self._numbers):x}",
+        )
 
     async def _handle(self, call: Call, path: str) -> web.StreamResponse:
         """Route and negotiate, and let the handler answer; ``path`` is still escaped."""

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import asyncio
 
-from aiohttp import web
-
+from api.aiohttp_reader import AiohttpServer
 from api.app import Boundary
-from api.plain_http import LINGER_S, PlainServer
+from api.plain_http import PlainServer
 
 KEEPALIVE_S = 75.0
 
@@ -30,7 +29,7 @@ class HttpListener:
         self._shutdown_timeout_s = shutdown_timeout_s
         self._server: asyncio.Server | None = None
         self._plain: PlainServer | None = None
-        self._other: web.Server | None = None
+        self._other: AiohttpServer | None = None
 
     @property
     def port(self) -> int:
@@ -40,8 +39,8 @@ class HttpListener:
 
     async def start(self, host: str, port: int) -> None:
         """Listen. Raises ``OSError`` if it cannot."""
-        self._other = aiohttp_server(self._boundary)
-        self._plain = PlainServer(self._boundary, self._other, KEEPALIVE_S)
+        self._other = AiohttpServer(self._boundary, KEEPALIVE_S)
+        self._plain = PlainServer(self._boundary, self._other.accept, KEEPALIVE_S)
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(self._plain.accept, host, port, backlog=1024)
 
@@ -51,19 +50,6 @@ class HttpListener:
             self._server.close()
         if self._plain is not None and self._other is not None:
             await asyncio.sleep(0)  # what has come begins before what waits is ended
-            self._other.pre_shutdown()
             self._boundary.close()
             timeout_s = self._shutdown_timeout_s
-            await asyncio.gather(self._other.shutdown(timeout_s), self._plain.stop(timeout_s))
-
-
-def aiohttp_server(boundary: Boundary) -> web.Server:
-    """Reads what is not plain; makes the protocol of each such connection."""
-    return web.Server(
-        boundary.answer,
-        access_log=None,
-        auto_decompress=False,
-        handler_cancellation=False,
-        lingering_time=LINGER_S,
-        keepalive_timeout=KEEPALIVE_S,
-    )
+            await asyncio.gather(self._other.stop(timeout_s), self._plain.stop(timeout_s))

@@ -15,7 +15,7 @@ import msgspec
 from aiohttp import web
 
 from api.admission import Admission
-from api.errors import NotAcceptable, RequestTimeout
+from api.errors import HeadersTooLarge, MalformedRequest, NotAcceptable, RequestTimeout, UriTooLong
 from api.gathering import Gatherer
 from api.hang_ups import HangUps
 from api.requests import Request
@@ -152,7 +152,8 @@ class Route:
     def general_errors(self) -> tuple[type[RaftlogError], ...]:
         """Those that follow from the shape of the route."""
         of_body = (RequestTimeout, Overloaded, QuotaExceeded) if self.request else ()
-        return (InvalidRequest, NotAcceptable, *of_body)
+        of_head = (MalformedRequest, UriTooLong, HeadersTooLarge)
+        return (InvalidRequest, NotAcceptable, *of_head, *of_body)
 
     @cached_property
     def query_names(self) -> frozenset[str]:
