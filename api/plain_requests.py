@@ -191,8 +191,10 @@ def _headers_of(text: str) -> CIMultiDictProxy[str] | None:
     pairs = _HEADER.findall(text)
     if len(pairs) != text.count("\n") or len(pairs) > HEADERS_MAX:
         return None
+    if len({name.lower() for name, _ in pairs}) != len(pairs):
+        return None  # which of them may be sent twice is aiohttp's to say
     headers = CIMultiDict([(name, value.strip(" \t")) for name, value in pairs])
-    if any(name in headers for name in _NOT_PLAIN) or len(headers.getall("Host", ())) != 1:
+    if any(name in headers for name in _NOT_PLAIN) or "Host" not in headers:
         return None
     if headers.get("Connection", "keep-alive").lower() != "keep-alive":
         return None
@@ -201,9 +203,8 @@ def _headers_of(text: str) -> CIMultiDictProxy[str] | None:
 
 def _length_of(headers: CIMultiDictProxy[str]) -> int | None:
     """The length of the body; None when it is not plain."""
-    texts = headers.getall("Content-Length", ("0",))
-    text = texts[0]
-    if len(texts) > 1 or not (text.isascii() and text.isdigit() and len(text) < 8):
+    text = headers.get("Content-Length", "0")
+    if not (text.isascii() and text.isdigit() and len(text) < 8):
         return None
     return int(text) if int(text) <= BODY_BYTES_MAX else None
 
@@ -216,11 +217,11 @@ def write_answer(transport: asyncio.Transport, response: web.Response, *, is_las
     lines += [f"{name}: {value}" for name, value in response.headers.items()]
     if response.status != 204:
         lines.append(f"Content-Length: {len(body)}")
+    lines += [f"Date: {_DATE.text()}", f"Server: {SERVER_SOFTWARE}"]
     if is_last:
         lines.append("Connection: close")
-    lines.append(f"Date: {_DATE.text()}\r\nServer: {SERVER_SOFTWARE}\r\n\r\n")
-    head = "\r\n".join(lines)
-    if head.count("\n") != len(lines) + 2 or head.count("\r") != len(lines) + 2:
+    head = "\r\n".join(lines) + "\r\n\r\n"
+    if head.count("\n") != len(lines) + 1 or head.count("\r") != len(lines) + 1:
         raise ValueError("a header of the answer has a line break in it")
     if len(body) > JOINED_BYTES_MAX:
         transport.writelines((head.encode(), body))

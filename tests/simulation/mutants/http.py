@@ -248,9 +248,9 @@ CONNECTIONS = (
     ),
     Mutant(
         "of two lengths of a body the first is believed",
-        "api.plain_requests:_length_of",
-        "if len(texts) > 1 or not (text.isascii()",
-        "if not (text.isascii()",
+        "api.plain_requests:_headers_of",
+        "if len({name.lower() for name, _ in pairs}) != len(pairs):",
+        "if len(pairs) < 0:",
         script="tests/unit/api/test_plain_http.py",
     ),
     Mutant(

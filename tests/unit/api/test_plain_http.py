@@ -154,6 +154,7 @@ def test_what_is_negotiated_to_a_stream_is_given_by_aiohttp(accept: str) -> None
         f"POST / HTTP/1.1\r\n{HOST}Transfer-Encoding: chunked\r\n",
         f"POST / HTTP/1.1\r\n{HOST}Content-Length: 1\r\ncontent-length: 2\r\n",
         f"POST / HTTP/1.1\r\n{HOST}Content-Length: 1, 1\r\n",
+        f"POST / HTTP/1.1\r\n{HOST}Content-Type: text/plain\r\nContent-type: application/json\r\n",
         f"POST / HTTP/1.1\r\n{HOST}Content-Length: +1\r\n",
         f"POST / HTTP/1.1\r\n{HOST}Content-Length: {BODY_BYTES_MAX + 1}\r\n",
         f"GET / HTTP/1.1\r\n{HOST}" + "A: b\r\n" * 100,
