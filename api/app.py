@@ -23,6 +23,7 @@ from api import (
     produce,
     topics,
 )
+from api.access import Access, is_preflight, preflight
 from api.admission import Admission
 from api.errors import NotAcceptable, problem_response
 from api.gathering import Gatherer
@@ -63,6 +64,7 @@ class Boundary:
         self._life = f"{services.rng.getrandbits(48):012x}"
         self._numbers = itertools.count(1)
         self._monotonic = services.clock.monotonic
+        self._access = Access(services)
         self._paths = PathTable((*ROUTES, *documentation.routes(ROUTES, services.version)))
 
     def answer_plain(self, request: Request) -> Awaitable[web.StreamResponse]:
@@ -92,6 +94,7 @@ class Boundary:
         began = self._monotonic()
         call = self._call(request)
         try:
+            call.shared = self._access.admit(request)
             response = await self._handle(call, path)
         except Exception as error:
             response = self._answer_to(error, call)
@@ -122,6 +125,9 @@ class Boundary:
     async def _handle(self, call: Call, path: str) -> web.StreamResponse:
         """Route and negotiate, and let the handler answer; ``path`` is still escaped."""
         request = call.request
+        if request.method == hdrs.METH_OPTIONS and is_preflight(request, call.shared):
+            methods, _ = self._paths.at(path)
+            return web.Response(status=204, headers=preflight(methods))
         route, call.match_info = self._paths.find(request.method, path)
         call.route = route.path
         call.query = query_of(request, route.query_names)

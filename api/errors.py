@@ -5,6 +5,8 @@
         ├── MalformedRequest        it is not HTTP: an InvalidRequest, and the connection ends
         ├── UriTooLong              path and query are too long
         ├── HeadersTooLarge         a header is too long, or there are too many
+        ├── MisdirectedRequest      the header Host names another server
+        ├── OriginNotAllowed        a web page of a foreign origin writes
         ├── PathNotFound            no such path here
         ├── MethodNotAllowed        the path has other methods (header Allow)
         ├── NotAcceptable           none of the media types asked for can be given
@@ -12,7 +14,7 @@
         ├── BrokerNotFound          no broker of that id has registered
         └── RecordNotFound          the offset is in range and holds no user's record
 
-These nine exist in HTTP only. Which status an error has is decided here and nowhere else.
+These eleven exist in HTTP only. Which status an error has is decided here and nowhere else.
 """
 
 from __future__ import annotations
@@ -40,6 +42,18 @@ class HeadersTooLarge(Rejected):
     """A header has more than ``limit_bytes``, or there are too many of them."""
 
     code = "headers_too_large"
+
+
+class MisdirectedRequest(Rejected):
+    """``Host`` is no name of this broker; ``http.allowed_hosts`` may list it."""
+
+    code = "misdirected_request"
+
+
+class OriginNotAllowed(Rejected):
+    """A web page of another origin writes; ``cors.allowed_origins`` may list it."""
+
+    code = "origin_not_allowed"
 
 
 class PathNotFound(Rejected):
@@ -106,6 +120,8 @@ TABLE: dict[type[RaftlogError], tuple[int, str]] = {
     MalformedRequest: (400, "The request is not HTTP"),
     UriTooLong: (414, "The path is too long"),
     HeadersTooLarge: (431, "The headers are too large"),
+    MisdirectedRequest: (421, "This broker has another name"),
+    OriginNotAllowed: (403, "This web page may not write here"),
     PathNotFound: (404, "Nothing is here"),
     MethodNotAllowed: (405, "This path has other methods"),
     NotAcceptable: (406, "No acceptable media type"),

@@ -39,12 +39,16 @@ class PathTable:
 
         Raises ``PathNotFound``, or ``MethodNotAllowed`` with the methods that the path has.
         """
-        methods, parameters = self._found.get(path) or self._search(path)
+        methods, parameters = self.at(path)
         route = methods.get(method)
         if route is None:
             allowed = sorted(methods)
             raise MethodNotAllowed(f"{unquote(path)[:200]} has {', '.join(allowed)}", allowed=allowed)
         return route, parameters
+
+    def at(self, path: str) -> _Found:
+        """The same for all methods of a path."""
+        return self._found.get(path) or self._search(path)
 
     def _search(self, path: str) -> _Found:
         segments = [unquote(segment) for segment in path.split("/")]

@@ -15,7 +15,15 @@ import msgspec
 from aiohttp import web
 
 from api.admission import Admission
-from api.errors import HeadersTooLarge, MalformedRequest, NotAcceptable, RequestTimeout, UriTooLong
+from api.errors import (
+    HeadersTooLarge,
+    MalformedRequest,
+    MisdirectedRequest,
+    NotAcceptable,
+    OriginNotAllowed,
+    RequestTimeout,
+    UriTooLong,
+)
 from api.gathering import Gatherer
 from api.hang_ups import HangUps
 from api.requests import Request
@@ -68,7 +76,10 @@ def json_answer(description: str, body: type[msgspec.Struct], *headers: str) -> 
 
 @dataclass(slots=True)
 class Call:
-    """One request on its way through a handler. ``target`` is set once its partition is known."""
+    """One request on its way through a handler. ``target`` is set once its partition is known.
+
+    ``shared`` are the CORS headers of its answer.
+    """
 
     request: Request
     services: Services
@@ -81,6 +92,7 @@ class Call:
     media_type: str = media_types.JSON
     query: Mapping[str, str] = field(default_factory=dict)
     target: TopicPartition | None = None
+    shared: Mapping[str, str] = field(default_factory=dict)
 
     async def metadata(self) -> MetadataImage:
         """The metadata that this broker knows. Raises ``NoLeader`` while it knows none and nobody tells it.
@@ -120,6 +132,8 @@ class Call:
         added = response.headers
         added[headers.REQUEST_ID] = self.request_id
         added[headers.METADATA_VERSION] = str(self.services.controller.image.version)
+        if self.shared:
+            added.update(self.shared)
         if self.target is not None and (address := self._leader_address(self.target)) is not None:
             added[headers.LEADER] = address
 
@@ -153,7 +167,8 @@ class Route:
         """Those that follow from the shape of the route."""
         of_body = (RequestTimeout, Overloaded, QuotaExceeded) if self.request else ()
         of_head = (MalformedRequest, UriTooLong, HeadersTooLarge)
-        return (InvalidRequest, NotAcceptable, *of_head, *of_body)
+        of_write = () if self.method == "GET" else (OriginNotAllowed,)
+        return (InvalidRequest, NotAcceptable, MisdirectedRequest, *of_write, *of_head, *of_body)
 
     @cached_property
     def query_names(self) -> frozenset[str]:

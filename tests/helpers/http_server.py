@@ -6,7 +6,7 @@ import asyncio
 import io
 import threading
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import aiohttp
 import msgspec
@@ -113,13 +113,20 @@ class HttpServer:
 
 
 def serve(
-    scenario: Callable[[HttpServer], Awaitable[None]], limits: Limits | None = None, *, brokers: int = 3
+    scenario: Callable[[HttpServer], Awaitable[None]],
+    limits: Limits | None = None,
+    *,
+    brokers: int = 3,
+    **rules: frozenset[str],
 ) -> None:
-    """Run a scenario against a fresh application, and close everything after it."""
+    """Run a scenario against a fresh application, and close everything after it.
+
+    ``rules`` are those of ``Services`` about names and origins.
+    """
 
     async def run() -> None:
         cluster = fake_cluster(limits, brokers)
-        boundary = Boundary(cluster.services)
+        boundary = Boundary(replace(cluster.services, **rules))  # type: ignore[arg-type]  # of one type each
         listener = HttpListener(boundary, shutdown_timeout_s=1.0)
         await listener.start("127.0.0.1", 0)
         connector = aiohttp.TCPConnector(limit=200)

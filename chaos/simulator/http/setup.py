@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from api.access import ALL
 from api.app import Boundary
 from api.broker import Broker
 from api.listener import HttpListener
@@ -61,7 +62,8 @@ class HttpSide:
         rng = random.Random(f"{self.simulation.seed} http {machine.node} life {machine.lives}")
         services = services_of(broker, rng)
         limits = replace(services.limits, heartbeat_ms=self.odds.heartbeat_ms)
-        boundary = self._boundaries[machine] = Boundary(replace(services, limits=limits))
+        services = replace(services, limits=limits, allowed_hosts=frozenset({ALL}))
+        boundary = self._boundaries[machine] = Boundary(services)
         listener = HttpListener(boundary, shutdown_timeout_s=STOP_S)
         await listener.start(f"b{machine.node}", 80)
         return listener

@@ -17,7 +17,7 @@ from raftlog.wire import media_types
 from tests.helpers.http_server import HttpServer, serve
 from tests.helpers.virtual_time import run_virtual
 
-HOST = "Host: here\r\n"
+HOST = "Host: localhost\r\n"
 NOT_PLAIN = "TE: trailers\r\n"  # changes nothing, and sends a connection the long way
 VARYING = re.compile(rb'(?i)((?:raftlog-request-id|date): )[^\r]+|("request_id":"|"timestamp":)[^",}]+')
 
@@ -134,7 +134,7 @@ def test_what_is_negotiated_to_a_stream_is_given_by_aiohttp(accept: str) -> None
         f"GET /%61 HTTP/1.1\r\n{HOST}",
         f"GET /a/../b HTTP/1.1\r\n{HOST}",
         f"GET //a HTTP/1.1\r\n{HOST}",
-        f"GET http://here/ HTTP/1.1\r\n{HOST}",
+        f"GET http://localhost/ HTTP/1.1\r\n{HOST}",
         f"GET /?a=%20 HTTP/1.1\r\n{HOST}",
         f"GET /?a HTTP/1.1\r\n{HOST}",
         f"GET /?a=1&&b=2 HTTP/1.1\r\n{HOST}",
