@@ -36,6 +36,7 @@ _EXPOSED = ", ".join(
         headers.HIGH_WATERMARK,
         headers.LOG_START_OFFSET,
         headers.LEADER_EPOCH,
+        headers.WAIT_CAPPED,
         "ETag",
         "Location",
         "Retry-After",

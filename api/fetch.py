@@ -200,7 +200,7 @@ def _request_of(call: Call, *, headers_too: bool = False) -> FetchRequest:
         position=position,
         bytes_max=wanted,
         bytes_min=min(max(bytes_min, 1), wanted),
-        wait_ms=parameters.duration_ms(query, "wait", high_ms=limits.wait_ms_max, default_ms=0),
+        wait_ms=call.wait_ms(),
     )
 
 

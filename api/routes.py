@@ -14,6 +14,7 @@ from typing import Final, Literal
 import msgspec
 from aiohttp import web
 
+from api import parameters
 from api.admission import Admission
 from api.errors import (
     HeadersTooLarge,
@@ -78,7 +79,7 @@ def json_answer(description: str, body: type[msgspec.Struct], *headers: str) -> 
 class Call:
     """One request on its way through a handler. ``target`` is set once its partition is known.
 
-    ``shared`` are the CORS headers of its answer.
+    ``shared`` are the CORS headers of its answer, ``wait_capped_ms`` is what became of a longer ``wait``.
     """
 
     request: Request
@@ -93,6 +94,7 @@ class Call:
     query: Mapping[str, str] = field(default_factory=dict)
     target: TopicPartition | None = None
     shared: Mapping[str, str] = field(default_factory=dict)
+    wait_capped_ms: int | None = None
 
     async def metadata(self) -> MetadataImage:
         """The metadata that this broker knows. Raises ``NoLeader`` while it knows none and nobody tells it.
@@ -127,11 +129,23 @@ class Call:
         self.target = target = TopicPartition(topic.name, number)
         return topic, target
 
+    def wait_ms(self) -> int:
+        """How long the request may wait. A ``wait`` beyond the limit is cut, and the answer says so."""
+        wanted_ms = parameters.duration_ms(
+            self.query, "wait", high_ms=parameters.DURATION_MS_MAX, default_ms=0
+        )
+        high_ms = self.services.limits.wait_ms_max
+        if wanted_ms > high_ms:
+            self.wait_capped_ms = high_ms
+        return min(wanted_ms, high_ms)
+
     def stamp(self, response: web.StreamResponse) -> None:
         """The headers that every answer carries."""
         added = response.headers
         added[headers.REQUEST_ID] = self.request_id
         added[headers.METADATA_VERSION] = str(self.services.controller.image.version)
+        if self.wait_capped_ms is not None:
+            added[headers.WAIT_CAPPED] = parameters.duration_text(self.wait_capped_ms)
         if self.shared:
             added.update(self.shared)
         if self.target is not None and (address := self._leader_address(self.target)) is not None:
