@@ -7,6 +7,7 @@ it may be somebody else's bytes. Leaves to others: every request that is one (``
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 from typing import Final
@@ -81,6 +82,31 @@ class _Connection(web.RequestHandler):
         )
         self._boundary = boundary
         self._log = log
+        self._is_refused = False
+        self._is_lost = asyncio.Event()
+
+    def data_received(self, data: bytes) -> None:
+        """What comes behind something that is no HTTP is read by nobody."""
+        if not self._is_refused:
+            super().data_received(data)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """The client has gone, so there is nothing to wait for."""
+        self._is_lost.set()
+        super().connection_lost(exc)
+
+    async def finish_response(
+        self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
+    ) -> tuple[web.StreamResponse, bool]:
+        """A refused client may still send: closing on it would take its answer from it."""
+        finished = await super().finish_response(request, resp, start_time)
+        transport = self.transport
+        if self._is_refused and transport is not None and transport.can_write_eof():
+            transport.write_eof()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LINGER_S):
+                    await self._is_lost.wait()
+        return finished
 
     def handle_error(
         self,
@@ -93,6 +119,7 @@ class _Connection(web.RequestHandler):
         if request.writer.output_size > 0:
             raise ConnectionError("an answer has begun, so there is no other one")
         if isinstance(exc, http_exceptions.HttpProcessingError):
+            self._is_refused = True
             error = refusal_of(exc)
             self._log.add(request.remote, str(error))
             return self._boundary.refuse(request, error)

@@ -24,8 +24,10 @@ from raftlog.errors import InvalidRequest
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 
-_HOST = re.compile(r"\*|([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")
-_ORIGIN = re.compile(r"\*|[A-Za-z][A-Za-z0-9+.-]*://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")
+_NAME_AND_PORT = r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?"
+_HOST = re.compile(rf"\*|{_NAME_AND_PORT}")
+_ORIGIN = re.compile(rf"\*|[A-Za-z][A-Za-z0-9+.-]*://{_NAME_AND_PORT}")
+_URL = re.compile(rf"https?://{_NAME_AND_PORT}/?")
 
 
 class Listener(BaseModel):
@@ -142,6 +144,13 @@ class BrokerSettings(BaseSettings):
     log_level: str = "info"
     limits: Limits = Limits()
     timing: Timing = Timing()
+
+    @field_validator("advertised_http")
+    @classmethod
+    def _is_url(cls, value: str | None) -> str | None:
+        if value is not None and not _URL.fullmatch(value):
+            raise ValueError(f'{value!r} is no URL such as "http://log.example:7070"')
+        return value
 
     @field_validator("log_level")
     @classmethod

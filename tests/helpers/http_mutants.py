@@ -14,6 +14,7 @@ from raftlog.wire import media_types
 
 JSON: Final = ("Content-Type", media_types.JSON)
 RECORDS: Final = "/v1/topics/orders/partitions/0/records"
+LISTED_ORIGIN: Final = "http://ui.example"
 ONE: Final = b'{"records":[{"value":"v"}]}'
 
 
@@ -95,7 +96,7 @@ _TEXTS: Final[dict[str, tuple[str, ...]]] = {
     "Transfer-Encoding": ("chunked", "gzip, chunked", "identity", "Chunked", ""),
     "Content-Encoding": ("gzip", "deflate", "br", "identity", ""),
     "Host": ("localhost", "127.0.0.1:7070", "[::1]:7070", "evil.example", "", "a b", "a,b"),
-    "Origin": ("http://localhost", "http://evil.example", "null", ""),
+    "Origin": (LISTED_ORIGIN, "http://localhost", "http://evil.example", "null", ""),
     "Access-Control-Request-Method": ("POST",),
     "Expect": ("100-continue", "100-Continue", "200-ok"),
     "If-Match": ('"1"', "x"),

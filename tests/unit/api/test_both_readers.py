@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from dataclasses import replace
 from typing import cast
 
 import pytest
@@ -14,7 +15,7 @@ from api.listener import KEEPALIVE_S
 from api.plain_http import PlainServer
 from api.services import Limits
 from tests.helpers.fake_services import fake_cluster
-from tests.helpers.http_mutants import mutant
+from tests.helpers.http_mutants import LISTED_ORIGIN, mutant
 from tests.helpers.virtual_time import VirtualClock, run_virtual
 
 PARTS, MUTANTS_OF_PART, MUTANTS_OF_CLUSTER = 20, 500, 100
@@ -50,6 +51,9 @@ class Wire(asyncio.Transport):
     def write(self, data: bytes | bytearray | memoryview) -> None:
         if not self._is_closing:
             self.answers += data
+
+    def can_write_eof(self) -> bool:
+        return False
 
     def get_write_buffer_size(self) -> int:
         return 0
@@ -94,7 +98,7 @@ class Broker:
 
     def __init__(self, *, is_plain: bool) -> None:
         self.cluster = fake_cluster(LIMITS, clock=_Clock())
-        boundary = Boundary(self.cluster.services)
+        boundary = Boundary(replace(self.cluster.services, allowed_origins=frozenset({LISTED_ORIGIN})))
         self._accept = AiohttpServer(boundary, KEEPALIVE_S).accept
         if is_plain:
             self._accept = PlainServer(boundary, self._accept, KEEPALIVE_S).accept

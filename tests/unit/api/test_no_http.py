@@ -68,9 +68,10 @@ def test_what_is_not_http_is_a_problem_that_repeats_nothing(
         (f"GET /?a={'a' * 100_000} HTTP/1.1\r\nHost: localhost\r\n\r\n", 414, "uri_too_long"),
         (f"{HEAD}Cookie: {'a' * (HEADER_BYTES_MAX + 1)}\r\n\r\n", 431, "headers_too_large"),
         (f"{HEAD}{'a' * 100_000}: a\r\n\r\n", 431, "headers_too_large"),
+        (f"{HEAD}Cookie: {'a' * 4_000_000}\r\n\r\n", 431, "headers_too_large"),
         (HEAD + "A: a\r\n" * HEADERS_MAX + "\r\n", 431, "headers_too_large"),
     ],
-    ids=["path", "query", "header", "name", "number"],
+    ids=["path", "query", "header", "name", "flood", "number"],
 )
 def test_a_head_that_is_too_large_is_a_problem(sent: str, status: int, code: str) -> None:
     async def scenario(server: HttpServer) -> None:
