@@ -1,4 +1,4 @@
-"""The HTTP application: every route bound to the services, behind one boundary.
+"""The HTTP application: every route, behind one boundary.
 
 Decides: what every answer carries (a request id, the metadata version, the leader), and that every error
 leaves as a problem and no traceback leaves at all. Leaves to others: sockets and settings (``server``).
@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Awaitable, Callable, Mapping
-from functools import partial
+from collections.abc import Awaitable, Mapping
 
 from aiohttp import hdrs, web
 
 from api import (
     cluster,
     documentation,
-    errors,
     fetch,
     health,
     metrics,
@@ -25,6 +23,7 @@ from api import (
     produce,
     topics,
 )
+from api.access import Access, is_preflight, preflight
 from api.admission import Admission
 from api.errors import NotAcceptable, problem_response
 from api.gathering import Gatherer
@@ -32,11 +31,11 @@ from api.hang_ups import HangUps, has_client
 from api.metrics import HttpMetrics
 from api.parameters import accepted, query_of
 from api.path_table import PathTable
-from api.plain_requests import Handle
 from api.requests import Request
 from api.routes import CONFIRM_MS, Call, Route
 from api.services import Services
-from raftlog.errors import InvalidRequest, RaftlogError, RecordTooLarge
+from raftlog.errors import RaftlogError
+from raftlog.wire import media_types
 
 ROUTES: tuple[Route, ...] = (
     *produce.ROUTES,
@@ -48,33 +47,13 @@ ROUTES: tuple[Route, ...] = (
     *health.ROUTES,
     *metrics.ROUTES,
 )
-"""Everything that is served, but for the two pages that describe it. Paths are tried in this order."""
+"""Everything that is served, but for the two pages that describe it."""
 
 _LOG = logging.getLogger("raftlog.api")
 
 
-def create_app(services: Services) -> web.Application:
-    """The application. ``listener`` serves it; any other server of aiohttp could."""
-    boundary = Boundary(services)
-    app = web.Application(
-        client_max_size=services.limits.body_bytes_max + 1, middlewares=[boundary.middleware]
-    )
-    app[BOUNDARY] = boundary
-    table = (*ROUTES, *documentation.routes(ROUTES, services.version))
-    paths = list(dict.fromkeys(route.path for route in table))  # the methods of a path side by side
-    for route in sorted(table, key=lambda route: paths.index(route.path)):
-        handler = boundary.bound(route)
-        app.router.add_route(route.method, route.path, handler, expect_handler=boundary.ask_for_body)
-
-    async def end_parked(_: web.Application) -> None:
-        boundary.hang_ups.close()
-
-    app.on_shutdown.append(end_parked)
-    return app
-
-
 class Boundary:
-    """Between aiohttp and the handlers: one for each application."""
+    """Between the readers of requests and the handlers: one for each listener."""
 
     def __init__(self, services: Services) -> None:
         self.services = services
@@ -85,65 +64,38 @@ class Boundary:
         self._life = f"{services.rng.getrandbits(48):012x}"
         self._numbers = itertools.count(1)
         self._monotonic = services.clock.monotonic
-        self._paths = PathTable()
+        self._access = Access(services)
+        self._paths = PathTable((*ROUTES, *documentation.routes(ROUTES, services.version)))
 
-    def bound(self, route: Route) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-        """The route's handler as aiohttp calls it; ``find`` finds it from now on."""
-        known = route.query_names
-        offered = route.media_types
-        handler = route.handler
+    def answer_plain(self, request: Request) -> Awaitable[web.StreamResponse]:
+        """The answer to a plain request."""
+        return self._answer(request, request.path)
 
-        async def handle(call: Call) -> web.StreamResponse:
-            request = call.request
-            call.route = route.path
-            call.query = query_of(request, known)
-            wanted = accepted(request, offered)
-            if wanted is None:
-                raise NotAcceptable(
-                    f"Accept asks for nothing that is here; ask for {' or '.join(offered)}",
-                    supported=list(offered),
-                )
-            call.media_type = wanted
-            await self._hear_of_topic(request.match_info.get("topic"))
-            return await handler(call)
+    async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        """The answer to a request that aiohttp has read."""
+        if hdrs.EXPECT in request.headers:
+            await self._ask_for_body(request)
+        return await self._answer(request, request.rel_url.raw_path)
 
-        async def for_aiohttp(request: web.Request) -> web.StreamResponse:
-            return await handle(request[_CALL])
+    def is_streamed(self, method: str, path: str, headers: Mapping[str, str]) -> bool:
+        """Whether a good answer has no end, so that aiohttp must give it."""
+        try:
+            route, _ = self._paths.find(method, path)
+        except RaftlogError:
+            return False
+        return accepted(headers, route.media_types) == media_types.EVENT_STREAM
 
-        self._paths.add(route.method, route.path, partial(self._answer, handle))
-        return for_aiohttp
+    def close(self) -> None:
+        """End the requests that wait; those that come later wait for nothing."""
+        self.hang_ups.close()
 
-    def find(self, method: str, path: str) -> tuple[Handle, Mapping[str, str]] | None:
-        """Who answers a plain request, and the parameters of its path; None when aiohttp is to refuse it."""
-        return self._paths.find(method, path)
-
-    @web.middleware
-    async def middleware(
-        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
-    ) -> web.StreamResponse:
-        """The same way for what aiohttp has read, routes that are not there included."""
-
-        async def handle(call: Call) -> web.StreamResponse:
-            request[_CALL] = call
-            return await handler(request)
-
-        return await self._answer(handle, request)
-
-    async def _answer(
-        self, handle: Callable[[Call], Awaitable[web.StreamResponse]], request: Request
-    ) -> web.StreamResponse:
+    async def _answer(self, request: Request, path: str) -> web.StreamResponse:
         """Give the request its ``Call``, its answer the common headers, and its errors their form."""
         began = self._monotonic()
-        call = Call(
-            request,
-            self.services,
-            self.admission,
-            self.hang_ups,
-            self._gatherer,
-            f"{self._life}-{next(self._numbers):x}",
-        )
+        call = self._call(request)
         try:
-            response = await handle(call)
+            call.shared = self._access.admit(request)
+            response = await self._handle(call, path)
         except Exception as error:
             response = self._answer_to(error, call)
         if not response.prepared:
@@ -151,12 +103,50 @@ class Boundary:
         self.metrics.answered(_method(request), call.route, response.status, self._monotonic() - began)
         return response
 
+    def refuse(self, request: Request, error: RaftlogError) -> web.Response:
+        """The answer to what could not be read, after which the connection ends."""
+        call = self._call(request)
+        response = problem_response(error, instance="", request_id=call.request_id)
+        response.force_close()
+        call.stamp(response)
+        self.metrics.answered(_method(request), call.route, response.status, 0.0)
+        return response
+
+    def _call(self, request: Request) -> Call:
+        return Call(
+            request,
+            self.services,
+            self.admission,
+            self.hang_ups,
+            self._gatherer,
+            f"{self._life}-{next(self._numbers):x}",
+        )
+
+    async def _handle(self, call: Call, path: str) -> web.StreamResponse:
+        """Route and negotiate, and let the handler answer; ``path`` is still escaped."""
+        request = call.request
+        if request.method == hdrs.METH_OPTIONS and is_preflight(request, call.shared):
+            methods, _ = self._paths.at(path)
+            return web.Response(status=204, headers=preflight(methods))
+        route, call.match_info = self._paths.find(request.method, path)
+        call.route = route.path
+        call.query = query_of(request, route.query_names)
+        wanted = accepted(request.headers, route.media_types)
+        if wanted is None:
+            raise NotAcceptable(
+                f"Accept asks for nothing that is here; ask for {' or '.join(route.media_types)}",
+                supported=list(route.media_types),
+            )
+        call.media_type = wanted
+        await self._hear_of_topic(call.match_info.get("topic"))
+        return await route.handler(call)
+
     async def _hear_of_topic(self, name: str | None) -> None:
         """Before a topic is denied, ask the controller: a broker that starts has not heard of all yet."""
         if name is not None and name not in self.services.controller.image.topics:
             await self.services.controller.current_image(CONFIRM_MS)
 
-    async def ask_for_body(self, request: web.Request) -> None:
+    async def _ask_for_body(self, request: web.BaseRequest) -> None:
         """Answer ``Expect: 100-continue``, unless the body announced will be refused: then say so only."""
         announced = request.content_length or 0
         wanted = announced <= self.services.limits.body_bytes_max
@@ -175,30 +165,14 @@ class Boundary:
             if type(error) is RaftlogError:
                 _LOG.error("request %s: %s", call.request_id, error)
             return error
-        if isinstance(error, web.HTTPException):
-            return _routing_error(error, call)
         _LOG.exception("request %s failed: %s %s", call.request_id, call.request.method, call.route)
         return RaftlogError(f"an internal error; the broker's log has it under {call.request_id}")
 
 
 CLIENT_GONE = 499
-_CALL = web.RequestKey("call", Call)
-BOUNDARY = web.AppKey("boundary", Boundary)
 _METHODS = frozenset(("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"))
 
 
 def _method(request: Request) -> str:
     """The method as a metric's label, of which clients must not make new ones."""
     return request.method if request.method in _METHODS else "other"
-
-
-def _routing_error(error: web.HTTPException, call: Call) -> RaftlogError:
-    path = call.request.path[:200]
-    if isinstance(error, web.HTTPMethodNotAllowed):
-        allowed = sorted(error.allowed_methods)
-        return errors.MethodNotAllowed(f"{path} has {', '.join(allowed)}", allowed=allowed)
-    if isinstance(error, web.HTTPNotFound):
-        return errors.PathNotFound(f"there is nothing at {path}; /docs lists all paths")
-    if isinstance(error, web.HTTPRequestEntityTooLarge):
-        return RecordTooLarge(f"the body is too large: {error.text}")
-    return InvalidRequest(f"the request is refused: {error.reason}")

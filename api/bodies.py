@@ -16,7 +16,7 @@ import msgspec
 from aiohttp import web
 
 from api.admission import Hold
-from api.errors import RequestTimeout
+from api.errors import MalformedRequest, RequestTimeout
 from api.parameters import media_type_of
 from api.requests import Request
 from api.routes import Call
@@ -89,7 +89,7 @@ async def read_body(request: Request, held: Hold, limits: Limits) -> bytes:
         transport = request.transport
         if transport is None or transport.is_closing():
             raise ConnectionResetError("the client hung up in the middle of a body") from error
-        raise InvalidRequest(f"the body cannot be read: {error}", field="body") from error
+        raise MalformedRequest("the body is not framed as its headers say", field="body") from error
 
 
 async def read_json(call: Call, kind: type[T]) -> T:

@@ -25,7 +25,7 @@ async def list_brokers(call: Call) -> web.StreamResponse:
 
 async def get_broker(call: Call) -> web.StreamResponse:
     """One broker."""
-    text = call.request.match_info["broker"]
+    text = call.match_info["broker"]
     is_number = text.isascii() and text.isdigit() and len(text) < 12
     found = (await call.metadata()).brokers.get(NodeId(int(text))) if is_number else None
     if found is None:

@@ -23,6 +23,7 @@ _OF_HEADERS = {
     headers.REQUEST_ID: "names the request in logs and problems",
     headers.METADATA_VERSION: "the newest metadata that this broker knows",
     headers.LEADER: "host:port of the partition's leader",
+    headers.WAIT_CAPPED: "the longest wait of the broker, such as `55s`, if `wait` was longer",
     headers.NEXT_OFFSET: "where to go on",
     headers.HIGH_WATERMARK: "one past the newest record that can be read",
     headers.LOG_START_OFFSET: "the oldest record kept",
@@ -162,10 +163,11 @@ def _parameter(parameter: Parameter) -> JsonObject:
 
 def _responses(route: Route, known: Mapping[type, JsonObject]) -> JsonObject:
     responses: JsonObject = {}
+    everywhere = (*_EVERYWHERE, *((headers.WAIT_CAPPED,) if "wait" in route.query_names else ()))
     for status, answer in route.answers.items():
         responses[str(status)] = {
             "description": answer.description,
-            "headers": {name: _header(name) for name in (*answer.headers, *_EVERYWHERE)},
+            "headers": {name: _header(name) for name in (*answer.headers, *everywhere)},
             **_content(answer.bodies, known),
         }
     for status, kinds in sorted(_by_status(route).items()):

@@ -2,6 +2,11 @@
 
     RaftlogError
     └── Rejected
+        ├── MalformedRequest        it is not HTTP: an InvalidRequest, and the connection ends
+        ├── UriTooLong              path and query are too long
+        ├── HeadersTooLarge         a header is too long, or there are too many
+        ├── MisdirectedRequest      the header Host names another server
+        ├── OriginNotAllowed        a web page of a foreign origin writes
         ├── PathNotFound            no such path here
         ├── MethodNotAllowed        the path has other methods (header Allow)
         ├── NotAcceptable           none of the media types asked for can be given
@@ -9,7 +14,7 @@
         ├── BrokerNotFound          no broker of that id has registered
         └── RecordNotFound          the offset is in range and holds no user's record
 
-These six exist in HTTP only. Which status an error has is decided here and nowhere else.
+These eleven exist in HTTP only. Which status an error has is decided here and nowhere else.
 """
 
 from __future__ import annotations
@@ -21,6 +26,34 @@ from raftlog import errors
 from raftlog.errors import Detail, RaftlogError, Rejected
 from raftlog.wire import media_types
 from raftlog.wire.problems import ProblemBody, problem_body
+
+
+class MalformedRequest(errors.InvalidRequest):
+    """What was sent is not HTTP/1.1, so that nothing behind it can be read either."""
+
+
+class UriTooLong(Rejected):
+    """``limit_bytes``: how long path and query may be together."""
+
+    code = "uri_too_long"
+
+
+class HeadersTooLarge(Rejected):
+    """A header has more than ``limit_bytes``, or there are too many of them."""
+
+    code = "headers_too_large"
+
+
+class MisdirectedRequest(Rejected):
+    """``Host`` is no name of this broker; ``http.allowed_hosts`` may list it."""
+
+    code = "misdirected_request"
+
+
+class OriginNotAllowed(Rejected):
+    """A web page of another origin writes; ``cors.allowed_origins`` may list it."""
+
+    code = "origin_not_allowed"
 
 
 class PathNotFound(Rejected):
@@ -85,6 +118,11 @@ TABLE: dict[type[RaftlogError], tuple[int, str]] = {
     errors.CommitUnknown: (504, "It is not known whether this happened"),
     errors.LeadershipNotMoved: (504, "Leadership has not moved in time"),
     errors.ConnectionLost: (504, "Another broker did not answer"),
+    MalformedRequest: (400, "The request is not HTTP"),
+    UriTooLong: (414, "The path is too long"),
+    HeadersTooLarge: (431, "The headers are too large"),
+    MisdirectedRequest: (421, "This broker has another name"),
+    OriginNotAllowed: (403, "This web page may not write here"),
     PathNotFound: (404, "Nothing is here"),
     MethodNotAllowed: (405, "This path has other methods"),
     NotAcceptable: (406, "No acceptable media type"),
@@ -97,6 +135,7 @@ TABLE: dict[type[RaftlogError], tuple[int, str]] = {
 GONE = 410
 RETRY_AFTER_MS_DEFAULT = 300
 _WITH_RETRY_AFTER = frozenset({429, 503, 507})
+_LAST = frozenset({400, 408, 413, 414, 431})  # what comes behind cannot be read, or is not worth it
 
 
 def status_and_title(error: RaftlogError) -> tuple[int, str]:
@@ -130,8 +169,8 @@ def problem_response(error: RaftlogError, *, instance: str, request_id: str) -> 
         response.headers["Retry-After"] = str(max(1, -(-after_ms // 1000)))
     if isinstance(error, MethodNotAllowed) and isinstance(allowed := error.details.get("allowed"), list):
         response.headers["Allow"] = ", ".join(allowed)
-    if status in (408, 413):
-        response.force_close()  # the rest of the body is not worth reading
+    if status in _LAST:
+        response.force_close()
     return response
 
 

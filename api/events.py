@@ -39,7 +39,7 @@ async def stream(call: Call, view: View, request: FetchRequest) -> web.StreamRes
         first = await read_at_once(call, view.target, replace(request, wait_ms=0))
         response = web.StreamResponse(headers=HEADERS)
         call.stamp(response)
-        assert isinstance(call.request, web.Request)  # only aiohttp streams
+        assert isinstance(call.request, web.BaseRequest)  # only aiohttp streams
         try:
             await response.prepare(call.request)
             error = await _follow(call, view, request, first, response)

@@ -62,9 +62,7 @@ async def fetch(call: Call) -> web.StreamResponse:
 async def message(call: Call) -> web.StreamResponse:
     """One record, by its address."""
     _, target = call.partition()
-    offset = parameters.number_between(
-        call.request.match_info["offset"], "offset", low=0, high=parameters.OFFSET_MAX
-    )
+    offset = parameters.number_between(call.match_info["offset"], "offset", low=0, high=parameters.OFFSET_MAX)
     result = await read(call, target, FetchRequest(position=Offset(offset), bytes_max=1))
     if not result.data:
         raise OffsetOutOfRange(
@@ -211,7 +209,7 @@ def _request_of(call: Call, *, headers_too: bool = False) -> FetchRequest:
         position=position,
         bytes_max=wanted,
         bytes_min=min(max(bytes_min, 1), wanted),
-        wait_ms=parameters.duration_ms(query, "wait", high_ms=limits.wait_ms_max, default_ms=0),
+        wait_ms=call.wait_ms(),
     )
 
 

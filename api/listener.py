@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import asyncio
 
-from aiohttp import web
-
-from api.app import BOUNDARY
-from api.plain_http import LINGER_S, PlainServer
+from api.aiohttp_reader import AiohttpServer
+from api.app import Boundary
+from api.plain_http import PlainServer
 
 KEEPALIVE_S = 75.0
 
@@ -25,20 +24,12 @@ class HttpListener:
     body is read for a moment more, so that its answer arrives.
     """
 
-    def __init__(self, app: web.Application, *, shutdown_timeout_s: float = 10.0) -> None:
-        self._boundary = app[BOUNDARY]
+    def __init__(self, boundary: Boundary, *, shutdown_timeout_s: float = 10.0) -> None:
+        self._boundary = boundary
         self._shutdown_timeout_s = shutdown_timeout_s
-        self._runner = web.AppRunner(
-            app,
-            access_log=None,
-            auto_decompress=False,
-            handler_cancellation=False,
-            lingering_time=LINGER_S,
-            keepalive_timeout=KEEPALIVE_S,
-            shutdown_timeout=shutdown_timeout_s,
-        )
         self._server: asyncio.Server | None = None
         self._plain: PlainServer | None = None
+        self._other: AiohttpServer | None = None
 
     @property
     def port(self) -> int:
@@ -48,10 +39,8 @@ class HttpListener:
 
     async def start(self, host: str, port: int) -> None:
         """Listen. Raises ``OSError`` if it cannot."""
-        await self._runner.setup()
-        aiohttp_server = self._runner.server
-        assert aiohttp_server is not None
-        self._plain = PlainServer(self._boundary.find, aiohttp_server, KEEPALIVE_S)
+        self._other = AiohttpServer(self._boundary, KEEPALIVE_S)
+        self._plain = PlainServer(self._boundary, self._other.accept, KEEPALIVE_S)
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(self._plain.accept, host, port, backlog=1024)
 
@@ -59,7 +48,8 @@ class HttpListener:
         """Listen no more, end what waits, finish what is being worked on, within the time."""
         if self._server is not None:
             self._server.close()
-        work = [self._runner.cleanup()]
-        if self._plain is not None:
-            work.append(self._plain.stop(self._shutdown_timeout_s))
-        await asyncio.gather(*work)
+        if self._plain is not None and self._other is not None:
+            await asyncio.sleep(0)  # what has come begins before what waits is ended
+            self._boundary.close()
+            timeout_s = self._shutdown_timeout_s
+            await asyncio.gather(self._other.stop(timeout_s), self._plain.stop(timeout_s))

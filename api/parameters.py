@@ -18,6 +18,7 @@ from raftlog.wire import headers
 
 OFFSET_MAX = (1 << 63) - 1
 SEQUENCE_MAX = (1 << 31) - 1
+DURATION_MS_MAX = 10**12 * 86_400_000  # nothing longer can be written
 EPOCH_MAX = (1 << 15) - 1
 NAME_PATTERN = r"^[A-Za-z0-9._-]{1,249}$"
 
@@ -72,6 +73,12 @@ def duration_ms(query: Mapping[str, str], name: str, *, high_ms: int, default_ms
             f"{name} is {text[:64]!r}; send milliseconds or a time such as 250ms, 30s or 1m", field=name
         )
     return min(int(found[1]) * _UNIT_MS[found[2]], high_ms)
+
+
+def duration_text(milliseconds: int) -> str:
+    """The shortest such text: ``55s``, or ``1500ms`` where it is no whole seconds."""
+    seconds, rest = divmod(milliseconds, 1_000)
+    return f"{milliseconds}ms" if rest else f"{seconds}s"
 
 
 def one_of(query: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:
@@ -170,9 +177,9 @@ def media_type_of(request: Request) -> str:
     return request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
 
 
-def accepted(request: Request, offered: tuple[str, ...]) -> str | None:
+def accepted(headers: Mapping[str, str], offered: tuple[str, ...]) -> str | None:
     """The offered media type that the client likes best, or ``None``; the first one without a wish."""
-    text = request.headers.get("Accept")
+    text = headers.get("Accept")
     if text is None or text in offered or text == "*/*":
         return text if text in offered else offered[0]
     wishes: dict[str, float] = {}

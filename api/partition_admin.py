@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from api import parameters, partition_bodies
+from api import partition_bodies
 from api.bodies import read_json
 from api.routes import PARTITION, TOPIC, Call, Handler, Parameter, Route, json_answer, json_response
 from partitions.controller.move_planner import MoveReplicas
@@ -68,7 +68,7 @@ async def unsafe_recover(call: Call) -> web.StreamResponse:
 
 async def _move(call: Call, target: TopicPartition, wish: MoveReplicas) -> web.StreamResponse:
     limits = call.services.limits
-    wait_ms = parameters.duration_ms(call.query, "wait", high_ms=limits.wait_ms_max, default_ms=0)
+    wait_ms = call.wait_ms()
     await call.services.admin.change_replicas(wish, limits.control_timeout_ms)
     is_settled = await call.services.admin.until_settled(target, wait_ms)
     return json_response(await partition_bodies.described(call, target), 200 if is_settled else 202)

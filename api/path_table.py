@@ -1,58 +1,81 @@
-"""Finds the handler of a path, and the parameters that stand in it.
+"""Finds the route of a request by its path and its method, and the parameters in the path.
 
-The same paths as aiohttp's router knows, tried in the same order; for requests that it does not see.
+This is the only router: plain requests and those that aiohttp reads are both routed here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
+from urllib.parse import unquote
 
-from api.plain_requests import Handle
+from api.errors import MethodNotAllowed, PathNotFound
+from api.routes import Route
 
 REMEMBERED_MAX: Final = 1024  # paths are mostly asked for again
 
-_Found = tuple[Handle, Mapping[str, str]]
+Methods = dict[str, Route]
+_Found = tuple[Methods, Mapping[str, str]]
 
 
 class PathTable:
-    """Paths whose parameters are whole segments, such as ``/v1/topics/{topic}``."""
+    """Paths such as ``/v1/topics/{topic}``. A parameter is a segment, or its beginning: ``{id}:action``.
 
-    def __init__(self) -> None:
-        self._ways: dict[tuple[str, int], list[tuple[list[str], Handle]]] = {}
-        self._found: dict[tuple[str, str], _Found] = {}
+    Of several paths that match, the most specific one counts: an action before a whole segment.
+    """
 
-    def add(self, method: str, path: str, handle: Handle) -> None:
-        """One more way; those that were added before are tried first."""
-        segments = path.split("/")
-        self._ways.setdefault((method, len(segments)), []).append((segments, handle))
+    def __init__(self, routes: Iterable[Route]) -> None:
+        by_path: dict[str, Methods] = {}
+        for route in routes:
+            by_path.setdefault(route.path, {})[route.method] = route
+        self._templates: dict[int, list[tuple[list[str], Methods]]] = {}
+        for path in sorted(by_path, key=lambda path: [_vagueness(part) for part in path.split("/")]):
+            template = path.split("/")
+            self._templates.setdefault(len(template), []).append((template, by_path[path]))
+        self._found: dict[str, _Found] = {}
 
-    def find(self, method: str, path: str) -> _Found | None:
-        """The first way that leads there."""
-        found = self._found.get((method, path))
-        if found is None:
-            found = self._search(method, path.split("/"))
-            if found is not None:
+    def find(self, method: str, path: str) -> tuple[Route, Mapping[str, str]]:
+        """The route of a path as it was sent, and its parameters without escapes.
+
+        Raises ``PathNotFound``, or ``MethodNotAllowed`` with the methods that the path has.
+        """
+        methods, parameters = self.at(path)
+        route = methods.get(method)
+        if route is None:
+            allowed = sorted(methods)
+            raise MethodNotAllowed(f"{unquote(path)[:200]} has {', '.join(allowed)}", allowed=allowed)
+        return route, parameters
+
+    def at(self, path: str) -> _Found:
+        """The same for all methods of a path."""
+        return self._found.get(path) or self._search(path)
+
+    def _search(self, path: str) -> _Found:
+        segments = [unquote(segment) for segment in path.split("/")]
+        for template, methods in self._templates.get(len(segments), ()):
+            parameters = _parameters(template, segments)
+            if parameters is not None:
                 if len(self._found) >= REMEMBERED_MAX:
                     self._found.clear()
-                self._found[method, path] = found
-        return found
-
-    def _search(self, method: str, segments: list[str]) -> _Found | None:
-        for way, handle in self._ways.get((method, len(segments)), ()):
-            parameters = _parameters(way, segments)
-            if parameters is not None:
-                return handle, parameters
-        return None
+                self._found[path] = methods, parameters
+                return methods, parameters
+        raise PathNotFound(f"there is nothing at {unquote(path)[:200]}; /docs lists all paths")
 
 
-def _parameters(way: list[str], segments: list[str]) -> dict[str, str] | None:
+def _vagueness(part: str) -> int:
+    """0 for a text, 1 for a parameter with a text behind it, 2 for a parameter."""
+    return part.startswith("{") + part.endswith("}")
+
+
+def _parameters(template: list[str], segments: list[str]) -> dict[str, str] | None:
     parameters: dict[str, str] = {}
-    for wanted, segment in zip(way, segments, strict=True):
-        if wanted.startswith("{"):
-            if not segment:
+    for wanted, segment in zip(template, segments, strict=True):
+        if not wanted.startswith("{"):
+            if wanted != segment:
                 return None
-            parameters[wanted[1:-1]] = segment
-        elif wanted != segment:
+            continue
+        name, _, suffix = wanted[1:].partition("}")
+        if not segment.endswith(suffix) or len(segment) == len(suffix):
             return None
+        parameters[name] = segment.removesuffix(suffix)
     return parameters

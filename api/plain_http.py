@@ -1,36 +1,49 @@
 """The usual requests, read and answered with little ado; whatever is not plain is aiohttp's.
 
 Decides: whose a connection is. It begins here and stays while it brings plain requests: HTTP/1.1, a
-path and a query without escapes, a body of a known, small length, no wish for another protocol. With
-anything else, a head that comes in pieces included, it is aiohttp's from then on. Leaves to others:
-what is plain (``plain_requests``), and routes, handlers and errors, which are the same on both ways
-(``app.Boundary``).
+path and a query without escapes, a body of a known, small length, no wish for another protocol or for
+an answer without an end. With anything else, a head that comes in pieces included, it is aiohttp's from
+then on. Leaves to others: what is plain (``plain_requests``), and routes, negotiation, handlers and
+errors, which are the same on both ways (``app.Boundary``).
 """
 
 from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable
-from typing import Final, cast
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, Protocol, cast
 
 from aiohttp import web
 
-from api.plain_requests import Find, Handle, Head, PlainBody, PlainRequest, read_head, write_answer
+from api.plain_requests import Head, PlainBody, PlainRequest, read_head, write_answer
+from api.requests import Request
 
 HEAD_BYTES_MAX: Final = 8 << 10
 LINGER_S: Final = 0.5  # so long the rest of a refused body is read, so that its answer arrives
 SWEEP_S: Final = 5.0
 
 
+class Application(Protocol):
+    """Who answers; see ``app.Boundary``."""
+
+    def answer_plain(self, request: Request, /) -> Awaitable[web.StreamResponse]:
+        """The answer to a request."""
+
+    def is_streamed(self, method: str, path: str, headers: Mapping[str, str], /) -> bool:
+        """Whether that answer would have no end."""
+
+
 class PlainServer:
     """The connections that have brought nothing but plain requests so far."""
 
-    def __init__(self, find: Find, fallback: Callable[[], asyncio.BaseProtocol], keepalive_s: float) -> None:
-        self.find = find
+    def __init__(
+        self, application: Application, fallback: Callable[[], asyncio.BaseProtocol], keepalive_s: float
+    ) -> None:
+        self.application = application
         self.fallback = fallback
         self.is_stopping = False
-        self.connections: set[PlainConnection] = set()
+        self.connections: dict[PlainConnection, None] = {}  # in the order in which they came
         self._keepalive_s = keepalive_s
         self._sweep_handle = asyncio.get_running_loop().call_later(SWEEP_S, self._sweep)
 
@@ -83,12 +96,12 @@ class PlainConnection(asyncio.Protocol):
         if (connected := transport.get_extra_info("socket")) is not None:
             connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # so that the dead are noticed
         self.idle_since = asyncio.get_running_loop().time()
-        self._server.connections.add(self)
+        self._server.connections[self] = None
 
     def connection_lost(self, exc: Exception | None) -> None:
         """A handler that waits for the body is told; every other one goes on."""
         self.transport = None
-        self._server.connections.discard(self)
+        self._server.connections.pop(self, None)
         if self._linger is not None:
             self._linger.cancel()
         if self._request is not None and self._request.content.missing:
@@ -139,14 +152,13 @@ class PlainConnection(asyncio.Protocol):
             self.transport.abort()
 
     def _begin(self, data: bytes) -> None:
-        found = self._read(data)
-        if found is None:
+        request = self._request = self._read(data)
+        if request is None:
             self._hand_over(data)
             return
-        self._request, handle = found
-        self.task = asyncio.get_running_loop().create_task(self._serve(self._request, handle))
+        self.task = asyncio.get_running_loop().create_task(self._serve(request))
 
-    def _read(self, data: bytes) -> tuple[PlainRequest, Handle] | None:
+    def _read(self, data: bytes) -> PlainRequest | None:
         """The request that ``data`` begins with, if it is plain."""
         end = data.find(b"\r\n\r\n", 0, HEAD_BYTES_MAX) + 4
         if end < 4:
@@ -154,26 +166,32 @@ class PlainConnection(asyncio.Protocol):
         text = data[:end]
         head = self._head
         if head is None or head.text != text:  # clients say the same over and over
-            head = self._head = read_head(text, self._server.find)
+            head = self._head = self._read_head(text)
             if head is None:
                 return None
         body = data[end : end + head.length]
         self._ahead = data[end + head.length :]
-        return PlainRequest(self, head, PlainBody(body, head.length - len(body))), head.handle
+        return PlainRequest(self, head, PlainBody(body, head.length - len(body)))
+
+    def _read_head(self, text: bytes) -> Head | None:
+        head = read_head(text)
+        if head is None or self._server.application.is_streamed(head.method, head.path, head.headers):
+            return None
+        return head
 
     def _hand_over(self, data: bytes) -> None:
         """From now on the connection is aiohttp's."""
         transport = self.transport
         assert transport is not None
-        self._server.connections.discard(self)
+        self._server.connections.pop(self, None)
         protocol = self._server.fallback()
         transport.set_protocol(protocol)
         protocol.connection_made(transport)
         cast("asyncio.Protocol", protocol).data_received(data)
 
-    async def _serve(self, request: PlainRequest, handle: Handle) -> None:
+    async def _serve(self, request: PlainRequest) -> None:
         try:
-            self._answer(request, await handle(request))
+            self._answer(request, await self._server.application.answer_plain(request))
         except BaseException:
             if self.transport is not None:
                 self.transport.abort()

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Awaitable, Callable, Mapping
 from email.utils import formatdate
 from typing import Final, NamedTuple, Protocol
 
@@ -16,16 +15,9 @@ from aiohttp import web
 from aiohttp.http import SERVER_SOFTWARE
 from multidict import CIMultiDict, CIMultiDictProxy, MultiDict, MultiDictProxy
 
-from api.requests import Request
-from raftlog.wire import media_types
-
 BODY_BYTES_MAX: Final = 256 << 10  # larger ones are aiohttp's, which holds back a client that is too fast
 HEADERS_MAX: Final = 64
 JOINED_BYTES_MAX: Final = 64 << 10  # a body up to this is copied behind its head
-
-Handle = Callable[[Request], Awaitable[web.StreamResponse]]
-Find = Callable[[str, str], tuple[Handle, Mapping[str, str]] | None]
-"""The handler of a method and a path, and the parameters of the path."""
 
 _FIRST = re.compile(
     r"(GET|POST|PUT|PATCH|DELETE) (/[A-Za-z0-9._~/-]*)(?:\?([A-Za-z0-9._~:,=&/-]*))? HTTP/1\.1\r\n"
@@ -107,8 +99,6 @@ class Head(NamedTuple):
     query_string: str
     headers: CIMultiDictProxy[str]
     length: int
-    handle: Handle
-    match_info: Mapping[str, str]
 
 
 class PlainRequest:
@@ -119,7 +109,6 @@ class PlainRequest:
         "content",
         "content_length",
         "headers",
-        "match_info",
         "method",
         "path",
         "query_string",
@@ -131,7 +120,6 @@ class PlainRequest:
         self.path = head.path
         self.query_string = head.query_string
         self.headers = head.headers
-        self.match_info = head.match_info
         self.content_length = head.length if "Content-Length" in head.headers else None
         self.content = content
 
@@ -180,7 +168,7 @@ class _Date:
 _DATE = _Date()
 
 
-def read_head(text: bytes, find: Find) -> Head | None:
+def read_head(text: bytes) -> Head | None:
     """The head that these bytes are, if it is plain."""
     lines = text[:-2].decode("latin-1")
     first = _FIRST.match(lines)
@@ -193,10 +181,9 @@ def read_head(text: bytes, find: Find) -> Head | None:
     if query_string and _PAIRS.fullmatch(query_string) is None:
         return None
     length = _length_of(headers)
-    way = find(method, path)
-    if length is None or way is None:
+    if length is None:
         return None
-    return Head(text, method, path, query_string, headers, length, *way)
+    return Head(text, method, path, query_string, headers, length)
 
 
 def _headers_of(text: str) -> CIMultiDictProxy[str] | None:
@@ -204,21 +191,20 @@ def _headers_of(text: str) -> CIMultiDictProxy[str] | None:
     pairs = _HEADER.findall(text)
     if len(pairs) != text.count("\n") or len(pairs) > HEADERS_MAX:
         return None
+    if len({name.lower() for name, _ in pairs}) != len(pairs):
+        return None  # which of them may be sent twice is aiohttp's to say
     headers = CIMultiDict([(name, value.strip(" \t")) for name, value in pairs])
-    if any(name in headers for name in _NOT_PLAIN) or len(headers.getall("Host", ())) != 1:
+    if any(name in headers for name in _NOT_PLAIN) or "Host" not in headers:
         return None
     if headers.get("Connection", "keep-alive").lower() != "keep-alive":
-        return None
-    if media_types.EVENT_STREAM in headers.get("Accept", ""):
         return None
     return CIMultiDictProxy(headers)
 
 
 def _length_of(headers: CIMultiDictProxy[str]) -> int | None:
     """The length of the body; None when it is not plain."""
-    texts = headers.getall("Content-Length", ("0",))
-    text = texts[0]
-    if len(texts) > 1 or not (text.isascii() and text.isdigit() and len(text) < 8):
+    text = headers.get("Content-Length", "0")
+    if not (text.isascii() and text.isdigit() and len(text) < 8):
         return None
     return int(text) if int(text) <= BODY_BYTES_MAX else None
 
@@ -231,11 +217,11 @@ def write_answer(transport: asyncio.Transport, response: web.Response, *, is_las
     lines += [f"{name}: {value}" for name, value in response.headers.items()]
     if response.status != 204:
         lines.append(f"Content-Length: {len(body)}")
+    lines += [f"Date: {_DATE.text()}", f"Server: {SERVER_SOFTWARE}"]
     if is_last:
         lines.append("Connection: close")
-    lines.append(f"Date: {_DATE.text()}\r\nServer: {SERVER_SOFTWARE}\r\n\r\n")
-    head = "\r\n".join(lines)
-    if head.count("\n") != len(lines) + 2 or head.count("\r") != len(lines) + 2:
+    head = "\r\n".join(lines) + "\r\n\r\n"
+    if head.count("\n") != len(lines) + 1 or head.count("\r") != len(lines) + 1:
         raise ValueError("a header of the answer has a line break in it")
     if len(body) > JOINED_BYTES_MAX:
         transport.writelines((head.encode(), body))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from typing import Protocol
 
 from multidict import MultiMapping
@@ -51,10 +50,6 @@ class Request(Protocol):
     @property
     def headers(self) -> MultiMapping[str]:
         """Whatever their case."""
-
-    @property
-    def match_info(self) -> Mapping[str, str]:
-        """The parameters of the path."""
 
     @property
     def remote(self) -> str | None:

@@ -14,8 +14,17 @@ from typing import Final, Literal
 import msgspec
 from aiohttp import web
 
+from api import parameters
 from api.admission import Admission
-from api.errors import NotAcceptable, RequestTimeout
+from api.errors import (
+    HeadersTooLarge,
+    MalformedRequest,
+    MisdirectedRequest,
+    NotAcceptable,
+    OriginNotAllowed,
+    RequestTimeout,
+    UriTooLong,
+)
 from api.gathering import Gatherer
 from api.hang_ups import HangUps
 from api.requests import Request
@@ -68,7 +77,10 @@ def json_answer(description: str, body: type[msgspec.Struct], *headers: str) -> 
 
 @dataclass(slots=True)
 class Call:
-    """One request on its way through a handler. ``target`` is set once its partition is known."""
+    """One request on its way through a handler. ``target`` is set once its partition is known.
+
+    ``shared`` are the CORS headers of its answer, ``wait_capped_ms`` is what became of a longer ``wait``.
+    """
 
     request: Request
     services: Services
@@ -77,9 +89,12 @@ class Call:
     gatherer: Gatherer
     request_id: str
     route: str = "(none)"
+    match_info: Mapping[str, str] = field(default_factory=dict)
     media_type: str = media_types.JSON
     query: Mapping[str, str] = field(default_factory=dict)
     target: TopicPartition | None = None
+    shared: Mapping[str, str] = field(default_factory=dict)
+    wait_capped_ms: int | None = None
 
     async def metadata(self) -> MetadataImage:
         """The metadata that this broker knows. Raises ``NoLeader`` while it knows none and nobody tells it.
@@ -91,7 +106,7 @@ class Call:
 
     def topic(self) -> TopicInfo:
         """The topic of the path. No name goes further than this unless a topic has it."""
-        name = self.request.match_info["topic"]
+        name = self.match_info["topic"]
         found = self.services.controller.image.topics.get(name)
         if found is None:
             raise UnknownTopic(
@@ -102,7 +117,7 @@ class Call:
     def partition(self) -> tuple[TopicInfo, TopicPartition]:
         """The topic and the partition of the path."""
         topic = self.topic()
-        text = self.request.match_info["partition"]
+        text = self.match_info["partition"]
         count = len(topic.partitions)
         number = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else count
         if number >= count:
@@ -114,11 +129,25 @@ class Call:
         self.target = target = TopicPartition(topic.name, number)
         return topic, target
 
+    def wait_ms(self) -> int:
+        """How long the request may wait. A ``wait`` beyond the limit is cut, and the answer says so."""
+        wanted_ms = parameters.duration_ms(
+            self.query, "wait", high_ms=parameters.DURATION_MS_MAX, default_ms=0
+        )
+        high_ms = self.services.limits.wait_ms_max
+        if wanted_ms > high_ms:
+            self.wait_capped_ms = high_ms
+        return min(wanted_ms, high_ms)
+
     def stamp(self, response: web.StreamResponse) -> None:
         """The headers that every answer carries."""
         added = response.headers
         added[headers.REQUEST_ID] = self.request_id
         added[headers.METADATA_VERSION] = str(self.services.controller.image.version)
+        if self.wait_capped_ms is not None:
+            added[headers.WAIT_CAPPED] = parameters.duration_text(self.wait_capped_ms)
+        if self.shared:
+            added.update(self.shared)
         if self.target is not None and (address := self._leader_address(self.target)) is not None:
             added[headers.LEADER] = address
 
@@ -151,7 +180,9 @@ class Route:
     def general_errors(self) -> tuple[type[RaftlogError], ...]:
         """Those that follow from the shape of the route."""
         of_body = (RequestTimeout, Overloaded, QuotaExceeded) if self.request else ()
-        return (InvalidRequest, NotAcceptable, *of_body)
+        of_head = (MalformedRequest, UriTooLong, HeadersTooLarge)
+        of_write = () if self.method == "GET" else (OriginNotAllowed,)
+        return (InvalidRequest, NotAcceptable, MisdirectedRequest, *of_write, *of_head, *of_body)
 
     @cached_property
     def query_names(self) -> frozenset[str]:

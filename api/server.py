@@ -15,7 +15,7 @@ import secrets
 import signal
 from collections.abc import Coroutine
 
-from api.app import create_app
+from api.app import Boundary
 from api.broker import Broker, World, sync_thread
 from api.cluster_files import read_secret
 from api.listener import HttpListener
@@ -74,7 +74,7 @@ async def _serve(settings: BrokerSettings, secret: bytes) -> int:
     broker = Broker(settings, _world(settings, secret), str(settings.data_directory), http_url)
     await broker.start()
     services = services_of(broker, random.Random(secrets.randbits(64)))
-    listener = HttpListener(create_app(services), shutdown_timeout_s=HTTP_STOP_S)
+    listener = HttpListener(Boundary(services), shutdown_timeout_s=HTTP_STOP_S)
     try:
         await listener.start(settings.http.host, settings.http.port)
         gc.freeze()  # what lives from the start need not be looked at by every collection

@@ -1,6 +1,6 @@
 """What the HTTP side needs from a broker, as ports, and the limits it keeps.
 
-Handlers translate and call one of these; they decide nothing. ``create_app`` takes a ``Services``,
+Handlers translate and call one of these; they decide nothing. ``Boundary`` takes a ``Services``,
 the composition root fills it with the real parts and tests with fakes.
 """
 
@@ -178,6 +178,9 @@ class Services:
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
     health: HealthProbes = field(default_factory=HealthProbes)
     limits: Limits = field(default_factory=Limits)
+    own_names: frozenset[str] = frozenset()  # that ``Host`` may have, besides those of all brokers
+    allowed_hosts: frozenset[str] = frozenset()  # names, or name:port; * for all
+    allowed_origins: frozenset[str] = frozenset()  # of web pages that may write and read; * for all
 
     def config_of(self, topic: TopicInfo) -> dict[str, int | str]:
         """What holds for a topic, defaults included."""

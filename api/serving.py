@@ -9,6 +9,7 @@ from importlib.metadata import version
 
 from prometheus_client import CollectorRegistry
 
+from api.access import names_of
 from api.broker import Broker
 from api.broker_metrics import BrokerMetrics
 from api.services import HealthProbes, Limits, Services
@@ -18,7 +19,8 @@ def services_of(broker: Broker, rng: random.Random) -> Services:
     """The parts of a broker as handlers see them."""
     registry = CollectorRegistry()
     registry.register(BrokerMetrics(broker))
-    limits = broker.settings.limits
+    settings = broker.settings
+    limits = settings.limits
 
     def ready() -> Mapping[str, bool]:
         return {
@@ -49,6 +51,9 @@ def services_of(broker: Broker, rng: random.Random) -> Services:
             fetch_bytes_max=limits.fetch_bytes_max,
             wait_ms_max=limits.wait_ms_max,
         ),
+        own_names=names_of((f"http://{settings.http.host}", settings.advertised_http or "")),
+        allowed_hosts=frozenset(settings.http.allowed_hosts),
+        allowed_origins=frozenset(settings.cors.allowed_origins),
     )
 
 

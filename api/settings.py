@@ -8,6 +8,7 @@ An unknown setting is refused, so that a misspelt one is not ignored.
 from __future__ import annotations
 
 import ipaddress
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -23,6 +24,11 @@ from raftlog.errors import InvalidRequest
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 
+_NAME_AND_PORT = r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?"
+_HOST = re.compile(rf"\*|{_NAME_AND_PORT}")
+_ORIGIN = re.compile(rf"\*|[A-Za-z][A-Za-z0-9+.-]*://{_NAME_AND_PORT}")
+_URL = re.compile(rf"https?://{_NAME_AND_PORT}/?")
+
 
 class Listener(BaseModel):
     """An address to listen on."""
@@ -31,6 +37,36 @@ class Listener(BaseModel):
 
     host: str = "127.0.0.1"
     port: Port = 0
+
+
+class HttpSettings(Listener):
+    """Where HTTP clients are served, and by which names they may call the broker."""
+
+    allowed_hosts: tuple[str, ...] = ()  # besides its own; names, or name:port; "*" for all
+
+    @field_validator("allowed_hosts")
+    @classmethod
+    def _are_names(cls, hosts: tuple[str, ...]) -> tuple[str, ...]:
+        for host in hosts:
+            if not _HOST.fullmatch(host):
+                raise ValueError(f'{host!r} is no name such as "log.example" or "log.example:7070", nor "*"')
+        return tuple(host.lower() for host in hosts)
+
+
+class CorsSettings(BaseModel):
+    """Web pages of other origins."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    allowed_origins: tuple[str, ...] = ()  # that may read answers and write; "*" for all
+
+    @field_validator("allowed_origins")
+    @classmethod
+    def _are_origins(cls, origins: tuple[str, ...]) -> tuple[str, ...]:
+        for origin in origins:
+            if not _ORIGIN.fullmatch(origin):
+                raise ValueError(f'{origin!r} is no origin such as "https://ui.example:8443", nor "*"')
+        return tuple(origin.lower() for origin in origins)
 
 
 class Peer(BaseModel):
@@ -98,7 +134,8 @@ class BrokerSettings(BaseSettings):
     cluster_id: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
     secret_file: Path
     data_directory: Path
-    http: Listener = Listener()
+    http: HttpSettings = HttpSettings()
+    cors: CorsSettings = CorsSettings()
     rpc: Listener = Listener()
     advertised_http: str | None = None  # the URL that clients are told; default: http://<host>:<port>
     peers: dict[int, Peer] = Field(default_factory=dict)  # all brokers that hold the metadata, this one too
@@ -107,6 +144,13 @@ class BrokerSettings(BaseSettings):
     log_level: str = "info"
     limits: Limits = Limits()
     timing: Timing = Timing()
+
+    @field_validator("advertised_http")
+    @classmethod
+    def _is_url(cls, value: str | None) -> str | None:
+        if value is not None and not _URL.fullmatch(value):
+            raise ValueError(f'{value!r} is no URL such as "http://log.example:7070"')
+        return value
 
     @field_validator("log_level")
     @classmethod

@@ -64,7 +64,7 @@ def test_a_body_announced_as_ten_gigabytes_is_refused_before_it_is_read(brokers:
     before = resident_bytes(brokers.pid(1))
     with connect(url) as connection:
         connection.sendall(
-            f"POST {records_path('huge')} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+            f"POST {records_path('huge')} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
             f"Content-Length: {10 << 30}\r\n\r\n".encode()
         )
         answer = connection.recv(65536)
@@ -82,7 +82,7 @@ def test_a_client_that_hangs_up_in_the_middle_of_a_body_leaves_nothing_behind(br
     create_topic(url, "half", 1)
     with connect(url) as connection:
         connection.sendall(
-            f"POST {records_path('half')} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+            f"POST {records_path('half')} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
             f'Content-Length: 1000000\r\n\r\n{{"records":[{{"value":"'.encode()
             + b"x" * 500_000
         )
@@ -106,7 +106,7 @@ def test_a_client_that_hangs_up_while_it_waits_frees_its_place(brokers: Cluster,
     broker = leader if asked == "the leader" else next(other for other in brokers.brokers if other != leader)
     with connect(brokers.url(broker)) as connection:
         path = f"{records_path(topic)}?offset=0&wait=50s"
-        connection.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        connection.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         eventually(
             lambda: brokers.metric("raftlog_http_parked_requests", broker=broker) == 1,
             within_s=10,

@@ -45,7 +45,7 @@ async def stream(server: HttpServer, query: str = "", last_id: str | None = None
     """Follow the partition until the block ends."""
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
     last = f"Last-Event-ID: {last_id}\r\n" if last_id else ""
-    head = f"GET {PATH}{query} HTTP/1.1\r\nHost: x\r\nAccept: text/event-stream\r\n{last}\r\n"
+    head = f"GET {PATH}{query} HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n{last}\r\n"
     writer.write(head.encode())
     try:
         yield Stream(reader, writer)

@@ -30,7 +30,7 @@ from partitions.values import (
     Position,
     Start,
 )
-from raftlog.clock import SystemClock
+from raftlog.clock import Clock, SystemClock
 from raftlog.errors import CommitUnknown, OffsetOutOfRange, UnknownPartition, UnknownTopic
 from raftlog.records.batch import Batch, stamp
 from raftlog.records.control import leader_change_batch
@@ -62,8 +62,9 @@ class FakeLog:
 class FakeGateway:
     """Partitions without replicas. ``faults`` raises an error for a partition that has one."""
 
-    def __init__(self, controller: FakeController) -> None:
+    def __init__(self, controller: FakeController, clock: Clock) -> None:
         self.controller = controller
+        self.clock = clock
         self.faults: dict[TopicPartition, Exception] = {}
         self.leaders: dict[TopicPartition, NodeId | None] = {}
         self.waiting = 0
@@ -94,7 +95,7 @@ class FakeGateway:
         if header.has_producer and identity in log.by_sequence:
             return replace(log.by_sequence[identity], was_duplicate=True)
         await self._replicated(timeout_ms / 1000)
-        now_ms = SystemClock().wall_ms() if rules.stamps_append_time else None
+        now_ms = self.clock.wall_ms() if rules.stamps_append_time else None
         base_offset = log.end
         for batch in checked:
             log.batches.append(
@@ -269,7 +270,9 @@ class FakeCluster:
     checks: dict[str, bool]
 
 
-def fake_cluster(limits: Limits | None = None, broker_count: int = 3) -> FakeCluster:
+def fake_cluster(
+    limits: Limits | None = None, broker_count: int = 3, clock: Clock | None = None
+) -> FakeCluster:
     """A fresh cluster as broker 1 sees it; nothing in it stands on an address that answers."""
     brokers = {
         NodeId(number): BrokerInfo(
@@ -282,14 +285,15 @@ def fake_cluster(limits: Limits | None = None, broker_count: int = 3) -> FakeClu
         for number in range(1, broker_count + 1)
     }
     controller = FakeController(MetadataImage(cluster_id="test", brokers=brokers, version=1), NodeId(1))
-    gateway = FakeGateway(controller)
+    clock = clock or SystemClock()
+    gateway = FakeGateway(controller, clock)
     checks = {"controller_quorum": True}
     services = Services(
         broker_id=NodeId(1),
         controller=controller,
         gateway=gateway,
         admin=FakeAdmin(controller, gateway),
-        clock=SystemClock(),
+        clock=clock,
         producer_ids=ProducerIds(b"of a cluster for tests"),
         rng=random.Random(7),
         version="0.1.0",

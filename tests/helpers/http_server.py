@@ -6,13 +6,12 @@ import asyncio
 import io
 import threading
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import aiohttp
 import msgspec
-from aiohttp import web
 
-from api.app import create_app
+from api.app import Boundary
 from api.listener import HttpListener
 from api.services import Limits
 from raftlog.wire import headers
@@ -52,7 +51,7 @@ class HttpServer:
 
     cluster: FakeCluster
     session: aiohttp.ClientSession
-    app: web.Application
+    boundary: Boundary
     port: int
 
     @property
@@ -114,19 +113,26 @@ class HttpServer:
 
 
 def serve(
-    scenario: Callable[[HttpServer], Awaitable[None]], limits: Limits | None = None, *, brokers: int = 3
+    scenario: Callable[[HttpServer], Awaitable[None]],
+    limits: Limits | None = None,
+    *,
+    brokers: int = 3,
+    **rules: frozenset[str],
 ) -> None:
-    """Run a scenario against a fresh application, and close everything after it."""
+    """Run a scenario against a fresh application, and close everything after it.
+
+    ``rules`` are those of ``Services`` about names and origins.
+    """
 
     async def run() -> None:
         cluster = fake_cluster(limits, brokers)
-        app = create_app(cluster.services)
-        listener = HttpListener(app, shutdown_timeout_s=1.0)
+        boundary = Boundary(replace(cluster.services, **rules))  # type: ignore[arg-type]  # of one type each
+        listener = HttpListener(boundary, shutdown_timeout_s=1.0)
         await listener.start("127.0.0.1", 0)
         connector = aiohttp.TCPConnector(limit=200)
         try:
             async with aiohttp.ClientSession(connector=connector) as session:
-                await scenario(HttpServer(cluster, session, app, listener.port))
+                await scenario(HttpServer(cluster, session, boundary, listener.port))
         finally:
             await listener.stop()
 
@@ -158,7 +164,7 @@ class ThreadedServer:
         self._loop.run_until_complete(self._serve())
 
     async def _serve(self) -> None:
-        listener = HttpListener(create_app(self.cluster.services), shutdown_timeout_s=1.0)
+        listener = HttpListener(Boundary(self.cluster.services), shutdown_timeout_s=1.0)
         await listener.start("127.0.0.1", 0)
         self.url = f"http://127.0.0.1:{listener.port}"
         self._ready.set()

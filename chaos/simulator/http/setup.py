@@ -13,7 +13,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from api.app import BOUNDARY, create_app
+from api.access import ALL
+from api.app import Boundary
 from api.broker import Broker
 from api.listener import HttpListener
 from api.serving import services_of
@@ -31,8 +32,6 @@ from raftlog.errors import RaftlogError
 from raftlog.types import TopicPartition
 
 if TYPE_CHECKING:
-    from aiohttp import web
-
     from chaos.simulator.event_loop import Process
     from chaos.simulator.machine import Machine
     from chaos.simulator.simulation import Simulation
@@ -51,7 +50,7 @@ class HttpSide:
         self.judge = Judge(simulation)
         self._rng = simulation.rng("trouble of streams")
         self._machines: dict[str, Machine] = {f"b{one.node}": one for one in simulation.machines}
-        self._apps: dict[Machine, web.Application] = {}
+        self._boundaries: dict[Machine, Boundary] = {}
         simulation.loop.listen = self.streams.listen
         self.streams.on_accept = self._accept
         self.streams.on_piece = lambda size: simulation.trace.frame(size.to_bytes(4))
@@ -63,8 +62,9 @@ class HttpSide:
         rng = random.Random(f"{self.simulation.seed} http {machine.node} life {machine.lives}")
         services = services_of(broker, rng)
         limits = replace(services.limits, heartbeat_ms=self.odds.heartbeat_ms)
-        app = self._apps[machine] = create_app(replace(services, limits=limits))
-        listener = HttpListener(app, shutdown_timeout_s=STOP_S)
+        services = replace(services, limits=limits, allowed_hosts=frozenset({ALL}))
+        boundary = self._boundaries[machine] = Boundary(services)
+        listener = HttpListener(boundary, shutdown_timeout_s=STOP_S)
         await listener.start(f"b{machine.node}", 80)
         return listener
 
@@ -74,7 +74,7 @@ class HttpSide:
 
     def ended(self, machine: Machine, process: Process, *, silently: bool) -> None:
         """A process is gone."""
-        self._apps.pop(machine, None)
+        self._boundaries.pop(machine, None)
         self.streams.process_ended(f"b{machine.node}", process, silently=silently)
 
     def _accept(self, host: str, process: Process) -> Tap:
@@ -130,9 +130,8 @@ class HttpSide:
 
     def leftovers(self, machine: Machine) -> Iterator[tuple[str, int]]:
         """What a broker's HTTP side holds though no client is there."""
-        app = self._apps.get(machine)
-        if app is not None:
-            boundary = app[BOUNDARY]
+        boundary = self._boundaries.get(machine)
+        if boundary is not None:
             yield "bytes of HTTP bodies", boundary.admission.bodies.total
             yield "bodies' clients", len(boundary.admission.bodies._of_client)
             yield "parked HTTP requests", boundary.admission.parked.total

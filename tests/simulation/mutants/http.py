@@ -248,9 +248,9 @@ CONNECTIONS = (
     ),
     Mutant(
         "of two lengths of a body the first is believed",
-        "api.plain_requests:_length_of",
-        "if len(texts) > 1 or not (text.isascii()",
-        "if not (text.isascii()",
+        "api.plain_requests:_headers_of",
+        "if len({name.lower() for name, _ in pairs}) != len(pairs):",
+        "if len(pairs) < 0:",
         script="tests/unit/api/test_plain_http.py",
     ),
     Mutant(
@@ -264,6 +264,34 @@ CONNECTIONS = (
         "api.plain_http:PlainConnection._go_on",
         "elif self._ahead and not self._is_full:",
         "elif self._ahead:",
+        script="tests/unit/api/test_plain_http.py",
+    ),
+    Mutant(
+        "a host of any name is taken",
+        "api.access:Access._check",
+        "if name not in names_of(broker.http_url for broker in brokers):",
+        "if not brokers:",
+        script="tests/unit/api/test_access.py",
+    ),
+    Mutant(
+        "a foreign page may write",
+        "api.access:Access.admit",
+        'if request.method not in _SAFE and not _is_same(origin, host or ""):',
+        "if request.method not in _SAFE and not origin:",
+        script="tests/unit/api/test_access.py",
+    ),
+    Mutant(
+        "a partition is an action",
+        "api.path_table:_parameters",
+        "if not segment.endswith(suffix) or len(segment) == len(suffix):",
+        "if not segment:",
+        script="tests/unit/api/test_plain_http.py",
+    ),
+    Mutant(
+        "a plain request is given an answer without an end",
+        "api.app:Boundary.is_streamed",
+        "return accepted(headers, route.media_types) == media_types.EVENT_STREAM",
+        "return headers.get('Accept') == media_types.EVENT_STREAM",
         script="tests/unit/api/test_plain_http.py",
     ),
     Mutant(

@@ -140,7 +140,7 @@ FETCHING = (
     Mutant(
         "a long poll does not wait",
         "api.fetch:_request_of",
-        'wait_ms=parameters.duration_ms(query, "wait", high_ms=limits.wait_ms_max, default_ms=0),',
+        "wait_ms=call.wait_ms(),",
         "wait_ms=0,",
         script="tests/unit/api/test_bad_input.py",
     ),

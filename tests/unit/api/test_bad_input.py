@@ -15,7 +15,7 @@ from tests.helpers.http_server import HttpServer, serve
 TOPIC = "/v1/topics/orders/records"
 PATH = "/v1/topics/orders/partitions/0/records"
 JSON = {"Content-Type": "application/json"}
-HEAD = f"POST {TOPIC} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+HEAD = f"POST {TOPIC} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,9 @@ def test_a_topic_that_nobody_made_is_not_found(name: str) -> None:
             ("DELETE", ""),
             ("GET", "/partitions"),
         ):
-            head = f"{method} /v1/topics/{name}{path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+            head = (
+                f"{method} /v1/topics/{name}{path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+            )
             answer = await server.raw(head.encode(), until_closed=True)
             assert answer.startswith(b"HTTP/1.1 404 "), answer
             assert b"application/problem+json" in answer
@@ -113,7 +115,7 @@ def test_a_path_that_is_not_there_is_a_problem_too(path: str) -> None:
     async def scenario(server: HttpServer) -> None:
         await server.topic()
         answer = await server.raw(
-            f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode(), until_closed=True
+            f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode(), until_closed=True
         )
         assert answer.startswith(b"HTTP/1.1 404 "), answer
         assert b'"code":"' in answer
@@ -124,7 +126,7 @@ def test_a_path_that_is_not_there_is_a_problem_too(path: str) -> None:
 def test_a_percent_encoded_name_is_the_same_topic() -> None:
     async def scenario(server: HttpServer) -> None:
         await server.topic("a.b")
-        answer = await server.raw(b"GET /v1/topics/%61%2Eb HTTP/1.1\r\nHost: x\r\n\r\n")
+        answer = await server.raw(b"GET /v1/topics/%61%2Eb HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert answer.startswith(b"HTTP/1.1 200 ")
 
     serve(scenario)
@@ -241,7 +243,7 @@ def test_a_body_that_is_expected_is_asked_for() -> None:
 def test_a_body_that_grows_too_large_is_refused_while_it_is_read() -> None:
     async def scenario(server: HttpServer) -> None:
         await server.topic(partitions=1)
-        head = f"POST {TOPIC} HTTP/1.1\r\nHost: x\r\nContent-Type: application/octet-stream\r\n"
+        head = f"POST {TOPIC} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/octet-stream\r\n"
         chunk = b"1000\r\n" + b"x" * 0x1000 + b"\r\n"
         answer = await server.raw(
             f"{head}Transfer-Encoding: chunked\r\n\r\n".encode() + chunk * 10, until_closed=True

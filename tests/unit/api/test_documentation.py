@@ -73,7 +73,7 @@ def test_the_page_for_people_is_whole_and_needs_nothing_else() -> None:
 
 def test_every_error_has_a_status_and_a_title() -> None:
     assert set(BY_CODE.values()) - {NotSent} <= TABLE.keys()  # that one never left a client
-    assert len({kind.code for kind in TABLE}) == len(TABLE)
+    assert len({(kind.code, status) for kind, (status, _) in TABLE.items()}) == len(TABLE)
     assert all(400 <= status < 600 and title for status, title in TABLE.values())
 
 

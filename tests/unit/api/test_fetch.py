@@ -311,7 +311,7 @@ def test_a_client_that_hangs_up_frees_its_parked_request() -> None:
     async def scenario(server: HttpServer) -> None:
         await fill(server, "a")
         _, writer = await asyncio.open_connection("127.0.0.1", server.port)
-        writer.write(f"GET {PATH}?offset=1&wait=50s HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        writer.write(f"GET {PATH}?offset=1&wait=50s HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         await until_waiting(server, 1)
         writer.close()
         await until_waiting(server, 0)

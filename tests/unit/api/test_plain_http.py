@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Awaitable, Callable, Mapping
 
 import pytest
 from aiohttp import web
@@ -16,18 +17,14 @@ from raftlog.wire import media_types
 from tests.helpers.http_server import HttpServer, serve
 from tests.helpers.virtual_time import run_virtual
 
-HOST = "Host: here\r\n"
+HOST = "Host: localhost\r\n"
 NOT_PLAIN = "TE: trailers\r\n"  # changes nothing, and sends a connection the long way
 VARYING = re.compile(rb'(?i)((?:raftlog-request-id|date): )[^\r]+|("request_id":"|"timestamp":)[^",}]+')
 
 
-async def _nobody(request: object) -> web.StreamResponse:
-    raise AssertionError(request)
-
-
 def head(text: str) -> object:
-    """What is made of a head by itself, the first line's path being known."""
-    return read_head(f"{text}\r\n".encode("latin-1"), lambda method, path: (_nobody, {}))
+    """What is made of a head by itself."""
+    return read_head(f"{text}\r\n".encode("latin-1"))
 
 
 def request(line: str, body: bytes = b"", more: str = "", kind: str = media_types.JSON) -> bytes:
@@ -54,6 +51,12 @@ ONE = b'{"records":[{"value":"v"}]}'
         ("GET /v1/topics/orders/partitions/77/records", b"", ""),
         ("GET /nothing/here", b"", ""),
         ("PUT /v1/topics", b"", ""),
+        ("POST /v1/topics/orders/partitions/0", b"", ""),
+        ("POST /v1/partitions/orders/0", b"", ""),
+        ("GET /v1/topics/orders/partitions/0:set-replicas", b"", ""),
+        ("POST /v1/topics/orders/partitions/:set-replicas", b"", ""),
+        ("POST /v1/topics/orders/partitions/0:nothing", b"", ""),
+        ("GET /v1/topics/orders/partitions/0/records", b"", "Accept: text/html\r\n"),
         ("DELETE /v1/topics/nobody", b"", ""),
         ("POST /v1/topics/orders/records", b'{"records":[]}', ""),
         ("POST /v1/topics/orders/records", b'{"records":', ""),
@@ -80,6 +83,50 @@ def test_both_ways_answer_alike(line: str, body: bytes, more: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("POST", "/v1/topics/orders/partitions/0", "GET"),
+        ("GET", "/v1/topics/orders/partitions/0:transfer-leadership", "POST"),
+        ("GET", "/v1/topics/orders/partitions/0%3Atransfer-leadership", "POST"),
+        ("GET", "/v1/partitions/orders/0:unsafe-recover", "POST"),
+        ("POST", "/v1/partitions/orders/0", None),
+        ("GET", "/v1/partitions/orders/:unsafe-recover", None),
+    ],
+)
+def test_an_action_is_a_path_of_its_own(method: str, path: str, allowed: str | None) -> None:
+    async def scenario(server: HttpServer) -> None:
+        await server.topic(partitions=1)
+        for more in ("", NOT_PLAIN):
+            answer = await server.raw(request(f"{method} {path}", more=more))
+            if allowed is None:
+                assert answer.startswith(b"HTTP/1.1 404 ")
+                assert b'"code":"path_not_found"' in answer
+            else:
+                assert answer.startswith(b"HTTP/1.1 405 ")
+                assert f"\r\nAllow: {allowed}\r\n".encode() in answer
+
+    serve(scenario)
+
+
+@pytest.mark.parametrize(
+    "accept", [media_types.EVENT_STREAM, "text/*", "TEXT/Event-Stream;q=0.5", "application/json;q=0,text/*"]
+)
+def test_what_is_negotiated_to_a_stream_is_given_by_aiohttp(accept: str) -> None:
+    async def scenario(server: HttpServer) -> None:
+        await server.topic(partitions=1)
+        for more in ("", NOT_PLAIN):
+            accepting = f"{more}Accept: {accept}\r\n"
+            line = "GET /v1/topics/orders/partitions/0/records"
+            answer = await server.raw(request(line, more=accepting))
+            assert answer.startswith(b"HTTP/1.1 200 ")
+            assert b"Content-Type: text/event-stream\r\n" in answer
+            answer = await server.raw(request("GET /v1/topics/orders", more=accepting))
+            assert answer.startswith(b"HTTP/1.1 406 ")
+
+    serve(scenario)
+
+
+@pytest.mark.parametrize(
     "text",
     [
         f"GET / HTTP/1.0\r\n{HOST}",
@@ -87,7 +134,7 @@ def test_both_ways_answer_alike(line: str, body: bytes, more: str) -> None:
         f"GET /%61 HTTP/1.1\r\n{HOST}",
         f"GET /a/../b HTTP/1.1\r\n{HOST}",
         f"GET //a HTTP/1.1\r\n{HOST}",
-        f"GET http://here/ HTTP/1.1\r\n{HOST}",
+        f"GET http://localhost/ HTTP/1.1\r\n{HOST}",
         f"GET /?a=%20 HTTP/1.1\r\n{HOST}",
         f"GET /?a HTTP/1.1\r\n{HOST}",
         f"GET /?a=1&&b=2 HTTP/1.1\r\n{HOST}",
@@ -103,11 +150,11 @@ def test_both_ways_answer_alike(line: str, body: bytes, more: str) -> None:
         f"GET / HTTP/1.1\r\n{HOST}no colon\r\n",
         f"GET / HTTP/1.1\r\n{HOST}Connection: close\r\n",
         f"GET / HTTP/1.1\r\n{HOST}Connection: upgrade\r\nUpgrade: websocket\r\n",
-        f"GET / HTTP/1.1\r\n{HOST}Accept: {media_types.EVENT_STREAM}\r\n",
         f"POST / HTTP/1.1\r\n{HOST}Expect: 100-continue\r\nContent-Length: 1\r\n",
         f"POST / HTTP/1.1\r\n{HOST}Transfer-Encoding: chunked\r\n",
         f"POST / HTTP/1.1\r\n{HOST}Content-Length: 1\r\ncontent-length: 2\r\n",
         f"POST / HTTP/1.1\r\n{HOST}Content-Length: 1, 1\r\n",
+        f"POST / HTTP/1.1\r\n{HOST}Content-Type: text/plain\r\nContent-type: application/json\r\n",
         f"POST / HTTP/1.1\r\n{HOST}Content-Length: +1\r\n",
         f"POST / HTTP/1.1\r\n{HOST}Content-Length: {BODY_BYTES_MAX + 1}\r\n",
         f"GET / HTTP/1.1\r\n{HOST}" + "A: b\r\n" * 100,
@@ -119,14 +166,11 @@ def test_what_is_not_plain_is_left_to_aiohttp(text: str) -> None:
 
 def test_what_is_plain_is_read() -> None:
     text = f"POST /a/b?c=d:e&f= HTTP/1.1\r\n{HOST}X-Y:\t z, w \r\nContent-Length: 5\r\n\r\n"
-    found = read_head(
-        text.encode(),
-        lambda method, path: (_nobody, {"way": f"{method} {path}"}),
-    )
+    found = read_head(text.encode())
     assert found is not None
     assert (found.query_string, found.length) == ("c=d:e&f=", 5)
     assert found.headers["x-y"] == "z, w"
-    assert found.match_info == {"way": "POST /a/b"}
+    assert (found.method, found.path) == ("POST", "/a/b")
 
 
 @pytest.mark.parametrize("piece_bytes", [50, 10_000])
@@ -252,13 +296,24 @@ class _Transport(asyncio.Transport):
         self.is_paused = False
 
 
+class _Answers:
+    """An application with one answer."""
+
+    def __init__(self, answer: Callable[[object], Awaitable[web.StreamResponse]]) -> None:
+        self.answer_plain = answer
+
+    def is_streamed(self, method: str, path: str, headers: Mapping[str, str]) -> bool:
+        """Never."""
+        return False
+
+
 def test_only_a_connection_without_a_request_is_closed_for_its_silence() -> None:
     async def scenario() -> None:
         async def slowly(_: object) -> web.StreamResponse:
             await asyncio.sleep(60)
             return web.Response(status=204)
 
-        server = PlainServer(lambda method, path: (slowly, {}), asyncio.Protocol, keepalive_s=20)
+        server = PlainServer(_Answers(slowly), asyncio.Protocol, keepalive_s=20)
         transports = [_Transport(), _Transport()]
         for transport in transports:
             connection = server.accept()
@@ -287,7 +342,7 @@ def test_a_client_that_reads_no_answers_gets_no_further_ones(ahead: int) -> None
             answered += 1
             return web.Response(status=204)
 
-        server = PlainServer(lambda method, path: (at_once, {}), asyncio.Protocol, keepalive_s=20)
+        server = PlainServer(_Answers(at_once), asyncio.Protocol, keepalive_s=20)
         connection, transport = server.accept(), _Transport()
         connection.connection_made(transport)
         connection.data_received(request("GET /") * (1 + ahead))  # some come before the first answer

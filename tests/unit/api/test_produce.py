@@ -379,7 +379,7 @@ def test_what_was_sent_is_stored_although_its_client_hangs_up() -> None:
         server.cluster.gateway.append_delay_s = 0.2
         body = b'{"records":[{"value":1}]}'
         head = (
-            f"POST {TOPIC} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+            f"POST {TOPIC} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
             f"Content-Length: {len(body)}\r\n\r\n"
         )
         _, writer = await asyncio.open_connection("127.0.0.1", server.port)

@@ -1,0 +1,145 @@
+"""Requests and mutants of them are answered alike by both readers: ours of plain ones, and aiohttp."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from dataclasses import replace
+from typing import cast
+
+import pytest
+
+from api.aiohttp_reader import AiohttpServer
+from api.app import Boundary
+from api.listener import KEEPALIVE_S
+from api.plain_http import PlainServer
+from api.services import Limits
+from tests.helpers.fake_services import fake_cluster
+from tests.helpers.http_mutants import LISTED_ORIGIN, mutant
+from tests.helpers.virtual_time import VirtualClock, run_virtual
+
+PARTS, MUTANTS_OF_PART, MUTANTS_OF_CLUSTER = 20, 500, 100
+LIMITS = Limits(wait_ms_max=100, body_timeout_s=0.5, heartbeat_ms=100)
+VARYING = re.compile(rb'(?i)((?:raftlog-request-id|date): )[^\r]+|("request_id":")[^"]+')
+FAILED = re.compile(rb'HTTP/1\.. 500|"code":"internal"')
+VERSION = re.compile(rb"(?i)(raftlog-metadata-version|content-length): [^\r]+")
+REFUSED = re.compile(rb"HTTP/1\.1 4(00|14|31) ")
+
+
+class Wire(asyncio.Transport):
+    """The server's end of a connection: it hands over what a test sends, and keeps what comes back."""
+
+    def __init__(self, protocol: asyncio.BaseProtocol) -> None:
+        super().__init__()
+        self.answers = b""
+        self._protocol = cast("asyncio.Protocol", protocol)
+        self._waiting: list[bytes] = []
+        self._is_paused = self._is_closing = False
+        protocol.connection_made(self)
+
+    def send(self, data: bytes) -> None:
+        """Hand over, now or when the server reads again."""
+        self._waiting.append(data)
+        self._deliver()
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self._protocol = cast("asyncio.Protocol", protocol)
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        return self._protocol
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        if not self._is_closing:
+            self.answers += data
+
+    def can_write_eof(self) -> bool:
+        return False
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def is_closing(self) -> bool:
+        return self._is_closing
+
+    def close(self) -> None:
+        if not self._is_closing:
+            self._is_closing = True
+            asyncio.get_running_loop().call_soon(self._protocol.connection_lost, None)
+
+    def abort(self) -> None:
+        self.close()
+
+    def pause_reading(self) -> None:
+        """Keep what is sent from now on."""
+        self._is_paused = True
+
+    def resume_reading(self) -> None:
+        """Hand over what was kept."""
+        self._is_paused = False
+        asyncio.get_running_loop().call_soon(self._deliver)
+
+    def is_reading(self) -> bool:
+        return not self._is_paused
+
+    def _deliver(self) -> None:
+        while self._waiting and not self._is_paused and not self._is_closing:
+            self._protocol.data_received(self._waiting.pop(0))
+
+
+class _Clock(VirtualClock):
+    """Both brokers stamp the same."""
+
+    def wall_ms(self) -> int:
+        return 1_000_000_000_000
+
+
+class Broker:
+    """One whose connections all begin with the same reader."""
+
+    def __init__(self, *, is_plain: bool) -> None:
+        self.cluster = fake_cluster(LIMITS, clock=_Clock())
+        boundary = Boundary(replace(self.cluster.services, allowed_origins=frozenset({LISTED_ORIGIN})))
+        self._accept = AiohttpServer(boundary, KEEPALIVE_S).accept
+        if is_plain:
+            self._accept = PlainServer(boundary, self._accept, KEEPALIVE_S).accept
+
+    async def answers(self, pieces: list[bytes]) -> bytes:
+        """Everything that comes back on a connection of its own, but for what always differs."""
+        wire = Wire(self._accept())
+        for piece in pieces:
+            wire.send(piece)
+            await asyncio.sleep(0.001)
+        await asyncio.sleep(2)  # longer than all limits
+        is_open = not wire.is_closing()
+        wire.close()
+        await asyncio.sleep(1)  # so that what waits notices
+        return VARYING.sub(rb"\1\2", wire.answers) + (b"open" if is_open else b"closed")
+
+
+async def brokers() -> tuple[Broker, Broker]:
+    """One of each kind, with the same topic."""
+    both = Broker(is_plain=True), Broker(is_plain=False)
+    for broker in both:
+        await broker.cluster.controller.create_topic(
+            "orders", partitions=1, replication_factor=3, config={}, timeout_ms=1000
+        )
+    return both
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_mutants_of_valid_requests_are_answered_alike(part: int) -> None:
+    async def scenario() -> None:
+        for number in range(part * MUTANTS_OF_PART, (part + 1) * MUTANTS_OF_PART):
+            if number % MUTANTS_OF_CLUSTER == 0:
+                plain, other = await brokers()
+            pieces = mutant(number)
+            answers = await plain.answers(pieces)
+            others = await other.answers(pieces)
+            assert not FAILED.search(answers + others), (number, pieces, answers, others)
+            if answers != others:
+                # aiohttp drops the requests in front of what is no HTTP, if all came in one piece.
+                assert REFUSED.match(others), (number, pieces, answers, others)
+                assert VERSION.sub(b"", answers).endswith(VERSION.sub(b"", others)), (number, pieces)
+                plain, other = await brokers()
+
+    run_virtual(scenario())

@@ -1,0 +1,70 @@
+"""A wait that is longer than the broker allows is cut, and the answer says so."""
+
+from __future__ import annotations
+
+import pytest
+
+from api import parameters
+from api.services import Limits
+from tests.helpers.http_server import HttpServer, serve
+
+PATH = "/v1/topics/orders/partitions/0/records"
+HEADER = "raftlog-wait-capped"
+
+
+@pytest.mark.parametrize(
+    ("wait", "told"),
+    [
+        ("50ms", None),
+        ("0", None),
+        ("51ms", "50ms"),
+        ("1h", "50ms"),
+        ("99999999s", "50ms"),
+        ("999999999999d", "50ms"),
+    ],
+)
+def test_an_answer_says_that_its_wait_was_cut(wait: str, told: str | None) -> None:
+    async def scenario(server: HttpServer) -> None:
+        await server.topic(partitions=1)
+        for accept in ("application/json", "application/vnd.raftlog.batch.v1"):
+            empty = await server.get(f"{PATH}?wait={wait}", Accept=accept)
+            assert (empty.status, empty.headers.get(HEADER)) == (204, told)
+        beyond = await server.get(f"{PATH}?offset=7&wait={wait}")
+        assert (beyond.status, beyond.headers.get(HEADER)) == (416, told)
+        moved = await server.post(
+            f"/v1/topics/orders/partitions/0:set-replicas?wait={wait}", {"replicas": [1, 2, 3]}
+        )
+        assert (moved.status, moved.headers.get(HEADER)) == (200, told)
+
+    serve(scenario, Limits(wait_ms_max=50))
+
+
+def test_no_other_answer_speaks_of_a_wait() -> None:
+    async def scenario(server: HttpServer) -> None:
+        await server.topic(partitions=1)
+        for path in (PATH, f"{PATH}?offset=0", "/v1/topics"):
+            assert HEADER not in (await server.get(path)).headers
+
+    serve(scenario)
+
+
+def test_the_document_names_the_header_wherever_a_request_may_wait() -> None:
+    async def scenario(server: HttpServer) -> None:
+        paths = (await server.get("/openapi.json")).json["paths"]
+        assert isinstance(paths, dict)
+        for path, methods in paths.items():
+            for method, operation in methods.items():
+                may_wait = "wait" in [one["name"] for one in operation.get("parameters", [])]
+                for status, answer in operation["responses"].items():
+                    named = "Raftlog-Wait-Capped" in answer.get("headers", {})
+                    assert named == (may_wait and int(status) < 400), (path, method, status)
+
+    serve(scenario)
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "text"), [(55_000, "55s"), (1_500, "1500ms"), (50, "50ms"), (0, "0s")]
+)
+def test_a_duration_is_told_as_it_may_be_sent(milliseconds: int, text: str) -> None:
+    assert parameters.duration_text(milliseconds) == text
+    assert parameters.duration_ms({"wait": text}, "wait", high_ms=10**6, default_ms=1) == milliseconds
