@@ -27,6 +27,8 @@ from raftlog.wire.headers import TAG_RECORD_HEADER
 PAGE_BYTES_MAX = 8 << 20  # of records, and of the JSON that shows them, together
 RECORDS_ON_LOOP_MAX = 256  # shown without leaving the event loop
 RECORD_BYTES = 300  # what a record takes in memory beside its contents
+ESCAPED_BYTES_MAX = 1 << 20
+_ESCAPED = bytes(range(32)) + b'"\\'
 FORMATS = ("auto", "utf8", "json", "base64")
 Shown = tuple[msgspec.Raw, bodies.Encoding]
 ABSENT: Shown = (msgspec.Raw(b"null"), "utf8")
@@ -176,7 +178,14 @@ def _as_base64(value: bytes, _offset: int) -> Shown:
     return msgspec.Raw(b'"' + base64.b64encode(value) + b'"'), "base64"
 
 
+def _grows(value: bytes) -> bool:
+    """Whether it is long, and escapes in JSON would make it much longer."""
+    return len(value) > ESCAPED_BYTES_MAX and len(value.translate(None, _ESCAPED)) < len(value) * 7 // 8
+
+
 def _as_utf8(value: bytes, offset: int) -> Shown:
+    if _grows(value):
+        raise _not_in("text that JSON can show in its size", offset)
     try:
         return msgspec.Raw(msgspec.json.encode(value.decode())), "utf8"
     except UnicodeDecodeError:
@@ -192,10 +201,15 @@ def _as_json(value: bytes, offset: int) -> Shown:
 
 
 def as_it_looks(value: bytes, _offset: int) -> Shown:
-    """Objects and arrays as JSON, other text as a string, the rest as base64."""
+    """Objects and arrays as JSON, other text as a string, the rest as base64.
+
+    The rest includes long text with many control characters: each takes six in JSON.
+    """
     try:
         text = value.decode()
     except UnicodeDecodeError:
+        return _as_base64(value, 0)
+    if _grows(value):
         return _as_base64(value, 0)
     if value[:1] in (b"{", b"["):
         try:

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from partitions.values import TopicConfig
-from raftlog.errors import InvalidRequest
+from raftlog.errors import InvalidRequest, RecordTooLarge
 from raftlog.node.computing import computed
 from raftlog.records.batch import Batch, Buffer, split_batches, validate_produced
 from raftlog.records.reader import check_records, opens_fast
 
 BATCHES_MAX: Final = 1_000  # of one body
+DECOMPRESSED_BYTES_MAX: Final = 64 << 20  # of one body
 RECORDS_ON_LOOP_MAX: Final = 4_096  # checked without leaving the event loop
 
 Body = Buffer | Sequence[Buffer]
@@ -71,12 +72,20 @@ class TopicRules:
     async def check_records(self, batches: Sequence[Batch]) -> None:
         """Open the batches, as ``validate.records`` asks: readers must get what the headers say.
 
-        Raises ``CorruptBatch``.
+        Raises ``CorruptBatch``, and ``RecordTooLarge`` for a body that becomes larger than
+        ``DECOMPRESSED_BYTES_MAX``.
         """
 
         def check_all() -> None:
+            total_bytes = 0
             for batch in batches:
-                check_records(batch)
+                total_bytes += check_records(batch)
+                if total_bytes > DECOMPRESSED_BYTES_MAX:
+                    raise RecordTooLarge(
+                        f"decompressed, the batches of one request take {DECOMPRESSED_BYTES_MAX} bytes; "
+                        "send fewer at once",
+                        limit_bytes=DECOMPRESSED_BYTES_MAX,
+                    )
 
         if self.validates_records:
             await computed(check_all, is_short=opens_fast(batches, records_max=RECORDS_ON_LOOP_MAX))

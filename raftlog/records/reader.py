@@ -30,10 +30,10 @@ from raftlog.records.compression import decompress
 DECOMPRESSED_BYTES_MAX = 16 << 20  # the records of one batch
 _FAST_BYTES_MAX = 1 << 20
 _RECORD_BYTES_MIN = 7  # every one of its seven fields takes a byte at least
-# A header of two bytes becomes a tuple of sixty. Bodies above this size, which is what producers collect at
-# the most, have their headers counted first, so that a few kilobytes compressed cannot claim gigabytes.
-_UNCOUNTED_BYTES_MAX = 1 << 20
+# A header of two bytes becomes a tuple of sixty. Bodies that have room for more than these have their headers
+# counted first, so that a few kilobytes compressed cannot claim gigabytes. What producers collect is smaller.
 _HEADERS_MAX = 1 << 19
+_HEADER_BYTES_MIN = 2
 _OFFSET = attrgetter("offset")
 _UNREADABLE = (CorruptRecordException, UnicodeDecodeError, OverflowError, MemoryError)
 
@@ -101,14 +101,16 @@ def iter_records(batch: Batch, first: int = 0) -> Iterator[StoredRecord]:
         raise CorruptBatch(f"records: {error}") from error
 
 
-def check_records(batch: Batch) -> None:
+def check_records(batch: Batch) -> int:
     """Raise ``CorruptBatch`` unless readers get exactly the records that a produced batch's header counts.
 
-    Compiled code looks at every record; nothing of Python's runs for each.
+    Compiled code looks at every record; nothing of Python's runs for each. Returns the bytes of the
+    records, decompressed.
     """
     header = batch.header
     try:
-        opened = _opened(batch, DECOMPRESSED_BYTES_MAX)
+        body = _body(batch, DECOMPRESSED_BYTES_MAX)
+        opened = DefaultRecordBatch(_readable(header, body))
         offsets = list(map(_OFFSET, islice(opened, header.record_count)))
         sentinel = next(opened)
         next(opened, None)  # raises when bytes follow
@@ -117,13 +119,13 @@ def check_records(batch: Batch) -> None:
     _check_sentinel(header, _fields(sentinel))
     if offsets != list(range(header.base_offset, header.last_offset + 1)):
         raise CorruptBatch(f"records: their offsets must count from 0 to {header.last_offset_delta}")
+    return len(body)
 
 
 def opens_fast(batches: Sequence[Batch], *, records_max: int) -> bool:
     """Whether opening these batches takes few milliseconds; a compressed one may turn out to be large."""
-    compressed = sum(bool(batch.header.attributes & CODEC_MASK) for batch in batches)
     return (
-        compressed <= 1
+        not any(batch.header.attributes & CODEC_MASK for batch in batches)
         and sum(batch.header.record_count for batch in batches) <= records_max
         and sum(len(batch.data) for batch in batches) <= _FAST_BYTES_MAX
     )
@@ -131,6 +133,11 @@ def opens_fast(batches: Sequence[Batch], *, records_max: int) -> bool:
 
 def _opened(batch: Batch, decompressed_bytes_max: int) -> DefaultRecordBatch:
     """The records to iterate over, and the sentinel behind them. Raises ``CorruptBatch``."""
+    return DefaultRecordBatch(_readable(batch.header, _body(batch, decompressed_bytes_max)))
+
+
+def _body(batch: Batch, decompressed_bytes_max: int) -> Buffer:
+    """The encoded records, whose numbers are within bounds. Raises ``CorruptBatch``."""
     header = batch.header
     body: Buffer = memoryview(batch.data)[HEADER_BYTES:]
     if len(body) + HEADER_BYTES != header.size_bytes:
@@ -141,9 +148,10 @@ def _opened(batch: Batch, decompressed_bytes_max: int) -> DefaultRecordBatch:
         body = decompress(header.codec, body, bytes_max=decompressed_bytes_max)
     if header.record_count > min(RECORD_COUNT_MAX, len(body) // _RECORD_BYTES_MIN):
         raise CorruptBatch(f"record_count: {header.record_count} records do not fit into {len(body)} bytes")
-    if len(body) > _UNCOUNTED_BYTES_MAX and _header_count(body) > _HEADERS_MAX:
+    header_bytes = len(body) - _RECORD_BYTES_MIN * header.record_count  # at most
+    if header_bytes > _HEADER_BYTES_MIN * _HEADERS_MAX and _header_count(body) > _HEADERS_MAX:
         raise CorruptBatch(f"records: they have more than {_HEADERS_MAX} headers; send fewer per batch")
-    return DefaultRecordBatch(_readable(header, body))
+    return body
 
 
 def _readable(header: BatchHeader, body: Buffer) -> bytes:

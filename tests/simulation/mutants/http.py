@@ -330,6 +330,13 @@ CONNECTIONS = (
         script="tests/unit/api/test_undecodable_batches.py",
     ),
     Mutant(
+        "what the batches of one body become is counted by nobody",
+        "partitions.topic_rules:TopicRules.check_records",
+        "if total_bytes > DECOMPRESSED_BYTES_MAX:",
+        "if False:",
+        script="tests/unit/api/test_bounded_requests.py",
+    ),
+    Mutant(
         "batches of one body are counted by nobody",
         "partitions.topic_rules:TopicRules.validated",
         "split_batches(buffer, count_max=BATCHES_MAX - len(batches))",

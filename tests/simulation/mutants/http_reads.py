@@ -270,6 +270,13 @@ FETCHING = (
         script="tests/unit/api/test_undecodable_batches.py",
     ),
     Mutant(
+        "text with many control characters is shown with escapes",
+        "api.json_answers:as_it_looks",
+        "if _grows(value):",
+        "if False:",
+        script="tests/unit/api/test_bounded_requests.py",
+    ),
+    Mutant(
         "a skipped batch is not told",
         "api.json_answers:View.pages",
         "skipped.append(bodies.SkippedRange(at, batch.last_offset + 1))",

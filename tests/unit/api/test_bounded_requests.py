@@ -92,6 +92,35 @@ def test_a_small_batch_that_becomes_very_large_is_refused() -> None:
     serve(scenario)
 
 
+def test_small_batches_that_become_very_large_together_are_refused() -> None:
+    async def scenario(server: HttpServer) -> None:
+        await server.topic(partitions=1)
+        bomb = build_batch([Record(bytes(15 << 20))], codec=Codec.ZSTD, timestamp_ms=1)
+        refused = await server.call("POST", PATH, bomb * 5, BATCH)
+        assert (refused.status, refused.code) == (413, "record_too_large")
+        assert (await server.get(PATH)).status == 204
+        assert (await server.call("POST", PATH, bomb * 4, BATCH)).status == 200
+
+    serve(scenario)
+
+
+@pytest.mark.parametrize("value", [bytes(2 << 20), b'"' * (2 << 20)], ids=["control", "quotes"])
+def test_a_value_that_escapes_would_make_much_longer_is_shown_in_base64(value: bytes) -> None:
+    async def scenario(server: HttpServer) -> None:
+        await server.topic(partitions=1)
+        batch = build_batch([Record(value), Record(value[:1000])], codec=Codec.ZSTD, timestamp_ms=1)
+        assert (await server.call("POST", PATH, batch, BATCH)).status == 200
+        page = await server.get(PATH)
+        records = page.json["records"]
+        assert isinstance(records, list)
+        assert [record["encoding"] for record in records] == ["base64", "utf8"]
+        assert len(page.body) < 1.4 * len(value)
+        refused = await server.get(f"{PATH}?format=utf8")
+        assert (refused.status, refused.code) == (422, "invalid_record")
+
+    serve(scenario)
+
+
 def test_what_a_small_batch_becomes_is_shown_in_pages() -> None:
     # requirement: C2
     async def scenario(server: HttpServer) -> None:
