@@ -11,13 +11,19 @@ import contextlib
 import os
 import shutil
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
-from raftlog.storage.filesystem import Buffer, File
+from raftlog.storage.filesystem import Buffer, File, is_short_of_descriptors
+from raftlog.storage.held_files import HeldFiles
+
+Opened = TypeVar("Opened")
 
 _BUFFERS_PER_WRITE_MAX = os.sysconf("SC_IOV_MAX") if hasattr(os, "sysconf") else 16
 _READ_FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)
 _OPEN_FLAGS = os.O_RDWR | getattr(os, "O_CLOEXEC", 0)
+_DIRECTORY_FLAGS = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
+HELD_FILES_MAX = 512
 _sync_data = getattr(os, "fdatasync", os.fsync)
 
 _guard = threading.Lock()
@@ -28,7 +34,7 @@ a thousand partitions."""
 class OsFile:
     """An open file. ``sync`` may run on another thread, even while ``close`` is called on this one."""
 
-    __slots__ = ("_closing", "_descriptor", "_path", "_size", "_syncing")
+    __slots__ = ("__weakref__", "_closing", "_descriptor", "_path", "_size", "_syncing")
 
     def __init__(self, path: str, flags: int) -> None:
         self._closing = True  # so that __del__ is harmless when the next line raises
@@ -138,21 +144,40 @@ class OsFile:
 
 
 class OsFilesystem:
-    """Files and directories of this machine."""
+    """Files and directories of this machine. ``held_files_max`` bounds what ``hold`` keeps open."""
 
-    __slots__ = ("_making", "_named")
+    __slots__ = ("_held", "_making", "_named")
 
-    def __init__(self) -> None:
+    def __init__(self, held_files_max: int = HELD_FILES_MAX) -> None:
+        self._held = HeldFiles(held_files_max)
         self._making = threading.Lock()
         self._named: set[str] = set()  # directories whose names this object knows to be on the disk
 
     def open(self, path: str, *, create: bool = False) -> File:
         """Open for reading and writing. Raises ``FileNotFoundError`` unless ``create``."""
-        return OsFile(path, _OPEN_FLAGS | os.O_CREAT if create else _OPEN_FLAGS)
+        return self._opened(lambda: OsFile(path, _OPEN_FLAGS | os.O_CREAT if create else _OPEN_FLAGS))
+
+    def hold(self, file: File) -> bool:
+        """Keep this file open while it is among the most recently used; whether it is."""
+        return self._held.hold(file)
+
+    def let_go(self, file: File) -> None:
+        """Hold it no more."""
+        self._held.let_go(file)
+
+    def _opened(self, open_it: Callable[[], Opened]) -> Opened:
+        """Where descriptors are short, those of files that wait for their next use are given up first."""
+        try:
+            return open_it()
+        except OSError as error:
+            if not is_short_of_descriptors(error):
+                raise
+        self._held.make_room()
+        return open_it()
 
     def read_file(self, path: str) -> bytes:
         """All bytes of a small file. Raises ``FileNotFoundError``."""
-        file = OsFile(path, _READ_FLAGS)
+        file = self._opened(lambda: OsFile(path, _READ_FLAGS))
         try:
             return file.read_at(0, file.size)
         finally:
@@ -162,7 +187,7 @@ class OsFilesystem:
         """Atomically and durably: temporary file, sync, rename, directory sync."""
         temporary = path + ".tmp"
         try:
-            file = OsFile(temporary, _OPEN_FLAGS | os.O_CREAT | os.O_TRUNC)
+            file = self._opened(lambda: OsFile(temporary, _OPEN_FLAGS | os.O_CREAT | os.O_TRUNC))
             try:
                 file.append([data])
                 file.sync()
@@ -182,7 +207,7 @@ class OsFilesystem:
     def list_directory(self, path: str) -> list[str]:
         """Names in it, sorted; empty when it is not there."""
         try:
-            return sorted(os.listdir(path))
+            return sorted(self._opened(lambda: os.listdir(path)))
         except FileNotFoundError:
             return []
 
@@ -225,12 +250,12 @@ class OsFilesystem:
         with self._making:
             self._named = {name for name in self._named if not f"{name}/".startswith(f"{removed}/")}
         with contextlib.suppress(FileNotFoundError):
-            shutil.rmtree(path)
+            self._opened(lambda: shutil.rmtree(path))
             self.sync_directory(os.path.dirname(path))
 
     def sync_directory(self, path: str) -> None:
         """Make names created, renamed and removed in it durable."""
-        descriptor = os.open(path or ".", os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
+        descriptor = self._opened(lambda: os.open(path or ".", _DIRECTORY_FLAGS))
         try:
             os.fsync(descriptor)
         finally:
