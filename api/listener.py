@@ -1,6 +1,7 @@
 """The HTTP listener of one broker: its socket, and who reads what comes in.
 
-Decides: the options under which the application is served, and the order in which it stops. Every
+Decides: the options under which the application is served, and the order in which it stops. Leaves the
+number of connections to ``connection_limit``. Every
 connection begins with ``plain_http`` and stays there while it brings plain requests; the others are
 aiohttp's. Handlers are the same for both.
 """
@@ -12,6 +13,8 @@ import asyncio
 from aiohttp import web
 
 from api.app import BOUNDARY
+from api.connection_limit import ConnectionLimit
+from api.descriptors import CONNECTIONS_MAX
 from api.plain_http import LINGER_S, PlainServer
 
 KEEPALIVE_S = 75.0
@@ -25,7 +28,13 @@ class HttpListener:
     body is read for a moment more, so that its answer arrives.
     """
 
-    def __init__(self, app: web.Application, *, shutdown_timeout_s: float = 10.0) -> None:
+    def __init__(
+        self,
+        app: web.Application,
+        *,
+        shutdown_timeout_s: float = 10.0,
+        connections_max: int = CONNECTIONS_MAX,
+    ) -> None:
         self._boundary = app[BOUNDARY]
         self._shutdown_timeout_s = shutdown_timeout_s
         self._runner = web.AppRunner(
@@ -39,6 +48,7 @@ class HttpListener:
         )
         self._server: asyncio.Server | None = None
         self._plain: PlainServer | None = None
+        self._limit = ConnectionLimit(connections_max, self._count, self._boundary.metrics)
 
     @property
     def port(self) -> int:
@@ -53,13 +63,23 @@ class HttpListener:
         assert aiohttp_server is not None
         self._plain = PlainServer(self._boundary.find, aiohttp_server, KEEPALIVE_S)
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(self._plain.accept, host, port, backlog=1024)
+        self._server = await loop.create_server(self._accept, host, port, backlog=1024)
 
     async def stop(self) -> None:
         """Listen no more, end what waits, finish what is being worked on, within the time."""
         if self._server is not None:
             self._server.close()
+        for refused in list(self._limit.refused):
+            refused.abort()
         work = [self._runner.cleanup()]
         if self._plain is not None:
             work.append(self._plain.stop(self._shutdown_timeout_s))
         await asyncio.gather(*work)
+
+    def _accept(self) -> asyncio.BaseProtocol:
+        assert self._plain is not None
+        return self._limit.refuse() or self._plain.accept()
+
+    def _count(self) -> int:
+        plain = 0 if self._plain is None else len(self._plain.connections)
+        return plain + (0 if self._runner.server is None else len(self._runner.server.connections))

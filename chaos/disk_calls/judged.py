@@ -253,4 +253,6 @@ def judged_disk(seed: int, short: float = 0.0) -> Iterator[JudgedDisk]:
     with contextlib.ExitStack() as stack:
         for name, value in instead.items():
             stack.enter_context(mock.patch.object(os_filesystem, name, value))
-        yield JudgedDisk(JudgedFilesystem(os_filesystem.OsFilesystem(held_files_max=1), posix), traced, interference, posix)
+        yield JudgedDisk(
+            JudgedFilesystem(os_filesystem.OsFilesystem(held_files_max=1), posix), traced, interference, posix
+        )

@@ -7,10 +7,12 @@ user has let go closes itself, so readers may hold a file that the log has alrea
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import shutil
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -23,6 +25,7 @@ _BUFFERS_PER_WRITE_MAX = os.sysconf("SC_IOV_MAX") if hasattr(os, "sysconf") else
 _READ_FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)
 _OPEN_FLAGS = os.O_RDWR | getattr(os, "O_CLOEXEC", 0)
 _DIRECTORY_FLAGS = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
+_WAITS_S = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)  # for a descriptor
 HELD_FILES_MAX = 512
 _sync_data = getattr(os, "fdatasync", os.fsync)
 
@@ -166,13 +169,19 @@ class OsFilesystem:
         self._held.let_go(file)
 
     def _opened(self, open_it: Callable[[], Opened]) -> Opened:
-        """Where descriptors are short, those of files that wait for their next use are given up first."""
-        try:
-            return open_it()
-        except OSError as error:
-            if not is_short_of_descriptors(error):
-                raise
-        self._held.make_room()
+        """Where descriptors are short, files that wait for their next use are closed first.
+
+        Should that not be enough, a thread that may wait does so: most descriptors are needed for a moment.
+        """
+        for wait_s in (0.0, *_WAITS_S):
+            try:
+                return open_it()
+            except OSError as error:
+                if not is_short_of_descriptors(error):
+                    raise
+            self._held.make_room()
+            if wait_s and not _is_event_loop():
+                time.sleep(wait_s)
         return open_it()
 
     def read_file(self, path: str) -> bytes:
@@ -274,3 +283,11 @@ class OsFilesystem:
         """What the system lets this process use, its reserve for the administrator left out."""
         found = os.statvfs(path)
         return found.f_bavail * found.f_frsize
+
+
+def _is_event_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
