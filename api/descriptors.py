@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 _log = logging.getLogger("raftlog.server")
 
-CONNECTIONS_MAX: Final = 10_000  # each takes memory, too
+CONNECTIONS_MAX: Final = 25_000  # more than requests may wait; each takes memory, too
 HELD_FILES_MAX: Final = 65_536
 FEW: Final = 1024
 

@@ -26,6 +26,8 @@ _READ_FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)
 _OPEN_FLAGS = os.O_RDWR | getattr(os, "O_CLOEXEC", 0)
 _DIRECTORY_FLAGS = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
 _WAITS_S = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)  # for a descriptor
+FILE_MODE = 0o600  # records are their owner's alone
+DIRECTORY_MODE = 0o700
 HELD_FILES_MAX = 512
 _sync_data = getattr(os, "fdatasync", os.fsync)
 
@@ -41,7 +43,7 @@ class OsFile:
 
     def __init__(self, path: str, flags: int) -> None:
         self._closing = True  # so that __del__ is harmless when the next line raises
-        self._descriptor = os.open(path, flags, 0o644)
+        self._descriptor = os.open(path, flags, FILE_MODE)
         self._closing = False
         self._path = path
         self._size = os.fstat(self._descriptor).st_size
@@ -236,7 +238,7 @@ class OsFilesystem:
         parent = os.path.dirname(path)
         if not was_there:
             self._make(parent)
-            os.mkdir(path)
+            os.mkdir(path, DIRECTORY_MODE)
         try:
             self.sync_directory(parent)
         except PermissionError:  # above the data directory; its owner has made that one

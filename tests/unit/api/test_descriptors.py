@@ -28,9 +28,9 @@ Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
         (1024, None, 512, 256),
         (1024, 100, 100, 462),
         (1024, 4000, 512, 256),
-        (1 << 20, None, 10_000, 65_536),
+        (1 << 20, None, 25_000, 65_536),
         (1 << 20, 50_000, 50_000, 65_536),
-        (resource.RLIM_INFINITY, None, 10_000, 65_536),
+        (resource.RLIM_INFINITY, None, 25_000, 65_536),
     ],
 )
 def test_shares(limit: int, asked: int | None, connections: int, held: int) -> None:

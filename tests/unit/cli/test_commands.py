@@ -174,6 +174,13 @@ def test_dev_refuses_a_port_in_use_and_leaves_nothing_behind(tmp_path: Path) -> 
     assert not (tmp_path / "c").exists()
 
 
+def test_files_of_a_cluster_are_their_owners_alone(tmp_path: Path) -> None:
+    assert run("cluster", "init", "--data", str(tmp_path / "c")).exit_code == 0
+    made = [tmp_path / "c", *(tmp_path / "c").rglob("*")]
+    assert {path.stat().st_mode & 0o777 for path in made if path.is_dir()} == {0o700}
+    assert {path.stat().st_mode & 0o777 for path in made if path.is_file()} == {0o600}
+
+
 @pytest.mark.parametrize(("option", "value"), [("--brokers", "5"), ("--http-port", "17999")])
 def test_dev_refuses_data_of_another_cluster(tmp_path: Path, option: str, value: str) -> None:
     create_cluster(tmp_path, brokers=3, http_port=17_000)
