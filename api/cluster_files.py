@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import stat
 import uuid
 from pathlib import Path
 
@@ -84,6 +85,8 @@ def read_secret(path: Path) -> bytes:
     """The cluster's secret. Raises ``InvalidRequest`` when it is missing, empty or readable by others."""
     try:
         mode = path.stat().st_mode
+        if not stat.S_ISREG(mode):  # reading a pipe would wait for its other end
+            raise InvalidRequest(f"{path} is not a regular file", field="secret_file")
         secret = bytes.fromhex(path.read_text().strip())
     except FileNotFoundError:
         raise InvalidRequest(

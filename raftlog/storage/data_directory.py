@@ -94,7 +94,7 @@ def _warn_of_readers(path: str) -> None:
 def is_in_use(path: str) -> bool:
     """Whether a broker runs on this directory. Nothing is written."""
     try:
-        descriptor = os.open(f"{path}/{LOCK_NAME}", os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(f"{path}/{LOCK_NAME}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except FileNotFoundError:
         return False
     try:

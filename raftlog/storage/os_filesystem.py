@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import shutil
+import stat
 import threading
-import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -22,9 +23,11 @@ from raftlog.storage.held_files import HeldFiles
 Opened = TypeVar("Opened")
 
 _BUFFERS_PER_WRITE_MAX = os.sysconf("SC_IOV_MAX") if hasattr(os, "sysconf") else 16
-_READ_FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)
+READ_FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
+"""Without the last one, opening a pipe would wait for its other end; regular files know no difference."""
 _OPEN_FLAGS = os.O_RDWR | getattr(os, "O_CLOEXEC", 0)
 _DIRECTORY_FLAGS = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
+_never = threading.Event()
 _WAITS_S = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)  # for a descriptor
 FILE_MODE = 0o600  # records are their owner's alone
 DIRECTORY_MODE = 0o700
@@ -37,7 +40,10 @@ a thousand partitions."""
 
 
 class OsFile:
-    """An open file. ``sync`` may run on another thread, even while ``close`` is called on this one."""
+    """An open regular file; any other is an ``OSError``.
+
+    ``sync`` may run on another thread, even while ``close`` is called on this one.
+    """
 
     __slots__ = ("__weakref__", "_closing", "_descriptor", "_path", "_size", "_syncing")
 
@@ -46,7 +52,10 @@ class OsFile:
         self._descriptor = os.open(path, flags, FILE_MODE)
         self._closing = False
         self._path = path
-        self._size = os.fstat(self._descriptor).st_size
+        found = os.fstat(self._descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", path)
+        self._size = found.st_size
         self._syncing = 0
 
     @property
@@ -183,12 +192,12 @@ class OsFilesystem:
                     raise
             self._held.make_room()
             if wait_s and not _is_event_loop():
-                time.sleep(wait_s)
+                _never.wait(wait_s)
         return open_it()
 
     def read_file(self, path: str) -> bytes:
         """All bytes of a small file. Raises ``FileNotFoundError``."""
-        file = self._opened(lambda: OsFile(path, _READ_FLAGS))
+        file = self._opened(lambda: OsFile(path, READ_FLAGS))
         try:
             return file.read_at(0, file.size)
         finally:

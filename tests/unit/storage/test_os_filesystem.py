@@ -103,3 +103,13 @@ def test_thread_that_may_wait_does_so_for_a_descriptor(tmp_path: Path) -> None:
             os.close(descriptor)
         reader.join()
     assert found == [b"there"]
+
+
+def test_only_regular_files_are_opened(tmp_path: Path) -> None:
+    filesystem = OsFilesystem()
+    os.mkfifo(f"{tmp_path}/pipe")
+    for path in (f"{tmp_path}/pipe", os.devnull, "/dev/zero"):
+        with pytest.raises(OSError, match="not a regular file"):
+            filesystem.open(path)
+        with pytest.raises(OSError, match="not a regular file"):
+            filesystem.read_file(path)
