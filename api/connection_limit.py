@@ -2,7 +2,7 @@
 
 A connection takes a file descriptor, and the logs and the peers of a broker need some, too. A connection
 beyond the limit is answered ``overloaded`` and closed; where many come at once, most are closed without
-an answer.
+an answer. Health and metrics are served all the same: whoever watches the broker must not take it for dead.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from api.errors import problem_response
 from api.metrics import HttpMetrics
 from api.plain_requests import write_answer
 from raftlog.errors import Overloaded
+from raftlog.wire import paths
 
 _log = logging.getLogger("raftlog.http")
 
@@ -23,13 +24,21 @@ ANSWERED_AT_ONCE_MAX: Final = 16  # of connections beyond the limit; their descr
 ANSWER_S: Final = 1.0  # a connection beyond the limit is closed after so long
 LOG_INTERVAL_S: Final = 10.0
 RETRY_AFTER_MS: Final = 1000
+SERVED: Final = (b"GET /healthz/", f"GET {paths.METRICS} ".encode())
 
 
 class ConnectionLimit:
-    """Counts connections; ``count`` says how many there are."""
+    """``count`` says how many connections there are, ``serve`` gives the protocol of one that is served."""
 
-    def __init__(self, count_max: int, count: Callable[[], int], metrics: HttpMetrics) -> None:
+    def __init__(
+        self,
+        count_max: int,
+        count: Callable[[], int],
+        serve: Callable[[], asyncio.Protocol],
+        metrics: HttpMetrics,
+    ) -> None:
         self.count_max = count_max
+        self.serve = serve
         self.refused: set[RefusedConnection] = set()
         self._count = count
         self._metrics = metrics
@@ -59,7 +68,7 @@ class ConnectionLimit:
 
 
 class RefusedConnection(asyncio.Protocol):
-    """A connection beyond the limit: its first bytes are answered, the others are left unread."""
+    """A connection beyond the limit: its first bytes are answered, and it is closed a moment later."""
 
     def __init__(self, limit: ConnectionLimit) -> None:
         self._limit = limit
@@ -74,13 +83,19 @@ class RefusedConnection(asyncio.Protocol):
             made.abort()
             return
         self._limit.refused.add(self)
-        self._deadline = asyncio.get_running_loop().call_later(ANSWER_S, made.abort)
+        self._deadline = asyncio.get_running_loop().call_later(ANSWER_S, self.abort)
 
     def data_received(self, data: bytes) -> None:
         """Answer, and let the client close: a close of ours could overtake the answer."""
         if self._is_answered or self._transport is None:
             return
         self._is_answered = True
+        if data.startswith(SERVED):
+            protocol = self._limit.serve()
+            self._transport.set_protocol(protocol)
+            protocol.connection_made(self._transport)
+            protocol.data_received(data)
+            return
         error = Overloaded(
             f"this broker has {self._limit.count_max} HTTP connections open, no more than "
             "limits.connections_max; use fewer, ask another broker, or retry later",
@@ -96,6 +111,9 @@ class RefusedConnection(asyncio.Protocol):
             self._deadline.cancel()
 
     def abort(self) -> None:
-        """Close at once."""
+        """Close at once, whatever is under way."""
+        self._limit.refused.discard(self)
+        if self._deadline is not None:
+            self._deadline.cancel()
         if self._transport is not None:
             self._transport.abort()

@@ -48,7 +48,7 @@ class HttpListener:
         )
         self._server: asyncio.Server | None = None
         self._plain: PlainServer | None = None
-        self._limit = ConnectionLimit(connections_max, self._count, self._boundary.metrics)
+        self._limit = ConnectionLimit(connections_max, self._count, self._serve, self._boundary.metrics)
 
     @property
     def port(self) -> int:
@@ -76,9 +76,12 @@ class HttpListener:
             work.append(self._plain.stop(self._shutdown_timeout_s))
         await asyncio.gather(*work)
 
-    def _accept(self) -> asyncio.BaseProtocol:
+    def _accept(self) -> asyncio.Protocol:
+        return self._limit.refuse() or self._serve()
+
+    def _serve(self) -> asyncio.Protocol:
         assert self._plain is not None
-        return self._limit.refuse() or self._plain.accept()
+        return self._plain.accept()
 
     def _count(self) -> int:
         plain = 0 if self._plain is None else len(self._plain.connections)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import resource
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 
@@ -16,7 +18,7 @@ from api.descriptors import shares
 from api.listener import HttpListener
 from tests.helpers.http_server import fake_cluster
 
-GET = b"GET /healthz/live HTTP/1.1\r\nHost: here\r\n"
+GET = b"GET /v1/topics HTTP/1.1\r\nHost: here\r\n"
 NOT_PLAIN = b"TE: trailers\r\n"  # sends a connection the long way, through aiohttp
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
@@ -110,6 +112,30 @@ def test_few_connections_beyond_the_limit_are_kept_for_an_answer() -> None:
                 assert await reader.read() == b""
 
     with_listener(1, scenario)
+
+
+def test_health_and_metrics_are_served_beyond_the_limit() -> None:
+    async def scenario(listener: HttpListener, stack: AsyncExitStack) -> None:
+        assert (await ask(await connect(listener, stack))).startswith(b"HTTP/1.1 200")
+        for path in (b"/healthz/live", b"/healthz/ready", b"/metrics"):
+            reader, writer = await connect(listener, stack)
+            writer.write(b"GET %b HTTP/1.1\r\nHost: here\r\n\r\n" % path)
+            assert (await reader.read(65536)).startswith(b"HTTP/1.1 200")
+            with contextlib.suppress(ConnectionResetError):  # and the deadline ends the connection
+                while await reader.read(65536):
+                    pass
+
+    with_listener(1, scenario)
+
+
+def test_soft_limit_is_raised_to_the_hard_one() -> None:
+    code = (
+        "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (100, 200));"
+        "from api.descriptors import raise_limit;"
+        "print(raise_limit(), resource.getrlimit(resource.RLIMIT_NOFILE))"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stdout == "200 (200, 200)\n"
 
 
 def test_refusals_are_logged_once_in_a_while(caplog: pytest.LogCaptureFixture) -> None:
