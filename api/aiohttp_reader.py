@@ -40,6 +40,11 @@ class AiohttpServer:
         self._server = web.Server(boundary.answer, request_factory=_request)
         self._log = RefusalLog(asyncio.get_running_loop().time)
 
+    @property
+    def connection_count(self) -> int:
+        """How many there are."""
+        return len(self._server.connections)
+
     def accept(self) -> asyncio.Protocol:
         """The protocol of one more connection."""
         return _Connection(self._boundary, self._log, self._server, self._keepalive_s)

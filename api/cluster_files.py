@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import os
 import secrets
+import stat
 import uuid
 from pathlib import Path
 
 from raftlog.errors import InvalidRequest
+from raftlog.storage.os_filesystem import DIRECTORY_MODE, FILE_MODE
 
 SECRET_NAME = "cluster.secret"
 RPC_PORT_STEP = 100
@@ -58,8 +60,8 @@ def create_cluster(
         raise InvalidRequest(
             f"{directory} holds a cluster already; start it, or choose another directory", field="data"
         )
-    directory.mkdir(parents=True, exist_ok=True)
-    _write_secret(directory / SECRET_NAME)
+    directory.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
+    _write(directory / SECRET_NAME, secrets.token_hex(32) + "\n")
     cluster_id = uuid.uuid4().hex
     peers = "\n".join(
         f'[peers.{n}]\nhost = "127.0.0.1"\nport = {rpc_base + n - 1}\n' for n in range(1, brokers + 1)
@@ -67,12 +69,13 @@ def create_cluster(
     paths = []
     for broker_id in range(1, brokers + 1):
         path = settings_path(directory, broker_id)
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(
+        path.parent.mkdir(mode=DIRECTORY_MODE, exist_ok=True)
+        _write(
+            path,
             f'cluster_id = "{cluster_id}"\nbroker_id = {broker_id}\n'
             f'secret_file = "../{SECRET_NAME}"\ndata_directory = "data"\n\n'
             f'[http]\nhost = "127.0.0.1"\nport = {http_port + broker_id - 1}\n\n'
-            f'[rpc]\nhost = "127.0.0.1"\nport = {rpc_base + broker_id - 1}\n\n{peers}'
+            f'[rpc]\nhost = "127.0.0.1"\nport = {rpc_base + broker_id - 1}\n\n{peers}',
         )
         paths.append(path)
     return paths
@@ -82,6 +85,8 @@ def read_secret(path: Path) -> bytes:
     """The cluster's secret. Raises ``InvalidRequest`` when it is missing, empty or readable by others."""
     try:
         mode = path.stat().st_mode
+        if not stat.S_ISREG(mode):  # reading a pipe would wait for its other end
+            raise InvalidRequest(f"{path} is not a regular file", field="secret_file")
         secret = bytes.fromhex(path.read_text().strip())
     except FileNotFoundError:
         raise InvalidRequest(
@@ -101,7 +106,8 @@ def read_secret(path: Path) -> bytes:
     return secret
 
 
-def _write_secret(path: Path) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+def _write(path: Path, text: str) -> None:
+    """A new file, its owner's alone."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE)
     with os.fdopen(descriptor, "w") as file:
-        file.write(secrets.token_hex(32) + "\n")
+        file.write(text)

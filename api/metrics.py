@@ -5,6 +5,8 @@ Decides: the names of the HTTP metrics. Others register theirs in the same regis
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from aiohttp import web
 from prometheus_client import Counter, Gauge, Histogram
 from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST, generate_latest
@@ -42,8 +44,22 @@ class HttpMetrics:
         body_bytes.set_function(lambda: admission.bodies.total)
         parked = Gauge("raftlog_http_parked_requests", "Requests that wait for records.", registry=registry)
         parked.set_function(lambda: len(hang_ups))
+        self._connections = Gauge("raftlog_http_connections", "Open HTTP connections.", registry=registry)
+        self._refused = Counter(
+            "raftlog_http_connections_refused",
+            "Connections beyond limits.connections_max.",
+            registry=registry,
+        )
         self._counters: dict[tuple[str, str, int], Counter] = {}
         self._timers: dict[tuple[str, str], Histogram] = {}
+
+    def watch_connections(self, count: Callable[[], int]) -> None:
+        """``count`` says how many connections there are."""
+        self._connections.set_function(count)
+
+    def connection_refused(self) -> None:
+        """One connection was one too many."""
+        self._refused.inc()
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
         """One request is over. Children are kept at hand, since looking them up takes a lock."""

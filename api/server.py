@@ -18,6 +18,7 @@ from collections.abc import Coroutine
 from api.app import Boundary
 from api.broker import Broker, World, sync_thread
 from api.cluster_files import read_secret
+from api.descriptors import Descriptors, share_out
 from api.listener import HttpListener
 from api.logs import configure_logs
 from api.serving import services_of
@@ -40,6 +41,7 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 def run(settings: BrokerSettings) -> int:
     """Run one broker until it is told to stop; return the exit status."""
     configure_logs(settings.log_level, settings.broker_id)
+    descriptors = share_out(settings.limits.connections_max)
     try:
         secret = read_secret(settings.secret_file)
         directory = DataDirectory.open(
@@ -49,7 +51,7 @@ def run(settings: BrokerSettings) -> int:
         _log.error("cannot start: %s", error)
         return 1
     try:
-        return _run_loop(_serve(settings, secret))
+        return _run_loop(_serve(settings, secret, descriptors))
     except (OSError, LogCorrupt, RaftlogError) as error:
         _log.error("cannot start: %s", error)
         return 1
@@ -65,16 +67,19 @@ def _run_loop(main: Coroutine[None, None, int]) -> int:
     return int(uvloop.run(main))
 
 
-async def _serve(settings: BrokerSettings, secret: bytes) -> int:
+async def _serve(settings: BrokerSettings, secret: bytes, descriptors: Descriptors) -> int:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in STOP_SIGNALS:
         loop.add_signal_handler(number, stop.set)
     http_url = settings.advertised_http or f"http://{settings.http.host}:{settings.http.port}"
-    broker = Broker(settings, _world(settings, secret), str(settings.data_directory), http_url)
+    world = _world(settings, secret, descriptors)
+    broker = Broker(settings, world, str(settings.data_directory), http_url)
     await broker.start()
     services = services_of(broker, random.Random(secrets.randbits(64)))
-    listener = HttpListener(Boundary(services), shutdown_timeout_s=HTTP_STOP_S)
+    listener = HttpListener(
+        Boundary(services), shutdown_timeout_s=HTTP_STOP_S, connections_max=descriptors.connections_max
+    )
     try:
         await listener.start(settings.http.host, settings.http.port)
         gc.freeze()  # what lives from the start need not be looked at by every collection
@@ -93,7 +98,7 @@ async def _serve(settings: BrokerSettings, secret: bytes) -> int:
     return 0
 
 
-def _world(settings: BrokerSettings, secret: bytes) -> World:
+def _world(settings: BrokerSettings, secret: bytes, descriptors: Descriptors) -> World:
     clock = SystemClock()
     rng = random.Random(secrets.randbits(128))
     transport = TcpTransport(
@@ -107,7 +112,7 @@ def _world(settings: BrokerSettings, secret: bytes) -> World:
         limits=TransportLimits(queue_bytes_max=settings.limits.peer_queue_bytes_max),
     )
     return World(
-        filesystem=OsFilesystem(),
+        filesystem=OsFilesystem(descriptors.held_files_max),
         clock=clock,
         transport=transport,
         secret=secret,

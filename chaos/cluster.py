@@ -43,9 +43,15 @@ class Cluster:
     """
 
     def __init__(
-        self, directory: Path, *, brokers: int = 3, environment: Mapping[str, str] | None = None
+        self,
+        directory: Path,
+        *,
+        brokers: int = 3,
+        environment: Mapping[str, str] | None = None,
+        open_files_max: int | None = None,
     ) -> None:
         self.directory = directory
+        self._limit = ["prlimit", f"--nofile={open_files_max}", "--"] if open_files_max else []
         self._environment = {**os.environ, **(environment or {})}
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._killed: set[int] = set()  # pids whose end was our doing
@@ -102,7 +108,7 @@ class Cluster:
         config = settings_path(self.directory, broker)
         with self._log_path(broker).open("ab") as log:
             self._processes[broker] = subprocess.Popen(
-                [sys.executable, "-m", "api.cli", "serve", "--config", str(config)],
+                [*self._limit, sys.executable, "-m", "api.cli", "serve", "--config", str(config)],
                 stdout=log,
                 stderr=log,
                 env={**self._environment, **(environment or {})},

@@ -178,24 +178,32 @@ class PartitionManager:
         while True:
             await self._changed.wait()
             self._changed.clear()
-            image, is_sure = self._metadata.image, self._is_sure  # it may be confirmed while logs are opened
-            if not self._knows_this_disk(image):
-                continue
-            if is_sure and (image.topics is not self._seen or not self._folders.may_give_up):
-                await self._folders.note(image)
-            if image.topics is not self._seen:
-                await self._delete_gone(image)
-                await self._open(await self._missing(image), may_begin=is_sure)
-                self._seen = image.topics
-            self._seen_version = image.version
-            short = [held for held in self._held.values() if held.is_short_of_room]
-            await self._open(short, may_begin=is_sure)
-            self._waits = any(held.is_short_of_room and not held.error for held in self._held.values())
-            await self._let_go()
-            if is_sure and not self._folders.is_swept:
-                await self._folders.sweep(image)
-                await self._forget_gone(image)
-            self._settled.set()
+            try:
+                await self._catch_up()
+            except OSError as error:
+                _log.error("the metadata is not followed for now: %s", error)
+                asyncio.get_running_loop().call_later(OPEN_AGAIN_S, self._changed.set)
+
+    async def _catch_up(self) -> None:
+        """Do what the metadata of now asks for."""
+        image, is_sure = self._metadata.image, self._is_sure  # it may be confirmed while logs are opened
+        if not self._knows_this_disk(image):
+            return
+        if is_sure and (image.topics is not self._seen or not self._folders.may_give_up):
+            await self._folders.note(image)
+        if image.topics is not self._seen:
+            await self._delete_gone(image)
+            await self._open(await self._missing(image), may_begin=is_sure)
+            self._seen = image.topics
+        self._seen_version = image.version
+        short = [held for held in self._held.values() if held.is_short_of_room]
+        await self._open(short, may_begin=is_sure)
+        self._waits = any(held.is_short_of_room and not held.error for held in self._held.values())
+        await self._let_go()
+        if is_sure and not self._folders.is_swept:
+            await self._folders.sweep(image)
+            await self._forget_gone(image)
+        self._settled.set()
 
     async def _forget_gone(self, image: MetadataImage) -> None:
         """Keep the registry as long as the metadata. ``image`` has been confirmed to be current."""

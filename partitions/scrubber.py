@@ -85,7 +85,10 @@ class Scrubber:
             loop = asyncio.get_running_loop()
             began = loop.time()
             await asyncio.sleep(CYCLE_S_MIN / 2)  # a broker that starts has other things to do
-            await self.cycle()
+            try:
+                await self.cycle()
+            except OSError as error:
+                _log.error("the files are not read through for now: %s", error)
             await asyncio.sleep(max(0.0, began + CYCLE_S_MIN - loop.time()))
 
     async def cycle(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -30,13 +29,13 @@ def segment(file: FileArgument, output: OutputOption = Format.TABLE) -> None:
     """
     with errors_reported():
         from raftlog.storage.inspect import inspect_segment
-        from raftlog.storage.os_filesystem import OsFile, OsFilesystem
+        from raftlog.storage.os_filesystem import READ_FLAGS, OsFile, OsFilesystem
 
         class ReadOnly(OsFilesystem):
             """Neither needs nor uses the right to write."""
 
             def open(self, path: str, *, create: bool = False) -> OsFile:
-                return OsFile(path, os.O_RDONLY)
+                return OsFile(path, READ_FLAGS)
 
         rows = list(inspect_segment(ReadOnly(), str(file)))
         if output is Format.JSON:

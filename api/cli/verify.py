@@ -39,14 +39,14 @@ def verify(data: DirectoryOption, output: OutputOption = Format.TABLE) -> None:
         from raftlog.errors import InvalidRequest
         from raftlog.storage import twin_file
         from raftlog.storage.data_directory import IDENTITY_NAME, is_in_use
-        from raftlog.storage.os_filesystem import OsFile, OsFilesystem
+        from raftlog.storage.os_filesystem import READ_FLAGS, OsFile, OsFilesystem
         from raftlog.storage.verify import examine
 
         class ReadOnly(OsFilesystem):
             """Neither needs nor uses the right to write."""
 
             def open(self, path: str, *, create: bool = False) -> OsFile:
-                return OsFile(path, os.O_RDONLY)
+                return OsFile(path, READ_FLAGS)
 
         rows: list[dict[str, object]] = []
         for directory in sorted({found.parent for found in data.rglob(f"{IDENTITY_NAME}*")}):

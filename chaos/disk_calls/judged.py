@@ -116,6 +116,14 @@ class JudgedFilesystem:
         self._expect(bytes(file._node.content) == before, path, "opening changes no byte")
         return file
 
+    def hold(self, file: File) -> bool:
+        """Promises nothing about the disk."""
+        return self._filesystem.hold(file)
+
+    def let_go(self, file: File) -> None:
+        """Promises nothing about the disk."""
+        self._filesystem.let_go(file)
+
     def read_file(self, path: str) -> bytes:
         """All bytes."""
         data = self._filesystem.read_file(path)
@@ -245,4 +253,6 @@ def judged_disk(seed: int, short: float = 0.0) -> Iterator[JudgedDisk]:
     with contextlib.ExitStack() as stack:
         for name, value in instead.items():
             stack.enter_context(mock.patch.object(os_filesystem, name, value))
-        yield JudgedDisk(JudgedFilesystem(os_filesystem.OsFilesystem(), posix), traced, interference, posix)
+        yield JudgedDisk(
+            JudgedFilesystem(os_filesystem.OsFilesystem(held_files_max=1), posix), traced, interference, posix
+        )

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Protocol, cast
 
+from raftlog.node.codec import MalformedFrame
 from raftlog.node.framing import HEADER_BYTES, FrameDamaged, FrameParser, frame_header
 from raftlog.node.handshake import Handshake, HandshakeRefused
 from raftlog.storage.filesystem import Buffer
@@ -202,6 +203,8 @@ class InboundConnection(Connection):
             self._parser.buffer_updated(count)
         except FrameDamaged as damage:
             self.refuse(damage.reason)
+        except MalformedFrame:  # what it says may quote the frame
+            self.refuse("malformed_frame")
 
 
 class OutboundConnection(Connection):

@@ -18,7 +18,10 @@ class FrameReceiver(Protocol):
     """Who takes what comes in; all calls come on the event loop's thread."""
 
     def frame_received(self, sender: NodeId, frame: memoryview) -> None:
-        """One whole, checked frame. The memory is the receiver's to keep."""
+        """One whole, checked frame. The memory is the receiver's to keep.
+
+        Raises ``MalformedFrame`` where it makes no sense: the connection that brought it is closed.
+        """
 
     def peer_connected(self, peer: NodeId) -> None:
         """Frames to this peer now leave; it may be a new life of it."""

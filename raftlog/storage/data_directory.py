@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import logging
 import os
 from types import TracebackType
 
@@ -16,8 +17,10 @@ import msgspec
 from raftlog.errors import LogCorrupt
 from raftlog.storage import twin_file
 from raftlog.storage.filesystem import Filesystem
-from raftlog.storage.os_filesystem import OsFilesystem
+from raftlog.storage.os_filesystem import FILE_MODE, OsFilesystem
 from raftlog.types import NodeId
+
+_log = logging.getLogger("raftlog.storage")
 
 IDENTITY_NAME = "raftlog.json"
 LOCK_NAME = "lock"
@@ -59,6 +62,7 @@ class DataDirectory:
         try:
             wanted = Identity(cluster_id=cluster_id, node_id=node_id, format_version=FORMAT_VERSION)
             _check_identity(filesystem, path, wanted)
+            _warn_of_readers(path)
         except BaseException:
             os.close(lock)
             raise
@@ -79,10 +83,18 @@ class DataDirectory:
         self.close()
 
 
+def _warn_of_readers(path: str) -> None:
+    mode = os.stat(path).st_mode
+    if mode & 0o077:
+        _log.warning(
+            "%s is open to others than its owner (mode %03o); run: chmod -R go= %s", path, mode & 0o777, path
+        )
+
+
 def is_in_use(path: str) -> bool:
     """Whether a broker runs on this directory. Nothing is written."""
     try:
-        descriptor = os.open(f"{path}/{LOCK_NAME}", os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(f"{path}/{LOCK_NAME}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except FileNotFoundError:
         return False
     try:
@@ -96,7 +108,7 @@ def is_in_use(path: str) -> bool:
 
 def _take_lock(path: str) -> int:
     """The descriptor that holds the lock; the system lets go of it when the process ends in any way."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

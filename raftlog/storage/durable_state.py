@@ -205,17 +205,16 @@ class DurableState:
     def _write(self, *, sync: bool) -> None:
         target = 1 - self._durable
         self._sequence += 1
-        file = self._filesystem.open(f"{self._directory}/{SLOT_NAMES[target]}", create=True)
         try:
-            file.write_at(0, encode_slot(self._sequence, self.state))
-            if sync:
-                file.sync()
-                self._durable = target
+            file = self._filesystem.open(f"{self._directory}/{SLOT_NAMES[target]}", create=True)
+            with contextlib.closing(file):
+                file.write_at(0, encode_slot(self._sequence, self.state))
+                if sync:
+                    file.sync()
+                    self._durable = target
         except OSError:
             self._dirty = True  # or else a vote would pass for saved
             raise
-        finally:
-            file.close()
 
 
 def _make_durable(filesystem: Filesystem, path: str, slot: bytes) -> None:

@@ -26,8 +26,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from raftlog.storage.filesystem import Buffer, File
+from raftlog.storage.held_files import HeldFiles
 from raftlog.storage.stored_file import StoredFile
 
+HELD_FILES_MAX = 1 << 16
 _ROOM_BYTES = 1 << 40  # of a disk without ``capacity_bytes``
 
 
@@ -131,6 +133,7 @@ class FakeFilesystem:
 
     def __init__(self) -> None:
         self.lives = 0
+        self.held = HeldFiles(HELD_FILES_MAX)
         self.syncs = 0
         self.changes = 0
         self.capacity_bytes: int | None = None
@@ -156,6 +159,14 @@ class FakeFilesystem:
             node = StoredFile()
             self._name(path, node)
         return FakeFile(self, path, node)
+
+    def hold(self, file: File) -> bool:
+        """Keep this file open while it is among the most recently used; whether it is."""
+        return self.held.hold(file)
+
+    def let_go(self, file: File) -> None:
+        """Hold it no more."""
+        self.held.let_go(file)
 
     def read_file(self, path: str) -> bytes:
         """All bytes of a small file."""

@@ -12,12 +12,21 @@ from typing import Final, Protocol
 
 Buffer = bytes | bytearray | memoryview
 
-_DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_NO_DESCRIPTOR: Final = frozenset({errno.EMFILE, errno.ENFILE})
+_DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG}) | _NO_DESCRIPTOR
 
 
 def is_disk_full(error: OSError) -> bool:
-    """Whether there is only no room: all is as before, and another try may succeed."""
+    """Whether there is only no room: all is as before, and another try may succeed.
+
+    Room is space on the disk, or a file descriptor.
+    """
     return error.errno in _DISK_FULL
+
+
+def is_short_of_descriptors(error: OSError) -> bool:
+    """Whether a file could not even be opened, because this process or the machine has too many open."""
+    return error.errno in _NO_DESCRIPTOR
 
 
 class File(Protocol):
@@ -65,6 +74,15 @@ class Filesystem(Protocol):
 
     def open(self, path: str, *, create: bool = False) -> File:
         """Open for reading and writing. Raises ``FileNotFoundError`` unless ``create``."""
+
+    def hold(self, file: File) -> bool:
+        """Keep this file open while it is among the most recently used; else it closes with its last user.
+
+        Whether it is held: not if too many files that were are in use.
+        """
+
+    def let_go(self, file: File) -> None:
+        """Hold it no more."""
 
     def read_file(self, path: str) -> bytes:
         """All bytes of a small file. Raises ``FileNotFoundError``."""

@@ -142,6 +142,8 @@ class LogChanges(LogReads):
         """Segment ``at`` is the active one again."""
         later = self._segments.drop_after(at)
         self._active = self._segments.active
+        for segment in later:
+            segment.let_go()
         paths = {segment.path + LOG_SUFFIX for segment in later}
         self._unsynced = [file for file in self._unsynced if file.path not in paths]
         self._epochs_due = at > 0
@@ -207,17 +209,19 @@ class LogChanges(LogReads):
         start = Index(snapshot.index + 1)
         segment = Segment(self._filesystem, self._directory, start, self._settings.index_interval_bytes)
 
+        files: list[File] = []
+
         def run() -> None:
             self.states.save(snapshot, state)
             self._members.move_start(self.first_index, start, MembershipEntry(snapshot.index, membership))
             with self._failure.is_final():
                 self._state.restart(start, Epochs().promise(start, snapshot.term, snapshot.index))
                 self._filesystem.remove(f"{self._directory}/{EPOCHS_NAME}")
-                segment.file = self._filesystem.open(segment.path + LOG_SUFFIX, create=True)
+                files.append(segment.create())
 
         def finish() -> None:
             self.removals += 1
-            self._begin_anew(segment)
+            self._begin_anew(segment, files)
             self._epochs.clear()
             self._members.truncate_prefix(start)
             self._first, self._last, self._durable = start, snapshot.index, snapshot.index
@@ -225,15 +229,13 @@ class LogChanges(LogReads):
 
         return self._change(run, finish)
 
-    def _begin_anew(self, segment: Segment) -> None:
+    def _begin_anew(self, segment: Segment, files: list[File]) -> None:
         """Go on in this segment; those before it are of no use any more."""
         self._removable += [*self._segments.closed, self._active]
-        if self._active.file is not None:
-            self._active.file.close()
-        assert segment.file is not None
+        self._active.close_file()
         self._forget_syncs(self._first - 1)
         self._segments, self._active = SegmentList([segment]), segment
-        self._unsynced, self._epochs_due, self._names_changed = [segment.file], False, True
+        self._unsynced, self._epochs_due, self._names_changed = files, False, True
         self._active_since_ms = self._birth_of_active()
 
     def _change(

@@ -7,17 +7,31 @@ user has let go closes itself, so readers may hold a file that the log has alrea
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import errno
 import os
 import shutil
+import stat
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
-from raftlog.storage.filesystem import Buffer, File
+from raftlog.storage.filesystem import Buffer, File, is_short_of_descriptors
+from raftlog.storage.held_files import HeldFiles
+
+Opened = TypeVar("Opened")
 
 _BUFFERS_PER_WRITE_MAX = os.sysconf("SC_IOV_MAX") if hasattr(os, "sysconf") else 16
-_READ_FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)
+READ_FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
+"""Without the last one, opening a pipe would wait for its other end; regular files know no difference."""
 _OPEN_FLAGS = os.O_RDWR | getattr(os, "O_CLOEXEC", 0)
+_DIRECTORY_FLAGS = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
+_never = threading.Event()
+_WAITS_S = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)  # for a descriptor
+FILE_MODE = 0o600  # records are their owner's alone
+DIRECTORY_MODE = 0o700
+HELD_FILES_MAX = 512
 _sync_data = getattr(os, "fdatasync", os.fsync)
 
 _guard = threading.Lock()
@@ -26,16 +40,22 @@ a thousand partitions."""
 
 
 class OsFile:
-    """An open file. ``sync`` may run on another thread, even while ``close`` is called on this one."""
+    """An open regular file; any other is an ``OSError``.
 
-    __slots__ = ("_closing", "_descriptor", "_path", "_size", "_syncing")
+    ``sync`` may run on another thread, even while ``close`` is called on this one.
+    """
+
+    __slots__ = ("__weakref__", "_closing", "_descriptor", "_path", "_size", "_syncing")
 
     def __init__(self, path: str, flags: int) -> None:
         self._closing = True  # so that __del__ is harmless when the next line raises
-        self._descriptor = os.open(path, flags, 0o644)
+        self._descriptor = os.open(path, flags, FILE_MODE)
         self._closing = False
         self._path = path
-        self._size = os.fstat(self._descriptor).st_size
+        found = os.fstat(self._descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", path)
+        self._size = found.st_size
         self._syncing = 0
 
     @property
@@ -138,21 +158,46 @@ class OsFile:
 
 
 class OsFilesystem:
-    """Files and directories of this machine."""
+    """Files and directories of this machine. ``held_files_max`` bounds what ``hold`` keeps open."""
 
-    __slots__ = ("_making", "_named")
+    __slots__ = ("_held", "_making", "_named")
 
-    def __init__(self) -> None:
+    def __init__(self, held_files_max: int = HELD_FILES_MAX) -> None:
+        self._held = HeldFiles(held_files_max)
         self._making = threading.Lock()
         self._named: set[str] = set()  # directories whose names this object knows to be on the disk
 
     def open(self, path: str, *, create: bool = False) -> File:
         """Open for reading and writing. Raises ``FileNotFoundError`` unless ``create``."""
-        return OsFile(path, _OPEN_FLAGS | os.O_CREAT if create else _OPEN_FLAGS)
+        return self._opened(lambda: OsFile(path, _OPEN_FLAGS | os.O_CREAT if create else _OPEN_FLAGS))
+
+    def hold(self, file: File) -> bool:
+        """Keep this file open while it is among the most recently used; whether it is."""
+        return self._held.hold(file)
+
+    def let_go(self, file: File) -> None:
+        """Hold it no more."""
+        self._held.let_go(file)
+
+    def _opened(self, open_it: Callable[[], Opened]) -> Opened:
+        """Where descriptors are short, files that wait for their next use are closed first.
+
+        Should that not be enough, a thread that may wait does so: most descriptors are needed for a moment.
+        """
+        for wait_s in (0.0, *_WAITS_S):
+            try:
+                return open_it()
+            except OSError as error:
+                if not is_short_of_descriptors(error):
+                    raise
+            self._held.make_room()
+            if wait_s and not _is_event_loop():
+                _never.wait(wait_s)
+        return open_it()
 
     def read_file(self, path: str) -> bytes:
         """All bytes of a small file. Raises ``FileNotFoundError``."""
-        file = OsFile(path, _READ_FLAGS)
+        file = self._opened(lambda: OsFile(path, READ_FLAGS))
         try:
             return file.read_at(0, file.size)
         finally:
@@ -162,7 +207,7 @@ class OsFilesystem:
         """Atomically and durably: temporary file, sync, rename, directory sync."""
         temporary = path + ".tmp"
         try:
-            file = OsFile(temporary, _OPEN_FLAGS | os.O_CREAT | os.O_TRUNC)
+            file = self._opened(lambda: OsFile(temporary, _OPEN_FLAGS | os.O_CREAT | os.O_TRUNC))
             try:
                 file.append([data])
                 file.sync()
@@ -182,7 +227,7 @@ class OsFilesystem:
     def list_directory(self, path: str) -> list[str]:
         """Names in it, sorted; empty when it is not there."""
         try:
-            return sorted(os.listdir(path))
+            return sorted(self._opened(lambda: os.listdir(path)))
         except FileNotFoundError:
             return []
 
@@ -202,7 +247,7 @@ class OsFilesystem:
         parent = os.path.dirname(path)
         if not was_there:
             self._make(parent)
-            os.mkdir(path)
+            os.mkdir(path, DIRECTORY_MODE)
         try:
             self.sync_directory(parent)
         except PermissionError:  # above the data directory; its owner has made that one
@@ -225,12 +270,12 @@ class OsFilesystem:
         with self._making:
             self._named = {name for name in self._named if not f"{name}/".startswith(f"{removed}/")}
         with contextlib.suppress(FileNotFoundError):
-            shutil.rmtree(path)
+            self._opened(lambda: shutil.rmtree(path))
             self.sync_directory(os.path.dirname(path))
 
     def sync_directory(self, path: str) -> None:
         """Make names created, renamed and removed in it durable."""
-        descriptor = os.open(path or ".", os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
+        descriptor = self._opened(lambda: os.open(path or ".", _DIRECTORY_FLAGS))
         try:
             os.fsync(descriptor)
         finally:
@@ -249,3 +294,11 @@ class OsFilesystem:
         """What the system lets this process use, its reserve for the administrator left out."""
         found = os.statvfs(path)
         return found.f_bavail * found.f_frsize
+
+
+def _is_event_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

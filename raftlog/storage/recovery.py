@@ -71,7 +71,13 @@ class OpenedLog:
 
 def open_log(filesystem: Filesystem, directory: str, interval_bytes: int, *, is_rejoining: bool) -> OpenedLog:
     """Find, check and mend. Raises ``LogCorrupt`` for what must not be mended here."""
-    return _Opening(filesystem, directory, interval_bytes).run(is_rejoining=is_rejoining)
+    opening = _Opening(filesystem, directory, interval_bytes)
+    try:
+        return opening.run(is_rejoining=is_rejoining)
+    except BaseException:
+        for segment in opening.segments:
+            segment.let_go()
+        raise
 
 
 class _Opening:
@@ -174,7 +180,7 @@ class _Opening:
                 f"{self.directory}: the log ends before offset {expected}, entries up to {self.promised} "
                 f"were promised; {_REPAIR}"
             )
-        if not self.segments or self.segments[-1].file is None:
+        if not self.segments or not self.segments[-1].is_active:
             self._begin(expected, files)
         return files
 
@@ -256,7 +262,7 @@ class _Opening:
         """Every batch: checksum, and by sense what the checksum leaves out."""
         self.epochs.truncate_suffix(base)  # the segment may begin below what the file covers
         segment = Segment(self.filesystem, self.directory, base, self.interval_bytes)
-        segment.file = file
+        segment.activate(file)
         term_max = self.state.state.hard_state.term
         expected, epoch = base, self.epochs.last_term
         try:
@@ -294,9 +300,8 @@ class _Opening:
     def _begin(self, base: int, files: list[File]) -> None:
         """Create the active segment: the log is new, or lost the one that was active."""
         segment = Segment(self.filesystem, self.directory, base, self.interval_bytes)
-        segment.file = self.filesystem.open(segment.path + LOG_SUFFIX, create=True)
         self.segments.append(segment)
-        files.append(segment.file)
+        files.append(segment.create())
 
     def _make_durable(self, files: list[File]) -> None:
         """What was found counts as durable from now on, so it is synced; rolled segments are closed."""
@@ -309,7 +314,7 @@ class _Opening:
             promise = self.epochs.promise(state.log_start, state.before, last)
             self.state.raise_promise(self.state.generation, state.log_start, promise, state.commit_index)
         for segment in self.segments[:-1]:
-            if segment.file is not None:
+            if segment.is_active:
                 segment.close()
         self._remove_stray_indexes()
 

@@ -1,18 +1,21 @@
 """One segment: a file of whole batches back to back, and where to find them.
 
-The active segment has its file open, its index in memory, and the exact place of its newest
-batches. A closed one is five numbers: its file is opened for a read and closes itself when the last
-reader lets go; its index is loaded by the first read that needs it.
+The active segment has its index in memory, and the exact place of its newest batches; its file stays
+open between its uses while it is among those that were used last (``held_files``). A closed one is five
+numbers: its file is opened for a read and closes itself when the last reader lets go; its index is
+loaded by the first read that needs it.
 
 Decides where batches stand. Which segment is meant, and when one is closed, is the log's business.
 """
 
 from __future__ import annotations
 
+import errno
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator
 from typing import NamedTuple
+from weakref import ReferenceType, ref
 
 from raftlog.errors import LogCorrupt
 from raftlog.records.batch import BATCH_OVERHEAD, NO_TIMESTAMP, BatchHeader
@@ -48,17 +51,18 @@ def segment_path(directory: str, base_offset: int) -> str:
 
 
 class Segment:
-    """See the module. ``last`` is ``base - 1`` while it is empty; ``file`` is None once closed."""
+    """See the module. ``last`` is ``base - 1`` while it is empty."""
 
     __slots__ = (
         "_directory",
+        "_file",
         "_filesystem",
         "_index",
         "_interval_bytes",
         "_tail_offsets",
         "_tail_positions",
         "base",
-        "file",
+        "is_active",
         "last",
         "max_timestamp",
         "path",
@@ -73,7 +77,8 @@ class Segment:
         self.size = 0
         self.max_timestamp = NO_TIMESTAMP
         self.stored_ms = NO_TIMESTAMP  # when its newest batch was stored, or later
-        self.file: File | None = None
+        self.is_active = False
+        self._file: ReferenceType[File] | None = None  # while it is active, and may be open
         self._filesystem = filesystem
         self._directory = directory
         self._interval_bytes = interval_bytes
@@ -113,7 +118,7 @@ class Segment:
         """The segment as it is now, for another thread: it opens the file for itself."""
         copy = Segment.closed(self._filesystem, self._directory, self.summary, self._interval_bytes)
         if self._index is not None:
-            copy._index = self._index if self.file is None else self._index.copy()
+            copy._index = self._index if not self.is_active else self._index.copy()
         return copy
 
     def adopt_index(self, copy: Segment) -> bool:
@@ -144,7 +149,7 @@ class Segment:
         """Become a closed segment: write the index file, let go of memory and of the file."""
         assert self._index is not None
         write_index(self._filesystem, self.path + INDEX_SUFFIX, self._index, self.summary)
-        self.file = None  # closes itself once synced and read
+        self.let_go()
         self.release_index()
         self._tail_offsets = array("q")
         self._tail_positions = array("q")
@@ -153,17 +158,64 @@ class Segment:
         """Let go of the index's memory; the next read loads it again."""
         self._index = None
 
+    def create(self) -> File:
+        """Become the active segment, with a new file; its name is not durable yet."""
+        file = self._filesystem.open(self.path + LOG_SUFFIX, create=True)
+        self.activate(file)
+        return file
+
+    def activate(self, file: File) -> None:
+        """Become the active segment; the caller keeps the file until it is synced."""
+        self.is_active = True
+        self._hold(file)
+
     def open_file(self) -> File:
         """The file, to read: the active segment's own, or a closed one's opened for this reader."""
-        if self.file is not None:
-            return self.file
+        file = self._opened()
+        if self.is_active:
+            self._hold(file)
+        return file
+
+    def open_to_append(self) -> File:
+        """The active segment's file; the caller keeps it until it is synced.
+
+        Raises ``OSError`` (EMFILE) when too many files wait for their syncs.
+        """
+        file = self._opened()
+        if not self._hold(file):
+            raise OSError(errno.EMFILE, "too many open segments wait for a sync", file.path)
+        return file
+
+    def _hold(self, file: File) -> bool:
+        self._file = ref(file)
+        return self._filesystem.hold(file)
+
+    def _opened(self) -> File:
+        file = None if self._file is None else self._file()
+        if file is not None:
+            return file
         try:
             file = self._filesystem.open(self.path + LOG_SUFFIX)
         except FileNotFoundError:
             raise self._corrupt(0, "the file is gone") from None
         if file.size < self.size:
             raise self._corrupt(file.size, f"the file ends here, it had {self.size} bytes when it was closed")
+        if self.is_active and file.size > self.size:  # an append has failed, and so has taking it back
+            file.truncate(self.size)
         return file
+
+    def let_go(self) -> File | None:
+        """Be active no more; the file, which closes itself once synced and read, if it is still open."""
+        file = None if self._file is None else self._file()
+        self.is_active, self._file = False, None
+        if file is not None:
+            self._filesystem.let_go(file)
+        return file
+
+    def close_file(self) -> None:
+        """Close the active segment's file at once, unless that has happened."""
+        if (file := self.let_go()) is not None:
+            file.close()
 
     def known_end(self, last: int) -> tuple[int, int]:
         """Where the batch that ends with ``last``, or one before it, ends; and that batch's last offset.
@@ -229,7 +281,7 @@ class Segment:
                 newest = max(newest, header.newest_ms)
         keep = bisect_right(self._tail_positions, place.position - 1)
         del self._tail_positions[keep:], self._tail_offsets[keep:]
-        self.file = file
+        self.activate(file)
         self.last = place.base - 1
         self.max_timestamp = newest
 

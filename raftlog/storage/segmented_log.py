@@ -10,7 +10,6 @@ to ``recovery``, the order of reaching the disk to ``log_sync``, and what to del
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from collections.abc import Sequence
 from functools import partial
@@ -27,7 +26,7 @@ from raftlog.storage.log_storage import LogChange, Sync, after, carry_out
 from raftlog.storage.log_sync import LogSync
 from raftlog.storage.members import membership_in
 from raftlog.storage.recovery import OpenedLog, open_log
-from raftlog.storage.segment import LOG_SUFFIX, Segment
+from raftlog.storage.segment import Segment
 from raftlog.storage.sparse_index import NOT_DATED
 from raftlog.types import EntryId, Index
 
@@ -107,8 +106,7 @@ class SegmentedLog(LogChanges):
             buffers.append(data)
             at += 1
         active = self._active
-        file = active.file
-        assert file is not None
+        file = active.open_to_append()
         file.append(buffers)
         if not self._unsynced or self._unsynced[-1] is not file:
             self._unsynced.append(file)
@@ -133,7 +131,7 @@ class SegmentedLog(LogChanges):
     def _roll(self) -> None:
         interval = self._settings.index_interval_bytes
         segment = Segment(self._filesystem, self._directory, self._last + 1, interval)
-        segment.file = self._filesystem.open(segment.path + LOG_SUFFIX, create=True)
+        segment.create()
         self._active.close()
         self._segments.push(segment)
         self._active = segment
@@ -228,10 +226,9 @@ class SegmentedLog(LogChanges):
         )
 
     def _close(self, checkpoint: tuple[Index, bytes] | None) -> LogChange | None:
-        file = self._active.file
-        assert file is not None
+        active = self._active
         if self._failure.happened:
-            file.close()
+            active.close_file()
             return None
         self._names_changed |= self._epochs_due
         self.take_sync()
@@ -239,7 +236,7 @@ class SegmentedLog(LogChanges):
         at = None if checkpoint is None else EntryId(self.term_at(checkpoint[0]), checkpoint[0])
 
         def run() -> None:
-            with contextlib.closing(file):
+            try:
                 if syncs:
                     syncs[-1].run()  # does what those before it have yet to do, too
                 if checkpoint is not None and at is not None:
@@ -247,6 +244,8 @@ class SegmentedLog(LogChanges):
                 with self._failure.is_final():
                     state.raise_promise(state.generation, self.first_index, promise, Index(self._commit))
                     state.save()
+            finally:
+                active.close_file()
 
         def finish() -> None:
             for sync in syncs:

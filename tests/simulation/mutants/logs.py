@@ -8,8 +8,8 @@ LOGS = (
     Mutant(
         "the name of a snapshot's first segment is not synced",
         "raftlog.storage.log_changes:LogChanges._begin_anew",
-        "self._epochs_due, self._names_changed = [segment.file], False, True",
-        "self._epochs_due, self._names_changed = [segment.file], False, False",
+        "self._epochs_due, self._names_changed = files, False, True",
+        "self._epochs_due, self._names_changed = files, False, False",
     ),
     Mutant(
         "of two syncs that overlap the later one trusts the earlier",

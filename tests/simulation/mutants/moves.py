@@ -307,7 +307,7 @@ STALE = (
     ),
     Mutant(
         "a broker is prepared by metadata that it knows and has not acted on",
-        "partitions.manager:PartitionManager._follow",
+        "partitions.manager:PartitionManager._catch_up",
         "self._seen_version = image.version",
         "self._seen_version = self._metadata.image.version",
         equivalent="a replica that is still to go is leaving by what was acted on, or is of another group",

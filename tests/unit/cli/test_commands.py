@@ -15,8 +15,8 @@ from typer.testing import CliRunner, Result
 
 from api.cli.commands import app
 from api.cli.output import Format, errors_reported, exit_code, show
-from api.cluster_files import create_cluster
-from raftlog.errors import CommitUnknown, ConnectionLost, NotSent, RaftlogError, UnknownTopic
+from api.cluster_files import SECRET_NAME, create_cluster, read_secret
+from raftlog.errors import CommitUnknown, ConnectionLost, InvalidRequest, NotSent, RaftlogError, UnknownTopic
 from raftlog.storage.os_filesystem import OsFilesystem
 from tests.helpers.storage_batches import storage_batch
 
@@ -163,6 +163,32 @@ def test_a_damaged_segment_is_told_clearly_and_ends_with_1(tmp_path: Path) -> No
     assert run("inspect", "segment", str(tmp_path / "none")).exit_code == 2
 
 
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_only_regular_files_are_inspected(tmp_path: Path, kind: str) -> None:
+    path = str(tmp_path / "pipe") if kind == "pipe" else "/dev/zero"
+    os.mkfifo(tmp_path / "pipe")
+    result = run("inspect", "segment", path)
+    assert result.exit_code == 1
+    assert f"not a regular file: '{path}'" in result.stderr
+
+
+def test_pipe_among_a_brokers_files_keeps_no_verify_waiting(tmp_path: Path) -> None:
+    partition = tmp_path / f"orders-{'0' * 32}" / "Partition-0"
+    partition.mkdir(parents=True)
+    os.mkfifo(partition / "00000000000000000000.log")
+    result = run("verify", "--data", str(tmp_path))
+    assert result.exit_code == 1
+    assert "not a regular file" in result.stdout + result.stderr
+
+
+def test_secret_that_is_a_pipe_is_refused(tmp_path: Path) -> None:
+    create_cluster(tmp_path, brokers=1, http_port=17_000)
+    (tmp_path / SECRET_NAME).unlink()
+    os.mkfifo(tmp_path / SECRET_NAME, 0o600)
+    with pytest.raises(InvalidRequest, match="not a regular file"):
+        read_secret(tmp_path / SECRET_NAME)
+
+
 def test_dev_refuses_a_port_in_use_and_leaves_nothing_behind(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -172,6 +198,13 @@ def test_dev_refuses_a_port_in_use_and_leaves_nothing_behind(tmp_path: Path) -> 
     assert result.exit_code == 1
     assert f"port {port} cannot be used" in result.stderr
     assert not (tmp_path / "c").exists()
+
+
+def test_files_of_a_cluster_are_their_owners_alone(tmp_path: Path) -> None:
+    assert run("cluster", "init", "--data", str(tmp_path / "c")).exit_code == 0
+    made = [tmp_path / "c", *(tmp_path / "c").rglob("*")]
+    assert {path.stat().st_mode & 0o777 for path in made if path.is_dir()} == {0o700}
+    assert {path.stat().st_mode & 0o777 for path in made if path.is_file()} == {0o600}
 
 
 @pytest.mark.parametrize(("option", "value"), [("--brokers", "5"), ("--http-port", "17999")])

@@ -212,8 +212,9 @@ def test_a_disk_that_is_full_at_the_first_sweep_ends_nobody(
     asyncio.run(story())
 
 
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EMFILE])
 def test_a_replica_that_found_no_room_when_it_opened_is_opened_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     monkeypatch.setattr("partitions.manager.OPEN_AGAIN_S", 0.01)
 
@@ -222,7 +223,7 @@ def test_a_replica_that_found_no_room_when_it_opened_is_opened_again(
 
         def open(self, path: str, *, create: bool = False) -> File:
             if create and self.is_full and "orders-" in path:
-                raise OSError(errno.ENOSPC, "no room on purpose", path)
+                raise OSError(number, "no room on purpose", path)
             return super().open(path, create=create)
 
     async def story() -> None:
@@ -235,6 +236,33 @@ def test_a_replica_that_found_no_room_when_it_opened_is_opened_again(
             disk.is_full = False
             await eventually(lambda: ("orders", 0) in broker.manager.replicas)
             assert broker.manager.failures == {}
+
+    asyncio.run(story())
+
+
+def test_metadata_that_cannot_be_followed_for_lack_of_descriptors_is_followed_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("partitions.manager.OPEN_AGAIN_S", 0.01)
+
+    class Short(UnsyncedFilesystem):
+        refused = 0
+
+        def list_directory(self, path: str) -> list[str]:
+            if "orders-" in path and self.refused < 3:
+                self.refused += 1
+                raise OSError(errno.EMFILE, "too many on purpose", path)
+            return super().list_directory(path)
+
+    async def story() -> None:
+        async with ControlledCluster(str(tmp_path)) as cluster:
+            await cluster.stop(NodeId(1))
+            disk = Short()
+            broker = await cluster.start(NodeId(1), disk)
+            await cluster.create("orders")
+            await eventually(lambda: ("orders", 0) in broker.manager.replicas)
+            assert disk.refused == 3
+            assert broker.fatal == []
 
     asyncio.run(story())
 

@@ -84,3 +84,35 @@ def test_the_directory_of_a_newer_release_is_refused(tmp_path: Path) -> None:
     twin_file.keep(OsFilesystem(), str(tmp_path), "raftlog.json", newer)
     with pytest.raises(DataDirectoryRefused, match="format 2"):
         open_directory(tmp_path)
+
+
+def test_what_is_made_is_its_owners_alone(tmp_path: Path) -> None:
+    filesystem = OsFilesystem()
+    with DataDirectory.open(f"{tmp_path}/data", cluster_id="c", node_id=NodeId(1)):
+        filesystem.make_directories(f"{tmp_path}/data/topic/part")
+        filesystem.open(f"{tmp_path}/data/topic/part/0.log", create=True).close()
+        filesystem.replace_file(f"{tmp_path}/data/topic/epochs", b"")
+        made = [tmp_path / "data", *(tmp_path / "data").rglob("*")]
+    assert {path.name: f"{path.stat().st_mode & 0o777:o}" for path in made} == {
+        "data": "700",
+        "lock": "600",
+        "raftlog.json": "600",
+        "raftlog.json.twin": "600",
+        "topic": "700",
+        "part": "700",
+        "0.log": "600",
+        "epochs": "600",
+    }
+
+
+def test_directory_that_others_may_use_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    data = tmp_path / "data"
+    data.mkdir(mode=0o755)
+    with DataDirectory.open(str(data), cluster_id="c", node_id=NodeId(1)):
+        assert [record.message for record in caplog.records] == [
+            f"{data} is open to others than its owner (mode 755); run: chmod -R go= {data}"
+        ]
+    caplog.clear()
+    data.chmod(0o700)
+    with DataDirectory.open(str(data), cluster_id="c", node_id=NodeId(1)):
+        assert not caplog.records

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -60,3 +62,54 @@ def test_a_replacement_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert filesystem.read_file(f"{tmp_path}/a") == b"old"
     assert filesystem.list_directory(str(tmp_path)) == ["a"]
+
+
+@contextlib.contextmanager
+def few_descriptors(count: int) -> Iterator[None]:
+    """This process may open so many more files."""
+    spare = os.open(os.devnull, os.O_RDONLY)
+    os.close(spare)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (spare + count, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_held_files_are_closed_where_descriptors_are_short(tmp_path: Path) -> None:
+    filesystem = OsFilesystem(held_files_max=100)
+    with few_descriptors(10):
+        for number in range(30):
+            file = filesystem.open(f"{tmp_path}/{number}", create=True)
+            assert filesystem.hold(file)
+            del file
+            filesystem.replace_file(f"{tmp_path}/replaced", b"new")
+            assert len(filesystem.list_directory(str(tmp_path))) == number + 2
+
+
+def test_thread_that_may_wait_does_so_for_a_descriptor(tmp_path: Path) -> None:
+    filesystem = OsFilesystem()
+    found: list[bytes] = []
+    filesystem.replace_file(f"{tmp_path}/a", b"there")
+    with few_descriptors(3):
+        taken = []
+        with contextlib.suppress(OSError):
+            while True:
+                taken.append(os.open(os.devnull, os.O_RDONLY))
+        reader = threading.Thread(target=lambda: found.append(filesystem.read_file(f"{tmp_path}/a")))
+        reader.start()
+        for descriptor in taken:
+            os.close(descriptor)
+        reader.join()
+    assert found == [b"there"]
+
+
+def test_only_regular_files_are_opened(tmp_path: Path) -> None:
+    filesystem = OsFilesystem()
+    os.mkfifo(f"{tmp_path}/pipe")
+    for path in (f"{tmp_path}/pipe", os.devnull, "/dev/zero"):
+        with pytest.raises(OSError, match="not a regular file"):
+            filesystem.open(path)
+        with pytest.raises(OSError, match="not a regular file"):
+            filesystem.read_file(path)

@@ -1,0 +1,119 @@
+"""How many HTTP connections there may be, and the answer to those beyond.
+
+A connection takes a file descriptor, and the logs and the peers of a broker need some, too. A connection
+beyond the limit is answered ``overloaded`` and closed; where many come at once, most are closed without
+an answer. Health and metrics are served all the same: whoever watches the broker must not take it for dead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final, cast
+
+from api.errors import problem_response
+from api.metrics import HttpMetrics
+from api.plain_requests import write_answer
+from raftlog.errors import Overloaded
+from raftlog.wire import paths
+
+_log = logging.getLogger("raftlog.http")
+
+ANSWERED_AT_ONCE_MAX: Final = 16  # of connections beyond the limit; their descriptors are in the reserve
+ANSWER_S: Final = 1.0  # a connection beyond the limit is closed after so long
+LOG_INTERVAL_S: Final = 10.0
+RETRY_AFTER_MS: Final = 1000
+SERVED: Final = (b"GET /healthz/", f"GET {paths.METRICS} ".encode())
+
+
+class ConnectionLimit:
+    """``count`` says how many connections there are, ``serve`` gives the protocol of one that is served."""
+
+    def __init__(
+        self,
+        count_max: int,
+        count: Callable[[], int],
+        serve: Callable[[], asyncio.Protocol],
+        metrics: HttpMetrics,
+    ) -> None:
+        self.count_max = count_max
+        self.serve = serve
+        self.refused: dict[RefusedConnection, None] = {}
+        self._count = count
+        self._metrics = metrics
+        self._logged_at = -LOG_INTERVAL_S
+        self._left_out = 0
+        metrics.watch_connections(count)
+
+    def refuse(self) -> RefusedConnection | None:
+        """The protocol of a connection that is one too many; None while there is room."""
+        if self._count() < self.count_max:
+            return None
+        self._metrics.connection_refused()
+        self._tell()
+        return RefusedConnection(self)
+
+    def _tell(self) -> None:
+        now = asyncio.get_running_loop().time()
+        if now - self._logged_at < LOG_INTERVAL_S:
+            self._left_out += 1
+            return
+        _log.warning(
+            "an HTTP connection is refused, %d are open (limits.connections_max); %d more since last said",
+            self.count_max,
+            self._left_out,
+        )
+        self._logged_at, self._left_out = now, 0
+
+
+class RefusedConnection(asyncio.Protocol):
+    """A connection beyond the limit: its first bytes are answered, and it is closed a moment later."""
+
+    def __init__(self, limit: ConnectionLimit) -> None:
+        self._limit = limit
+        self._transport: asyncio.Transport | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+        self._is_answered = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Wait for a request, but not for long."""
+        self._transport = made = cast("asyncio.Transport", transport)
+        if len(self._limit.refused) >= ANSWERED_AT_ONCE_MAX:
+            made.abort()
+            return
+        self._limit.refused[self] = None
+        self._deadline = asyncio.get_running_loop().call_later(ANSWER_S, self.abort)
+
+    def data_received(self, data: bytes) -> None:
+        """Answer, and let the client close: a close of ours could overtake the answer."""
+        if self._is_answered or self._transport is None:
+            return
+        self._is_answered = True
+        if data.startswith(SERVED):
+            protocol = self._limit.serve()
+            self._transport.set_protocol(protocol)
+            protocol.connection_made(self._transport)
+            protocol.data_received(data)
+            return
+        error = Overloaded(
+            f"this broker has {self._limit.count_max} HTTP connections open, no more than "
+            "limits.connections_max; use fewer, ask another broker, or retry later",
+            retry_after_ms=RETRY_AFTER_MS,
+        )
+        write_answer(self._transport, problem_response(error, instance="/", request_id=""), is_last=True)
+        self._transport.write_eof()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """There is room for another answer."""
+        self._limit.refused.pop(self, None)
+        if self._deadline is not None:
+            self._deadline.cancel()
+
+    def abort(self) -> None:
+        """Close at once, whatever is under way."""
+        self._limit.refused.pop(self, None)
+        if self._deadline is not None:
+            self._deadline.cancel()
+        if self._transport is not None:
+            self._transport.abort()

@@ -1,0 +1,67 @@
+"""What the file descriptors of a process are used for: HTTP connections, files, and a reserve.
+
+Decides: the shares. Half is for HTTP connections, a quarter for the files of active segments that stay open
+between their uses. The rest is a reserve for what is open for a moment, and for the connections to peers.
+"""
+
+from __future__ import annotations
+
+import logging
+import resource
+from typing import Final, NamedTuple
+
+_log = logging.getLogger("raftlog.server")
+
+CONNECTIONS_MAX: Final = 25_000  # more than requests may wait; each takes memory, too
+HELD_FILES_MAX: Final = 65_536
+FEW: Final = 1024
+
+
+class Descriptors(NamedTuple):
+    """The shares."""
+
+    limit: int
+    connections_max: int
+    held_files_max: int
+
+
+def raise_limit() -> int:
+    """Use all descriptors that the system lets this process have; how many that are."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == hard:
+        return soft
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    except (OSError, ValueError) as error:
+        _log.warning("the limit of %d open files stays, it could not be raised to %d: %s", soft, hard, error)
+        return soft
+    return hard
+
+
+def shares(limit: int, connections_max: int | None) -> Descriptors:
+    """``connections_max`` is what the settings ask for; None for what fits."""
+    if limit == resource.RLIM_INFINITY:
+        limit = 1 << 20
+    half = limit // 2
+    connections = min(half, connections_max or CONNECTIONS_MAX)
+    if connections_max is not None and connections < connections_max:
+        _log.warning(
+            "limits.connections_max is %d, and %d open files leave room for %d: raise the limit (ulimit -n)",
+            connections_max,
+            limit,
+            connections,
+        )
+    return Descriptors(limit, connections, min(HELD_FILES_MAX, (limit - connections) // 2))
+
+
+def share_out(connections_max: int | None) -> Descriptors:
+    """Raise the limit, and say once what it is used for."""
+    found = shares(raise_limit(), connections_max)
+    tell = _log.warning if found.limit < FEW else _log.info
+    tell(
+        "%d open files are allowed: %d for HTTP connections, %d for segments, the rest for all else",
+        found.limit,
+        found.connections_max,
+        found.held_files_max,
+    )
+    return found

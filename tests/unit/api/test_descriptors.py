@@ -1,0 +1,148 @@
+"""How descriptors are shared out, and what becomes of HTTP connections beyond their share."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import resource
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+
+import pytest
+
+from api.app import Boundary
+from api.connection_limit import ANSWERED_AT_ONCE_MAX
+from api.descriptors import shares
+from api.listener import HttpListener
+from tests.helpers.http_server import fake_cluster
+
+GET = b"GET /v1/topics HTTP/1.1\r\nHost: localhost\r\n"
+NOT_PLAIN = b"TE: trailers\r\n"  # sends a connection the long way, through aiohttp
+Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+@pytest.mark.parametrize(
+    ("limit", "asked", "connections", "held"),
+    [
+        (256, None, 128, 64),
+        (1024, None, 512, 256),
+        (1024, 100, 100, 462),
+        (1024, 4000, 512, 256),
+        (1 << 20, None, 25_000, 65_536),
+        (1 << 20, 50_000, 50_000, 65_536),
+        (resource.RLIM_INFINITY, None, 25_000, 65_536),
+    ],
+)
+def test_shares(limit: int, asked: int | None, connections: int, held: int) -> None:
+    found = shares(limit, asked)
+    assert (found.connections_max, found.held_files_max) == (connections, held)
+    assert found.connections_max + found.held_files_max < found.limit
+
+
+def test_setting_that_does_not_fit_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    shares(1024, 4000)
+    assert "limits.connections_max is 4000" in caplog.text
+    assert "ulimit -n" in caplog.text
+
+
+def with_listener(
+    connections_max: int, scenario: Callable[[HttpListener, AsyncExitStack], Awaitable[None]]
+) -> None:
+    """Run a scenario against a listener, and close its connections and the listener after it."""
+
+    async def run() -> None:
+        boundary = Boundary(fake_cluster(None, 3).services)
+        listener = HttpListener(boundary, shutdown_timeout_s=1.0, connections_max=connections_max)
+        await listener.start("127.0.0.1", 0)
+        async with asyncio.timeout(20), AsyncExitStack() as stack:
+            stack.push_async_callback(listener.stop)
+            await scenario(listener, stack)
+
+    asyncio.run(run())
+
+
+async def connect(listener: HttpListener, stack: AsyncExitStack) -> Connection:
+    """A connection that is closed after the scenario."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+    stack.callback(writer.close)
+    return reader, writer
+
+
+async def ask(connection: Connection, more: bytes = b"") -> bytes:
+    """One request, and what came back first."""
+    reader, writer = connection
+    writer.write(GET + more + b"\r\n")
+    return await reader.read(65536)
+
+
+def test_connection_beyond_the_limit_is_answered_and_closed() -> None:
+    async def scenario(listener: HttpListener, stack: AsyncExitStack) -> None:
+        plain, long = await connect(listener, stack), await connect(listener, stack)
+        assert (await ask(plain)).startswith(b"HTTP/1.1 200")
+        assert (await ask(long, NOT_PLAIN)).startswith(b"HTTP/1.1 200")
+        third = await connect(listener, stack)
+        refusal = await ask(third)
+        assert refusal.startswith(b"HTTP/1.1 503")
+        assert b"Connection: close" in refusal
+        assert b"Retry-After: 1" in refusal
+        assert b'"code":"overloaded"' in refusal
+        assert b"limits.connections_max" in refusal
+        assert await third[0].read() == b""
+        assert (await ask(plain)).startswith(b"HTTP/1.1 200")
+        assert (await ask(long, NOT_PLAIN)).startswith(b"HTTP/1.1 200")
+        long[1].close()
+        while True:
+            if (await ask(await connect(listener, stack))).startswith(b"HTTP/1.1 200"):
+                return
+
+    with_listener(2, scenario)
+
+
+def test_few_connections_beyond_the_limit_are_kept_for_an_answer() -> None:
+    async def scenario(listener: HttpListener, stack: AsyncExitStack) -> None:
+        assert (await ask(await connect(listener, stack))).startswith(b"HTTP/1.1 200")
+        silent = [await connect(listener, stack) for _ in range(ANSWERED_AT_ONCE_MAX)]
+        ended = await connect(listener, stack)
+        with contextlib.suppress(ConnectionResetError):
+            assert await ended[0].read() == b""
+        for reader, _ in silent:  # the deadline ends those that ask nothing
+            with contextlib.suppress(ConnectionResetError):
+                assert await reader.read() == b""
+
+    with_listener(1, scenario)
+
+
+def test_health_and_metrics_are_served_beyond_the_limit() -> None:
+    async def scenario(listener: HttpListener, stack: AsyncExitStack) -> None:
+        assert (await ask(await connect(listener, stack))).startswith(b"HTTP/1.1 200")
+        for path in (b"/healthz/live", b"/healthz/ready", b"/metrics"):
+            reader, writer = await connect(listener, stack)
+            writer.write(b"GET %b HTTP/1.1\r\nHost: localhost\r\n\r\n" % path)
+            assert (await reader.read(65536)).startswith(b"HTTP/1.1 200")
+            with contextlib.suppress(ConnectionResetError):  # and the deadline ends the connection
+                while await reader.read(65536):
+                    pass
+
+    with_listener(1, scenario)
+
+
+def test_soft_limit_is_raised_to_the_hard_one() -> None:
+    code = (
+        "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (100, 200));"
+        "from api.descriptors import raise_limit;"
+        "print(raise_limit(), resource.getrlimit(resource.RLIMIT_NOFILE))"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stdout == "200 (200, 200)\n"
+
+
+def test_refusals_are_logged_once_in_a_while(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(listener: HttpListener, stack: AsyncExitStack) -> None:
+        assert (await ask(await connect(listener, stack))).startswith(b"HTTP/1.1 200")
+        for _ in range(5):
+            assert (await ask(await connect(listener, stack))).startswith(b"HTTP/1.1 503")
+
+    with_listener(1, scenario)
+    assert caplog.text.count("limits.connections_max") == 1
