@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, cast
 
 from raftlog.storage.fake_filesystem import FakeFilesystem, PowerLost
+from raftlog.storage.filesystem import File
+from raftlog.storage.held_files import HeldFiles
 from raftlog.storage.log_storage import DiskWork
 
 if TYPE_CHECKING:
@@ -27,10 +29,16 @@ class SimulatedDisk(FakeFilesystem):
 
     def __init__(self, died: Callable[[], None], removed: Callable[[str], None]) -> None:
         super().__init__()
+        self.held = HeldFiles(1)
         self.dies_after: int | None = None
         self.dies_writing: str | None = None
         self._died = died
         self._removed = removed
+
+    def hold(self, file: File) -> bool:
+        """Files of active segments are closed between their uses as soon as another one is used."""
+        self.held.hold(file)
+        return True
 
     def remove_tree(self, path: str) -> None:
         """Remove a directory, and say so."""

@@ -25,7 +25,7 @@ from raftlog.storage.fake_filesystem import FakeFilesystem, PowerLost
 from raftlog.storage.filesystem import is_disk_full
 from raftlog.storage.log_storage import Sync
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
-from raftlog.types import EntryId, Index, NodeId, Term
+from raftlog.types import BEFORE_LOG, EntryId, Index, NodeId, Term
 
 DIRECTORY: Final = "/data/topic/Partition-0"
 SETTINGS: Final = LogSettings(segment_bytes=700, segment_ms=1000, index_interval_bytes=150)
@@ -68,6 +68,7 @@ class LogLife:
         self.model = Model()
         self.pending: list[tuple[Sync, HardState]] = []
         self.term = 0
+        self._ahead = BEFORE_LOG  # the newest entry whose state was kept before it was durable
         self.log = self._open()
         self.log.keep_birth(BIRTH)
 
@@ -202,6 +203,7 @@ class LogLife:
         if self._ahead_rng.random() < AHEAD_ODDS and last > self.log.durable_index:
             at = EntryId(self.log.term_at(last), last)
             self.log.states.save(at, state_below(last + 1))
+            self._ahead = at
             self.trace.note(None, f"keeps the state at {at}, ahead of what is durable")
 
     def retain(self) -> None:
@@ -313,6 +315,9 @@ class LogLife:
         self.model = judge.check_restart(self.log, self.model)
         self.term = self.model.hard_states[0].term
         self.log.keep_birth(BIRTH)
+        term, ahead = self._ahead.term, self._ahead.index
+        if self.model.first <= ahead <= self.model.line.last and self.log.term_at(ahead) == term:
+            self.model.committed = max(self.model.committed, ahead)  # a majority holds it
         self.trace.note(None, f"opened {self.model.first}..{self.model.line.last} in term {self.term}")
 
     def _open(self) -> SegmentedLog:
