@@ -129,6 +129,7 @@ class FakeCluster:
         self.retry_after_ms = 5  # what OVERLOADED asks for
         self.gaps = 0
         self.corrupt_reads = False
+        self.fetched_bytes = 0  # of all answers with batches
         self.producer_ids = itertools.count(1000)
         self.release = asyncio.Event()  # ends what hangs
         self.knows = asyncio.Event()  # cleared: no broker answers what is not about records
@@ -295,6 +296,7 @@ class FakeBroker:
                 following = batch.last_offset + 1
         if self.cluster.corrupt_reads:
             data[-1] ^= 0x01
+        self.cluster.fetched_bytes += len(data)
         return web.Response(
             body=bytes(data), content_type=media_types.BATCH, headers=_places(following, partition)
         )
