@@ -17,7 +17,7 @@ from typing import Literal
 from raftlog.client.leader_watch import ask_leader
 from raftlog.client.messages import DECODED_BYTES_MAX, Chunk, Message, read_messages
 from raftlog.client.metadata import Metadata
-from raftlog.client.options import Duration, milliseconds, positive
+from raftlog.client.options import BATCH_BYTES_MAX, Duration, milliseconds, positive
 from raftlog.client.retries import pause_s
 from raftlog.client.session import Reply, Session
 from raftlog.client.values import timestamp_ms
@@ -27,6 +27,7 @@ from raftlog.wire import bodies, headers, paths
 
 CHUNK_BYTES = 1 << 20
 TAIL_WAIT_MS = 30_000
+_OVER_MAX_BYTES = BATCH_BYTES_MAX + (64 << 10)  # a broker sends whole batches, one at least
 _MESSAGE_BYTES = 1_024.0  # what a message is taken to need in an answer before there was one
 _MARGIN = 1.25
 _PATIENCE_S = 5.0  # of silence, which is usual here, before others are asked who leads now
@@ -167,7 +168,7 @@ class AsyncPartition:
     ) -> _Part:
         path = paths.partition_records(self.topic, self.number)
         query = f"?offset={offset}&max_bytes={max_bytes}&wait={wait_ms}ms&route=none"
-        reply = await self._ask_leader(path + query, wait_ms / 1_000)
+        reply = await self._ask_leader(path + query, wait_ms / 1_000, max_bytes + _OVER_MAX_BYTES)
         body = reply.body
         following = reply.number(headers.NEXT_OFFSET, offset)
         found = read_messages(
@@ -191,7 +192,7 @@ class AsyncPartition:
         )
         return _Part(chunk, len(body), found.size_bytes, is_whole=found.next_offset == following)
 
-    async def _ask_leader(self, path: str, wait_s: float) -> Reply:
+    async def _ask_leader(self, path: str, wait_s: float, answer_bytes_max: int) -> Reply:
         session, metadata = self._session, self._metadata
         clock = session.clock
         deadline = clock.monotonic() + session.retry_timeout_s + wait_s
@@ -209,6 +210,7 @@ class AsyncPartition:
                     path,
                     patience_s=_PATIENCE_S,
                     timeout_s=session.request_timeout_s + wait_s,
+                    answer_bytes_max=answer_bytes_max,
                 )
             except RaftlogError as error:
                 attempts += 1

@@ -24,6 +24,7 @@ from raftlog.wire import headers, media_types
 from raftlog.wire.problems import Problem, read_problem
 
 CONNECT_TIMEOUT_S = 2.0
+ANSWER_BYTES_MAX = 16 << 20  # of an answer in JSON
 _PLAIN_BODY_MAX = 1 << 20  # aiohttp wants larger bodies as files, to write them piece by piece
 
 Body = TypeVar("Body", bound=msgspec.Struct)
@@ -106,8 +107,12 @@ class Session:
         content_type: str = media_types.JSON,
         accept: str = media_types.JSON,
         timeout_s: float | None = None,
+        answer_bytes_max: int = ANSWER_BYTES_MAX,
     ) -> Reply:
-        """One request to one broker. Raises ``NotSent``, ``ConnectionLost``, or what the broker answers."""
+        """One request to one broker. Raises ``NotSent``, ``ConnectionLost``, or what the broker answers.
+
+        An answer above ``answer_bytes_max`` ends the connection: no broker of ours sends it.
+        """
         http = self._http
         if http is None:
             raise NotSent("the client is not open: use it as an async with block, or call open")
@@ -128,7 +133,7 @@ class Session:
                 timeout=timeout,
                 allow_redirects=False,
             ) as response:
-                answer = await response.read()
+                answer = await _read_body(response, answer_bytes_max)
                 status, answer_headers = response.status, response.headers
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             raise NotSent(f"{url.split('/v1/')[0]} cannot be reached: {error}") from error
@@ -190,6 +195,25 @@ class Session:
         """Ask another broker first from now on, if this error says something about the broker."""
         if isinstance(error, NotSent | ConnectionLost | Draining) and self._urls[0] == base:
             self._urls.rotate(-1)
+
+
+async def _read_body(response: aiohttp.ClientResponse, bytes_max: int) -> bytes:
+    """The body as it was sent, never decompressed. Raises ``ClientPayloadError`` above ``bytes_max``."""
+    parts: list[bytes] = []
+    left = bytes_max - (response.content_length or 0)
+    if left >= 0:
+        left = bytes_max
+        async for part in response.content.iter_any():
+            left -= len(part)
+            if left < 0:
+                break
+            parts.append(part)
+    if left < 0:
+        response.close()
+        raise aiohttp.ClientPayloadError(
+            f"the answer has more than {bytes_max} bytes; the connection was ended"
+        )
+    return b"".join(parts)
 
 
 def _error_of(reply: Reply, method: str, url: str) -> RaftlogError:

@@ -11,6 +11,7 @@ import pytest
 
 from raftlog.aio import Client, Partition
 from raftlog.errors import (
+    ConnectionLost,
     CorruptBatch,
     OffsetOutOfRange,
     UndecodableBatch,
@@ -253,5 +254,33 @@ def test_a_limited_read_goes_on_until_its_limit_or_max_bytes() -> None:
             assert 10 <= len(await partition.read(10, limit=40, max_bytes=200_000)) <= 12
             rest = await partition.read(50, limit=40, wait="20s")  # nothing is waited for behind the first
             assert (len(rest), rest.is_up_to_date) == (10, True)
+
+    asyncio.run(story())
+
+
+def test_an_answer_without_end_is_given_up() -> None:
+    async def story() -> None:
+        async with fake_cluster() as cluster, Client(cluster.urls, retry_timeout="1ms") as client:
+            partition = await fill(client, 5)
+            cluster.endless_reads = True
+            with pytest.raises(ConnectionLost, match=r"more than 168\d{5} bytes"):
+                await partition.read(max_bytes=1)
+            assert cluster.fetched_bytes < 64 << 20
+
+    asyncio.run(story())
+
+
+def test_a_chunk_ends_where_its_batches_decompress_to_too_much() -> None:
+    async def story() -> None:
+        async with fake_cluster() as cluster, Client(cluster.urls) as client:
+            bomb = batch_of(bytes(15 << 20), codec=Codec.ZSTD)
+            for _ in range(9):
+                cluster.partition().append(bomb)
+            partition = client.partition("orders", 0)
+            for limit in (None, 9):
+                first = await partition.read(0, limit=limit)
+                assert [message.offset for message in first] == [0, 1, 2, 3, 4]
+                rest = await partition.read(first.next_offset, limit=limit)
+                assert [message.offset for message in rest] == [5, 6, 7, 8]
 
     asyncio.run(story())

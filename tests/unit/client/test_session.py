@@ -6,7 +6,7 @@ import asyncio
 import random
 import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 from aiohttp import web
@@ -162,6 +162,65 @@ def test_a_connection_that_breaks_behind_a_request_leaves_the_outcome_unknown(en
             with pytest.raises(ConnectionLost) as caught:
                 await client.topics.create("x")
             assert not caught.value.is_definite
+
+    asyncio.run(story())
+
+
+@asynccontextmanager
+async def writing(head: bytes, piece: bytes, *, pause_s: float = 0.0) -> AsyncIterator[tuple[str, list[int]]]:
+    """The URL of something that answers with ``head`` and then pieces without end, and how many of each."""
+    sent: list[int] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        sent.append(0)
+        with suppress(ConnectionError):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(head)
+            while not writer.is_closing():
+                writer.write(piece)
+                await writer.drain()
+                sent[-1] += 1
+                await asyncio.sleep(pause_s)
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", sent
+
+
+@pytest.mark.parametrize(
+    ("head", "piece", "word"),
+    [
+        (b"\r\n", bytes(1 << 20), "more than 16777216 bytes"),
+        (b"Content-Length: 9999999999\r\n\r\n", b"x", "more than 16777216 bytes"),
+        (b"Transfer-Encoding: chunked\r\n\r\n", b"100000\r\n%s\r\n" % bytes(1 << 20), "more than"),
+        (b"", b"Name: value\r\n" * 1_000, "Too many headers"),
+        (b"Name: ", b"x" * (1 << 20), "more than 8190 bytes"),
+    ],
+    ids=["body", "length", "chunks", "headers", "header"],
+)
+def test_an_answer_without_end_is_given_up(head: bytes, piece: bytes, word: str) -> None:
+    async def story() -> None:
+        async with (
+            writing(b"HTTP/1.1 200 OK\r\n" + head, piece) as (url, sent),
+            Client(url, retry_timeout="5s") as client,
+        ):
+            with pytest.raises(ConnectionLost, match=word) as caught:
+                await client.topics.create("x")
+            assert not caught.value.is_definite
+            assert max(sent) < 64
+
+    asyncio.run(story())
+
+
+def test_the_time_of_a_request_holds_for_a_body_that_trickles() -> None:
+    async def story() -> None:
+        async with (
+            writing(b"HTTP/1.1 200 OK\r\nContent-Length: 999\r\n\r\n", b" ", pause_s=0.01) as (url, _),
+            Client(url, request_timeout="100ms") as client,
+        ):
+            with pytest.raises(ConnectionLost, match=r"no answer within 0\.1 s"):
+                await client.topics.create("x")
 
     asyncio.run(story())
 
