@@ -170,6 +170,7 @@ def test_a_connection_that_breaks_behind_a_request_leaves_the_outcome_unknown(en
 async def writing(head: bytes, piece: bytes, *, pause_s: float = 0.0) -> AsyncIterator[tuple[str, list[int]]]:
     """The URL of something that answers with ``head`` and then pieces without end, and how many of each."""
     sent: list[int] = []
+    answers: list[asyncio.Task[None]] = []
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         sent.append(0)
@@ -181,11 +182,16 @@ async def writing(head: bytes, piece: bytes, *, pause_s: float = 0.0) -> AsyncIt
                 await writer.drain()
                 sent[-1] += 1
                 await asyncio.sleep(pause_s)
-        writer.close()
+        writer.transport.abort()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
 
-    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    server = await asyncio.start_server(
+        lambda *streams: answers.append(asyncio.create_task(answer(*streams))), "127.0.0.1", 0
+    )
     async with server:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", sent
+        await asyncio.gather(*answers)  # they end with their connections
 
 
 @pytest.mark.parametrize(
