@@ -159,6 +159,12 @@ class AsyncClient:
 
     def partition(self, topic: str, number: int) -> AsyncPartition:
         """One partition, to read from it."""
+        if not isinstance(topic, str):
+            raise TypeError(f"topic is {topic!r}; give its name as text")
+        if type(number) is not int:
+            raise TypeError(f"number is {number!r}; give the partition's number, such as 0")
+        if number < 0:
+            raise ValueError(f"number is {number}; partitions count from 0")
         return AsyncPartition(self._session, self._metadata, topic, number)
 
 

@@ -218,7 +218,7 @@ class AsyncPartition:
                 if isinstance(error, UnknownTopic):
                     metadata.forget(self.topic)
                 pause = pause_s(error, attempts, session.rng)
-                if not error.retryable or not session.is_open or clock.monotonic() + pause >= deadline:
+                if session.gives_up(error) or clock.monotonic() + pause >= deadline:
                     raise
             await asyncio.sleep(pause)
 

@@ -102,6 +102,41 @@ def test_without_any_broker_the_error_is_definite_and_in_time() -> None:
     asyncio.run(story())
 
 
+def test_a_client_that_never_had_an_answer_gives_up_soon_and_says_why() -> None:
+    async def story() -> None:
+        urls = [unused_url(), unused_url()]
+        # With their default times these would outlast the test's own time limit together.
+        async with asyncio.timeout(20), Client(urls) as client:
+            for call in (
+                client.cluster.info(),
+                client.topics.create("x"),
+                client.partition("orders", 0).read(0),
+                client.partition("orders", 0).offsets(),
+                client.send("orders", "x"),
+            ):
+                with pytest.raises(NotSent) as caught:
+                    await call
+                told = f"no broker answered; {urls[0]} cannot be reached: Connection refused"
+                assert str(caught.value).startswith((told, told.replace(urls[0], urls[1])))
+                assert all(url in str(caught.value) for url in urls)
+
+    asyncio.run(story())
+
+
+def test_a_client_that_had_an_answer_waits_for_brokers_to_come_back() -> None:
+    async def story() -> None:
+        async with fake_cluster() as cluster, Client(cluster.urls) as client:
+            await client.cluster.info()
+            await cluster.brokers[1].stop()
+            asking = asyncio.create_task(client.cluster.info())
+            await asyncio.wait([asking], timeout=1.0)  # longer than a client waits that had no answer
+            assert not asking.done()
+            await cluster.brokers[1].start()
+            assert (await asking).brokers == 1
+
+    asyncio.run(story())
+
+
 def test_a_client_that_is_closed_sends_nothing() -> None:
     async def story() -> None:
         async with fake_cluster() as cluster:
