@@ -15,7 +15,7 @@ from typing import Self
 from raftlog.client import values
 from raftlog.client.admin import AsyncCluster, AsyncTopics
 from raftlog.client.client import AsyncClient, url_from
-from raftlog.client.messages import Chunk, Message
+from raftlog.client.messages import Chunk, Decoder, Message
 from raftlog.client.options import URL_DEFAULT, Duration, Partitioner
 from raftlog.client.partition import CHUNK_BYTES, AsyncPartition, Position, Undecodable
 from raftlog.client.portal import Face, Portal, blocking
@@ -216,6 +216,11 @@ class Client(Face[AsyncClient]):
 
         return Producer(self._portal.call(make), self._portal)
 
-    def partition(self, topic: str, number: int) -> Partition:
-        """One partition, to read from it."""
-        return Partition(self._core.partition(topic, number), self._portal)
+    def partition(
+        self, topic: str, number: int, *, key: Decoder | None = None, value: Decoder | None = None
+    ) -> Partition:
+        """One partition, to read from it. ``key`` and ``value`` are functions of their bytes.
+
+        They run on the thread of the client's event loop, so they must be quick.
+        """
+        return Partition(self._core.partition(topic, number, key=key, value=value), self._portal)

@@ -6,12 +6,12 @@ an answer is decoded at once. Leaves to others: fetching (``partition``).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from raftlog.errors import CorruptBatch, UndecodableBatch
+from raftlog.errors import CorruptBatch, InvalidRecord, UndecodableBatch
 from raftlog.records.batch import CODEC_MASK, Batch, check_batch, split_batches
 from raftlog.records.reader import StoredRecord, iter_records, read_records
 from raftlog.wire.bodies import SkippedRange
@@ -20,17 +20,21 @@ from raftlog.wire.headers import TAG_RECORD_HEADER
 DECODED_BYTES_MAX = 64 << 20  # of one chunk, in memory; a chunk ends behind the batch that exceeds it
 _RECORD_BYTES = 300  # what a message takes in memory beside its contents
 _HEADER_BYTES = 150  # the same for a header
+Decoder = Callable[[bytes], object]
 
 
 class Message(NamedTuple):
-    """One record of a partition. ``crc`` is the CRC-32C of its batch, checked before it was delivered."""
+    """One record of a partition. ``crc`` is the CRC-32C of its batch, checked before it was delivered.
+
+    ``key`` and ``value`` are bytes or ``None``, or what the partition's functions made of the bytes.
+    """
 
     topic: str
     partition: int
     offset: int
     timestamp_ms: int
-    key: bytes | None
-    value: bytes | None
+    key: Any
+    value: Any
     headers: tuple[tuple[str, bytes | None], ...]
     crc: int
 
@@ -41,7 +45,7 @@ class Message(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of key, value and headers."""
+        """Bytes of key, value and headers, where neither key nor value was decoded."""
         size = len(self.key or b"") + len(self.value or b"")
         return size + sum(len(name.encode()) + len(value or b"") for name, value in self.headers)
 
@@ -126,6 +130,53 @@ def read_messages(
             else:
                 raise _undecodable(topic, partition, bad, damage) from damage
     return Found(messages, next_offset, skipped, size_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Decoders:
+    """What makes keys and values of their bytes. ``None`` leaves them as they are."""
+
+    key: Decoder | None = None
+    value: Decoder | None = None
+
+    def decoded(self, found: Found) -> Found:
+        """The same with keys and values decoded; ends before a message that a function refuses.
+
+        Raises ``InvalidRecord`` when that is the first one.
+        """
+        if self.key is None and self.value is None:
+            return found
+        messages: list[Message] = []
+        for message in found.messages:
+            try:
+                messages.append(self._decoded(message))
+            except InvalidRecord:
+                if not messages:
+                    raise
+                at = message.offset
+                return Found(
+                    messages, at, [one for one in found.skipped if one.offset < at], found.size_bytes
+                )
+        return found._replace(messages=messages)
+
+    def _decoded(self, message: Message) -> Message:
+        what = "key"
+        try:
+            key = message.key if self.key is None or message.key is None else self.key(message.key)
+            what = "value"
+            value = (
+                message.value if self.value is None or message.value is None else self.value(message.value)
+            )
+        except Exception as error:
+            raise InvalidRecord(
+                f"the {what} at {message.topic}/{message.partition}, offset {message.offset}, cannot be "
+                f"decoded: {error!r}",
+                topic=message.topic,
+                partition=message.partition,
+                offset=message.offset,
+                next_offset=message.offset + 1,
+            ) from error
+        return message._replace(key=key, value=value)
 
 
 def _readable(

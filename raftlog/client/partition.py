@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import Literal
 
 from raftlog.client.leader_watch import ask_leader
-from raftlog.client.messages import DECODED_BYTES_MAX, Chunk, Message, read_messages
+from raftlog.client.messages import DECODED_BYTES_MAX, Chunk, Decoders, Message, read_messages
 from raftlog.client.metadata import Metadata
 from raftlog.client.options import BATCH_BYTES_MAX, Duration, milliseconds, positive
 from raftlog.client.retries import pause_s
@@ -74,11 +74,19 @@ class _Part:
 class AsyncPartition:
     """One partition of one topic, read from its leader."""
 
-    def __init__(self, session: Session, metadata: Metadata, topic: str, number: int) -> None:
+    def __init__(
+        self,
+        session: Session,
+        metadata: Metadata,
+        topic: str,
+        number: int,
+        decoders: Decoders,
+    ) -> None:
         self.topic = topic
         self.number = number
         self._session = session
         self._metadata = metadata
+        self._decoders = decoders
         self._message_bytes = _MESSAGE_BYTES  # of the newest answer
 
     async def read(
@@ -180,6 +188,7 @@ class AsyncPartition:
             limit=limit,
             skips_undecodable=skips,
         )
+        found = self._decoders.decoded(found)
         if body:
             self._message_bytes = len(body) / max(1, following - parse_header(body).base_offset)
         chunk = Chunk(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from contextlib import aclosing
 from datetime import UTC, datetime
@@ -13,6 +14,7 @@ from raftlog.aio import Client, Partition
 from raftlog.errors import (
     ConnectionLost,
     CorruptBatch,
+    InvalidRecord,
     OffsetOutOfRange,
     UndecodableBatch,
     UnknownPartition,
@@ -282,5 +284,30 @@ def test_a_chunk_ends_where_its_batches_decompress_to_too_much() -> None:
                 assert [message.offset for message in first] == [0, 1, 2, 3, 4]
                 rest = await partition.read(first.next_offset, limit=limit)
                 assert [message.offset for message in rest] == [5, 6, 7, 8]
+
+    asyncio.run(story())
+
+
+def test_keys_and_values_come_decoded() -> None:
+    async def story() -> None:
+        async with fake_cluster() as cluster, Client(cluster.urls) as client:
+            for value in ({"id": 1}, None, {"id": 2}, "no JSON", {"id": 3}):
+                await client.send("orders", value, key="u1")
+            partition = client.partition("orders", 0, key=bytes.decode, value=json.loads)
+            chunk = await partition.read(0)
+            assert [(message.key, message.value) for message in chunk] == [
+                ("u1", {"id": 1}),
+                ("u1", None),
+                ("u1", {"id": 2}),
+            ]
+            assert chunk.next_offset == 3
+            with pytest.raises(
+                InvalidRecord, match=r"value at orders/0, offset 3,.*JSONDecodeError"
+            ) as caught:
+                await partition.read(chunk.next_offset)
+            assert caught.value.details["next_offset"] == 4
+            assert [message.value for message in await partition.read(4)] == [{"id": 3}]
+            with pytest.raises(TypeError, match="value is 'json'; give a function"):
+                client.partition("orders", 0, value="json")  # type: ignore[arg-type]
 
     asyncio.run(story())
