@@ -37,7 +37,7 @@ def connected(server: str) -> Iterator[Client]:
         except (NotSent, ConnectionLost) as error:
             raise NotSent(
                 f"no broker answers at {server}; start a cluster with `raftlog dev`, "
-                f"or name one with --server or RAFTLOG_SERVER ({error})"
+                f"or name one with --server or RAFTLOG_URL ({error})"
             ) from error
     with Client(server, retry_timeout=RETRY_TIMEOUT) as client:
         yield client

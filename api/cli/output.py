@@ -36,7 +36,10 @@ OutputOption = Annotated[Format, typer.Option("--output", "-o", help="How to pri
 ServerOption = Annotated[
     str,
     typer.Option(
-        "--server", "-s", envvar="RAFTLOG_SERVER", help="Any broker's address; several with commas."
+        "--server",
+        "-s",
+        envvar=["RAFTLOG_URL", "RAFTLOG_SERVER"],  # the first is the client's, the second an older name
+        help="Any broker's address; several with commas.",
     ),
 ]
 DEFAULT_SERVER = "http://127.0.0.1:7070"

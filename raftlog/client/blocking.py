@@ -15,9 +15,9 @@ from typing import Self
 from raftlog.client import values
 from raftlog.client.admin import AsyncCluster, AsyncTopics
 from raftlog.client.client import AsyncClient, url_from
-from raftlog.client.messages import Chunk, Message
+from raftlog.client.messages import Chunk, Decoder, Message
 from raftlog.client.options import URL_DEFAULT, Duration, Partitioner
-from raftlog.client.partition import CHUNK_BYTES, AsyncPartition, Position
+from raftlog.client.partition import CHUNK_BYTES, AsyncPartition, Position, Undecodable
 from raftlog.client.portal import Face, Portal, blocking
 from raftlog.client.producer import HURRIED_CLOSE, AsyncProducer
 from raftlog.client.receipts import BlockingPendingReceipt, OnAck
@@ -59,14 +59,26 @@ class Partition(Face[AsyncPartition]):
     read = blocking(AsyncPartition.read)
     offsets = blocking(AsyncPartition.offsets)
 
-    def tail(self, offset: Position = "latest", *, max_bytes: int = CHUNK_BYTES) -> Iterator[Message]:
+    def tail(
+        self,
+        offset: Position = "latest",
+        *,
+        max_bytes: int = CHUNK_BYTES,
+        undecodable: Undecodable = "fail",
+    ) -> Iterator[Message]:
         """Every message from a position on, for ever; by default those that come from now on."""
-        for chunk in self.chunks(offset, max_bytes=max_bytes):
+        for chunk in self.chunks(offset, max_bytes=max_bytes, undecodable=undecodable):
             yield from chunk.messages
 
-    def chunks(self, offset: Position = "latest", *, max_bytes: int = CHUNK_BYTES) -> Iterator[Chunk]:
-        """The same in chunks, none of them empty."""
-        source = self._core.chunks(offset, max_bytes=max_bytes)
+    def chunks(
+        self,
+        offset: Position = "latest",
+        *,
+        max_bytes: int = CHUNK_BYTES,
+        undecodable: Undecodable = "fail",
+    ) -> Iterator[Chunk]:
+        """The same in chunks, each with messages or with offsets that were skipped."""
+        source = self._core.chunks(offset, max_bytes=max_bytes, undecodable=undecodable)
         try:
             while True:
                 yield self._portal.call(source.__anext__)
@@ -204,6 +216,11 @@ class Client(Face[AsyncClient]):
 
         return Producer(self._portal.call(make), self._portal)
 
-    def partition(self, topic: str, number: int) -> Partition:
-        """One partition, to read from it."""
-        return Partition(self._core.partition(topic, number), self._portal)
+    def partition(
+        self, topic: str, number: int, *, key: Decoder | None = None, value: Decoder | None = None
+    ) -> Partition:
+        """One partition, to read from it. ``key`` and ``value`` are functions of their bytes.
+
+        They run on the thread of the client's event loop, so they must be quick.
+        """
+        return Partition(self._core.partition(topic, number, key=key, value=value), self._portal)

@@ -15,6 +15,7 @@ from typing import Self
 from raftlog.client import values
 from raftlog.client.admin import AsyncCluster, AsyncTopics
 from raftlog.client.environment import Environment
+from raftlog.client.messages import Decoder, Decoders
 from raftlog.client.metadata import Metadata
 from raftlog.client.options import (
     URL_DEFAULT,
@@ -157,9 +158,20 @@ class AsyncClient:
             )
         )
 
-    def partition(self, topic: str, number: int) -> AsyncPartition:
-        """One partition, to read from it."""
-        return AsyncPartition(self._session, self._metadata, topic, number)
+    def partition(
+        self, topic: str, number: int, *, key: Decoder | None = None, value: Decoder | None = None
+    ) -> AsyncPartition:
+        """One partition, to read from it. ``key`` and ``value`` are functions of their bytes."""
+        if not isinstance(topic, str):
+            raise TypeError(f"topic is {topic!r}; give its name as text")
+        if type(number) is not int:
+            raise TypeError(f"number is {number!r}; give the partition's number, such as 0")
+        if number < 0:
+            raise ValueError(f"number is {number}; partitions count from 0")
+        for name, decoder in (("key", key), ("value", value)):
+            if decoder is not None and not callable(decoder):
+                raise TypeError(f"{name} is {decoder!r}; give a function of bytes, such as json.loads")
+        return AsyncPartition(self._session, self._metadata, topic, number, Decoders(key, value))
 
 
 def url_from(environ: Mapping[str, str] | None) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 
 from raftlog.client.metadata import UNKNOWN_TERM, Metadata, TopicView
-from raftlog.client.session import Reply, Session
+from raftlog.client.session import ANSWER_BYTES_MAX, Reply, Session
 from raftlog.errors import ConnectionLost, RaftlogError
 from raftlog.wire import media_types
 
@@ -29,6 +29,7 @@ async def ask_leader(
     patience_s: float,
     timeout_s: float,
     body: bytes | None = None,
+    answer_bytes_max: int = ANSWER_BYTES_MAX,
 ) -> Reply:
     """The leader's answer. Every ``patience_s`` of silence the others are asked who leads now."""
     try:
@@ -42,6 +43,7 @@ async def ask_leader(
                     content_type=media_types.BATCH,
                     accept=media_types.JSON if method == "POST" else media_types.BATCH,
                     timeout_s=timeout_s,
+                    answer_bytes_max=answer_bytes_max,
                 )
             finally:
                 watch.stop()

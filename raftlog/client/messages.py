@@ -1,29 +1,40 @@
 """What a reader gets: messages, and chunks of them with the place to go on.
 
-Decides: which records of fetched batches are a user's, and that nothing damaged is delivered. Leaves
-to others: fetching (``partition``).
+Decides: which records of fetched batches are a user's, that nothing damaged is delivered, and how much of
+an answer is decoded at once. Leaves to others: fetching (``partition``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, NamedTuple
 
-from raftlog.records.batch import check_batch, split_batches
-from raftlog.records.reader import read_records
+from raftlog.errors import CorruptBatch, InvalidRecord, UndecodableBatch
+from raftlog.records.batch import CODEC_MASK, Batch, check_batch, split_batches
+from raftlog.records.reader import StoredRecord, iter_records, read_records
+from raftlog.wire.bodies import SkippedRange
 from raftlog.wire.headers import TAG_RECORD_HEADER
+
+DECODED_BYTES_MAX = 64 << 20  # of one chunk, in memory; a chunk ends behind the batch that exceeds it
+_RECORD_BYTES = 300  # what a message takes in memory beside its contents
+_HEADER_BYTES = 150  # the same for a header
+Decoder = Callable[[bytes], object]
 
 
 class Message(NamedTuple):
-    """One record of a partition. ``crc`` is the CRC-32C of its batch, checked before it was delivered."""
+    """One record of a partition. ``crc`` is the CRC-32C of its batch, checked before it was delivered.
+
+    ``key`` and ``value`` are bytes or ``None``, or what the partition's functions made of the bytes.
+    """
 
     topic: str
     partition: int
     offset: int
     timestamp_ms: int
-    key: bytes | None
-    value: bytes | None
+    key: Any
+    value: Any
     headers: tuple[tuple[str, bytes | None], ...]
     crc: int
 
@@ -34,20 +45,24 @@ class Message(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of key, value and headers."""
+        """Bytes of key, value and headers, where neither key nor value was decoded."""
         size = len(self.key or b"") + len(self.value or b"")
         return size + sum(len(name.encode()) + len(value or b"") for name, value in self.headers)
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Messages that follow one another. Go on at ``next_offset``, even when there are none."""
+    """Messages that follow one another. Go on at ``next_offset``, even when there are none.
+
+    ``skipped`` are the offsets that cannot be read as records, where the reader asked to skip them.
+    """
 
     messages: list[Message]
     next_offset: int
     high_watermark: int
     log_start_offset: int
     leader_epoch: int
+    skipped: list[SkippedRange] = field(default_factory=list)
 
     def __iter__(self) -> Iterator[Message]:
         return iter(self.messages)
@@ -61,16 +76,153 @@ class Chunk:
         return self.next_offset >= self.high_watermark
 
 
-def read_messages(topic: str, partition: int, data: bytes, *, first_offset: int) -> list[Message]:
-    """The messages of fetched batches, from ``first_offset`` on. Raises ``CorruptBatch``."""
-    found: list[Message] = []
+class Found(NamedTuple):
+    """What of an answer was read, where to go on, and about how much memory it takes."""
+
+    messages: list[Message]
+    next_offset: int
+    skipped: list[SkippedRange]
+    size_bytes: int = 0
+
+
+def read_messages(
+    topic: str,
+    partition: int,
+    data: bytes,
+    *,
+    first_offset: int,
+    next_offset: int,
+    limit: int | None = None,
+    skips_undecodable: bool = False,
+) -> Found:
+    """The messages of fetched batches, from ``first_offset`` on; ``next_offset`` is what the broker said.
+
+    Ends early behind ``limit`` messages, behind ``DECODED_BYTES_MAX`` and before a batch that cannot be
+    decoded. Raises ``UndecodableBatch`` when such a batch comes first, ``CorruptBatch`` for a wrong checksum.
+    """
+    messages: list[Message] = []
+    skipped: list[SkippedRange] = []
+    at, size_bytes = first_offset, 0
     for batch in split_batches(data):
-        check_batch(batch)
-        if batch.header.is_control:
+        header = batch.header
+        last_offset = header.last_offset
+        if last_offset < first_offset:
             continue
-        crc = batch.header.crc
-        records = read_records(batch)
-        if batch.base_offset < first_offset:
-            records = [record for record in records if record.offset >= first_offset]
-        found += [Message(topic, partition, *record, crc) for record in records]
-    return found
+        if len(messages) == limit or size_bytes > DECODED_BYTES_MAX:
+            return Found(messages, at, skipped, size_bytes)
+        check_batch(batch)
+        if header.is_control:
+            continue
+        left = None if limit is None else limit - len(messages)
+        records, damage = _readable(batch, first_offset, left)
+        crc = header.crc
+        messages += [Message(topic, partition, *record, crc) for record in records]
+        size_bytes += _memory_bytes(batch, records)
+        at = last_offset + 1
+        if len(records) == left and records[-1].offset < last_offset:
+            return Found(messages, records[-1].offset + 1, skipped, size_bytes)
+        if damage is not None:
+            bad = SkippedRange(_first_unread(batch, records, first_offset), at)
+            if skips_undecodable:
+                skipped.append(bad)
+            elif messages:
+                return Found(messages, bad.offset, skipped, size_bytes)
+            else:
+                raise _undecodable(topic, partition, bad, damage) from damage
+    return Found(messages, next_offset, skipped, size_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Decoders:
+    """What makes keys and values of their bytes. ``None`` leaves them as they are."""
+
+    key: Decoder | None = None
+    value: Decoder | None = None
+
+    def decoded(self, found: Found) -> Found:
+        """The same with keys and values decoded; ends before a message that a function refuses.
+
+        Raises ``InvalidRecord`` when that is the first one.
+        """
+        if self.key is None and self.value is None:
+            return found
+        messages: list[Message] = []
+        for message in found.messages:
+            try:
+                messages.append(self._decoded(message))
+            except InvalidRecord:
+                if not messages:
+                    raise
+                at = message.offset
+                return Found(
+                    messages, at, [one for one in found.skipped if one.offset < at], found.size_bytes
+                )
+        return found._replace(messages=messages)
+
+    def _decoded(self, message: Message) -> Message:
+        what = "key"
+        try:
+            key = message.key if self.key is None or message.key is None else self.key(message.key)
+            what = "value"
+            value = (
+                message.value if self.value is None or message.value is None else self.value(message.value)
+            )
+        except Exception as error:
+            raise InvalidRecord(
+                f"the {what} at {message.topic}/{message.partition}, offset {message.offset}, cannot be "
+                f"decoded: {error!r}",
+                topic=message.topic,
+                partition=message.partition,
+                offset=message.offset,
+                next_offset=message.offset + 1,
+            ) from error
+        return message._replace(key=key, value=value)
+
+
+def _readable(
+    batch: Batch, first_offset: int, limit: int | None
+) -> tuple[list[StoredRecord], CorruptBatch | None]:
+    """At most ``limit`` records, and the damage that ends them."""
+    found: list[StoredRecord] = []
+    try:
+        if limit is None or batch.header.record_count <= limit:
+            found = read_records(batch)
+            if batch.base_offset < first_offset:
+                found = [record for record in found if record.offset >= first_offset]
+            return found, None
+    except CorruptBatch:
+        pass  # those before the damage are good
+    try:
+        for record in islice(iter_records(batch, first_offset), limit):
+            found.append(record)
+    except CorruptBatch as damage:
+        return found, damage
+    return found, None
+
+
+def _first_unread(batch: Batch, records: Sequence[StoredRecord], first_offset: int) -> int:
+    return records[-1].offset + 1 if records else max(batch.base_offset, first_offset)
+
+
+def _memory_bytes(batch: Batch, records: Sequence[StoredRecord]) -> int:
+    """About what the messages of a batch take in memory."""
+    if batch.header.attributes & CODEC_MASK:
+        contents_bytes = sum([len(record[2] or b"") + len(record[3] or b"") for record in records])
+    else:
+        contents_bytes = len(batch.data)
+    size_bytes = contents_bytes + len(records) * _RECORD_BYTES
+    for record in records:
+        if record[4]:
+            size_bytes += sum([_HEADER_BYTES + len(value or b"") for _, value in record[4]])
+    return size_bytes
+
+
+def _undecodable(topic: str, partition: int, bad: SkippedRange, damage: CorruptBatch) -> UndecodableBatch:
+    return UndecodableBatch(
+        f"the batch of {topic}/{partition} with offset {bad.offset} cannot be read as records ({damage}); go "
+        f'on at {bad.next_offset}, or read with undecodable="skip"',
+        topic=topic,
+        partition=partition,
+        offset=bad.offset,
+        next_offset=bad.next_offset,
+    )

@@ -121,6 +121,13 @@ def positive_seconds(name: str, value: Duration) -> float:
     return found
 
 
+def positive(name: str, value: int) -> int:
+    """A number of 1 or more. Raises ``ValueError`` for anything else."""
+    if type(value) is not int or value < 1:
+        raise ValueError(f"{name} is {value!r}; give a whole number of 1 or more")
+    return value
+
+
 def milliseconds(name: str, value: Duration) -> int:
     """A duration in whole milliseconds."""
     return round(seconds(name, value) * 1_000)

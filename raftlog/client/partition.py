@@ -2,40 +2,92 @@
 
 Decides: how a position is written in a request and when a read is tried again. Leaves to others:
 decoding (``messages``) and finding the leader (``metadata``). No position is kept here: a read is a
-function of its arguments, so it can always be repeated.
+function of its arguments, so it can always be repeated. Only the size of its messages is remembered, to ask
+for no more bytes than ``limit`` messages take.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
+from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Literal
 
 from raftlog.client.leader_watch import ask_leader
-from raftlog.client.messages import Chunk, Message, read_messages
+from raftlog.client.messages import DECODED_BYTES_MAX, Chunk, Decoders, Message, read_messages
 from raftlog.client.metadata import Metadata
-from raftlog.client.options import Duration, milliseconds
+from raftlog.client.options import BATCH_BYTES_MAX, Duration, milliseconds, positive
 from raftlog.client.retries import pause_s
 from raftlog.client.session import Reply, Session
 from raftlog.client.values import timestamp_ms
 from raftlog.errors import RaftlogError, UnknownTopic
+from raftlog.records.batch import parse_header
 from raftlog.wire import bodies, headers, paths
 
 CHUNK_BYTES = 1 << 20
 TAIL_WAIT_MS = 30_000
+_OVER_MAX_BYTES = BATCH_BYTES_MAX + (64 << 10)  # a broker sends whole batches, one at least
+_MESSAGE_BYTES = 1_024.0  # what a message is taken to need in an answer before there was one
+_MARGIN = 1.25
 _PATIENCE_S = 5.0  # of silence, which is usual here, before others are asked who leads now
 Position = int | str | datetime
 """An offset, ``"earliest"``, ``"latest"``, a time with a zone, or ``-100`` for the last 100."""
+Undecodable = Literal["fail", "skip"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What one fetch, or several that follow one another, gave and cost."""
+
+    chunk: Chunk
+    body_bytes: int
+    decoded_bytes: int
+    is_whole: bool  # everything that was fetched stands in the chunk
+
+    @property
+    def has_content(self) -> bool:
+        return bool(self.chunk.messages or self.chunk.skipped)
+
+    def then(self, part: _Part) -> _Part:
+        chunk = replace(
+            part.chunk,
+            messages=self.chunk.messages + part.chunk.messages,
+            skipped=self.chunk.skipped + part.chunk.skipped,
+        )
+        return _Part(
+            chunk, self.body_bytes + part.body_bytes, self.decoded_bytes + part.decoded_bytes, part.is_whole
+        )
+
+    def is_enough(self, limit: int | None, max_bytes: int) -> bool:
+        """Whether a read ends here. Without a limit one answer is enough."""
+        return (
+            limit is None
+            or len(self.chunk) >= limit
+            or not self.is_whole
+            or self.chunk.is_up_to_date
+            or self.body_bytes >= max_bytes
+            or self.decoded_bytes >= DECODED_BYTES_MAX
+        )
 
 
 class AsyncPartition:
     """One partition of one topic, read from its leader."""
 
-    def __init__(self, session: Session, metadata: Metadata, topic: str, number: int) -> None:
+    def __init__(
+        self,
+        session: Session,
+        metadata: Metadata,
+        topic: str,
+        number: int,
+        decoders: Decoders,
+    ) -> None:
         self.topic = topic
         self.number = number
         self._session = session
         self._metadata = metadata
+        self._decoders = decoders
+        self._message_bytes = _MESSAGE_BYTES  # of the newest answer
 
     async def read(
         self,
@@ -44,42 +96,66 @@ class AsyncPartition:
         limit: int | None = None,
         max_bytes: int = CHUNK_BYTES,
         wait: Duration = 0,
+        undecodable: Undecodable = "fail",
     ) -> Chunk:
         """All messages from a position on, up to ``limit`` messages or about ``max_bytes``.
 
-        With nothing there it waits up to ``wait`` for the first and may then come back empty. Raises
-        ``OffsetOutOfRange`` outside the log and ``CorruptBatch`` rather than damaged messages.
+        With nothing there it waits up to ``wait`` for the first and may then come back empty. A chunk ends
+        before a stored batch that cannot be decoded, and the next read raises ``UndecodableBatch``;
+        ``undecodable="skip"`` steps over it. Raises ``OffsetOutOfRange`` outside the log and ``CorruptBatch``
+        rather than damaged messages.
         """
-        if limit is not None and limit < 1:
-            raise ValueError(f"limit is {limit}; ask for one message at least")
-        clock = self._session.clock
-        start = offset if isinstance(offset, int) and offset >= 0 else await self.offsets(offset)
+        skips = _is_skipping(undecodable)
+        count_left = None if limit is None else positive("limit", limit)
+        bytes_left = positive("max_bytes", max_bytes)
         wait_ms = milliseconds("wait", wait)
+        clock = self._session.clock
+        at = await self._start(offset)
         ends_at = clock.monotonic() + wait_ms / 1_000
+        read = _Part(Chunk([], at, -1, -1, -1), 0, 0, is_whole=True)
         while True:
-            chunk = await self._fetch(start, max_bytes, wait_ms)
-            if chunk.messages or chunk.next_offset <= start:
-                return chunk if limit is None else _first(chunk, limit)
-            start = chunk.next_offset  # nothing there but records of brokers
-            wait_ms = max(0, round((ends_at - clock.monotonic()) * 1_000))
+            wanted = bytes_left if count_left is None else min(bytes_left, self._bytes_of(count_left))
+            try:
+                part = await self._fetch(at, wanted, wait_ms, limit=count_left, skips=skips)
+            except RaftlogError:
+                if read.has_content:
+                    return read.chunk  # the next read meets it again
+                raise
+            read = read.then(part)
+            if part.chunk.next_offset <= at or (read.has_content and read.is_enough(limit, max_bytes)):
+                return read.chunk
+            at = read.chunk.next_offset
+            bytes_left = max(1, max_bytes - read.body_bytes)
+            count_left = None if limit is None else limit - len(read.chunk)
+            wait_ms = 0 if read.has_content else max(0, round((ends_at - clock.monotonic()) * 1_000))
 
     async def tail(
-        self, offset: Position = "latest", *, max_bytes: int = CHUNK_BYTES
+        self,
+        offset: Position = "latest",
+        *,
+        max_bytes: int = CHUNK_BYTES,
+        undecodable: Undecodable = "fail",
     ) -> AsyncGenerator[Message, None]:
         """Every message from a position on, for ever; by default those that come from now on."""
-        async for chunk in self.chunks(offset, max_bytes=max_bytes):
+        async for chunk in self.chunks(offset, max_bytes=max_bytes, undecodable=undecodable):
             for message in chunk.messages:
                 yield message
 
     async def chunks(
-        self, offset: Position = "latest", *, max_bytes: int = CHUNK_BYTES
+        self,
+        offset: Position = "latest",
+        *,
+        max_bytes: int = CHUNK_BYTES,
+        undecodable: Undecodable = "fail",
     ) -> AsyncGenerator[Chunk, None]:
-        """The same in chunks, none of them empty."""
-        at = offset if isinstance(offset, int) and offset >= 0 else await self.offsets(offset)
+        """The same in chunks, each with messages or with offsets that were skipped."""
+        skips = _is_skipping(undecodable)
+        positive("max_bytes", max_bytes)
+        at = await self._start(offset)
         while True:
-            chunk = await self._fetch(at, max_bytes, TAIL_WAIT_MS)
+            chunk = (await self._fetch(at, max_bytes, TAIL_WAIT_MS, skips=skips)).chunk
             at = chunk.next_offset
-            if chunk.messages:
+            if chunk.messages or chunk.skipped:
                 yield chunk
 
     async def offsets(self, at: Position = "latest") -> int:
@@ -88,22 +164,44 @@ class AsyncPartition:
         reply = await self._session.ask_any("GET", f"{path}?at={_position(at)}")
         return reply.read(bodies.OffsetBody).offset
 
-    async def _fetch(self, offset: int, max_bytes: int, wait_ms: int) -> Chunk:
+    async def _start(self, offset: Position) -> int:
+        return offset if type(offset) is int and offset >= 0 else await self.offsets(offset)
+
+    def _bytes_of(self, count: int) -> int:
+        """About what ``count`` messages take in an answer. When it is too little, a read goes on."""
+        return int(_MARGIN * self._message_bytes * count) + 1
+
+    async def _fetch(
+        self, offset: int, max_bytes: int, wait_ms: int, *, limit: int | None = None, skips: bool = False
+    ) -> _Part:
         path = paths.partition_records(self.topic, self.number)
         query = f"?offset={offset}&max_bytes={max_bytes}&wait={wait_ms}ms&route=none"
-        reply = await self._ask_leader(path + query, wait_ms / 1_000)
-        messages = (
-            read_messages(self.topic, self.number, reply.body, first_offset=offset) if reply.body else []
+        reply = await self._ask_leader(path + query, wait_ms / 1_000, max_bytes + _OVER_MAX_BYTES)
+        body = reply.body
+        following = reply.number(headers.NEXT_OFFSET, offset)
+        found = read_messages(
+            self.topic,
+            self.number,
+            body,
+            first_offset=offset,
+            next_offset=following,
+            limit=limit,
+            skips_undecodable=skips,
         )
-        return Chunk(
-            messages,
-            reply.number(headers.NEXT_OFFSET, offset),
+        found = self._decoders.decoded(found)
+        if body:
+            self._message_bytes = len(body) / max(1, following - parse_header(body).base_offset)
+        chunk = Chunk(
+            found.messages,
+            found.next_offset,
             reply.number(headers.HIGH_WATERMARK),
             reply.number(headers.LOG_START_OFFSET),
             reply.number(headers.LEADER_EPOCH),
+            found.skipped,
         )
+        return _Part(chunk, len(body), found.size_bytes, is_whole=found.next_offset == following)
 
-    async def _ask_leader(self, path: str, wait_s: float) -> Reply:
+    async def _ask_leader(self, path: str, wait_s: float, answer_bytes_max: int) -> Reply:
         session, metadata = self._session, self._metadata
         clock = session.clock
         deadline = clock.monotonic() + session.retry_timeout_s + wait_s
@@ -121,6 +219,7 @@ class AsyncPartition:
                     path,
                     patience_s=_PATIENCE_S,
                     timeout_s=session.request_timeout_s + wait_s,
+                    answer_bytes_max=answer_bytes_max,
                 )
             except RaftlogError as error:
                 attempts += 1
@@ -128,7 +227,7 @@ class AsyncPartition:
                 if isinstance(error, UnknownTopic):
                     metadata.forget(self.topic)
                 pause = pause_s(error, attempts, session.rng)
-                if not error.retryable or not session.is_open or clock.monotonic() + pause >= deadline:
+                if session.gives_up(error) or clock.monotonic() + pause >= deadline:
                     raise
             await asyncio.sleep(pause)
 
@@ -145,13 +244,7 @@ def _position(at: Position) -> str:
     )
 
 
-def _first(chunk: Chunk, limit: int) -> Chunk:
-    if len(chunk.messages) <= limit:
-        return chunk
-    return Chunk(
-        chunk.messages[:limit],
-        chunk.messages[limit].offset,
-        chunk.high_watermark,
-        chunk.log_start_offset,
-        chunk.leader_epoch,
-    )
+def _is_skipping(undecodable: str) -> bool:
+    if undecodable not in ("fail", "skip"):
+        raise ValueError(f"undecodable is {undecodable!r}; choose 'fail' or 'skip'")
+    return undecodable == "skip"

@@ -213,7 +213,7 @@ class AsyncProducer:
             await waiter
 
     async def _partition_count(self, topic: str) -> int:
-        """Asked until it is known or ``delivery_timeout`` is over."""
+        """Asked until it is known, ``delivery_timeout`` is over or the session gives up."""
         clock = self._session.clock
         deadline = clock.monotonic() + self._options.delivery_timeout_s
         attempts = 0
@@ -222,11 +222,12 @@ class AsyncProducer:
                 async with asyncio.timeout(deadline - clock.monotonic()):
                     return (await self._metadata.topic(topic)).partition_count
             except TimeoutError:
-                raise NotSent(f"{topic}: no broker told its partitions in time") from None
+                late = f"no broker told the partitions of {topic} in time"
+                raise self._session.no_answer(late) from None
             except RaftlogError as error:
                 attempts += 1
                 pause = pause_s(error, attempts, self._session.rng)
-                if not error.retryable or not self._session.is_open or clock.monotonic() + pause >= deadline:
+                if self._session.gives_up(error) or clock.monotonic() + pause >= deadline:
                     raise
                 await asyncio.sleep(pause)
 

@@ -170,7 +170,7 @@ class PartitionSender:
                 identity = await self._identity(shipment)
                 leader = await self._metadata.leader_of(self.lane.topic, self.lane.partition)
         except TimeoutError:
-            late = NotSent("no producer id or no leader could be found in time")
+            late = self._session.no_answer("no producer id or no leader could be found in time")
             raise shipment.earlier_failure or late from None
         except ConnectionLost as error:
             raise NotSent(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import os
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,11 +20,14 @@ from yarl import URL
 
 from raftlog.client.environment import Environment
 from raftlog.client.retries import pause_s
-from raftlog.errors import ConnectionLost, Draining, NotSent, RaftlogError, Unknown
+from raftlog.client.values import encode_json
+from raftlog.errors import ConnectionLost, Draining, InvalidRequest, NotSent, RaftlogError, Unknown
 from raftlog.wire import headers, media_types
 from raftlog.wire.problems import Problem, read_problem
 
 CONNECT_TIMEOUT_S = 2.0
+_REFUSED_S = 0.5  # a client that never had an answer gives up where every address refuses for so long
+ANSWER_BYTES_MAX = 16 << 20  # of an answer in JSON
 _PLAIN_BODY_MAX = 1 << 20  # aiohttp wants larger bodies as files, to write them piece by piece
 
 Body = TypeVar("Body", bound=msgspec.Struct)
@@ -69,6 +73,8 @@ class Session:
         self.request_timeout_s = request_timeout_s
         self.retry_timeout_s = retry_timeout_s
         self.metadata_version = -1  # the newest that any broker spoke of
+        self.was_reached = False  # a broker has answered at least once
+        self._unreached: dict[str, aiohttp.ClientError] = {}  # by address, since the last answer
         self._http: aiohttp.ClientSession | None = None
 
     @property
@@ -106,8 +112,12 @@ class Session:
         content_type: str = media_types.JSON,
         accept: str = media_types.JSON,
         timeout_s: float | None = None,
+        answer_bytes_max: int = ANSWER_BYTES_MAX,
     ) -> Reply:
-        """One request to one broker. Raises ``NotSent``, ``ConnectionLost``, or what the broker answers."""
+        """One request to one broker. Raises ``NotSent``, ``ConnectionLost``, or what the broker answers.
+
+        An answer above ``answer_bytes_max`` ends the connection: no broker of ours sends it.
+        """
         http = self._http
         if http is None:
             raise NotSent("the client is not open: use it as an async with block, or call open")
@@ -119,6 +129,7 @@ class Session:
                 data = io.BytesIO(body)
         limit_s = self.request_timeout_s if timeout_s is None else timeout_s
         timeout = aiohttp.ClientTimeout(total=limit_s, sock_connect=min(CONNECT_TIMEOUT_S, limit_s))
+        base = url.split("/v1/")[0]
         try:
             async with http.request(
                 method,
@@ -128,13 +139,17 @@ class Session:
                 timeout=timeout,
                 allow_redirects=False,
             ) as response:
-                answer = await response.read()
+                answer = await _read_body(response, answer_bytes_max)
                 status, answer_headers = response.status, response.headers
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-            raise NotSent(f"{url.split('/v1/')[0]} cannot be reached: {error}") from error
+            self._unreached[base] = error
+            raise NotSent(_unreached(base, error)) from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            self._unreached.pop(base, None)
             why = str(error) or f"no answer within {limit_s:g} s"
             raise ConnectionLost(f"{method} {url.split('?')[0]}: {why}") from error
+        self.was_reached = True
+        self._unreached.clear()
         reply = Reply(status, answer, answer_headers)
         self.metadata_version = max(self.metadata_version, reply.number(headers.METADATA_VERSION))
         if status >= 300:
@@ -153,12 +168,15 @@ class Session:
     ) -> Reply:
         """The answer of any broker, with retries. Without ``may_repeat`` an unknown outcome is raised.
 
+        A client that never had an answer does not retry for long where every address refuses.
+
         When the time is up while no answer comes, a broker's last refusal says more, and is raised.
         """
-        encoded = None if body is None else msgspec.json.encode(body)
+        encoded = None if body is None else _encoded(body)
         limit_s = self.retry_timeout_s if retry_timeout_s is None else retry_timeout_s
         attempt_s = self.request_timeout_s if attempt_timeout_s is None else attempt_timeout_s
-        deadline = self.clock.monotonic() + limit_s
+        began = self.clock.monotonic()
+        deadline = began + limit_s
         attempts = 0
         refusal: RaftlogError | None = None
         while True:
@@ -178,18 +196,69 @@ class Session:
                     raise
                 round_s = 0.0 if attempts < len(self._urls) and isinstance(error, NotSent) else None
                 pause = pause_s(error, attempts, self.rng) if round_s is None else round_s
+                if self._is_refused_everywhere():
+                    deadline = min(deadline, began + _REFUSED_S)
                 is_silence = isinstance(error, NotSent | ConnectionLost)
                 refusal = refusal if is_silence else error
                 if self.clock.monotonic() + pause >= deadline:
                     if is_silence and refusal is not None and may_repeat:
                         raise refusal from error
+                    if isinstance(error, NotSent):
+                        raise self.no_answer() from error
                     raise
             await asyncio.sleep(pause)
+
+    def no_answer(self, what: str = "no broker answered") -> NotSent:
+        """The error where no connection could be made, with the reason for each address."""
+        return NotSent("; ".join([what, *(_unreached(*one) for one in self._unreached.items())]))
+
+    def gives_up(self, error: RaftlogError) -> bool:
+        """Whether the same again cannot help, or nobody listens and nobody ever did."""
+        return not error.retryable or not self.is_open or self._is_refused_everywhere()
+
+    def _is_refused_everywhere(self) -> bool:
+        return not self.was_reached and all(
+            isinstance(self._unreached.get(url), aiohttp.ClientConnectorError) for url in self._urls
+        )
 
     def turn_away(self, base: str, error: RaftlogError) -> None:
         """Ask another broker first from now on, if this error says something about the broker."""
         if isinstance(error, NotSent | ConnectionLost | Draining) and self._urls[0] == base:
             self._urls.rotate(-1)
+
+
+def _unreached(base: str, error: aiohttp.ClientError) -> str:
+    why = str(error)
+    if isinstance(error, aiohttp.ClientConnectorError):
+        number = error.os_error.errno
+        why = os.strerror(number) if number and number > 0 else str(error.os_error)
+    return f"{base} cannot be reached: {why}"
+
+
+def _encoded(body: msgspec.Struct) -> bytes:
+    try:
+        return encode_json(body)
+    except ValueError as error:
+        raise InvalidRequest(str(error)) from error
+
+
+async def _read_body(response: aiohttp.ClientResponse, bytes_max: int) -> bytes:
+    """The body as it was sent, never decompressed. Raises ``ClientPayloadError`` above ``bytes_max``."""
+    parts: list[bytes] = []
+    left = bytes_max - (response.content_length or 0)
+    if left >= 0:
+        left = bytes_max
+        async for part in response.content.iter_any():
+            left -= len(part)
+            if left < 0:
+                break
+            parts.append(part)
+    if left < 0:
+        response.close()
+        raise aiohttp.ClientPayloadError(
+            f"the answer has more than {bytes_max} bytes; the connection was ended"
+        )
+    return b"".join(parts)
 
 
 def _error_of(reply: Reply, method: str, url: str) -> RaftlogError:

@@ -6,6 +6,7 @@ naming the field, before anything is buffered.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
@@ -20,6 +21,7 @@ __all__ = [
     "Key",
     "Value",
     "encode_headers",
+    "encode_json",
     "encode_key",
     "encode_value",
     "headers_bytes",
@@ -45,9 +47,28 @@ def encode_value(value: Value) -> bytes | None:
             return value.encode()
         if isinstance(value, bytearray | memoryview):
             return bytes(value)
-        return msgspec.json.encode(value)
+        return encode_json(value)
     except (TypeError, ValueError, msgspec.MsgspecError, RecursionError) as error:
         raise InvalidRecord(f"value: {error}", errors=[f"/value: {error}"]) from error
+
+
+def encode_json(value: object) -> bytes:
+    """Compact JSON. Raises ``ValueError`` that names the field of a number that JSON does not have."""
+    encoded = msgspec.json.encode(value)
+    if b"null" in encoded:  # what the encoder makes of NaN and infinity
+        _refuse_non_finite(msgspec.to_builtins(value), "")
+    return encoded
+
+
+def _refuse_non_finite(value: object, path: str) -> None:
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{path or 'it'} is {value}, which JSON does not have; send None or text")
+    if isinstance(value, dict):
+        for name, part in value.items():
+            _refuse_non_finite(part, f"{path}/{name}")
+    elif isinstance(value, list | tuple):
+        for index, part in enumerate(value):
+            _refuse_non_finite(part, f"{path}/{index}")
 
 
 def encode_headers(headers: Headers | None, tags: Sequence[str]) -> tuple[tuple[str, bytes | None], ...]:
@@ -55,7 +76,7 @@ def encode_headers(headers: Headers | None, tags: Sequence[str]) -> tuple[tuple[
     if isinstance(tags, str):
         raise InvalidRecord("tags: give a list of tags, not one string", errors=["/tags"])
     pairs = [*(headers.items() if isinstance(headers, Mapping) else headers or ())]
-    pairs += [(TAG_RECORD_HEADER, tag) for tag in tags]
+    pairs += [(TAG_RECORD_HEADER, _checked_tag(tag)) for tag in tags]
     found: list[tuple[str, bytes | None]] = []
     for name, value in pairs:
         try:
@@ -68,6 +89,14 @@ def encode_headers(headers: Headers | None, tags: Sequence[str]) -> tuple[tuple[
             ) from error
         found.append((name, value))
     return tuple(found)
+
+
+def _checked_tag(tag: object) -> str:
+    if not isinstance(tag, str) or "," in tag:
+        raise InvalidRecord(
+            f"tags: {tag!r} is no tag; give text without commas, several tags as a list", errors=["/tags"]
+        )
+    return tag
 
 
 def headers_bytes(pairs: Sequence[tuple[str, bytes | None]]) -> int:

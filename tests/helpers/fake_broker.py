@@ -129,6 +129,8 @@ class FakeCluster:
         self.retry_after_ms = 5  # what OVERLOADED asks for
         self.gaps = 0
         self.corrupt_reads = False
+        self.endless_reads = False
+        self.fetched_bytes = 0  # of all answers with batches
         self.producer_ids = itertools.count(1000)
         self.release = asyncio.Event()  # ends what hangs
         self.knows = asyncio.Event()  # cleared: no broker answers what is not about records
@@ -275,7 +277,15 @@ class FakeBroker:
             bodies.BatchesProduced(number, base, count, bodies.DurabilityBody(acks, True, True, 2), 1)
         )
 
-    async def _fetch(self, request: web.Request) -> web.Response:
+    async def _endless(self, request: web.Request) -> web.StreamResponse:
+        """Zeros until the client has enough."""
+        response = web.StreamResponse()
+        await response.prepare(request)
+        while True:
+            await response.write(bytes(1 << 20))
+            self.cluster.fetched_bytes += 1 << 20
+
+    async def _fetch(self, request: web.Request) -> web.StreamResponse:
         _, partition = self._find(request)
         offset = int(request.query["offset"])
         if offset > partition.end:
@@ -295,6 +305,9 @@ class FakeBroker:
                 following = batch.last_offset + 1
         if self.cluster.corrupt_reads:
             data[-1] ^= 0x01
+        if self.cluster.endless_reads:
+            return await self._endless(request)
+        self.cluster.fetched_bytes += len(data)
         return web.Response(
             body=bytes(data), content_type=media_types.BATCH, headers=_places(following, partition)
         )

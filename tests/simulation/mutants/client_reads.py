@@ -126,14 +126,14 @@ READING = (
     ),
     Mutant(
         "a limited read goes on behind what it has left out",
-        "raftlog.client.partition:_first",
-        "chunk.messages[limit].offset,",
-        "chunk.next_offset,",
+        "raftlog.client.messages:read_messages",
+        "return Found(messages, records[-1].offset + 1,",
+        "return Found(messages, next_offset,",
         script="tests/unit/client/test_reading.py",
     ),
     Mutant(
         "what stands before a position in its batch is shown",
-        "raftlog.client.messages:read_messages",
+        "raftlog.client.messages:_readable",
         "if batch.base_offset < first_offset:",
         "if False:",
         script="tests/unit/client/test_reading.py",
@@ -141,7 +141,7 @@ READING = (
     Mutant(
         "a read shows what brokers wrote for themselves",
         "raftlog.client.messages:read_messages",
-        "if batch.header.is_control:",
+        "if header.is_control:",
         "if False:",
     ),
     Mutant(
@@ -166,8 +166,8 @@ READING = (
     Mutant(
         "a read of records of brokers only stops there",
         "raftlog.client.partition:AsyncPartition.read",
-        "start = chunk.next_offset",
-        "start = chunk.next_offset + 1",
+        "at = read.chunk.next_offset",
+        "at = read.chunk.next_offset + 1",
     ),
     Mutant(
         "a long wait takes the time for retries",
@@ -175,5 +175,47 @@ READING = (
         "clock.monotonic() + session.retry_timeout_s + wait_s",
         "clock.monotonic() + max(session.retry_timeout_s, wait_s)",
         script="tests/unit/client/test_timing.py",
+    ),
+    Mutant(
+        "a reader gets nothing of a batch before its damage",
+        "raftlog.client.messages:_readable",
+        "return found, damage",
+        "return [], damage",
+        script="tests/unit/client/test_reading.py",
+    ),
+    Mutant(
+        "a client's reader is not told what was skipped",
+        "raftlog.client.messages:read_messages",
+        "skipped.append(bad)",
+        "pass",
+        script="tests/unit/client/test_reading.py",
+    ),
+    Mutant(
+        "a chunk holds whatever its batches decompress to",
+        "raftlog.client.messages:read_messages",
+        "or size_bytes > DECODED_BYTES_MAX",
+        "",
+        script="tests/unit/client/test_reading.py",
+    ),
+    Mutant(
+        "a limited read ends with its first answer",
+        "raftlog.client.partition:_Part.is_enough",
+        "limit is None",
+        "True",
+        script="tests/unit/client/test_reading.py",
+    ),
+    Mutant(
+        "an answer without end is kept",
+        "raftlog.client.session:_read_body",
+        "left -= len(part)",
+        "pass",
+        script="tests/unit/client/test_session.py",
+    ),
+    Mutant(
+        "a client that had an answer gives up where all brokers refuse",
+        "raftlog.client.session:Session._is_refused_everywhere",
+        "not self.was_reached and",
+        "",
+        script="tests/unit/client/test_session.py",
     ),
 )

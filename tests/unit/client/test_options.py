@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
 from datetime import timedelta
 
 import pytest
@@ -10,6 +12,8 @@ from raftlog import Client
 from raftlog.aio import Client as AioClient
 from raftlog.client.client import url_from
 from raftlog.client.options import PRESETS, broker_urls, producer_options, seconds
+from raftlog.client.values import encode_headers, encode_value
+from raftlog.errors import InvalidRecord, InvalidRequest
 from raftlog.records.batch import Codec
 
 
@@ -104,3 +108,46 @@ def test_what_is_chosen_is_what_holds() -> None:
     assert (options.acks, options.codec, options.is_idempotent) == ("2", Codec.ZSTD, False)
     assert options.delivery_timeout_s == 60
     assert not producer_options(acks=0).is_idempotent
+
+
+@pytest.mark.parametrize("number", ["0", True, 0.0, None])
+def test_a_partition_is_named_by_its_number(number: object) -> None:
+    with pytest.raises(TypeError, match=r"number is .*such as 0"):
+        AioClient().partition("orders", number)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="count from 0"):
+        AioClient().partition("orders", -1)
+    with pytest.raises(TypeError, match="topic is 5"):
+        AioClient().partition(5, 0)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("value", "where"),
+    [
+        (math.nan, "it is nan"),
+        ({"price": math.inf}, "/price is inf"),
+        ({"a": [1, {"b": -math.inf}]}, "/a/1/b is -inf"),
+        (timedelta, "type"),
+    ],
+)
+def test_numbers_that_json_does_not_have_are_refused(value: object, where: str) -> None:
+    with pytest.raises(InvalidRecord, match=f"value: .*{where}"):
+        encode_value(value)
+
+
+def test_null_and_its_name_are_json() -> None:
+    assert encode_value({"a": None, "b": "null", "c": 0.5}) == b'{"a":null,"b":"null","c":0.5}'
+
+
+def test_a_setting_that_is_no_number_is_not_sent_as_null() -> None:
+    async def story() -> None:
+        async with AioClient() as client:
+            with pytest.raises(InvalidRequest, match=r"/config/retention\.ms is nan"):
+                await client.topics.alter("orders", config={"retention.ms": math.nan})  # type: ignore[dict-item]
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("tags", [["a,b"], [5], "a"])
+def test_a_tag_is_text_without_commas(tags: list[str]) -> None:
+    with pytest.raises(InvalidRecord, match="tags: "):
+        encode_headers(None, tags)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from contextlib import aclosing
 from datetime import UTC, datetime
@@ -10,7 +11,18 @@ from datetime import UTC, datetime
 import pytest
 
 from raftlog.aio import Client, Partition
-from raftlog.errors import CorruptBatch, OffsetOutOfRange, UnknownPartition, UnknownTopic
+from raftlog.errors import (
+    ConnectionLost,
+    CorruptBatch,
+    InvalidRecord,
+    OffsetOutOfRange,
+    UndecodableBatch,
+    UnknownPartition,
+    UnknownTopic,
+)
+from raftlog.records.batch import Codec, checksum
+from raftlog.records.builder import Record, build_batch
+from raftlog.wire.bodies import SkippedRange
 from tests.helpers.fake_broker import fake_cluster
 
 
@@ -134,5 +146,168 @@ def test_errors_of_reading_say_what_is_wrong() -> None:
                 await client.partition("orders", 4).read(0)
             with pytest.raises(UnknownTopic):
                 await client.partition("nowhere", 0).read(0)
+
+    asyncio.run(story())
+
+
+def batch_of(*values: bytes, codec: Codec = Codec.NONE) -> bytes:
+    return build_batch([Record(value) for value in values], codec=codec, timestamp_ms=1)
+
+
+def undecodable(at: int) -> bytes:
+    """A batch of three records with a right checksum that cannot be read from this byte on."""
+    batch = bytearray(batch_of(b"value", b"value", b"value"))
+    batch[at : at + 9] = b"\xff" * 9
+    batch[17:21] = checksum(batch).to_bytes(4, "big")
+    return bytes(batch)
+
+
+FIRST_RECORD, SECOND_RECORD = 61, 73
+
+
+@pytest.mark.parametrize(("at", "readable"), [(FIRST_RECORD, 1), (SECOND_RECORD, 2)])
+@pytest.mark.parametrize("limit", [None, 10])
+def test_a_chunk_ends_before_an_undecodable_batch(at: int, readable: int, limit: int | None) -> None:
+    # requirement: M3
+    async def story() -> None:
+        async with fake_cluster() as cluster, Client(cluster.urls) as client:
+            for batch in (batch_of(b"one"), undecodable(at), batch_of(b"two")):
+                cluster.partition().append(batch)
+            partition = client.partition("orders", 0)
+            chunk = await partition.read(0, limit=limit)
+            assert [message.offset for message in chunk] == list(range(readable))
+            assert (chunk.next_offset, chunk.skipped) == (readable, [])
+            with pytest.raises(UndecodableBatch, match="go on at 4") as caught:
+                await partition.read(chunk.next_offset, limit=limit)
+            wanted = {"topic": "orders", "partition": 0, "offset": readable, "next_offset": 4}
+            assert caught.value.details == wanted
+            assert [message.value for message in await partition.read(4)] == [b"two"]
+            tail = partition.tail(0)
+            assert [(await anext(tail)).offset for _ in range(readable)] == list(range(readable))
+            with pytest.raises(UndecodableBatch):
+                await anext(tail)
+
+    asyncio.run(story())
+
+
+def test_an_undecodable_batch_is_skipped_on_request_and_reported() -> None:
+    async def story() -> None:
+        async with fake_cluster() as cluster, Client(cluster.urls) as client:
+            for batch in (batch_of(b"one"), undecodable(SECOND_RECORD), batch_of(b"two")):
+                cluster.partition().append(batch)
+            partition = client.partition("orders", 0)
+            for limit in (None, 3):
+                chunk = await partition.read(0, undecodable="skip", limit=limit)
+                assert [message.offset for message in chunk] == [0, 1, 4]
+                assert (chunk.skipped, chunk.next_offset) == ([SkippedRange(2, 4)], 5)
+            alone = await partition.read(2, undecodable="skip", max_bytes=1)
+            assert (len(alone), alone.skipped, alone.next_offset) == (0, [SkippedRange(2, 4)], 4)
+            async with aclosing(partition.tail(0, undecodable="skip")) as messages:
+                assert [(await anext(messages)).offset for _ in range(3)] == [0, 1, 4]
+            async with aclosing(partition.chunks(2, undecodable="skip", max_bytes=1)) as chunks:
+                assert (await anext(chunks)).skipped == [SkippedRange(2, 4)]
+            with pytest.raises(ValueError, match="undecodable is 'ignore'; choose 'fail' or 'skip'"):
+                await partition.read(0, undecodable="ignore")  # type: ignore[arg-type]
+
+    asyncio.run(story())
+
+
+def test_a_wrong_checksum_is_never_skipped() -> None:
+    # requirement: M3
+    async def story() -> None:
+        async with fake_cluster() as cluster, Client(cluster.urls) as client:
+            partition = await fill(client, 5)
+            cluster.corrupt_reads = True
+            with pytest.raises(CorruptBatch):
+                await partition.read(undecodable="skip")
+
+    asyncio.run(story())
+
+
+def test_a_limited_read_fetches_about_what_it_needs() -> None:
+    async def story() -> None:
+        async with fake_cluster() as cluster, Client(cluster.urls) as client:
+            for first in range(0, 4_000, 10):
+                cluster.partition().append(
+                    batch_of(*(b"%090d" % number for number in range(first, first + 10)))
+                )
+            stored_bytes = sum(len(batch.data) for batch in cluster.partition().batches)
+            partition = client.partition("orders", 0)
+            at, seen = 5, list[int]()
+            while at < 4_000:
+                chunk = await partition.read(at, limit=100)
+                assert len(chunk) == min(100, 4_000 - at)
+                seen += [message.offset for message in chunk]
+                at = chunk.next_offset
+            assert seen == list(range(5, 4_000))
+            assert cluster.fetched_bytes < 4 * stored_bytes
+
+    asyncio.run(story())
+
+
+def test_a_limited_read_goes_on_until_its_limit_or_max_bytes() -> None:
+    async def story() -> None:
+        async with fake_cluster() as cluster, Client(cluster.urls) as client:
+            for number in range(60):  # what was small becomes large
+                cluster.partition().append(batch_of(bytes(10 if number < 10 else 20_000)))
+            partition = client.partition("orders", 0)
+            assert len(await partition.read(0, limit=10)) == 10
+            assert len(await partition.read(10, limit=40)) == 40
+            assert 10 <= len(await partition.read(10, limit=40, max_bytes=200_000)) <= 12
+            rest = await partition.read(50, limit=40, wait="20s")  # nothing is waited for behind the first
+            assert (len(rest), rest.is_up_to_date) == (10, True)
+
+    asyncio.run(story())
+
+
+def test_an_answer_without_end_is_given_up() -> None:
+    async def story() -> None:
+        async with fake_cluster() as cluster, Client(cluster.urls, retry_timeout="1ms") as client:
+            partition = await fill(client, 5)
+            cluster.endless_reads = True
+            with pytest.raises(ConnectionLost, match=r"more than 168\d{5} bytes"):
+                await partition.read(max_bytes=1)
+            assert cluster.fetched_bytes < 64 << 20
+
+    asyncio.run(story())
+
+
+def test_a_chunk_ends_where_its_batches_decompress_to_too_much() -> None:
+    async def story() -> None:
+        async with fake_cluster() as cluster, Client(cluster.urls) as client:
+            bomb = batch_of(bytes(15 << 20), codec=Codec.ZSTD)
+            for _ in range(9):
+                cluster.partition().append(bomb)
+            partition = client.partition("orders", 0)
+            for limit in (None, 9):
+                first = await partition.read(0, limit=limit)
+                assert [message.offset for message in first] == [0, 1, 2, 3, 4]
+                rest = await partition.read(first.next_offset, limit=limit)
+                assert [message.offset for message in rest] == [5, 6, 7, 8]
+
+    asyncio.run(story())
+
+
+def test_keys_and_values_come_decoded() -> None:
+    async def story() -> None:
+        async with fake_cluster() as cluster, Client(cluster.urls) as client:
+            for value in ({"id": 1}, None, {"id": 2}, "no JSON", {"id": 3}):
+                await client.send("orders", value, key="u1")
+            partition = client.partition("orders", 0, key=bytes.decode, value=json.loads)
+            chunk = await partition.read(0)
+            assert [(message.key, message.value) for message in chunk] == [
+                ("u1", {"id": 1}),
+                ("u1", None),
+                ("u1", {"id": 2}),
+            ]
+            assert chunk.next_offset == 3
+            with pytest.raises(
+                InvalidRecord, match=r"value at orders/0, offset 3,.*JSONDecodeError"
+            ) as caught:
+                await partition.read(chunk.next_offset)
+            assert caught.value.details["next_offset"] == 4
+            assert [message.value for message in await partition.read(4)] == [{"id": 3}]
+            with pytest.raises(TypeError, match="value is 'json'; give a function"):
+                client.partition("orders", 0, value="json")  # type: ignore[arg-type]
 
     asyncio.run(story())

@@ -6,7 +6,7 @@ import asyncio
 import random
 import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 from aiohttp import web
@@ -102,6 +102,41 @@ def test_without_any_broker_the_error_is_definite_and_in_time() -> None:
     asyncio.run(story())
 
 
+def test_a_client_that_never_had_an_answer_gives_up_soon_and_says_why() -> None:
+    async def story() -> None:
+        urls = [unused_url(), unused_url()]
+        # With their default times these would outlast the test's own time limit together.
+        async with asyncio.timeout(20), Client(urls) as client:
+            for call in (
+                client.cluster.info(),
+                client.topics.create("x"),
+                client.partition("orders", 0).read(0),
+                client.partition("orders", 0).offsets(),
+                client.send("orders", "x"),
+            ):
+                with pytest.raises(NotSent) as caught:
+                    await call
+                told = f"no broker answered; {urls[0]} cannot be reached: Connection refused"
+                assert str(caught.value).startswith((told, told.replace(urls[0], urls[1])))
+                assert all(url in str(caught.value) for url in urls)
+
+    asyncio.run(story())
+
+
+def test_a_client_that_had_an_answer_waits_for_brokers_to_come_back() -> None:
+    async def story() -> None:
+        async with fake_cluster() as cluster, Client(cluster.urls) as client:
+            await client.cluster.info()
+            await cluster.brokers[1].stop()
+            asking = asyncio.create_task(client.cluster.info())
+            await asyncio.wait([asking], timeout=1.0)  # longer than a client waits that had no answer
+            assert not asking.done()
+            await cluster.brokers[1].start()
+            assert (await asking).brokers == 1
+
+    asyncio.run(story())
+
+
 def test_a_client_that_is_closed_sends_nothing() -> None:
     async def story() -> None:
         async with fake_cluster() as cluster:
@@ -162,6 +197,71 @@ def test_a_connection_that_breaks_behind_a_request_leaves_the_outcome_unknown(en
             with pytest.raises(ConnectionLost) as caught:
                 await client.topics.create("x")
             assert not caught.value.is_definite
+
+    asyncio.run(story())
+
+
+@asynccontextmanager
+async def writing(head: bytes, piece: bytes, *, pause_s: float = 0.0) -> AsyncIterator[tuple[str, list[int]]]:
+    """The URL of something that answers with ``head`` and then pieces without end, and how many of each."""
+    sent: list[int] = []
+    answers: list[asyncio.Task[None]] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        sent.append(0)
+        with suppress(ConnectionError):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(head)
+            while not writer.is_closing():
+                writer.write(piece)
+                await writer.drain()
+                sent[-1] += 1
+                await asyncio.sleep(pause_s)
+        writer.transport.abort()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
+
+    server = await asyncio.start_server(
+        lambda *streams: answers.append(asyncio.create_task(answer(*streams))), "127.0.0.1", 0
+    )
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", sent
+        await asyncio.gather(*answers)  # they end with their connections
+
+
+@pytest.mark.parametrize(
+    ("head", "piece", "word"),
+    [
+        (b"\r\n", bytes(1 << 20), "more than 16777216 bytes"),
+        (b"Content-Length: 9999999999\r\n\r\n", b"x", "more than 16777216 bytes"),
+        (b"Transfer-Encoding: chunked\r\n\r\n", b"100000\r\n%s\r\n" % bytes(1 << 20), "more than"),
+        (b"", b"Name: value\r\n" * 1_000, "Too many headers"),
+        (b"Name: ", b"x" * (1 << 20), "more than 8190 bytes"),
+    ],
+    ids=["body", "length", "chunks", "headers", "header"],
+)
+def test_an_answer_without_end_is_given_up(head: bytes, piece: bytes, word: str) -> None:
+    async def story() -> None:
+        async with (
+            writing(b"HTTP/1.1 200 OK\r\n" + head, piece) as (url, sent),
+            Client(url, retry_timeout="5s") as client,
+        ):
+            with pytest.raises(ConnectionLost, match=word) as caught:
+                await client.topics.create("x")
+            assert not caught.value.is_definite
+            assert max(sent) < 64
+
+    asyncio.run(story())
+
+
+def test_the_time_of_a_request_holds_for_a_body_that_trickles() -> None:
+    async def story() -> None:
+        async with (
+            writing(b"HTTP/1.1 200 OK\r\nContent-Length: 999\r\n\r\n", b" ", pause_s=0.01) as (url, _),
+            Client(url, request_timeout="100ms") as client,
+        ):
+            with pytest.raises(ConnectionLost, match=r"no answer within 0\.1 s"):
+                await client.topics.create("x")
 
     asyncio.run(story())
 
