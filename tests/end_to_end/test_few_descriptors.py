@@ -66,7 +66,7 @@ def test_idle_connections_leave_files_to_the_logs(narrow: Cluster) -> None:
     refusals = []
     with contextlib.ExitStack() as stack:
         client = stack.enter_context(socket.create_connection((where.hostname, where.port)))
-        client.sendall(b"GET /healthz/live HTTP/1.1\r\nHost: here\r\n\r\n")
+        client.sendall(b"GET /healthz/live HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert client.recv(4096).startswith(b"HTTP/1.1 200")
         for _ in range(OPEN_FILES_MAX + 50):
             stack.enter_context(socket.create_connection((where.hostname, where.port)))
@@ -84,7 +84,7 @@ def test_idle_connections_leave_files_to_the_logs(narrow: Cluster) -> None:
         for number in range(40):
             body = b'{"records":[{"value":"%s"}]}' % (b"x" * 1000)
             client.sendall(
-                b"POST /v1/topics/orders/partitions/%d/records HTTP/1.1\r\nHost: here\r\n"
+                b"POST /v1/topics/orders/partitions/%d/records HTTP/1.1\r\nHost: localhost\r\n"
                 b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%b"
                 % (number % 4, len(body), body)
             )
