@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import struct
+import threading
 
 import pytest
 
+from partitions.topic_rules import RECORDS_ON_LOOP_MAX
 from raftlog.errors import (
     CommitUnknown,
     CorruptBatch,
@@ -19,6 +21,7 @@ from raftlog.errors import (
     ProducerFenced,
     RecordTooLarge,
 )
+from raftlog.node.computing import computed
 from raftlog.records.batch import checksum, split_batches
 from raftlog.records.reader import read_records
 from tests.helpers.partition_cluster import (
@@ -130,6 +133,26 @@ def test_deep_validation_opens_the_batch() -> None:
             struct.pack_into(">I", lying, 17, checksum(lying))
             with pytest.raises(CorruptBatch):
                 await append(cluster, leader, bytes(lying))
+
+    asyncio.run(story())
+
+
+# requirement: T4
+def test_a_batch_that_takes_long_to_check_is_not_overtaken() -> None:
+    async def story() -> None:
+        async with PartitionCluster() as cluster:
+            leader = await cluster.leader()
+            await append(cluster, leader, batch_of(b"first", producer=1, sequence=0))
+            many = [b"v"] * (RECORDS_ON_LOOP_MAX + 1)
+            busy = threading.Event()
+            is_over = computed(busy.wait, is_short=False)
+            asyncio.get_running_loop().call_later(0.2, busy.set)
+            _, *receipts = await asyncio.gather(
+                is_over,
+                append(cluster, leader, batch_of(*many, producer=1, sequence=1)),
+                append(cluster, leader, batch_of(b"next", producer=1, sequence=1 + len(many))),
+            )
+            assert [receipt.base_offset for receipt in receipts] == [1, 1 + len(many)]
 
     asyncio.run(story())
 
