@@ -61,6 +61,7 @@ class PartitionReplica:
         self._rules = TopicRules.of(config, len(self.replicas))
         self._in_flight: InFlight[Proposal[None]] = InFlight(self.machine.producers)
         self._serving = Serving(target)
+        self._checking = asyncio.Lock()  # first come, first served
         self._reads = Reads(self._serving)
 
     def attach(self, group: RaftGroup[None]) -> None:
@@ -140,7 +141,8 @@ class PartitionReplica:
         self._serving.check_leads()
         self._check_health()
         batches = self._rules.validated(body)
-        await self._rules.check_records(batches)
+        async with self._checking:  # none overtakes another that takes longer to check
+            await self._rules.check_records(batches)
         if any(batch.header.producer_id >= 0 for batch in batches):
             await self._serving.ready(deadline)
             await self._admit(batches, deadline)
