@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
 from typing import Final
 
 from aiohttp import StreamReader, http_exceptions, web
@@ -20,11 +19,11 @@ from api.app import Boundary
 from api.errors import HeadersTooLarge, MalformedRequest, UriTooLong
 from api.plain_http import LINGER_S
 from raftlog.errors import RaftlogError
+from raftlog.log_limit import LogLimit
 
 TARGET_BYTES_MAX: Final = 8192
 HEADER_BYTES_MAX: Final = 8190  # aiohttp's errors tell the two apart by their limits only
 HEADERS_MAX: Final = 128
-LOG_EVERY_S: Final = 10.0
 NO_METHOD: Final = "UNKNOWN"  # aiohttp's, of what it could not read
 
 _LOG = logging.getLogger("raftlog.api")
@@ -38,7 +37,7 @@ class AiohttpServer:
         self._boundary = boundary
         self._keepalive_s = keepalive_s
         self._server = web.Server(boundary.answer, request_factory=_request)
-        self._log = RefusalLog(asyncio.get_running_loop().time)
+        self._log_limit = LogLimit(asyncio.get_running_loop().time)
 
     @property
     def connection_count(self) -> int:
@@ -47,7 +46,7 @@ class AiohttpServer:
 
     def accept(self) -> asyncio.Protocol:
         """The protocol of one more connection."""
-        return _Connection(self._boundary, self._log, self._server, self._keepalive_s)
+        return _Connection(self._boundary, self._log_limit, self._server, self._keepalive_s)
 
     async def stop(self, timeout_s: float) -> None:
         """Answer what is being worked on, within the time, and close all connections."""
@@ -55,25 +54,10 @@ class AiohttpServer:
         await self._server.shutdown(timeout_s)
 
 
-class RefusalLog:
-    """One line for all that was refused within a while."""
-
-    def __init__(self, time: Callable[[], float]) -> None:
-        self._time = time
-        self._silent_until = 0.0
-        self._count = 0
-
-    def add(self, remote: str | None, why: str) -> None:
-        """One more; ``why`` has nothing of what was sent."""
-        self._count += 1
-        if self._time() >= self._silent_until:
-            _LOG.warning("not HTTP, refused: %d time(s), the last one from %s: %s", self._count, remote, why)
-            self._silent_until = self._time() + LOG_EVERY_S
-            self._count = 0
-
-
 class _Connection(web.RequestHandler):
-    def __init__(self, boundary: Boundary, log: RefusalLog, server: web.Server, keepalive_s: float) -> None:
+    def __init__(
+        self, boundary: Boundary, log_limit: LogLimit, server: web.Server, keepalive_s: float
+    ) -> None:
         super().__init__(
             server,
             loop=asyncio.get_running_loop(),
@@ -86,7 +70,7 @@ class _Connection(web.RequestHandler):
             max_headers=HEADERS_MAX,
         )
         self._boundary = boundary
-        self._log = log
+        self._log_limit = log_limit
         self._is_refused = False
         self._is_lost = asyncio.Event()
 
@@ -126,7 +110,7 @@ class _Connection(web.RequestHandler):
         if isinstance(exc, http_exceptions.HttpProcessingError):
             self._is_refused = True
             error = refusal_of(exc)
-            self._log.add(request.remote, str(error))
+            self._tell(str(error))
             return self._boundary.refuse(request, error)
         self.log_exception("a connection's reader failed", exc_info=exc)
         return self._boundary.refuse(request, RaftlogError("an internal error; see the broker's log"))
@@ -135,9 +119,15 @@ class _Connection(web.RequestHandler):
         """A body that ends in nonsense behind its answer is no failure of ours."""
         error = kw.get("exc_info")
         if isinstance(error, _REFUSED):
-            self._log.add(None, "the rest of a body that nobody read")
+            self._tell("the rest of a body that nobody read")
         else:
             _LOG.error(*args, exc_info=error if isinstance(error, BaseException) else True)
+
+    def _tell(self, why: str) -> None:
+        left_out = self._log_limit.left_out("not HTTP")
+        if left_out is not None:
+            remote = self.transport.get_extra_info("peername") if self.transport else None
+            _LOG.warning("not HTTP, refused: %s, from %s; %d more since", why, remote, left_out)
 
 
 def refusal_of(error: http_exceptions.HttpProcessingError) -> RaftlogError:

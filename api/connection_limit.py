@@ -16,13 +16,13 @@ from api.errors import problem_response
 from api.metrics import HttpMetrics
 from api.plain_requests import write_answer
 from raftlog.errors import Overloaded
+from raftlog.log_limit import LogLimit
 from raftlog.wire import paths
 
 _log = logging.getLogger("raftlog.http")
 
 ANSWERED_AT_ONCE_MAX: Final = 16  # of connections beyond the limit; their descriptors are in the reserve
 ANSWER_S: Final = 1.0  # a connection beyond the limit is closed after so long
-LOG_INTERVAL_S: Final = 10.0
 RETRY_AFTER_MS: Final = 1000
 SERVED: Final = (b"GET /healthz/", f"GET {paths.METRICS} ".encode())
 
@@ -42,8 +42,7 @@ class ConnectionLimit:
         self.refused: dict[RefusedConnection, None] = {}
         self._count = count
         self._metrics = metrics
-        self._logged_at = -LOG_INTERVAL_S
-        self._left_out = 0
+        self._log_limit = LogLimit(asyncio.get_running_loop().time)
         metrics.watch_connections(count)
 
     def refuse(self) -> RefusedConnection | None:
@@ -51,20 +50,14 @@ class ConnectionLimit:
         if self._count() < self.count_max:
             return None
         self._metrics.connection_refused()
-        self._tell()
+        left_out = self._log_limit.left_out("connections_max")
+        if left_out is not None:
+            _log.warning(
+                "an HTTP connection is refused, %d are open (limits.connections_max); %d more since",
+                self.count_max,
+                left_out,
+            )
         return RefusedConnection(self)
-
-    def _tell(self) -> None:
-        now = asyncio.get_running_loop().time()
-        if now - self._logged_at < LOG_INTERVAL_S:
-            self._left_out += 1
-            return
-        _log.warning(
-            "an HTTP connection is refused, %d are open (limits.connections_max); %d more since last said",
-            self.count_max,
-            self._left_out,
-        )
-        self._logged_at, self._left_out = now, 0
 
 
 class RefusedConnection(asyncio.Protocol):

@@ -109,7 +109,7 @@ async def _fetch_json(call: Call, target: TopicPartition) -> web.Response:
         page.records,
         page.skipped,
     )
-    is_short = len(page.records) <= json_answers.RECORDS_ON_LOOP_MAX
+    is_short = len(page.records) <= json_answers.SHOWN_ON_LOOP_MAX
     return await computed(partial(json_response, body, headers=places), is_short=is_short)
 
 

@@ -19,14 +19,13 @@ from partitions.values import FetchResult
 from raftlog.errors import CorruptBatch, InvalidRecord, UndecodableBatch
 from raftlog.node.computing import computed
 from raftlog.records.batch import Batch, split_batches
-from raftlog.records.reader import StoredRecord, iter_records, opens_fast
+from raftlog.records.reader import RECORD_MEMORY_BYTES, StoredRecord, iter_records, opens_fast
 from raftlog.types import TopicPartition
 from raftlog.wire import bodies
 from raftlog.wire.headers import TAG_RECORD_HEADER
 
 PAGE_BYTES_MAX = 8 << 20  # of records, and of the JSON that shows them, together
-RECORDS_ON_LOOP_MAX = 256  # shown without leaving the event loop
-RECORD_BYTES = 300  # what a record takes in memory beside its contents
+SHOWN_ON_LOOP_MAX = 256  # shown without leaving the event loop
 ESCAPED_BYTES_MAX = 1 << 20
 _ESCAPED = bytes(range(32)) + b'"\\'
 FORMATS = ("auto", "utf8", "json", "base64")
@@ -58,7 +57,7 @@ class View:
 
     async def next_page(self, pages: Iterator[Page], result: FetchResult) -> Page:
         """The next of ``pages``, made away from the event loop where that takes long."""
-        is_short = opens_fast(split_batches(result.data), records_max=RECORDS_ON_LOOP_MAX)
+        is_short = opens_fast(split_batches(result.data), records_max=SHOWN_ON_LOOP_MAX)
         return await computed(partial(next, pages), is_short=is_short)
 
     def pages(self, result: FetchResult) -> Iterator[Page]:
@@ -83,7 +82,7 @@ class View:
                     shown = _fetched(stored, kind, batch.header.crc, show)
                     records.append(shown)
                     at = stored.offset + 1
-                    size_bytes += RECORD_BYTES + shown.size + len(memoryview(shown.value))
+                    size_bytes += RECORD_MEMORY_BYTES + shown.size + len(memoryview(shown.value))
             except CorruptBatch as error:
                 at = max(at, batch.base_offset)
                 if self.skips_undecodable:

@@ -25,7 +25,7 @@ SWEEP_S: Final = 5.0
 
 
 class Application(Protocol):
-    """Who answers; see ``app.Boundary``."""
+    """Answers the requests; ``app.Boundary`` is the one in service."""
 
     def answer_plain(self, request: Request, /) -> Awaitable[web.StreamResponse]:
         """The answer to a request."""

@@ -17,7 +17,7 @@ from raftlog.records.batch import Batch, Buffer, split_batches, validate_produce
 from raftlog.records.reader import check_records, opens_fast
 
 BATCHES_MAX: Final = 1_000  # of one body
-DECOMPRESSED_BYTES_MAX: Final = 64 << 20  # of one body
+BODY_DECOMPRESSED_BYTES_MAX: Final = 64 << 20
 RECORDS_ON_LOOP_MAX: Final = 4_096  # checked without leaving the event loop
 
 Body = Buffer | Sequence[Buffer]
@@ -73,18 +73,18 @@ class TopicRules:
         """Open the batches, as ``validate.records`` asks: readers must get what the headers say.
 
         Raises ``CorruptBatch``, and ``RecordTooLarge`` for a body that becomes larger than
-        ``DECOMPRESSED_BYTES_MAX``.
+        ``BODY_DECOMPRESSED_BYTES_MAX``.
         """
 
         def check_all() -> None:
             total_bytes = 0
             for batch in batches:
                 total_bytes += check_records(batch)
-                if total_bytes > DECOMPRESSED_BYTES_MAX:
+                if total_bytes > BODY_DECOMPRESSED_BYTES_MAX:
                     raise RecordTooLarge(
-                        f"decompressed, the batches of one request take {DECOMPRESSED_BYTES_MAX} bytes; "
+                        f"decompressed, the batches of one request take {BODY_DECOMPRESSED_BYTES_MAX} bytes; "
                         "send fewer at once",
-                        limit_bytes=DECOMPRESSED_BYTES_MAX,
+                        limit_bytes=BODY_DECOMPRESSED_BYTES_MAX,
                     )
 
         if self.validates_records:

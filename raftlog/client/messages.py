@@ -13,13 +13,12 @@ from typing import Any, NamedTuple
 
 from raftlog.errors import CorruptBatch, InvalidRecord, UndecodableBatch
 from raftlog.records.batch import CODEC_MASK, Batch, check_batch, split_batches
-from raftlog.records.reader import StoredRecord, iter_records, read_records
+from raftlog.records.reader import RECORD_MEMORY_BYTES, StoredRecord, iter_records, read_records
 from raftlog.wire.bodies import SkippedRange
 from raftlog.wire.headers import TAG_RECORD_HEADER
 
 DECODED_BYTES_MAX = 64 << 20  # of one chunk, in memory; a chunk ends behind the batch that exceeds it
-_RECORD_BYTES = 300  # what a message takes in memory beside its contents
-_HEADER_BYTES = 150  # the same for a header
+_HEADER_BYTES = 150  # what a header takes in memory beside its contents
 Decoder = Callable[[bytes], object]
 
 
@@ -210,7 +209,7 @@ def _memory_bytes(batch: Batch, records: Sequence[StoredRecord]) -> int:
         contents_bytes = sum([len(record[2] or b"") + len(record[3] or b"") for record in records])
     else:
         contents_bytes = len(batch.data)
-    size_bytes = contents_bytes + len(records) * _RECORD_BYTES
+    size_bytes = contents_bytes + len(records) * RECORD_MEMORY_BYTES
     for record in records:
         if record[4]:
             size_bytes += sum([_HEADER_BYTES + len(value or b"") for _, value in record[4]])

@@ -7,6 +7,7 @@ from collections import Counter
 from typing import Protocol
 
 from raftlog.clock import Clock
+from raftlog.log_limit import LogLimit
 
 
 class LogEvent(Protocol):
@@ -31,24 +32,18 @@ class Refusals:
     def __init__(self, log: LogEvent, clock: Clock, interval_ms: int) -> None:
         self.counts: Counter[str] = Counter()
         self._log = log
-        self._clock = clock
-        self._interval_s = interval_ms / 1000
-        self._logged_at: dict[str, float] = {}
-        self._left_out: Counter[str] = Counter()
+        self._limit = LogLimit(clock.monotonic, interval_ms / 1000)
 
     def add(self, reason: str, *, direction: str, remote_address: str, claimed_node: int) -> None:
         """One connection was closed for ``reason``; ``claimed_node`` may be a lie."""
         self.counts[reason] += 1
-        now = self._clock.monotonic()
-        if reason in self._logged_at and now - self._logged_at[reason] < self._interval_s:
-            self._left_out[reason] += 1
-            return
-        self._logged_at[reason] = now
-        self._log(
-            "connection_refused",
-            reason=reason,
-            direction=direction,
-            remote_address=remote_address,
-            claimed_node=claimed_node,
-            not_logged_since_last=self._left_out.pop(reason, 0),
-        )
+        left_out = self._limit.left_out(reason)
+        if left_out is not None:
+            self._log(
+                "connection_refused",
+                reason=reason,
+                direction=direction,
+                remote_address=remote_address,
+                claimed_node=claimed_node,
+                not_logged_since_last=left_out,
+            )

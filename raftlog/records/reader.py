@@ -28,6 +28,7 @@ from raftlog.records.batch import (
 from raftlog.records.compression import decompress
 
 DECOMPRESSED_BYTES_MAX = 16 << 20  # the records of one batch
+RECORD_MEMORY_BYTES = 300  # about what a decoded record takes beside its contents
 _FAST_BYTES_MAX = 1 << 20
 _RECORD_BYTES_MIN = 7  # every one of its seven fields takes a byte at least
 # A header of two bytes becomes a tuple of sixty. Bodies that have room for more than these have their headers

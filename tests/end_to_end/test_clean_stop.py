@@ -25,7 +25,9 @@ def ends(url: str, topic: str) -> list[tuple[object, object]]:
 
 def knows_all_committed(cluster: Cluster) -> bool:
     """Whether every replica knows that all it holds is committed: the next heartbeat tells followers."""
-    return all(cluster.metric("raftlog_uncommitted_records", broker=broker) == 0 for broker in cluster.brokers)
+    return all(
+        cluster.metric("raftlog_uncommitted_records", broker=broker) == 0 for broker in cluster.brokers
+    )
 
 
 def test_brokers_are_restarted_one_by_one_and_clients_meet_no_error_that_a_retry_does_not_mend(

@@ -332,7 +332,7 @@ CONNECTIONS = (
     Mutant(
         "what the batches of one body become is counted by nobody",
         "partitions.topic_rules:TopicRules.check_records",
-        "if total_bytes > DECOMPRESSED_BYTES_MAX:",
+        "if total_bytes > BODY_DECOMPRESSED_BYTES_MAX:",
         "if False:",
         script="tests/unit/api/test_bounded_requests.py",
     ),

@@ -1,0 +1,25 @@
+"""Logging what strangers cause, without letting them fill the log."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+
+class LogLimit:
+    """One line per reason and interval. The reasons are a fixed, small set; ``time`` counts seconds."""
+
+    def __init__(self, time: Callable[[], float], interval_s: float = 10.0) -> None:
+        self._time = time
+        self._interval_s = interval_s
+        self._silent_until: dict[str, float] = {}
+        self._left_out: Counter[str] = Counter()
+
+    def left_out(self, reason: str) -> int | None:
+        """None: leave this line out. A number: write it; so many were left out since the last one."""
+        now = self._time()
+        if now < self._silent_until.get(reason, now):
+            self._left_out[reason] += 1
+            return None
+        self._silent_until[reason] = now + self._interval_s
+        return self._left_out.pop(reason, 0)
