@@ -20,6 +20,13 @@ PARTITIONS = (
         script="tests/unit/partitions/test_retention_keeper.py",
     ),
     Mutant(
+        "a batch overtakes another that takes longer to check",
+        "partitions.replica:PartitionReplica.append",
+        "async with self._checking:",
+        "if True:",
+        script="tests/unit/partitions/test_replica.py",
+    ),
+    Mutant(
         "a batch that was sent before is appended again",
         "partitions.replica:PartitionReplica._place",
         "known = self._in_flight.check(headers)",
