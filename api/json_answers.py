@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -27,6 +27,8 @@ from raftlog.wire.headers import TAG_RECORD_HEADER
 PAGE_BYTES_MAX = 8 << 20  # of records, and of the JSON that shows them, together
 SHOWN_ON_LOOP_MAX = 256  # shown without leaving the event loop
 ESCAPED_BYTES_MAX = 1 << 20
+JSON_BYTES_MAX = 2 << 20  # of a value that is checked to be JSON, in one compiled call
+STEP_BYTES = 3 << 18  # of a value that one compiled call shows; base64 needs a multiple of three
 _ESCAPED = bytes(range(32)) + b'"\\'
 FORMATS = ("auto", "utf8", "json", "base64")
 Shown = tuple[msgspec.Raw, bodies.Encoding]
@@ -174,7 +176,24 @@ def _text(content: bytes | None) -> str | None:
 
 
 def _as_base64(value: bytes, _offset: int) -> Shown:
-    return msgspec.Raw(b'"' + base64.b64encode(value) + b'"'), "base64"
+    if len(value) <= STEP_BYTES:
+        return msgspec.Raw(b'"' + base64.b64encode(value) + b'"'), "base64"
+    return _joined(
+        base64.b64encode(value[at : at + STEP_BYTES]) for at in range(0, len(value), STEP_BYTES)
+    ), "base64"
+
+
+def _as_string(text: str) -> Shown:
+    if len(text) <= STEP_BYTES:
+        return msgspec.Raw(msgspec.json.encode(text)), "utf8"
+    return _joined(
+        msgspec.json.encode(text[at : at + STEP_BYTES])[1:-1] for at in range(0, len(text), STEP_BYTES)
+    ), "utf8"
+
+
+def _joined(parts: Iterable[bytes]) -> msgspec.Raw:
+    """A string of JSON from its parts. Each was a compiled call of its own, so that others run in between."""
+    return msgspec.Raw(b"".join((b'"', *parts, b'"')))
 
 
 def _grows(value: bytes) -> bool:
@@ -186,12 +205,14 @@ def _as_utf8(value: bytes, offset: int) -> Shown:
     if _grows(value):
         raise _not_in("text that JSON can show in its size", offset)
     try:
-        return msgspec.Raw(msgspec.json.encode(value.decode())), "utf8"
+        return _as_string(value.decode())
     except UnicodeDecodeError:
         raise _not_in("UTF-8", offset) from None
 
 
 def _as_json(value: bytes, offset: int) -> Shown:
+    if len(value) > JSON_BYTES_MAX:
+        raise _not_in(f"JSON of at most {JSON_BYTES_MAX} bytes", offset)
     try:
         value.decode()  # format lets any bytes pass inside strings
         return msgspec.Raw(msgspec.json.format(value, indent=-1)), "json"
@@ -200,7 +221,7 @@ def _as_json(value: bytes, offset: int) -> Shown:
 
 
 def as_it_looks(value: bytes, _offset: int) -> Shown:
-    """Objects and arrays as JSON, other text as a string, the rest as base64.
+    """Objects and arrays up to ``JSON_BYTES_MAX`` as JSON, other text as a string, the rest as base64.
 
     The rest includes long text with many control characters: each takes six in JSON.
     """
@@ -210,12 +231,12 @@ def as_it_looks(value: bytes, _offset: int) -> Shown:
         return _as_base64(value, 0)
     if _grows(value):
         return _as_base64(value, 0)
-    if value[:1] in (b"{", b"["):
+    if value[:1] in (b"{", b"[") and len(value) <= JSON_BYTES_MAX:
         try:
             return msgspec.Raw(msgspec.json.format(value, indent=-1)), "json"
         except (msgspec.DecodeError, RecursionError):
             pass
-    return msgspec.Raw(msgspec.json.encode(text)), "utf8"
+    return _as_string(text)
 
 
 def _not_in(form: str, offset: int) -> InvalidRecord:

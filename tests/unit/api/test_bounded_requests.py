@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import tracemalloc
 
+import msgspec
 import pytest
 
-from api.json_answers import PAGE_BYTES_MAX
+from api.json_answers import JSON_BYTES_MAX, PAGE_BYTES_MAX, STEP_BYTES, as_it_looks
 from api.json_records import WHOLE_BYTES_MAX, decode_records
 from partitions.topic_rules import BATCHES_MAX
 from raftlog.errors import InvalidRecord, RecordTooLarge
@@ -102,6 +105,29 @@ def test_small_batches_that_become_very_large_together_are_refused() -> None:
         assert (await server.call("POST", PATH, bomb * 4, BATCH)).status == 200
 
     serve(scenario)
+
+
+@pytest.mark.parametrize(
+    ("value", "encoding"),
+    [
+        ('ab é and € with a "word" '.encode() * (STEP_BYTES // 10), "utf8"),
+        (b"\xff\x00\x01\x02" * (STEP_BYTES // 2 + 1), "base64"),
+        (b"[" + b"1," * (JSON_BYTES_MAX // 2) + b"1]", "utf8"),
+        (b"[" + b"1," * (JSON_BYTES_MAX // 2 - 2) + b"1]", "json"),
+    ],
+    ids=["text", "bytes", "long JSON", "JSON"],
+)
+def test_a_long_value_is_shown_as_it_is(value: bytes, encoding: str) -> None:
+    raw, shown_as = as_it_looks(value, 0)
+    shown = msgspec.json.decode(raw)
+    assert shown_as == encoding
+    match encoding:
+        case "utf8":
+            assert shown == value.decode()
+        case "base64":
+            assert base64.b64decode(shown) == value
+        case _:
+            assert shown == json.loads(value)
 
 
 @pytest.mark.parametrize("value", [bytes(2 << 20), b'"' * (2 << 20)], ids=["control", "quotes"])
