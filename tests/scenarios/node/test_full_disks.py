@@ -275,3 +275,30 @@ def test_a_follower_without_room_keeps_one_reply_for_its_leader() -> None:
         await cluster.stop()
 
     run_virtual(story())
+
+
+def test_retention_on_a_full_disk_spares_what_the_core_does_not_know_to_be_durable() -> None:
+    """A write that fits in part is not durable for the core, although a sync for its term covers that part."""
+
+    async def story() -> None:
+        cluster = NodeCluster(7, log_settings=SMALL)
+        await cluster.start()
+        leader, full = cluster.leading(), cluster.followers()[0]
+        full.crash()
+        for value in [b"%d" % number for number in range(12)] + [bytes(100_000)]:
+            await leader.replicas[GROUP].append(batch_of(value), acks=QUORUM, timeout_ms=1000)
+        full.filesystem.capacity_bytes = full.filesystem.used_bytes + 50_000
+        await full.start()
+        group = full.groups[GROUP]
+        await cluster.until(lambda: group.log.last_index == 11 and group.commit_index == 12)
+        leader.groups[GROUP].transfer_leadership(cluster.followers()[1].node_id)
+        await cluster.until(lambda: group.log.durable_index == 11)
+        assert group.durable_index < 11
+        assert await group.truncate_prefix(Index(11)) == 0
+        assert group.stopped is None
+        full.filesystem.capacity_bytes = None
+        await cluster.settled()
+        assert await group.truncate_prefix(Index(11)) > 0
+        await cluster.stop()
+
+    run_virtual(story())
