@@ -128,12 +128,15 @@ class Applier(Generic[Reply]):
 
         return after(self._log.checkpoint_change(*checkpoint), kept)
 
-    def prefix_change(self, first_kept: Index) -> LogChange:
-        """Let the log begin at the last segment up to ``first_kept`` whose state is on the disk."""
+    def prefix_change(self, first_kept: Index, durable_index: Index) -> LogChange:
+        """Let the log begin at the last segment up to ``first_kept`` whose state is on the disk.
+
+        ``durable_index`` is the core's: where a full disk took a part of a write, the log's own is beyond it.
+        """
         self._keep_at_boundary()
         log = self._log
         # The segment of the newest durable entry stays; up to it a log begins just where it is asked to.
-        limit = min(first_kept, self.applied_index + 1, log.durable_index)
+        limit = min(first_kept, self.applied_index + 1, durable_index)
         bases, base = [], log.base_from(Index(log.first_index + 1))
         while base is not None and base <= limit:
             bases.append(base)

@@ -324,7 +324,7 @@ class RaftGroup(LeaderRequests[Reply]):
             if last >= before:
                 self._step(LogTruncatedPrefix(EntryId(self.log.term_at(last), last)))
 
-        return self._applier.prefix_change(first_kept).then(forgotten)
+        return self._applier.prefix_change(first_kept, self._core.durable_index).then(forgotten)
 
     def _install(self) -> None:
         """Have a snapshot that has come replace the log, if it is news; while a write is open, after it."""

@@ -6,6 +6,13 @@ from tests.simulation.mutants.plant import Edit, Mutant
 
 DRIVER = (
     Mutant(
+        "retention goes by what a sync covered of a write that is not whole",
+        "raftlog.node.raft_group:RaftGroup._prefix_change",
+        "self._core.durable_index",
+        "self.log.durable_index",
+        script="tests/scenarios/node/test_full_disks.py",
+    ),
+    Mutant(
         "a leader that ends calls the one that is furthest behind",
         "raftlog.node.replication:Replication.call_election",
         "reverse=True",

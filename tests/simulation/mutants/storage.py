@@ -204,7 +204,7 @@ STORAGE = (
         more=(
             Edit(
                 "raftlog.node.applier:Applier.prefix_change",
-                "min(first_kept, self.applied_index + 1, log.durable_index)",
+                "min(first_kept, self.applied_index + 1, durable_index)",
                 "min(first_kept, self.applied_index + 1)",
             ),
         ),

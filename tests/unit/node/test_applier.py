@@ -67,7 +67,7 @@ def test_a_state_is_kept_at_each_segment_whatever_is_applied_at_once() -> None:
 def test_a_log_begins_no_later_than_the_newest_state() -> None:
     log, applier, _ = applied(8)
     del log.states._kept[Index(12)]
-    carry_out(applier.prefix_change(Index(13)))
+    carry_out(applier.prefix_change(Index(13), log.durable_index))
     assert log.first_index == 8
     machine = Count()
     again = Applier(log, machine)
@@ -108,7 +108,7 @@ def test_no_log_begins_where_the_state_has_rotted() -> None:
     bases = log.states.standing
     assert len(bases) > 3
     filesystem.flip_bit(segment_path("/log", bases[-2]) + STATE_SUFFIX, 9)
-    carry_out(applier.prefix_change(Index(bases[-2])))
+    carry_out(applier.prefix_change(Index(bases[-2]), log.durable_index))
     assert log.first_index == bases[-3]
 
 
@@ -121,6 +121,6 @@ def test_no_log_begins_before_the_segment_whose_state_has_rotted_either() -> Non
     clock.now_ms += 2000
     assert log.roll_if_due()
     filesystem.flip_bit(segment_path("/log", bases[-1]) + STATE_SUFFIX, 9)
-    carry_out(applier.prefix_change(new_segment))
+    carry_out(applier.prefix_change(new_segment, log.durable_index))
     assert new_segment in log.states.standing
     assert log.first_index == bases[-2]
