@@ -19,7 +19,7 @@ async def list_brokers(call: Call) -> web.StreamResponse:
     """All registered brokers."""
     brokers = (await call.metadata()).brokers
     keyed = [(lists.number_key(number), brokers[number]) for number in sorted(brokers)]
-    shown, token = lists.page(keyed, call.query)
+    shown, token = lists.page(keyed, call.query, lists.NUMBERS)
     return json_response(bodies.BrokerList([_body(broker) for broker in shown], token))
 
 

@@ -1,8 +1,9 @@
 """How many HTTP connections there may be, and the answer to those beyond.
 
 A connection takes a file descriptor, and the logs and the peers of a broker need some, too. A connection
-beyond the limit is answered ``overloaded`` and closed; where many come at once, most are closed without
-an answer. Health and metrics are served all the same: whoever watches the broker must not take it for dead.
+beyond the limit is answered ``overloaded`` and closed. Where many come at once, the oldest of those that have
+asked nothing yet is closed without an answer. Health and metrics are served all the same: whoever watches
+the broker must not take it for dead.
 """
 
 from __future__ import annotations
@@ -67,22 +68,23 @@ class RefusedConnection(asyncio.Protocol):
         self._limit = limit
         self._transport: asyncio.Transport | None = None
         self._deadline: asyncio.TimerHandle | None = None
-        self._is_answered = False
+        self.is_answered = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Wait for a request, but not for long."""
         self._transport = made = cast("asyncio.Transport", transport)
-        if len(self._limit.refused) >= ANSWERED_AT_ONCE_MAX:
-            made.abort()
-            return
         self._limit.refused[self] = None
+        if len(self._limit.refused) > ANSWERED_AT_ONCE_MAX:
+            next((other for other in self._limit.refused if not other.is_answered), self).abort()
+            if made.is_closing():
+                return
         self._deadline = asyncio.get_running_loop().call_later(ANSWER_S, self.abort)
 
     def data_received(self, data: bytes) -> None:
         """Answer, and let the client close: a close of ours could overtake the answer."""
-        if self._is_answered or self._transport is None:
+        if self.is_answered or self._transport is None:
             return
-        self._is_answered = True
+        self.is_answered = True
         if data.startswith(SERVED):
             protocol = self._limit.serve()
             self._transport.set_protocol(protocol)

@@ -21,6 +21,7 @@ from api.cluster_files import read_secret
 from api.descriptors import Descriptors, share_out
 from api.listener import HttpListener
 from api.logs import configure_logs
+from api.loop_delay import LoopDelay
 from api.serving import services_of
 from api.settings import BrokerSettings
 from raftlog.clock import SystemClock
@@ -80,6 +81,7 @@ async def _serve(settings: BrokerSettings, secret: bytes, descriptors: Descripto
     listener = HttpListener(
         Boundary(services), shutdown_timeout_s=HTTP_STOP_S, connections_max=descriptors.connections_max
     )
+    delay = LoopDelay(services.registry)
     try:
         await listener.start(settings.http.host, settings.http.port)
         gc.freeze()  # what lives from the start need not be looked at by every collection
@@ -88,6 +90,7 @@ async def _serve(settings: BrokerSettings, secret: bytes, descriptors: Descripto
         _log.info("stopping")
         await broker.drain()
     finally:
+        delay.stop()
         await listener.stop()
         await broker.stop()
         for (

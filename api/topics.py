@@ -34,7 +34,7 @@ _NAME = re.compile(parameters.NAME_PATTERN)
 async def list_topics(call: Call) -> web.StreamResponse:
     """All topics that this broker knows of."""
     topics = sorted((await call.metadata()).topics.items())
-    shown, token = lists.page(topics, call.query)
+    shown, token = lists.page(topics, call.query, lists.NAMES)
     return json_response(bodies.TopicList([_body(call, topic) for topic in shown], token))
 
 
@@ -102,7 +102,7 @@ async def list_partitions(call: Call) -> web.StreamResponse:
     topic = call.topic()
     statuses = sorted(await call.services.gateway.describe(topic.name), key=lambda status: status.partition)
     keyed = [(lists.number_key(status.partition), status) for status in statuses]
-    shown, token = lists.page(keyed, call.query)
+    shown, token = lists.page(keyed, call.query, lists.NUMBERS)
     infos = topic.partitions
     shown_bodies = [partition_bodies.body(status, infos[status.partition]) for status in shown]
     return json_response(bodies.PartitionList(shown_bodies, token))

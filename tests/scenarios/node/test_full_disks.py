@@ -278,7 +278,7 @@ def test_a_follower_without_room_keeps_one_reply_for_its_leader() -> None:
 
 
 def test_retention_on_a_full_disk_spares_what_the_core_does_not_know_to_be_durable() -> None:
-    """A write that fits in part is not durable for the core, although a sync for its term covers that part."""
+    """A write that fits in part is not durable for the core, although a sync for a new term covers it."""
 
     async def story() -> None:
         cluster = NodeCluster(7, log_settings=SMALL)

@@ -104,12 +104,26 @@ def test_few_connections_beyond_the_limit_are_kept_for_an_answer() -> None:
     async def scenario(listener: HttpListener, stack: AsyncExitStack) -> None:
         assert (await ask(await connect(listener, stack))).startswith(b"HTTP/1.1 200")
         silent = [await connect(listener, stack) for _ in range(ANSWERED_AT_ONCE_MAX)]
-        ended = await connect(listener, stack)
+        newest = await connect(listener, stack)
         with contextlib.suppress(ConnectionResetError):
-            assert await ended[0].read() == b""
-        for reader, _ in silent:  # the deadline ends those that ask nothing
+            assert await silent[0][0].read() == b""  # while all others are kept
+        assert (await ask(newest)).startswith(b"HTTP/1.1 503")
+        for reader, _ in silent[1:]:  # the deadline ends those that ask nothing
             with contextlib.suppress(ConnectionResetError):
                 assert await reader.read() == b""
+
+    with_listener(1, scenario)
+
+
+def test_a_flood_of_silent_connections_does_not_hide_health() -> None:
+    async def scenario(listener: HttpListener, stack: AsyncExitStack) -> None:
+        assert (await ask(await connect(listener, stack))).startswith(b"HTTP/1.1 200")
+        for _ in range(5):
+            for _ in range(2 * ANSWERED_AT_ONCE_MAX):
+                await connect(listener, stack)
+            reader, writer = await connect(listener, stack)
+            writer.write(b"GET /healthz/live HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert (await reader.read(65536)).startswith(b"HTTP/1.1 200")
 
     with_listener(1, scenario)
 

@@ -71,6 +71,14 @@ def test_partitions_are_listed_by_number_in_pages() -> None:
                 break
             token = f"&page_token={page.json['next_page_token']}"
         assert seen == list(range(12))
+        for listed, token in (
+            (path, "7"),
+            (path, "NaN"),
+            ("/v1/topics?limit=1", "a/b"),
+            ("/v1/brokers?limit=1", ""),
+        ):
+            refused = await server.get(f"{listed}&page_token={token}")
+            assert (refused.status, refused.json["field"]) == (422, "page_token")
         one = await server.get("/v1/topics/orders/partitions/11")
         assert one.json["partition"] == 11
         assert one.json["replicas"] == [3, 1, 2]
