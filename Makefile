@@ -9,7 +9,7 @@ UNTIMED := tests/conformance tests/corruption tests/paper tests/properties tests
 # run once more, and the summary names it.
 ONCE_MORE := --reruns 1 -rR
 
-.PHONY: demo test check fix bench planted-bugs sim corruption reliability slow clean
+.PHONY: demo test check fix bench planted-bugs sim corruption abuse reliability slow clean
 
 demo: .venv/server.stamp
 	$(PY) -m chaos.demo
@@ -55,6 +55,10 @@ reliability: .venv/dev.stamp
 # Disks that rot: CASES of one replica, and a fifth as many of all three at different places.
 corruption: .venv/server.stamp
 	$(PY) -m chaos.corruption $(if $(CASES),--cases $(CASES))
+
+# What strangers do to open ports, against three real brokers: row 12, ten minutes. QUICK=1 writes nothing.
+abuse: .venv/server.stamp
+	$(PY) -m chaos.reliability --only 12 $(if $(QUICK),--quick)
 
 clean:
 	rm -rf .venv .cache .raftlog

@@ -172,11 +172,18 @@ class Cluster:
 
     def metric(self, name: str, *, broker: int) -> float:
         """One figure of one broker, summed over its labels. Raises ``OSError``."""
+        return self.metrics(name, broker=broker)[0]
+
+    def metrics(self, *names: str, broker: int) -> list[float]:
+        """The same for several, as of one moment. A name may come with labels."""
         with urllib.request.urlopen(f"{self._urls[broker]}/metrics", timeout=10) as answer:
             lines = answer.read().decode().splitlines()
-        return sum(
-            float(line.rpartition(" ")[2]) for line in lines if re.match(rf"{re.escape(name)}[ {{]", line)
-        )
+        return [
+            sum(
+                float(line.rpartition(" ")[2]) for line in lines if re.match(rf"{re.escape(name)}[ {{]", line)
+            )
+            for name in names
+        ]
 
     def broken(self) -> list[str]:
         """What no broker may ever do: end by itself, or print a traceback."""

@@ -1,10 +1,10 @@
 """The scoreboard, measured: ``make reliability`` writes reliability.json and docs/reliability.md.
 
 Decides: what each row runs, which figures it shows and whether its target is kept. Leaves to others: the runs
-(``chaos.simulator``, ``chaos.crash_points``, ``chaos.corruption``, ``tests.simulation.mutants``). A row that
-was measured before stays as it is when others are measured again; each says on which commit, machine and
-day that was: rows come from clean checkouts of a commit, and from nothing else. Row 2 is measured in pieces
-(``long_runs``).
+(``chaos.simulator``, ``chaos.crash_points``, ``chaos.corruption``, ``chaos.abuse``,
+``tests.simulation.mutants``). A row that was measured before stays as it is when others are measured again;
+each says on which commit, machine and day that was: rows come from clean checkouts of a commit, and from
+nothing else. Row 2 is measured in pieces (``long_runs``).
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from typing import Final
 import msgspec
 
 from chaos import long_runs
+from chaos.abuse.suite import run_suite as run_abuse
 from chaos.corruption.suite import run_suite
 from chaos.crash_points import run_all
 from chaos.long_runs import Piece
@@ -181,6 +182,26 @@ def corruption(is_quick: bool) -> tuple[Figures, bool]:
     return figures, found.is_good and not is_quick
 
 
+def abuse(is_quick: bool) -> tuple[Figures, bool]:
+    """Row 12: attacks on three real brokers."""
+    began = time.monotonic()
+    found = run_abuse(scale=0.1 if is_quick else 1.0)
+    took_s = time.monotonic() - began
+    attacks = found.results[1:]
+    figures: Figures = {
+        "attacks": len(attacks),
+        "requests and connections": sum(result.told.total() for result in attacks),
+        "acknowledged to the bystander": found.acknowledged,
+        "failures": "; ".join(found.failures)[:500] or 0,
+        "looks at a loop that came 50 ms late": sum(result.late for result in attacks),
+        "beyond their bounds": ", ".join(r.name for r in attacks if not r.keeps_bounds) or 0,
+        "seconds": round(took_s, 1),
+        **{result.name: result.line for result in found.results},
+    }
+    is_kept = not found.failures and all(result.keeps_bounds for result in attacks) and took_s <= 600
+    return figures, is_kept
+
+
 class Skipped(Exception):
     """This row is not measured now; the text says why."""
 
@@ -218,13 +239,20 @@ ROWS: Final[dict[str, Measurement]] = {
         "1,000 cases of one replica, 200 of all: each detected or shown harmless, repaired, nothing lost",
         _at_once(corruption),
     ),
+    "12": Measurement(
+        "Abuse",
+        "no 500, no traceback, nothing lost; no loop held for 50 ms, 32 MiB beyond a bound at most; 600 s",
+        _at_once(abuse),
+    ),
 }
 
 
 def main() -> int:
     """The exit status: 1 when a measured row misses its target, 2 where nothing may be measured."""
     parser = argparse.ArgumentParser(prog="python -m chaos.reliability", description=__doc__)
-    parser.add_argument("--only", action="append", choices=sorted(ROWS), help="this row; may be repeated")
+    parser.add_argument(
+        "--only", action="append", choices=sorted(ROWS, key=int), help="this row; may be repeated"
+    )
     parser.add_argument(
         "--piece", action="append", type=long_runs.wanted, help="of row 2: brokers:400; may be repeated"
     )

@@ -1,0 +1,116 @@
+"""An honest client in a process of its own, whose service the attacks must not take.
+
+It asks every broker whether it lives and produces numbered values, both fifty times a second on connections
+that stay, and says how long each took. What was acknowledged is told at the end, to be looked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import multiprocessing
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from types import TracebackType
+from typing import Final, Self
+
+import aiohttp
+
+from raftlog.wire import paths
+
+PAUSE_S: Final = 0.02
+_TAKE, _STOP = "take", "stop"
+
+
+@dataclass(slots=True)
+class Seen:
+    """What it has seen in a while; times in seconds."""
+
+    probes: list[float] = field(default_factory=list)
+    produces: list[float] = field(default_factory=list)
+    refused: Counter[str] = field(default_factory=Counter)
+    acknowledged: list[str] = field(default_factory=list)
+
+
+class Bystander:
+    """Serves itself of these brokers, as long as the block lasts."""
+
+    def __init__(self, urls: Sequence[str], topic: str) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._pipe, other = context.Pipe()
+        self._process = context.Process(target=_run, args=(other, list(urls), topic), daemon=True)
+
+    def take(self) -> Seen:
+        """What it has seen since it was asked before."""
+        self._pipe.send(_TAKE)
+        seen = self._pipe.recv()
+        assert isinstance(seen, Seen)
+        return seen
+
+    def __enter__(self) -> Self:
+        self._process.start()
+        return self
+
+    def __exit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        with contextlib.suppress(OSError):
+            self._pipe.send(_STOP)
+        self._process.join(30)
+        if self._process.is_alive():
+            self._process.kill()
+
+
+def _run(pipe: Connection, urls: list[str], topic: str) -> None:
+    asyncio.run(_main(pipe, urls, topic))
+
+
+async def _main(pipe: Connection, urls: list[str], topic: str) -> None:
+    seen = Seen()
+    timeout = aiohttp.ClientTimeout(total=30)
+    async with aiohttp.ClientSession(timeout=timeout) as session:
+
+        async def ask(method: str, url: str, body: object, times: str, value: str | None) -> None:
+            began = time.monotonic()
+            try:
+                async with session.request(method, url, json=body) as answer:
+                    await answer.read()
+                    status = answer.status
+            except (OSError, aiohttp.ClientError, TimeoutError) as error:
+                seen.refused[type(error).__name__] += 1
+                return
+            getattr(seen, times).append(time.monotonic() - began)
+            if status != 200:
+                seen.refused[str(status)] += 1
+            elif value is not None:
+                seen.acknowledged.append(value)
+
+        async def probe(url: str) -> None:
+            while True:
+                await ask("GET", url + paths.LIVE, None, "probes", None)
+                await asyncio.sleep(PAUSE_S)
+
+        async def produce(url: str, partition: int) -> None:
+            path = paths.of_partition(paths.PARTITION_RECORDS, topic, partition)
+            number = 0
+            while True:
+                number += 1
+                value = f"{partition}-{number}"
+                await ask("POST", url + path, {"records": [{"value": value}]}, "produces", value)
+                await asyncio.sleep(PAUSE_S)
+
+        work = [probe(url) for url in urls] + [produce(url, at) for at, url in enumerate(urls)]
+        tasks = [asyncio.create_task(each) for each in work]
+        while (asked := await asyncio.to_thread(pipe.recv)) == _TAKE:
+            taken, seen = seen, Seen()
+            pipe.send(taken)
+        assert asked == _STOP
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,178 @@
+"""All attacks against three real brokers that may open 1,024 files each, and what the brokers made of them.
+
+Decides: what is measured around an attack and what counts as a failure. A failure is an answer that no
+request may get, a traceback, the end of a process, or an acknowledged record that cannot be read. Times and
+memory are measured and shown; the caller compares them with its targets.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from api.cluster_files import RPC_PORT_STEP
+from chaos.abuse import bad_inputs, on_connections, on_requests
+from chaos.abuse.bystander import Bystander, Seen
+from chaos.abuse.target import Attack, Target
+from chaos.cluster import Cluster
+from raftlog.wire import media_types, paths
+
+OPEN_FILES_MAX: Final = 1024
+CALM: Final = "calm"
+IN_TIME: Final = 'raftlog_event_loop_delay_seconds_bucket{le="0.05"}'
+ALL: Final = "raftlog_event_loop_delay_seconds_count"
+SETTLE_S: Final = 2.0
+BEYOND_BOUND_MIB: Final = 32
+
+
+def _nothing(target: Target) -> Counter[str]:
+    time.sleep(5 * target.scale)
+    return Counter()
+
+
+ATTACKS: Final = (
+    Attack("none, for comparison", _nothing),
+    *bad_inputs.ATTACKS,
+    *on_requests.ATTACKS,
+    *on_connections.ATTACKS,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One attack. Memory is of the broker that grew most."""
+
+    name: str
+    seconds: float
+    told: Counter[str]
+    late: int  # looks at an event loop that came more than 50 ms late, of all brokers
+    slowest_probe_ms: float
+    produce_p99_ms: float
+    refused: Counter[str]  # of the bystander's requests
+    peak_mib: float
+    after_mib: float
+    bound_mib: int
+
+    @property
+    def keeps_bounds(self) -> bool:
+        """Whether no loop was held up, and no more memory taken than is granted."""
+        return self.late == 0 and self.peak_mib <= self.bound_mib + BEYOND_BOUND_MIB
+
+    @property
+    def wrong(self) -> list[str]:
+        """Answers that no request may get."""
+        return [answer for answer in self.told if answer.startswith("500") or answer.endswith("no problem")]
+
+    @property
+    def line(self) -> str:
+        """All of it in a line."""
+        refused = f", refused {dict(self.refused)}" if self.refused else ""
+        return (
+            f"{self.seconds:.1f} s; loops late {self.late}; slowest probe {self.slowest_probe_ms:.0f} ms; "
+            f"produce p99 {self.produce_p99_ms:.0f} ms{refused}; memory {self.peak_mib:+.0f} MiB at most, "
+            f"{self.after_mib:+.0f} MiB after"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What came of all attacks; without ``failures`` no promise was broken."""
+
+    results: list[Result]
+    acknowledged: int
+    failures: list[str]
+
+
+def run_suite(attacks: Iterable[Attack] = ATTACKS, *, scale: float = 1.0) -> Findings:
+    """Run these attacks, each ``scale`` times as long or as often. Raises ``ClusterFailed``."""
+    with ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="raftlog-abuse-")))
+        limit = OPEN_FILES_MAX if shutil.which("prlimit") else None
+        cluster = stack.enter_context(Cluster(directory, open_files_max=limit))
+        target = _target(cluster, scale)
+        for topic, partitions in ((CALM, len(cluster.brokers)), (target.topic, 1)):
+            body = json.dumps({"name": topic, "partitions": partitions}).encode()
+            target.ask("POST", paths.TOPICS, body, {"Content-Type": media_types.JSON})
+            for partition in range(partitions):
+                cluster.leader(topic, partition)
+        acknowledged: list[str] = []
+        with Bystander(cluster.urls, CALM) as bystander:
+            results = [_measured(cluster, bystander, attack, target, acknowledged) for attack in attacks]
+            acknowledged += bystander.take().acknowledged
+        failures = [f"{result.name}: {answer}" for result in results for answer in result.wrong]
+        failures += cluster.broken()
+        lost = set(acknowledged) - set(_stored(cluster, target))
+        failures += [f"acknowledged and not to be read: {sorted(lost)[:10]} of {len(lost)}"] if lost else []
+        return Findings(results, len(acknowledged), failures)
+
+
+def _target(cluster: Cluster, scale: float) -> Target:
+    where = [urlsplit(url) for url in cluster.urls]
+    nodes = [(url.hostname or "", (url.port or 0) + RPC_PORT_STEP) for url in where]
+    return Target(cluster.urls, nodes, "abused", scale)
+
+
+def _measured(
+    cluster: Cluster, bystander: Bystander, attack: Attack, target: Target, acknowledged: list[str]
+) -> Result:
+    acknowledged += bystander.take().acknowledged
+    before, late = _resident_mib(cluster), _late(cluster)
+    for broker in cluster.brokers:
+        Path(f"/proc/{cluster.pid(broker)}/clear_refs").write_text("5")  # the peak is counted from here
+    began = time.monotonic()
+    told = attack.run(target)
+    seconds = time.monotonic() - began
+    time.sleep(SETTLE_S * target.scale)
+    peaks, after = _resident_mib(cluster, "VmHWM"), _resident_mib(cluster)
+    seen: Seen = bystander.take()
+    acknowledged += seen.acknowledged
+    return Result(
+        name=attack.name,
+        seconds=seconds,
+        told=told,
+        late=round(_late(cluster) - late),
+        slowest_probe_ms=1000 * max(seen.probes, default=0.0),
+        produce_p99_ms=1000 * _quantile(seen.produces, 0.99),
+        refused=seen.refused,
+        peak_mib=max(peak - old for peak, old in zip(peaks, before, strict=True)),
+        after_mib=max(new - old for new, old in zip(after, before, strict=True)),
+        bound_mib=attack.bound_mib,
+    )
+
+
+def _resident_mib(cluster: Cluster, what: str = "VmRSS") -> list[float]:
+    found = []
+    for broker in cluster.brokers:
+        status = Path(f"/proc/{cluster.pid(broker)}/status").read_text().splitlines()
+        found.append(next(int(line.split()[1]) for line in status if line.startswith(what)) / 1024)
+    return found
+
+
+def _late(cluster: Cluster) -> float:
+    figures = [cluster.metrics(ALL, IN_TIME, broker=broker) for broker in cluster.brokers]
+    return sum(looks - in_time for looks, in_time in figures)
+
+
+def _quantile(times: list[float], part: float) -> float:
+    return sorted(times)[int(part * (len(times) - 1))] if times else 0.0
+
+
+def _stored(cluster: Cluster, target: Target) -> Iterable[str]:
+    for partition in range(len(cluster.brokers)):
+        path, offset = paths.of_partition(paths.PARTITION_RECORDS, CALM, partition), 0
+        while True:
+            answer, body = target.ask("GET", f"{path}?offset={offset}&limit=10000")
+            if answer != "200":
+                break
+            page = json.loads(body)
+            yield from (str(record["value"]) for record in page["records"])
+            offset = page["next_offset"]

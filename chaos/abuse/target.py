@@ -1,0 +1,130 @@
+"""What an attack has in hand: the addresses of a cluster, a topic of its own, and ways to send anything."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import socket
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import urlsplit
+
+from raftlog.wire import media_types, paths
+
+NOT_ANSWERED: Final = "not answered"
+BATCH: Final = {"Content-Type": media_types.BATCH}
+TIMEOUT_S: Final = 60.0
+ANSWER_S: Final = 1.0  # so long an answer to noise is waited for, and the end of the connection
+
+
+@dataclass(frozen=True, slots=True)
+class Attack:
+    """One way to hurt. ``run`` counts the answers; none may be a 500, or an error without a problem.
+
+    ``bound_mib`` is the memory that documented limits grant to it: bodies, and answers that nobody has taken.
+    """
+
+    name: str
+    run: Callable[[Target], Counter[str]]
+    bound_mib: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A cluster under attack. ``scale`` is 1.0, or less where there is little time."""
+
+    urls: Sequence[str]
+    node_ports: Sequence[tuple[str, int]]
+    topic: str
+    scale: float
+
+    def times(self, number: int) -> int:
+        """So many of something, scaled."""
+        return max(1, round(number * self.scale))
+
+    @property
+    def records(self) -> str:
+        """The path of the first partition's records."""
+        return paths.of_partition(paths.PARTITION_RECORDS, self.topic, 0)
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        *,
+        broker: int = 0,
+    ) -> tuple[str, bytes]:
+        """One request on its own connection: what came of it, and the body."""
+        where = urlsplit(self.urls[broker % len(self.urls)])
+        connection = http.client.HTTPConnection(where.hostname or "", where.port, timeout=TIMEOUT_S)
+        try:
+            connection.request(method, path, body=body, headers=dict(headers or {}))
+            answer = connection.getresponse()
+            content = answer.read()
+            return described(answer.status, answer.getheader("Content-Type", ""), content), content
+        except (OSError, http.client.HTTPException) as error:
+            return f"{NOT_ANSWERED}: {type(error).__name__}", b""
+        finally:
+            connection.close()
+
+    def at_once(self, width: int, work: Callable[[int], str], *, count: int = 0) -> Counter[str]:
+        """Do it ``count`` times (else once each), ``width`` of them at the same time."""
+        with ThreadPoolExecutor(width) as threads:
+            return Counter(threads.map(work, range(count or width)))
+
+    @contextlib.contextmanager
+    def connections(
+        self, count: int, first: bytes = b"", *, broker: int = 0
+    ) -> Iterator[list[socket.socket]]:
+        """So many connections that have sent ``first``, as long as the block lasts."""
+        where = urlsplit(self.urls[broker])
+        with contextlib.ExitStack() as stack:
+            opened: list[socket.socket] = []
+            for _ in range(count):
+                with contextlib.suppress(OSError):
+                    link = stack.enter_context(
+                        socket.create_connection((where.hostname or "", where.port or 0), timeout=5)
+                    )
+                    link.sendall(first)
+                    opened.append(link)
+            yield opened
+
+
+def raw_exchange(address: tuple[str, int], data: bytes) -> str:
+    """Send bytes and hear the first line of the answer, if there is one."""
+    try:
+        with socket.create_connection(address, timeout=5) as link:
+            link.sendall(data)
+            answer = b""
+            with contextlib.suppress(TimeoutError):
+                link.settimeout(ANSWER_S)
+                while chunk := link.recv(65536):
+                    answer += chunk
+    except OSError as error:
+        return f"{NOT_ANSWERED}: {type(error).__name__}"
+    if not answer:
+        return "silence"
+    head, _, body = answer.partition(b"\r\n\r\n")
+    status = head.split(b" ", 2)[1:2]
+    media_type = next(
+        (line[13:].strip() for line in head.split(b"\r\n") if line.lower().startswith(b"content-type:")), b""
+    )
+    return described(int(status[0]) if status else 0, media_type.decode("latin-1"), body)
+
+
+def described(status: int, media_type: str, body: bytes) -> str:
+    """``413 record_too_large``, ``200``, or ``500 that is no problem``."""
+    if status < 400:
+        return str(status)
+    if not media_type.startswith(media_types.PROBLEM):
+        return f"{status} that is no problem"
+    try:
+        return f"{status} {json.loads(body).get('code')}"
+    except ValueError:
+        return f"{status} that is no problem"
