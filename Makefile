@@ -9,7 +9,7 @@ UNTIMED := tests/conformance tests/corruption tests/paper tests/properties tests
 # run once more, and the summary names it.
 ONCE_MORE := --reruns 1 -rR
 
-.PHONY: demo test check fix bench planted-bugs sim corruption abuse reliability slow clean
+.PHONY: demo test check fix bench planted-bugs sim corruption abuse fuzz reliability slow clean
 
 demo: .venv/server.stamp
 	$(PY) -m chaos.demo
@@ -59,6 +59,10 @@ corruption: .venv/server.stamp
 # What strangers do to open ports, against three real brokers: row 12, ten minutes. QUICK=1 writes nothing.
 abuse: .venv/server.stamp
 	$(PY) -m chaos.reliability --only 12 $(if $(QUICK),--quick)
+
+# One of batches, frames, requests, files; what is found is kept in .cache/fuzz and ends the run.
+fuzz: .venv/fuzz.stamp
+	$(PY) -m tests.fuzz $(or $(TARGET),batches) -max_total_time=$(or $(SECONDS),600) -timeout=10 -rss_limit_mb=2048
 
 clean:
 	rm -rf .venv .cache .raftlog

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from types import TracebackType
 
+from api.answers_in_flight import AnswersInFlight
 from api.services import Limits
 from raftlog.errors import Overloaded, QuotaExceeded
 
@@ -100,4 +101,5 @@ class Admission:
 
     def __init__(self, limits: Limits) -> None:
         self.bodies = Budget("bytes of bodies", limits.bodies_bytes_max, limits.bodies_bytes_client_max)
+        self.answers = AnswersInFlight(limits.untaken_bytes_max)
         self.parked = Budget("waiting requests", limits.parked_max, limits.parked_client_max)

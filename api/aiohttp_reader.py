@@ -88,7 +88,10 @@ class _Connection(web.RequestHandler):
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
         """A refused client may still send: closing on it would take its answer from it."""
-        finished = await super().finish_response(request, resp, start_time)
+        body = resp.body if isinstance(resp, web.Response) else None
+        size_bytes = len(body) if isinstance(body, bytes | bytearray | memoryview) else 0
+        with self._boundary.admission.answers.waiting(size_bytes, self._abort):
+            finished = await super().finish_response(request, resp, start_time)
         transport = self.transport
         if self._is_refused and transport is not None and transport.can_write_eof():
             transport.write_eof()
@@ -122,6 +125,10 @@ class _Connection(web.RequestHandler):
             self._tell("the rest of a body that nobody read")
         else:
             _LOG.error(*args, exc_info=error if isinstance(error, BaseException) else True)
+
+    def _abort(self) -> None:
+        if self.transport is not None:
+            self.transport.abort()
 
     def _tell(self, why: str) -> None:
         left_out = self._log_limit.left_out("not HTTP")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 import msgspec
 from aiohttp import web
@@ -70,16 +71,26 @@ async def _show(call: Call, view: View, result: FetchResult, response: web.Strea
     """Write the records of one read, page by page: the next is made when this one has been taken."""
     pages = view.pages(result)
     while True:
-        page = await view.next_page(pages, result)
-        if events := b"".join(_events(page)):
+        with call.admission.answers.turn() as turn:
+            page = await view.next_page(pages, result, turn)
+            events, next_offset = b"".join(_events(page)), page.next_offset
+            del page  # its reader may take long
+        if events:
             await _write(call, response, events)
-        if page.next_offset >= result.next_offset:
-            return page.next_offset
+        if next_offset >= result.next_offset:
+            return next_offset
 
 
 async def _write(call: Call, response: web.StreamResponse, data: bytes) -> None:
-    async with asyncio.timeout(call.services.limits.write_timeout_s):
-        await response.write(data)
+    with call.admission.answers.waiting(len(data), partial(_abort, call)):
+        async with asyncio.timeout(call.services.limits.write_timeout_s):
+            await response.write(data)
+
+
+def _abort(call: Call) -> None:
+    assert isinstance(call.request, web.BaseRequest)
+    if call.request.transport is not None:
+        call.request.transport.abort()
 
 
 def event(name: str, data: bytes) -> bytes:

@@ -13,6 +13,7 @@ from functools import partial
 from aiohttp import web
 
 from api import json_answers, parameters
+from api.answers_in_flight import Turn
 from api.errors import RecordNotFound
 from api.events import RECORDS_PER_WRITE, stream
 from api.json_answers import Page, View
@@ -34,7 +35,6 @@ from api.routes import (
 from partitions.values import FetchRequest, FetchResult, LastRecords, Position, Start
 from raftlog import errors
 from raftlog.errors import InvalidRequest, OffsetOutOfRange
-from raftlog.node.computing import computed
 from raftlog.types import Offset, TopicPartition
 from raftlog.wire import bodies, headers, media_types, paths
 
@@ -71,7 +71,8 @@ async def message(call: Call) -> web.StreamResponse:
             end=result.high_watermark,
             offset=offset,
         )
-    shown = (await _view(call, target, 1).page(result)).records
+    with call.admission.answers.turn() as turn:
+        shown = (await _view(call, target, 1).page(result, turn)).records
     if not shown or shown[0].offset != offset:
         raise RecordNotFound(f"offset {offset} of {target} holds no record of a user", offset=offset)
     fields = {name: getattr(shown[0], name) for name in shown[0].__struct_fields__}
@@ -93,14 +94,18 @@ async def _fetch_batches(call: Call, target: TopicPartition) -> web.Response:
 async def _fetch_json(call: Call, target: TopicPartition) -> web.Response:
     request = _request_of(call)
     limit = parameters.whole_number(call.query, "limit", low=1, high=RECORDS_MAX, default=RECORDS_MAX)
-    view = _view(call, target, limit)
-    result, page = await _page(call, view, request)
+    with call.admission.answers.turn() as turn:
+        return await _shown(call, _view(call, target, limit), request, turn)
+
+
+async def _shown(call: Call, view: View, request: FetchRequest, turn: Turn) -> web.Response:
+    result, page = await _page(call, view, request, turn)
     places = _places(result, page.next_offset)
     if not page.records and not page.skipped:
         return web.Response(status=204, headers=places)
     body = bodies.Fetched(
-        target.topic,
-        target.partition,
+        view.target.topic,
+        view.target.partition,
         result.leader_epoch,
         result.log_start_offset,
         result.high_watermark,
@@ -110,7 +115,7 @@ async def _fetch_json(call: Call, target: TopicPartition) -> web.Response:
         page.skipped,
     )
     is_short = len(page.records) <= json_answers.SHOWN_ON_LOOP_MAX
-    return await computed(partial(json_response, body, headers=places), is_short=is_short)
+    return await turn.computed(partial(json_response, body, headers=places), is_short=is_short)
 
 
 def _view(call: Call, target: TopicPartition, limit: int) -> View:
@@ -122,25 +127,25 @@ def _view(call: Call, target: TopicPartition, limit: int) -> View:
     )
 
 
-async def _page(call: Call, view: View, request: FetchRequest) -> tuple[FetchResult, Page]:
+async def _page(call: Call, view: View, request: FetchRequest, turn: Turn) -> tuple[FetchResult, Page]:
     while True:
         try:
             if isinstance(request.position, LastRecords):
-                return await _last_records(call, view, request, request.position.count)
-            return await _first_page(call, view, request)
+                return await _last_records(call, view, request, request.position.count, turn)
+            return await _first_page(call, view, request, turn)
         except OffsetOutOfRange:
             if isinstance(request.position, int):
                 raise
             # Retention deleted what a second read was to go on with: no offset that the client named.
 
 
-async def _first_page(call: Call, view: View, request: FetchRequest) -> tuple[FetchResult, Page]:
+async def _first_page(call: Call, view: View, request: FetchRequest, turn: Turn) -> tuple[FetchResult, Page]:
     """The first fetch that has a user's record in it, or that has nothing."""
     clock = call.services.clock
     ends_at = clock.monotonic() + request.wait_ms / 1000
     while True:
         result = await read(call, view.target, request)
-        page = await view.page(result)
+        page = await view.page(result, turn)
         if page.records or page.skipped or not result.data:
             return result, page
         left_ms = max(0, int((ends_at - clock.monotonic()) * 1000))
@@ -148,7 +153,7 @@ async def _first_page(call: Call, view: View, request: FetchRequest) -> tuple[Fe
 
 
 async def _last_records(
-    call: Call, view: View, request: FetchRequest, count: int
+    call: Call, view: View, request: FetchRequest, count: int, turn: Turn
 ) -> tuple[FetchResult, Page]:
     """The last ``count`` records of users, or the first of those where ``limit`` or ``max_bytes`` ends them.
 
@@ -156,11 +161,11 @@ async def _last_records(
     """
     back, step = count, 1
     limit, view = view.limit, replace(view, limit=RECORDS_MAX)
-    result, page = await _at_once(call, view, request, back)
+    result, page = await _at_once(call, view, request, back, turn)
     while len(page.records) < count and _is_whole(result, page) and result.offset > result.log_start_offset:
         missing = count - len(page.records)
         step = max(step, missing)
-        wider, wider_page = await _at_once(call, view, request, back + step)
+        wider, wider_page = await _at_once(call, view, request, back + step, turn)
         if step > missing and not _is_whole(wider, wider_page):
             step //= 2  # it may begin with more than ``count``, and the last of them are cut off
             continue
@@ -168,7 +173,7 @@ async def _last_records(
         result, page = wider, wider_page
     if not page.records and request.wait_ms:
         following = replace(request, position=Offset(page.next_offset))
-        return await _first_page(call, replace(view, limit=limit), following)
+        return await _first_page(call, replace(view, limit=limit), following, turn)
     records = page.records[-count:]
     next_offset = records[limit].offset if len(records) > limit else page.next_offset
     return result, Page(records[:limit], next_offset, page.skipped)
@@ -179,9 +184,11 @@ def _is_whole(result: FetchResult, page: Page) -> bool:
     return page.next_offset >= result.next_offset >= result.high_watermark
 
 
-async def _at_once(call: Call, view: View, request: FetchRequest, back: int) -> tuple[FetchResult, Page]:
+async def _at_once(
+    call: Call, view: View, request: FetchRequest, back: int, turn: Turn
+) -> tuple[FetchResult, Page]:
     result = await read(call, view.target, replace(request, position=LastRecords(back), wait_ms=0))
-    return result, await view.page(result)
+    return result, await view.page(result, turn)
 
 
 def _request_of(call: Call, *, headers_too: bool = False) -> FetchRequest:

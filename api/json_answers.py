@@ -10,14 +10,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from api.answers_in_flight import Turn
 from partitions.values import FetchResult
 from raftlog.errors import CorruptBatch, InvalidRecord, UndecodableBatch
-from raftlog.node.computing import computed
 from raftlog.records.batch import Batch, split_batches
 from raftlog.records.reader import RECORD_MEMORY_BYTES, StoredRecord, iter_records, opens_fast
 from raftlog.types import TopicPartition
@@ -32,6 +32,7 @@ STEP_BYTES = 3 << 18  # of a value that one compiled call shows; base64 needs a 
 _ESCAPED = bytes(range(32)) + b'"\\'
 FORMATS = ("auto", "utf8", "json", "base64")
 Shown = tuple[msgspec.Raw, bodies.Encoding]
+Item = TypeVar("Item")
 ABSENT: Shown = (msgspec.Raw(b"null"), "utf8")
 
 
@@ -53,14 +54,14 @@ class View:
     limit: int
     skips_undecodable: bool = False
 
-    async def page(self, result: FetchResult) -> Page:
+    async def page(self, result: FetchResult, turn: Turn) -> Page:
         """The first page."""
-        return await self.next_page(self.pages(result), result)
+        return await self.next_page(self.pages(result), result, turn)
 
-    async def next_page(self, pages: Iterator[Page], result: FetchResult) -> Page:
+    async def next_page(self, pages: Iterator[Page], result: FetchResult, turn: Turn) -> Page:
         """The next of ``pages``, made away from the event loop where that takes long."""
         is_short = opens_fast(split_batches(result.data), records_max=SHOWN_ON_LOOP_MAX)
-        return await computed(partial(next, pages), is_short=is_short)
+        return await turn.computed(partial(next, pages), is_short=is_short)
 
     def pages(self, result: FetchResult) -> Iterator[Page]:
         """The user's records of a fetch, at least one page; none takes much more than ``PAGE_BYTES_MAX``.
@@ -79,8 +80,8 @@ class View:
             try:
                 for stored in iter_records(batch, result.offset):
                     if len(records) == self.limit or size_bytes > PAGE_BYTES_MAX:
-                        yield Page(records, at, skipped)
-                        records, skipped, size_bytes = [], [], 0
+                        size_bytes = 0
+                        yield Page(_moved(records), at, _moved(skipped))  # held by nobody but the reader
                     shown = _fetched(stored, kind, batch.header.crc, show)
                     records.append(shown)
                     at = stored.offset + 1
@@ -104,6 +105,11 @@ class View:
             offset=offset,
             next_offset=batch.last_offset + 1,
         )
+
+
+def _moved(items: list[Item]) -> list[Item]:
+    moved, items[:] = items[:], []
+    return moved
 
 
 def _fetched(

@@ -50,7 +50,9 @@ class HttpListener:
     async def start(self, host: str, port: int) -> None:
         """Listen. Raises ``OSError`` if it cannot."""
         self._other = AiohttpServer(self._boundary, KEEPALIVE_S)
-        self._plain = PlainServer(self._boundary, self._other.accept, KEEPALIVE_S)
+        self._plain = PlainServer(
+            self._boundary, self._other.accept, KEEPALIVE_S, self._boundary.admission.answers
+        )
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(self._accept, host, port, backlog=1024)
 

@@ -16,6 +16,7 @@ from typing import Final, Protocol, cast
 
 from aiohttp import web
 
+from api.answers_in_flight import AnswersInFlight
 from api.plain_requests import Head, PlainBody, PlainRequest, read_head, write_answer
 from api.requests import Request
 
@@ -38,9 +39,14 @@ class PlainServer:
     """The connections that have brought nothing but plain requests so far."""
 
     def __init__(
-        self, application: Application, fallback: Callable[[], asyncio.BaseProtocol], keepalive_s: float
+        self,
+        application: Application,
+        fallback: Callable[[], asyncio.BaseProtocol],
+        keepalive_s: float,
+        answers: AnswersInFlight,
     ) -> None:
         self.application = application
+        self.answers = answers
         self.fallback = fallback
         self.is_stopping = False
         self.connections: dict[PlainConnection, None] = {}  # in the order in which they came
@@ -102,6 +108,7 @@ class PlainConnection(asyncio.Protocol):
         """A handler that waits for the body is told; every other one goes on."""
         self.transport = None
         self._server.connections.pop(self, None)
+        self._server.answers.taken(self)
         if self._linger is not None:
             self._linger.cancel()
         if self._request is not None and self._request.content.missing:
@@ -128,10 +135,13 @@ class PlainConnection(asyncio.Protocol):
     def pause_writing(self) -> None:
         """Answers pile up: no further request until the client has taken them."""
         self._is_full = True
+        if self.transport is not None:
+            self._server.answers.wait(self, self.transport.get_write_buffer_size(), self.abort)
 
     def resume_writing(self) -> None:
         """Go on with what has come meanwhile."""
         self._is_full = False
+        self._server.answers.taken(self)
         if self._request is None and self._ahead and self.transport is not None:
             self._read_ahead(self.transport)
 

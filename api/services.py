@@ -145,6 +145,7 @@ class Limits:
     body_bytes_max: int = 64 << 20  # one request, after decompression
     bodies_bytes_max: int = 256 << 20  # all requests being handled
     bodies_bytes_client_max: int = 192 << 20  # those of one client address
+    untaken_bytes_max: int = 256 << 20  # answers that clients have not taken yet
     parked_max: int = 20_000  # long polls and event streams
     parked_client_max: int = 10_000
     records_per_request_max: int = 10_000

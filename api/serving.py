@@ -48,6 +48,7 @@ def services_of(broker: Broker, rng: random.Random) -> Services:
         limits=Limits(
             body_bytes_max=limits.body_bytes_max,
             bodies_bytes_max=limits.request_bytes_in_flight_max,
+            untaken_bytes_max=limits.response_bytes_in_flight_max,
             fetch_bytes_max=limits.fetch_bytes_max,
             wait_ms_max=limits.wait_ms_max,
         ),

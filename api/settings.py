@@ -85,6 +85,7 @@ class Limits(BaseModel):
 
     body_bytes_max: Annotated[int, Field(ge=1024)] = 16 << 20
     request_bytes_in_flight_max: Annotated[int, Field(ge=1 << 20)] = 256 << 20
+    response_bytes_in_flight_max: Annotated[int, Field(ge=1 << 20)] = 256 << 20  # not taken by their clients
     uncommitted_bytes_max: Annotated[int, Field(ge=1 << 20)] = 256 << 20  # in logs led here, not committed
     fetch_bytes_max: Annotated[int, Field(ge=1024)] = 16 << 20
     wait_ms_max: Annotated[int, Field(ge=0)] = 55_000

@@ -105,7 +105,7 @@ def long_waits(target: Target) -> Counter[str]:
 ATTACKS: Final = (
     Attack("1,100 idle connections, 1,024 descriptors", idle_connections),
     Attack("64 announced bodies of 16 MiB", announced_bodies),
-    Attack("400 readers that do not read", readers_that_do_not_read, bound_mib=64),
+    Attack("400 readers that do not read", readers_that_do_not_read, bound_mib=256),
     Attack("bytes that are no HTTP", not_http),
     Attack("noise on the node ports", noise_on_node_ports),
     Attack("300 waits of years", long_waits),

@@ -101,7 +101,7 @@ class Broker:
         boundary = Boundary(replace(self.cluster.services, allowed_origins=frozenset({LISTED_ORIGIN})))
         self._accept = AiohttpServer(boundary, KEEPALIVE_S).accept
         if is_plain:
-            self._accept = PlainServer(boundary, self._accept, KEEPALIVE_S).accept
+            self._accept = PlainServer(boundary, self._accept, KEEPALIVE_S, boundary.admission.answers).accept
 
     async def answers(self, pieces: list[bytes]) -> bytes:
         """Everything that comes back on a connection of its own, but for what always differs."""
