@@ -99,8 +99,9 @@ class RetentionKeeper:
             await asyncio.sleep(0)
 
     async def _look_at(self, kept: Kept, before: Mapping[GroupId, _Office]) -> None:
-        if (now_ms := self._host.clock.trusted_ms()) is not None:
-            kept.log.date(now_ms)
+        clock = self._host.clock
+        if (cluster_ms := clock.trusted_ms()) is not None:  # the earlier clock decides, the later one dates
+            kept.log.date(max(cluster_ms, clock.wall_ms()))
         _close_idle_segment(kept)
         group = kept.group
         if group.is_ready:

@@ -20,6 +20,13 @@ def _deletes_by_age(odds: Odds) -> bool:
 
 CLOCKS = (
     Mutant(
+        "segments are dated by the earlier clock",
+        "partitions.retention_keeper:RetentionKeeper._look_at",
+        "max(cluster_ms, clock.wall_ms())",
+        "cluster_ms",
+        script="tests/unit/partitions/test_retention_keeper.py",
+    ),
+    Mutant(
         "records are deleted by the leader's wall clock alone",
         "partitions.retention_keeper:RetentionKeeper._first_kept",
         "now_ms=self._host.clock.trusted_ms()",

@@ -11,6 +11,7 @@ from partitions.replica import PartitionReplica
 from partitions.retention_keeper import GRACE_LOOKS, Kept, RetentionKeeper
 from partitions.values import QUORUM
 from raftlog.storage.retention import RetentionLimits
+from raftlog.storage.segment import INDEX_SUFFIX
 from raftlog.storage.segmented_log import LogSettings
 from raftlog.types import GroupId, NodeId
 from tests.helpers.controlled_cluster import ControlledBroker, ControlledCluster
@@ -118,6 +119,32 @@ def test_records_that_clients_date_long_ago_are_kept_for_their_time(tmp_path: Pa
             leader = await leader_with_a_closed_segment(cluster, retention_ms=86_400_000, **config)
             await look(cluster)
             assert start_of(leader) == 0
+
+    asyncio.run(story())
+
+
+# requirement: RT2
+def test_segments_are_dated_by_the_later_clock_so_that_none_looks_older_than_it_is(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with ControlledCluster(str(tmp_path)) as cluster:
+            config = {"message.timestamp.type": "CreateTime"}
+            leader = await leader_with_a_closed_segment(cluster, retention_ms=100_000, **config)
+            others = [broker for broker in cluster.brokers.values() if broker is not leader]
+            await cluster.stop(leader.node_id)
+            for index in tmp_path.rglob(f"*{INDEX_SUFFIX}"):
+                index.unlink()  # the batches alone do not tell when they came
+            for broker in others:
+                broker.clock.shift_ms = -300_000
+            back = await cluster.start(leader.node_id)
+            await eventually(lambda: ("orders", 0) in back.manager.replicas and back.host.clock.is_trusted)
+            await eventually(lambda: back.host.clock.trusted_ms() < back.host.clock.wall_ms() - 200_000)
+            await back.manager.retention.look()
+            for broker in others:
+                broker.clock.shift_ms = 0
+            await eventually(lambda: back.host.clock.trusted_ms() > back.host.clock.wall_ms() - 10_000)
+            segments = held(back).group.log.closed_segments
+            assert segments
+            assert all(segment.stored_ms > back.host.clock.trusted_ms() - 100_000 for segment in segments)
 
     asyncio.run(story())
 
