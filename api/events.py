@@ -40,7 +40,7 @@ async def stream(call: Call, view: View, request: FetchRequest) -> web.StreamRes
         first = await read_at_once(call, view.target, replace(request, wait_ms=0))
         response = web.StreamResponse(headers=HEADERS)
         call.stamp(response)
-        assert isinstance(call.request, web.BaseRequest)  # only aiohttp streams
+        assert isinstance(call.request, web.BaseRequest)
         try:
             await response.prepare(call.request)
             error = await _follow(call, view, request, first, response)
@@ -82,15 +82,24 @@ async def _show(call: Call, view: View, result: FetchResult, response: web.Strea
 
 
 async def _write(call: Call, response: web.StreamResponse, data: bytes) -> None:
-    with call.admission.answers.waiting(len(data), partial(_abort, call)):
+    """Raises ``ConnectionError`` once the reader has gone: aiohttp tells that only to the write after it."""
+    with call.admission.answers.waiting(
+        2 * len(data), partial(_abort, call)
+    ):  # aiohttp copies it into a chunk
         async with asyncio.timeout(call.services.limits.write_timeout_s):
             await response.write(data)
+    if _transport(call) is None:
+        raise ConnectionResetError("the reader of the stream has gone")
 
 
 def _abort(call: Call) -> None:
-    assert isinstance(call.request, web.BaseRequest)
-    if call.request.transport is not None:
-        call.request.transport.abort()
+    if (transport := _transport(call)) is not None:
+        transport.abort()
+
+
+def _transport(call: Call) -> asyncio.Transport | None:
+    assert isinstance(call.request, web.BaseRequest)  # only aiohttp streams
+    return call.request.transport
 
 
 def event(name: str, data: bytes) -> bytes:
