@@ -10,16 +10,18 @@ import sys
 from collections.abc import Sequence
 from contextlib import aclosing
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Self
 
 import typer
 
 from api.cli.connection import RETRY_TIMEOUT, connected
-from api.cli.output import DEFAULT_SERVER, ServerOption, errors_reported, wrong_usage
+from api.cli.output import DEFAULT_SERVER, ServerOption, errors_reported, note, wrong_usage
+from raftlog.errors import UndecodableBatch
 
 if TYPE_CHECKING:
     from api.cli.message_format import Render
-    from raftlog.client.partition import Position
+    from raftlog.client.partition import AsyncPartition, Position, Undecodable
+    from raftlog.wire.bodies import SkippedRange
 
 
 def consume(
@@ -45,9 +47,17 @@ def consume(
             "%h (headers) %s (size).",
         ),
     ] = "value",
+    skip_undecodable: Annotated[
+        bool,
+        typer.Option(
+            "--skip-undecodable", help="Go on behind stored batches that cannot be decoded, and count them."
+        ),
+    ] = False,
     server: ServerOption = DEFAULT_SERVER,
 ) -> None:
     """Print the messages of a topic: what is there, or with --follow also what comes.
+
+    Ends with 1 at a stored batch that cannot be decoded, behind the messages that precede it.
 
     \b
     Examples:
@@ -66,10 +76,12 @@ def consume(
             found = [item.partition for item in client.topics.partitions(topic)]
         numbers = _chosen(topic, found, partition, position)
         try:
-            asyncio.run(_print(server, topic, numbers, position, max_count, follow, render))
+            asyncio.run(_print(server, topic, numbers, position, max_count, follow, skip_undecodable, render))
         except KeyboardInterrupt:
             if not follow:
                 raise
+        except UndecodableBatch as error:
+            raise _with_remedy(error) from None
 
 
 async def _print(
@@ -79,24 +91,63 @@ async def _print(
     position: Position,
     max_count: int | None,
     follow: bool,
+    skip_undecodable: bool,
     render: Render,
 ) -> None:
     from api.cli.message_source import followed, present
     from raftlog.aio import Client
 
+    undecodable: Undecodable = "skip" if skip_undecodable else "fail"
     async with Client(server, retry_timeout=RETRY_TIMEOUT) as client:
         partitions = [client.partition(topic, number) for number in numbers]
-        source = followed(partitions, position) if follow else present(partitions, position)
+        source = (followed if follow else present)(partitions, position, undecodable)
         left = max_count
-        async with aclosing(source) as chunks:
-            async for messages in chunks:
-                shown = messages if left is None else messages[:left]
-                sys.stdout.buffer.write(b"".join([render(message) for message in shown]))
-                sys.stdout.buffer.flush()
-                if left is not None:
-                    left -= len(shown)
+        with _Skips() as skips:
+            async with aclosing(source) as pieces:
+                async for partition, messages, skipped in pieces:
+                    shown = messages if left is None else messages[:left]
+                    sys.stdout.buffer.write(b"".join([render(message) for message in shown]))
+                    sys.stdout.buffer.flush()
+                    if left is not None:
+                        left -= len(shown)
                     if left == 0:
+                        skips.tell(partition, [lost for lost in skipped if lost.offset < shown[-1].offset])
                         return
+                    skips.tell(partition, skipped)
+
+
+class _Skips:
+    """Says which offsets were skipped, as they are met, and at the end how many."""
+
+    def __init__(self) -> None:
+        self._counts: list[int] = []
+
+    def tell(self, partition: AsyncPartition, skipped: Sequence[SkippedRange]) -> None:
+        for lost in skipped:
+            self._counts.append(lost.next_offset - lost.offset)
+            note(
+                f"skipped offsets {lost.offset} to {lost.next_offset - 1} of "
+                f"{partition.topic}/{partition.number}: they cannot be decoded"
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._counts:
+            note(f"skipped {sum(self._counts)} offsets that cannot be decoded")
+
+
+def _with_remedy(error: UndecodableBatch) -> UndecodableBatch:
+    """The same error with the options that help."""
+    topic, partition, offset, following = (
+        error.details[name] for name in ("topic", "partition", "offset", "next_offset")
+    )
+    return UndecodableBatch(
+        f"the batch of {topic}/{partition} with offset {offset} cannot be decoded ({error.__cause__}); go on "
+        f"behind it with --partition {partition} --from {following}, or add --skip-undecodable",
+        **error.details,
+    )
 
 
 def _chosen(topic: str, found: Sequence[int], partition: int | None, position: Position) -> Sequence[int]:

@@ -8,15 +8,25 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
+from typing import NamedTuple
 
 from raftlog.client.messages import Message
-from raftlog.client.partition import AsyncPartition, Position
+from raftlog.client.partition import AsyncPartition, Position, Undecodable
 from raftlog.errors import OffsetOutOfRange, RaftlogError
+from raftlog.wire.bodies import SkippedRange
+
+
+class Piece(NamedTuple):
+    """Messages of one partition, and the offsets between them that hold no readable records."""
+
+    partition: AsyncPartition
+    messages: list[Message]
+    skipped: list[SkippedRange]
 
 
 async def present(
-    partitions: Sequence[AsyncPartition], position: Position
-) -> AsyncGenerator[list[Message], None]:
+    partitions: Sequence[AsyncPartition], position: Position, undecodable: Undecodable
+) -> AsyncGenerator[Piece, None]:
     """What is there, up to the high watermarks of now."""
     ends = await asyncio.gather(*(partition.offsets("latest") for partition in partitions))
     for partition, end in zip(partitions, ends, strict=True):
@@ -28,21 +38,22 @@ async def present(
                 end=end,
             )
         while at < end:
-            chunk = await partition.read(at)
-            yield [message for message in chunk.messages if message.offset < end]
+            chunk = await partition.read(at, undecodable=undecodable)
+            messages = [message for message in chunk.messages if message.offset < end]
+            yield Piece(partition, messages, [lost for lost in chunk.skipped if lost.offset < end])
             at = chunk.next_offset
 
 
 async def followed(
-    partitions: Sequence[AsyncPartition], position: Position
-) -> AsyncGenerator[list[Message], None]:
+    partitions: Sequence[AsyncPartition], position: Position, undecodable: Undecodable
+) -> AsyncGenerator[Piece, None]:
     """What is there and what comes, of all partitions side by side; never ends by itself."""
-    queue: asyncio.Queue[list[Message] | RaftlogError] = asyncio.Queue(len(partitions))
+    queue: asyncio.Queue[Piece | RaftlogError] = asyncio.Queue(len(partitions))
 
     async def read(partition: AsyncPartition) -> None:
         try:
-            async for chunk in partition.chunks(position):
-                await queue.put(chunk.messages)
+            async for chunk in partition.chunks(position, undecodable=undecodable):
+                await queue.put(Piece(partition, chunk.messages, chunk.skipped))
         except RaftlogError as error:
             await queue.put(error)
 

@@ -8,35 +8,15 @@ import pty
 import re
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
 from chaos.cluster import Cluster, free_ports
+from tests.helpers.command_line import RAFTLOG, command, run
 
 pytestmark = pytest.mark.e2e
-RAFTLOG = [sys.executable, "-m", "api.cli"]
-
-
-def command(cluster: Cluster, *arguments: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [*RAFTLOG, *arguments],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        bufsize=0,  # what is read line by line and what is read at the end then are one stream
-        env={**os.environ, "RAFTLOG_SERVER": cluster.bootstrap},
-    )
-
-
-def run(cluster: Cluster, *arguments: str, stdin: bytes = b"", code: int = 0) -> tuple[bytes, str]:
-    process = command(cluster, *arguments)
-    output, errors = process.communicate(stdin, timeout=90)
-    assert process.returncode == code, errors.decode()
-    assert b"Traceback" not in errors
-    return output, errors.decode()
 
 
 def lines(count: int) -> bytes:

@@ -1,0 +1,58 @@
+"""What `raftlog consume` prints, from where to where, and how it ends."""
+
+from __future__ import annotations
+
+import signal
+import urllib.request
+
+import pytest
+
+from chaos.cluster import Cluster
+from raftlog.records.batch import Codec
+from raftlog.records.builder import Record, build_batch
+from raftlog.wire import media_types
+from tests.helpers.command_line import command, run
+from tests.helpers.undecodable_batch import SECOND_RECORD, undecodable_batch
+
+pytestmark = pytest.mark.e2e
+
+
+def store_undecodable(cluster: Cluster, topic: str) -> None:
+    """Offsets 0, 1 and 4 can be read, 2 and 3 cannot."""
+    run(cluster, "topic", "create", topic, "--config", "validate.records=false")
+    one, two = (build_batch([Record(value)], codec=Codec.NONE, timestamp_ms=1) for value in (b"one", b"two"))
+    request = urllib.request.Request(
+        f"{cluster.urls[0]}/v1/topics/{topic}/partitions/0/records",
+        one + undecodable_batch(SECOND_RECORD) + two,
+        {"Content-Type": media_types.BATCH},
+    )
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        assert answer.status == 200
+
+
+def test_undecodable_batch_ends_consume_behind_what_precedes_it(unbroken: Cluster) -> None:
+    store_undecodable(unbroken, "torn")
+    output, told = run(unbroken, "consume", "torn", code=1)
+    assert output == b"one\nvalue\n"
+    assert told.startswith("error (undecodable_batch): the batch of torn/0 with offset 2 cannot be decoded (")
+    assert told.endswith("; go on behind it with --partition 0 --from 4, or add --skip-undecodable\n")
+    assert run(unbroken, "consume", "torn", "--partition", "0", "--from", "4") == (b"two\n", "")
+    following = run(unbroken, "consume", "torn", "--follow", code=1)
+    assert following == (output, told)
+
+
+def test_undecodable_batches_are_skipped_and_counted_on_request(unbroken: Cluster) -> None:
+    store_undecodable(unbroken, "skipped")
+    output, told = run(unbroken, "consume", "skipped", "--skip-undecodable")
+    assert output == b"one\nvalue\ntwo\n"
+    assert told.splitlines() == [
+        "skipped offsets 2 to 3 of skipped/0: they cannot be decoded",
+        "skipped 2 offsets that cannot be decoded",
+    ]
+    assert run(unbroken, "consume", "skipped", "--skip-undecodable", "--max", "2") == (b"one\nvalue\n", "")
+    process = command(unbroken, "consume", "skipped", "--skip-undecodable", "--follow", "--from", "-3")
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"two\n"
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=10)[1].decode() == told
+    assert process.returncode == 0
