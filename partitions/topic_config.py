@@ -7,6 +7,7 @@ taken as text; they are kept in one form.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -19,6 +20,7 @@ MAJORITY: Final = "majority"
 REPLICAS_MAX: Final = 5  # of a partition
 
 _DAY_MS: Final = 24 * 3600 * 1000
+_NAME_CHARACTERS_MAX: Final = 100  # of an unknown name that is compared with ours
 _INT64_MAX: Final = (1 << 63) - 1
 _INT31_MAX: Final = (1 << 31) - 1
 
@@ -96,7 +98,11 @@ def check(
     for name, value in changes.items():
         key = _KEYS.get(name)
         if key is None:
-            raise _refused(name, f"there is no setting {_shown(name)}; the settings are {', '.join(_KEYS)}")
+            likely = difflib.get_close_matches(name[:_NAME_CHARACTERS_MAX], _KEYS, 1)
+            hint = f"did you mean {likely[0]}? " if likely else ""
+            raise _refused(
+                name, f"there is no setting {_shown(name)}; {hint}the settings are {', '.join(_KEYS)}"
+            )
         found = key.default if value is None else key.read(value)
         if found is None or (name == "cleanup.policy" and found == "compact" and not internal):
             raise _refused(name, f"{name} is {_shown(value)}; allowed: {key.allowed}")

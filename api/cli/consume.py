@@ -63,7 +63,7 @@ def consume(
     Examples:
       raftlog consume orders --from -10
       raftlog consume orders --follow --from latest --format '%t %p:%o %k %v\\n'
-      raftlog consume orders --format json | raftlog produce copy --json
+      raftlog consume orders --format json | raftlog produce copy --format json
     """
     position = _position(start)
     with errors_reported():

@@ -47,13 +47,24 @@ async def present(
 async def followed(
     partitions: Sequence[AsyncPartition], position: Position, undecodable: Undecodable
 ) -> AsyncGenerator[Piece, None]:
-    """What is there and what comes, of all partitions side by side; never ends by itself."""
+    """What is there and what comes, of all partitions side by side; never ends by itself.
+
+    Messages below an offset that does not exist yet are passed over.
+    """
     queue: asyncio.Queue[Piece | RaftlogError] = asyncio.Queue(len(partitions))
 
     async def read(partition: AsyncPartition) -> None:
         try:
-            async for chunk in partition.chunks(position, undecodable=undecodable):
-                await queue.put(Piece(partition, chunk.messages, chunk.skipped))
+            first = await _start(partition, position)
+            at = min(first, await partition.offsets("latest"))  # an offset that comes later is waited for
+            async for chunk in partition.chunks(at, undecodable=undecodable):
+                await queue.put(
+                    Piece(
+                        partition,
+                        [message for message in chunk.messages if message.offset >= first],
+                        [lost for lost in chunk.skipped if lost.offset >= first],
+                    )
+                )
         except RaftlogError as error:
             await queue.put(error)
 

@@ -44,7 +44,14 @@ def test_a_topic_is_made_shown_changed_and_deleted(unbroken: Cluster) -> None:
     config = json.loads(changed[0])["config"]
     assert (config["retention.ms"], config["segment.ms"]) == (14 * 24 * 3600 * 1000, 5)
     assert "the settings are" in run(unbroken, "topic", "alter", "life", "--config", "retention=5", code=1)[1]
+    _, told = run(unbroken, "topic", "alter", "life", "--config", "retntion.ms=5", code=1)
+    assert "did you mean retention.ms?" in told
+    _, told = run(unbroken, "topic", "create", "l2", "--replication", "2", code=1)
+    assert told.startswith("error (invalid_request): --replication is 2;")
     assert b"life" in run(unbroken, "topic", "list")[0]
+    _, told = run(unbroken, "consume", "lifes", code=1)
+    wanted = "there is no topic 'lifes'; did you mean 'life'? `raftlog topic list` shows all topics"
+    assert told == f"error (topic_not_found): {wanted}\n"
     run(unbroken, "topic", "delete", "life", "--yes")
     assert "topic_not_found" in run(unbroken, "topic", "describe", "life", code=1)[1]
 
@@ -92,10 +99,30 @@ def test_records_pass_through_json_unchanged(unbroken: Cluster) -> None:
     run(unbroken, "produce", "source", "--json", "-H", "from=test", stdin=rich)
     run(unbroken, "produce", "source", "--key-separator", r"\t", stdin=b"k\tv\n")
     shown, _ = run(unbroken, "consume", "source", "--format", "json")
-    run(unbroken, "produce", "copy", "--json", stdin=shown)
+    run(unbroken, "produce", "copy", "--format", "json", "--keep-partitions", stdin=shown)
     form = ("--format", r"%p %o %k %v %h\n")
     assert run(unbroken, "consume", "copy", *form)[0] == run(unbroken, "consume", "source", *form)[0]
     assert b'u1 {"id":1} from=test,a=b,raftlog.tag=new' in run(unbroken, "consume", "copy", *form)[0]
+
+
+def test_consumed_lines_go_to_a_topic_with_fewer_partitions(unbroken: Cluster) -> None:
+    run(unbroken, "topic", "create", "many", "--partitions", "4")
+    run(unbroken, "topic", "create", "few")
+    run(unbroken, "produce", "many", "--key-separator", ":", stdin=b"".join(b"%d:v\n" % n for n in range(20)))
+    shown, _ = run(unbroken, "consume", "many", "--format", "json")
+    assert b'"partition":3' in shown
+    run(unbroken, "produce", "few", "--format", "json", stdin=shown)
+    assert run(unbroken, "consume", "few")[0] == b"v\n" * 20
+    _, told = run(unbroken, "produce", "few", "--format", "json", "--keep-partitions", stdin=shown, code=1)
+    assert "partition_not_found" in told
+
+
+def test_too_large_a_record_names_the_setting_and_small_ones_fit(unbroken: Cluster) -> None:
+    run(unbroken, "topic", "create", "narrow", "--config", "max.message.bytes=2000")
+    _, told = run(unbroken, "produce", "narrow", stdin=b"x" * 5_000, code=1)
+    assert "max.message.bytes of the topic is 2000; send a smaller record or raise the setting" in told
+    run(unbroken, "produce", "narrow", stdin=lines(1_000))
+    assert run(unbroken, "consume", "narrow")[0] == lines(1_000)
 
 
 def test_garbage_among_json_names_its_line_and_keeps_what_came_before(unbroken: Cluster) -> None:

@@ -42,6 +42,17 @@ def test_undecodable_batch_ends_consume_behind_what_precedes_it(unbroken: Cluste
     assert following == (output, told)
 
 
+def test_follow_waits_for_an_offset_above_the_end(unbroken: Cluster) -> None:
+    run(unbroken, "topic", "create", "later")
+    run(unbroken, "produce", "later", stdin=b"0\n")
+    assert "--follow" in run(unbroken, "consume", "later", "--from", "3", code=1)[1]
+    process = command(unbroken, "consume", "later", "--follow", "--from", "3", "--max", "1")
+    run(unbroken, "produce", "later", stdin=b"1\n2\n")
+    run(unbroken, "produce", "later", stdin=b"3\n4\n")
+    assert process.communicate(timeout=30) == (b"3\n", b"")
+    assert process.returncode == 0
+
+
 def test_undecodable_batches_are_skipped_and_counted_on_request(unbroken: Cluster) -> None:
     store_undecodable(unbroken, "skipped")
     output, told = run(unbroken, "consume", "skipped", "--skip-undecodable")
