@@ -25,17 +25,18 @@ class Piece(NamedTuple):
 
 
 async def present(
-    partitions: Sequence[AsyncPartition], position: Position, undecodable: Undecodable
+    partitions: Sequence[AsyncPartition], position: Position, to: Position | None, undecodable: Undecodable
 ) -> AsyncGenerator[Piece, None]:
-    """What is there, up to the high watermarks of now."""
+    """What is there, up to the high watermarks of now and, where there is one, before the position ``to``."""
     ends = await asyncio.gather(*(partition.offsets("latest") for partition in partitions))
-    for partition, end in zip(partitions, ends, strict=True):
-        at = await _start(partition, position)
-        if at > end:
+    for partition, high_watermark in zip(partitions, ends, strict=True):
+        at = await _offset(partition, position)
+        end = high_watermark if to is None else min(high_watermark, await _offset(partition, to))
+        if at > high_watermark:
             raise OffsetOutOfRange(
-                f"{partition.topic}/{partition.number} ends at {end}, so there is no offset {at} yet; "
-                "read from another, or wait for it with --follow",
-                end=end,
+                f"{partition.topic}/{partition.number} ends at {high_watermark}, so there is no offset "
+                f"{at} yet; read from another, or wait for it with --follow",
+                end=high_watermark,
             )
         while at < end:
             chunk = await partition.read(at, undecodable=undecodable)
@@ -55,7 +56,7 @@ async def followed(
 
     async def read(partition: AsyncPartition) -> None:
         try:
-            first = await _start(partition, position)
+            first = await _offset(partition, position)
             at = min(first, await partition.offsets("latest"))  # an offset that comes later is waited for
             async for chunk in partition.chunks(at, undecodable=undecodable):
                 await queue.put(
@@ -81,7 +82,7 @@ async def followed(
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _start(partition: AsyncPartition, position: Position) -> int:
+async def _offset(partition: AsyncPartition, position: Position) -> int:
     if isinstance(position, int) and position >= 0:
         return position
     return await partition.offsets(position)

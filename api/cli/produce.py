@@ -30,6 +30,7 @@ from api.cli.output import (
     wrong_usage,
 )
 from api.cli.text import unescaped
+from raftlog.acks import acks_word
 
 if TYPE_CHECKING:
     from api.cli.lines import Parse
@@ -48,38 +49,50 @@ Headers = tuple[tuple[str, bytes | None], ...]
 PathArgument = Annotated[
     Path, typer.Argument(metavar="[FILE|-]", help="Where the lines are; - is standard input.")
 ]
+KeyOption = Annotated[str | None, typer.Option("--key", "-k", help="One key for all records.")]
+KeySeparatorOption = Annotated[
+    str | None,
+    typer.Option("--key-separator", "-K", help="Lines are key, this, value; \\t is a tabulator."),
+]
+LinesOption = Annotated[
+    Lines,
+    typer.Option("--format", help='What a line is: a value, or {"key", "value", "headers", "tags"}.'),
+]
+KeepPartitionsOption = Annotated[
+    bool, typer.Option("--keep-partitions", help="Send lines of `consume --format json` to their partitions.")
+]
+HeaderOption = Annotated[
+    list[str] | None,
+    typer.Option("--header", "-H", metavar="NAME=VALUE", help="A header of every record; repeatable."),
+]
+PartitionOption = Annotated[
+    int | None, typer.Option("--partition", "-p", min=0, help="Send all to this partition.")
+]
+CompressionOption = Annotated[
+    str, typer.Option("--compression", "-z", help="none, gzip, snappy, lz4 or zstd.")
+]
+BatchBytesOption = Annotated[
+    str | None,
+    typer.Option(metavar="SIZE", help="How large a batch may become, in bytes or such as 256KiB."),
+]
 
 
 def produce(
     topic: Annotated[str, typer.Argument(help="The topic's name.")],
     file: PathArgument = Path("-"),
-    key: Annotated[str | None, typer.Option("--key", "-k", help="One key for all records.")] = None,
-    key_separator: Annotated[
-        str | None,
-        typer.Option("--key-separator", "-K", help="Lines are key, this, value; \\t is a tabulator."),
-    ] = None,
-    form: Annotated[
-        Lines,
-        typer.Option("--format", help='What a line is: a value, or {"key", "value", "headers", "tags"}.'),
-    ] = Lines.VALUE,
+    key: KeyOption = None,
+    key_separator: KeySeparatorOption = None,
+    form: LinesOption = Lines.VALUE,
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
-    keep_partitions: Annotated[
-        bool,
-        typer.Option("--keep-partitions", help="Send lines of `consume --format json` to their partitions."),
-    ] = False,
-    header: Annotated[
-        list[str] | None,
-        typer.Option("--header", "-H", metavar="NAME=VALUE", help="A header of every record; repeatable."),
-    ] = None,
-    partition: Annotated[
-        int | None, typer.Option("--partition", "-p", min=0, help="Send all to this partition.")
-    ] = None,
-    acks: Annotated[str, typer.Option(help="0, 1, quorum, every, or a number of replicas.")] = "quorum",
-    compression: Annotated[
-        str, typer.Option("--compression", "-z", help="none, gzip, snappy, lz4 or zstd.")
-    ] = "none",
+    keep_partitions: KeepPartitionsOption = False,
+    header: HeaderOption = None,
+    partition: PartitionOption = None,
+    acks: Annotated[
+        str, typer.Option(help="0, 1, quorum (or all, -1), every, or a number of replicas.")
+    ] = "quorum",
+    compression: CompressionOption = "none",
     preset: Annotated[str | None, typer.Option(help="latency or throughput.")] = None,
-    batch_bytes: Annotated[int | None, typer.Option(help="How large a batch may become.")] = None,
+    batch_bytes: BatchBytesOption = None,
     linger: Annotated[str | None, typer.Option(help="How long a batch waits for more, such as 5ms.")] = None,
     server: ServerOption = DEFAULT_SERVER,
 ) -> None:
@@ -106,19 +119,25 @@ def produce(
                 topic,
                 acks=acks,
                 linger=0 if linger == "0" else linger,
-                batch_bytes=batch_bytes or _batch_bytes(preset, bytes_max),
+                batch_bytes=_batch_bytes(batch_bytes, preset, bytes_max),
                 compression=compression,
                 preset=preset,
             )
-        code = _run(producer, source, parse, headers, partition, acknowledged=acks != "0")
+        code = _run(producer, source, parse, headers, partition, acknowledged=acks_word(acks) != "0")
     raise typer.Exit(code)
 
 
-def _batch_bytes(preset: str | None, bytes_max: int | str) -> int:
-    """The preset's size of a batch, or the largest that the topic takes when that is less."""
+def _batch_bytes(given: str | None, preset: str | None, bytes_max: int | str) -> int:
+    """What was given; else the preset's, or the largest that the topic takes when that is less."""
     from raftlog.client.options import PRESETS, Preset
+    from raftlog.units import size_bytes
 
-    return min(PRESETS.get(preset or "", Preset()).batch_bytes, int(bytes_max))
+    if given is None:
+        return min(PRESETS.get(preset or "", Preset()).batch_bytes, int(bytes_max))
+    found = size_bytes(f"{given}B" if given.isdecimal() else given)
+    if found is None:
+        raise ValueError(f"batch_bytes is {given!r}; give bytes or a size such as 256KiB")
+    return found
 
 
 def _run(

@@ -24,7 +24,7 @@ def lines(count: int) -> bytes:
 
 
 def test_a_topic_is_made_shown_changed_and_deleted(unbroken: Cluster) -> None:
-    run(unbroken, "topic", "create", "life", "--partitions", "2", "--config", "retention.ms=60000")
+    run(unbroken, "topic", "create", "life", "--partitions", "2", "--config", "retention.ms=1m")
     assert "topic_exists" in run(unbroken, "topic", "create", "life", code=1)[1]
     found = json.loads(run(unbroken, "topic", "describe", "life", "-o", "json")[0])
     assert found["topic"]["config"]["retention.ms"] == 60_000
@@ -49,6 +49,9 @@ def test_a_topic_is_made_shown_changed_and_deleted(unbroken: Cluster) -> None:
     _, told = run(unbroken, "topic", "create", "l2", "--replication", "2", code=1)
     assert told.startswith("error (invalid_request): --replication is 2;")
     assert b"life" in run(unbroken, "topic", "list")[0]
+    assert b"life" in run(unbroken, "topic", "list", "l?fe")[0]
+    assert run(unbroken, "topic", "list", "x*") == (b"", "no topic matches x*\n")
+    assert run(unbroken, "topic", "list", "x*", "-o", "json")[0] == b"[]\n"
     _, told = run(unbroken, "consume", "lifes", code=1)
     wanted = "there is no topic 'lifes'; did you mean 'life'? `raftlog topic list` shows all topics"
     assert told == f"error (topic_not_found): {wanted}\n"
@@ -76,6 +79,28 @@ def test_the_cluster_and_its_brokers_are_shown(unbroken: Cluster) -> None:
     assert json.loads(run(unbroken, "cluster", "info", "-o", "json")[0])["brokers"] == 3
     brokers = json.loads(run(unbroken, "cluster", "brokers", "-o", "json")[0])
     assert [broker["http"] for broker in brokers] == unbroken.urls
+
+
+def test_health_is_good_until_a_broker_is_down(cluster: Cluster) -> None:
+    run(cluster, "topic", "create", "orders", "--partitions", "2")
+    shown, told = run(cluster, "cluster", "health")
+    assert told == "healthy\n"
+    assert shown.count(b"yes") == 3
+    found = json.loads(run(cluster, "cluster", "health", "-o", "json")[0])
+    assert (found["healthy"], found["partitions"], found["problems"]) == (True, 2, [])
+    assert all(broker["disk_free_bytes"] > 0 for broker in found["brokers"])
+    cluster.kill(3)
+    deadline = time.monotonic() + 60
+    while not (found["brokers_down"] and len(found["under_replicated"]) == 2):
+        assert time.monotonic() < deadline, found
+        process = command(cluster, "cluster", "health", "-o", "json")
+        found = json.loads(process.communicate(timeout=30)[0])
+    assert (process.returncode, found["healthy"], found["brokers_down"]) == (1, False, [3])
+    assert "broker 3 is down" in run(cluster, "cluster", "health", code=1)[1]
+    cluster.kill(2)
+    while len(found["leaderless"]) < 2:
+        assert time.monotonic() < deadline, found
+        found = json.loads(command(cluster, "cluster", "health", "-o", "json").communicate(timeout=30)[0])
 
 
 def test_what_goes_in_comes_out_byte_by_byte(unbroken: Cluster, directory: Path) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import signal
+import time
 import urllib.request
+from datetime import UTC, datetime
 
 import pytest
 
@@ -68,3 +71,35 @@ def test_undecodable_batches_are_skipped_and_counted_on_request(unbroken: Cluste
     process.send_signal(signal.SIGINT)
     assert process.communicate(timeout=10)[1].decode() == told
     assert process.returncode == 0
+
+
+def test_from_and_to_take_times_durations_and_offsets(unbroken: Cluster) -> None:
+    run(unbroken, "topic", "create", "timed", "-c", "message.timestamp.type=CreateTime")
+    now_ms = round(time.time() * 1_000)
+    ages = {"old": 180, "middle": 60, "new": 1}
+    produced = [{"value": name, "timestamp": now_ms - 60_000 * minutes} for name, minutes in ages.items()]
+    lines = "".join(json.dumps(record) + "\n" for record in produced).encode()
+    run(unbroken, "produce", "timed", "--format", "json", "--acks", "all", "-z", "gzip", stdin=lines)
+    when = datetime.fromtimestamp(now_ms / 1_000 - 1_800, UTC).isoformat()
+    for arguments, shown in (
+        (["--from", "2h"], b"middle\nnew\n"),
+        (["--from", "2h", "--to", "30m"], b"middle\n"),
+        (["--to", when], b"old\nmiddle\n"),
+        (["--from", when], b"new\n"),
+        (["-o", "1", "--to", "2"], b"middle\n"),
+        (["-o", "beginning", "-n", "1"], b"old\n"),
+        (["-o", "end"], b""),
+        (["--from", "2", "--to", "1"], b""),
+        (["--to", "latest", "-p", "0"], b"old\nmiddle\nnew\n"),
+    ):
+        assert run(unbroken, "consume", "timed", *arguments)[0] == shown, arguments
+
+
+def test_several_topics_are_printed_one_after_the_other(unbroken: Cluster) -> None:
+    for topic in ("second", "first"):
+        run(unbroken, "topic", "create", topic)
+        run(unbroken, "produce", topic, "-k", "k", "--batch-bytes", "1KiB", stdin=b"1\n2\n")
+    shown, _ = run(unbroken, "consume", "first", "second", "--format", r"%T %o %k=%v\n")
+    assert shown == b"first 0 k=1\nfirst 1 k=2\nsecond 0 k=1\nsecond 1 k=2\n"
+    assert run(unbroken, "consume", "first", "second", "-n", "3")[0] == b"1\n2\n1\n"
+    assert "'none'" in run(unbroken, "consume", "first", "none", code=1)[1]

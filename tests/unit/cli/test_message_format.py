@@ -21,6 +21,7 @@ EMPTY = Message("orders", 0, 0, 0, None, None, (), 1)
     [
         ("value", b"v\xff\n"),
         (r"%p %o %k %v\n", b"2 7 k v\xff\n"),
+        ("%T", b"orders"),
         (r"%t\t%h\0", b"2026-01-01T00:00:00.250Z\ta=b,raftlog.tag=t\0"),
         (r"%s%%\x0a", b"17%\n"),
     ],
