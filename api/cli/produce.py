@@ -180,9 +180,9 @@ def _send_all(
     advance: Callable[[int], None],
 ) -> None:
     """Send until the end of the source or until something fails."""
-    from api.cli.lines import blocks_of_lines
+    from api.cli.lines import LINE_BYTES_MAX, blocks_of_lines
     from api.cli.tally import Sent
-    from raftlog.errors import RaftlogError
+    from raftlog.errors import RaftlogError, RecordTooLarge
 
     number = 1
     for lines in blocks_of_lines(source):
@@ -190,6 +190,11 @@ def _send_all(
         read_bytes = 0
         try:
             for line in lines:
+                if len(line) > LINE_BYTES_MAX:
+                    raise RecordTooLarge(
+                        f"the line has more than {LINE_BYTES_MAX} bytes, and no topic's max.message.bytes "
+                        "can be higher; send a shorter line"
+                    )
                 parsed = parse(line)
                 if parsed is not None:
                     (value, key, own_headers, timestamp_ms), own_partition = parsed

@@ -146,8 +146,10 @@ def test_too_large_a_record_names_the_setting_and_small_ones_fit(unbroken: Clust
     run(unbroken, "topic", "create", "narrow", "--config", "max.message.bytes=2000")
     _, told = run(unbroken, "produce", "narrow", stdin=b"x" * 5_000, code=1)
     assert "max.message.bytes of the topic is 2000; send a smaller record or raise the setting" in told
+    _, told = run(unbroken, "produce", "narrow", stdin=b"a\n" + bytes(17 << 20), code=1)
+    assert "line 2: the line has more than 16777216 bytes, and no topic's max.message.bytes" in told
     run(unbroken, "produce", "narrow", stdin=lines(1_000))
-    assert run(unbroken, "consume", "narrow")[0] == lines(1_000)
+    assert run(unbroken, "consume", "narrow")[0] == b"a\n" + lines(1_000)
 
 
 def test_garbage_among_json_names_its_line_and_keeps_what_came_before(unbroken: Cluster) -> None:
