@@ -21,7 +21,7 @@ import msgspec
 from api.bodies import decode_json
 from api.parameters import time_ms
 from raftlog.errors import InvalidRecord, InvalidRequest, RecordTooLarge
-from raftlog.records.batch import HEADER_BYTES, Codec
+from raftlog.records.batch import HEADER_BYTES, Codec, batch_too_large
 from raftlog.records.builder import Record, build_batch
 from raftlog.records.keys import encode_key, partition_for_key
 from raftlog.wire import bodies, media_types
@@ -133,6 +133,7 @@ def build_batches(
     With a producer it is one batch, since its sequence stands in the header of exactly one.
     """
     producer_id, epoch, sequence = producer or (-1, -1, -1)
+    parts = list(_parts(records, bytes_max if producer is None else None))
     batches = [
         build_batch(
             part,
@@ -142,15 +143,11 @@ def build_batches(
             producer_epoch=epoch,
             base_sequence=sequence,
         )
-        for part in _parts(records, bytes_max if producer is None else None)
+        for part in parts
     ]
-    for batch in batches:
+    for part, batch in zip(parts, batches, strict=True):
         if len(batch) > bytes_max:
-            raise RecordTooLarge(
-                f"the batch has {len(batch)} bytes, the topic takes {bytes_max} (max.message.bytes); "
-                "send smaller or fewer records",
-                limit_bytes=bytes_max,
-            )
+            raise batch_too_large(len(batch), len(part), bytes_max)
     return batches
 
 

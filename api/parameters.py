@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 
 from api.requests import Request
 from partitions.values import QUORUM, Acks, AtTime, LastRecords, Position, Start
+from raftlog import units
 from raftlog.errors import InvalidRequest, PreconditionFailed
 from raftlog.types import Offset
 from raftlog.wire import headers
@@ -23,8 +24,6 @@ EPOCH_MAX = (1 << 15) - 1
 NAME_PATTERN = r"^[A-Za-z0-9._-]{1,249}$"
 
 _NOTHING: Mapping[str, str] = {}
-_DURATION = re.compile(r"([0-9]{1,12})(ms|s|m|h|d|)")
-_UNIT_MS = {"": 1, "ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _ETAG = re.compile(r'"([0-9]{1,18})"')
 _NAMED = {"earliest": Start.EARLIEST, "latest": Start.LATEST}
 
@@ -67,12 +66,12 @@ def duration_ms(query: Mapping[str, str], name: str, *, high_ms: int, default_ms
     text = query.get(name)
     if text is None:
         return default_ms
-    found = _DURATION.fullmatch(text)
-    if found is None:
+    found_ms = units.duration_ms(f"{text}ms" if text.isdigit() else text)
+    if found_ms is None:
         raise InvalidRequest(
             f"{name} is {text[:64]!r}; send milliseconds or a time such as 250ms, 30s or 1m", field=name
         )
-    return min(int(found[1]) * _UNIT_MS[found[2]], high_ms)
+    return min(found_ms, high_ms)
 
 
 def duration_text(milliseconds: int) -> str:

@@ -65,7 +65,7 @@ def run(settings: BrokerSettings) -> int:
 
 
 def _give_back_large_blocks() -> None:
-    """Have glibc return blocks of 1 MiB and more to the system at once, not to keep them for later requests."""
+    """Have glibc return blocks of 1 MiB and more to the system at once, not keep them for later requests."""
     with contextlib.suppress(OSError, AttributeError):  # another C library
         ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, 1 << 20)
 

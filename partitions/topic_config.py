@@ -2,23 +2,26 @@
 
 Decides: what a topic's owner may set. Leaves to others: what a setting does (the replica, storage,
 retention). Values come from people and from tools of other systems, so numbers and truths are also
-taken as text; they are kept in one form.
+taken as text, durations and sizes with a unit as well; they are kept in one form.
 """
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
 from raftlog.errors import InvalidRequest
+from raftlog.units import duration_ms, size_bytes
 
 Value = int | str
 MAJORITY: Final = "majority"
 REPLICAS_MAX: Final = 5  # of a partition
 
 _DAY_MS: Final = 24 * 3600 * 1000
+_NAME_CHARACTERS_MAX: Final = 100  # of an unknown name that is compared with ours
 _INT64_MAX: Final = (1 << 63) - 1
 _INT31_MAX: Final = (1 << 31) - 1
 
@@ -30,10 +33,14 @@ class _Key:
     read: Callable[[object], Value | None]  # None: not allowed
 
 
-def _whole_number(low: int, high: int, *special: int) -> Callable[[object], int | None]:
+def _whole_number(
+    low: int, high: int, *special: int, unit: Callable[[str], int | None] | None = None
+) -> Callable[[object], int | None]:
     def read(value: object) -> int | None:
         if isinstance(value, str) and value.isascii() and value.strip().removeprefix("-").isdigit():
             value = int(value) if len(value) <= 20 else None
+        elif isinstance(value, str) and unit is not None:
+            value = unit(value.strip())
         if (
             isinstance(value, int)
             and not isinstance(value, bool)
@@ -57,14 +64,32 @@ def _replica_count(value: object) -> Value | None:
     return MAJORITY if value == MAJORITY else _whole_number(1, REPLICAS_MAX)(value)
 
 
+def _milliseconds(high: int, *special: int) -> Callable[[object], int | None]:
+    return _whole_number(1, high, *special, unit=duration_ms)
+
+
+def _bytes(low: int, high: int, *special: int) -> Callable[[object], int | None]:
+    return _whole_number(low, high, *special, unit=size_bytes)
+
+
 _KEYS: Final[Mapping[str, _Key]] = {
     "retention.ms": _Key(
-        14 * _DAY_MS, "milliseconds, 1 or more, or -1 for no limit", _whole_number(1, _INT64_MAX, -1)
+        14 * _DAY_MS,
+        "milliseconds or a duration such as 14d, 1 or more, or -1 for no limit",
+        _milliseconds(_INT64_MAX, -1),
     ),
-    "retention.bytes": _Key(-1, "bytes, 0 or more, or -1 for no limit", _whole_number(0, _INT64_MAX, -1)),
-    "segment.bytes": _Key(128 << 20, f"bytes, 1024 to {_INT31_MAX}", _whole_number(1024, _INT31_MAX)),
-    "segment.ms": _Key(7 * _DAY_MS, "milliseconds, 1 or more", _whole_number(1, _INT64_MAX)),
-    "max.message.bytes": _Key(1048588, "bytes, 1024 to 16777216", _whole_number(1024, 16 << 20)),
+    "retention.bytes": _Key(
+        -1, "bytes or a size such as 10GiB, 0 or more, or -1 for no limit", _bytes(0, _INT64_MAX, -1)
+    ),
+    "segment.bytes": _Key(
+        128 << 20, f"bytes or a size such as 128MiB, 1024 to {_INT31_MAX}", _bytes(1024, _INT31_MAX)
+    ),
+    "segment.ms": _Key(
+        7 * _DAY_MS, "milliseconds or a duration such as 7d, 1 or more", _milliseconds(_INT64_MAX)
+    ),
+    "max.message.bytes": _Key(
+        1048588, "bytes or a size such as 1MiB, 1024 to 16777216", _bytes(1024, 16 << 20)
+    ),
     "message.timestamp.type": _Key(
         "LogAppendTime", "LogAppendTime or CreateTime", _one_of("LogAppendTime", "CreateTime")
     ),
@@ -72,7 +97,9 @@ _KEYS: Final[Mapping[str, _Key]] = {
         MAJORITY, "majority, or a number from 1 to the replication factor", _replica_count
     ),
     "cleanup.policy": _Key("delete", "delete; compact is not available yet", _one_of("delete", "compact")),
-    "replica.lag.max.ms": _Key(10_000, "milliseconds, 1 or more", _whole_number(1, _INT31_MAX)),
+    "replica.lag.max.ms": _Key(
+        10_000, "milliseconds or a duration such as 10s, 1 or more", _milliseconds(_INT31_MAX)
+    ),
     "replica.lag.max.messages": _Key(
         -1, "records, 1 or more, or -1 for no limit", _whole_number(1, _INT64_MAX, -1)
     ),
@@ -96,7 +123,11 @@ def check(
     for name, value in changes.items():
         key = _KEYS.get(name)
         if key is None:
-            raise _refused(name, f"there is no setting {_shown(name)}; the settings are {', '.join(_KEYS)}")
+            likely = difflib.get_close_matches(name[:_NAME_CHARACTERS_MAX], _KEYS, 1)
+            hint = f"did you mean {likely[0]}? " if likely else ""
+            raise _refused(
+                name, f"there is no setting {_shown(name)}; {hint}the settings are {', '.join(_KEYS)}"
+            )
         found = key.default if value is None else key.read(value)
         if found is None or (name == "cleanup.policy" and found == "compact" and not internal):
             raise _refused(name, f"{name} is {_shown(value)}; allowed: {key.allowed}")

@@ -6,6 +6,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from raftlog.acks import acks_word
 from raftlog.errors import InvalidRequest
 from raftlog.types import NodeId, Offset, Term, TopicPartition
 
@@ -20,6 +21,9 @@ class AcksKind(enum.Enum):
     COUNT = "count"  # committed, and fsynced on that many replicas
 
 
+_ACKS = {kind.value: kind for kind in AcksKind if kind is not AcksKind.COUNT}
+
+
 @dataclass(frozen=True, slots=True)
 class Acks:
     """``acks=0 | 1 | quorum | every | K``; ``count`` matters to ``COUNT`` only."""
@@ -30,22 +34,14 @@ class Acks:
     @classmethod
     def parse(cls, text: str) -> Acks:
         """From a query parameter or an option. Raises ``InvalidRequest`` naming the choices."""
-        word = text.strip().lower()
-        plain = {
-            "0": AcksKind.NONE,
-            "1": AcksKind.LEADER,
-            "quorum": AcksKind.QUORUM,
-            "all": AcksKind.QUORUM,
-            "-1": AcksKind.QUORUM,
-            "every": AcksKind.EVERY,
-        }
-        if word in plain:
-            return cls(plain[word])
-        if word.isascii() and word.isdigit() and len(word) <= 3:
-            return cls(AcksKind.COUNT, int(word))
-        raise InvalidRequest(
-            f"acks is {text!r}; send 0, 1, quorum, every or a number of replicas", field="acks"
-        )
+        word = acks_word(text)
+        if word is None:
+            raise InvalidRequest(
+                f"acks is {text!r}; send 0, 1, quorum, every or a number of replicas", field="acks"
+            )
+        if word in _ACKS:
+            return cls(_ACKS[word])
+        return cls(AcksKind.COUNT, int(word))
 
     def __str__(self) -> str:
         return str(self.count) if self.kind is AcksKind.COUNT else self.kind.value

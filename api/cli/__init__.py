@@ -1,8 +1,8 @@
 """The command line: ``raftlog …``.
 
 Decides: the names of commands and options, what is printed, exit codes. Leaves to others: the
-work itself (the client, ``api.server``, ``api.cluster_files``). A command's own imports stand
-inside it, so that ``raftlog --help`` answers at once.
+work itself (the client, ``api.server``, ``api.cluster_files``). A command's module is imported when
+the command is called, and what it needs when it runs, so that ``raftlog --help`` answers at once.
 
 Exit codes: 0 done; 1 refused or failed, and it surely did not happen; 2 wrong usage; 3 unknown
 whether it happened; 4 nobody could be reached.

@@ -1,9 +1,21 @@
-"""Commands about the cluster as a whole: ``cluster info`` and ``cluster brokers``."""
+"""Commands about the cluster as a whole: ``cluster info``, ``brokers`` and ``health``."""
 
 from __future__ import annotations
 
+import typer
+
 from api.cli.connection import connected
-from api.cli.output import DEFAULT_SERVER, Format, OutputOption, ServerOption, errors_reported, show
+from api.cli.output import (
+    DEFAULT_SERVER,
+    REFUSED,
+    Format,
+    OutputOption,
+    ServerOption,
+    errors_reported,
+    note,
+    show,
+    write_json,
+)
 
 
 def info(server: ServerOption = DEFAULT_SERVER, output: OutputOption = Format.TABLE) -> None:
@@ -30,3 +42,27 @@ def brokers(server: ServerOption = DEFAULT_SERVER, output: OutputOption = Format
         import msgspec
 
         show([msgspec.structs.asdict(broker) for broker in client.cluster.brokers()], output)
+
+
+def health(server: ServerOption = DEFAULT_SERVER, output: OutputOption = Format.TABLE) -> None:
+    """Show what is wrong in a cluster; ends with 1 when something is.
+
+    That are brokers that are down, and partitions without a leader or with replicas offline or not in sync.
+
+    \b
+    Example:
+      raftlog cluster health || echo 'something is wrong'
+    """
+    with errors_reported(), connected(server) as client:
+        from api.cli.health import examine
+
+        found = examine(client)
+        if output is Format.JSON:
+            write_json(found.as_json())
+        else:
+            show(found.brokers, output)
+            for problem in found.problems:
+                note(problem)
+            note("healthy" if found.is_healthy else f"unhealthy: {len(found.problems)} problems")
+    if not found.is_healthy:
+        raise typer.Exit(REFUSED)

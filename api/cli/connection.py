@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from api.cli.output import options_checked
-from raftlog.errors import ConnectionLost, NotSent
+from raftlog.errors import ConnectionLost, NotSent, UnknownTopic
 
 if TYPE_CHECKING:
     from raftlog.client import Client
@@ -23,6 +23,8 @@ RETRY_TIMEOUT = "15s"
 @contextmanager
 def connected(server: str) -> Iterator[Client]:
     """A client of the cluster, once a broker has answered. Raises ``NotSent`` when none does.
+
+    Where a topic does not exist, the error suggests the one that was probably meant.
 
     Looking for one first keeps the two waits apart: nobody listens (told after seconds), and nobody
     leads just now (worth waiting for).
@@ -40,4 +42,19 @@ def connected(server: str) -> Iterator[Client]:
                 f"or name one with --server or RAFTLOG_URL ({error})"
             ) from error
     with Client(server, retry_timeout=RETRY_TIMEOUT) as client:
-        yield client
+        try:
+            yield client
+        except UnknownTopic as error:
+            raise _with_likely_name(client, error) from error
+
+
+def _with_likely_name(client: Client, error: UnknownTopic) -> UnknownTopic:
+    """The same error with the name that was probably meant."""
+    import difflib
+
+    name = str(error.details.get("topic"))
+    likely = difflib.get_close_matches(name, [topic.name for topic in client.topics.list()], 1)
+    hint = f"did you mean {likely[0]!r}? " if likely else ""
+    return UnknownTopic(
+        f"there is no topic {name!r}; {hint}`raftlog topic list` shows all topics", **error.details
+    )

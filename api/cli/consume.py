@@ -9,53 +9,92 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from contextlib import aclosing
-from datetime import datetime
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Self
 
 import typer
 
 from api.cli.connection import RETRY_TIMEOUT, connected
-from api.cli.output import DEFAULT_SERVER, ServerOption, errors_reported, wrong_usage
+from api.cli.output import DEFAULT_SERVER, ServerOption, errors_reported, note, wrong_usage
+from api.cli.positions import parse_position
+from raftlog.errors import UndecodableBatch
 
 if TYPE_CHECKING:
     from api.cli.message_format import Render
-    from raftlog.client.partition import Position
+    from raftlog.client.partition import AsyncPartition, Position, Undecodable
+    from raftlog.wire.bodies import SkippedRange
+
+PartitionOption = Annotated[
+    int | None, typer.Option("--partition", "-p", min=0, help="Only this partition.  [default: all]")
+]
+FromOption = Annotated[
+    str,
+    typer.Option(
+        "--from",
+        "-o",
+        metavar="POSITION",
+        help="earliest, latest, an offset, -N for the last N of each partition, 10m for ten minutes ago, or "
+        "a time such as 2026-01-31T12:00:00Z.",
+    ),
+]
+ToOption = Annotated[
+    str | None, typer.Option("--to", metavar="POSITION", help="End before this offset or time.")
+]
+MaxOption = Annotated[int | None, typer.Option("--max", "-n", min=1, help="End after so many messages.")]
+FormOption = Annotated[
+    str,
+    typer.Option(
+        "--format",
+        metavar="FORMAT",
+        help="value, json, or a text with %t (time) %T (topic) %p (partition) %o (offset) %k (key) "
+        "%v (value) %h (headers) %s (size).",
+    ),
+]
+SkipOption = Annotated[
+    bool,
+    typer.Option(
+        "--skip-undecodable", help="Go on behind stored batches that cannot be decoded, and count them."
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wanted:
+    """What is printed. Without an ``end`` it is what is there, or with ``follow`` also what comes."""
+
+    partitions: Sequence[tuple[str, int]]
+    start: Position
+    end: Position | None
+    max_count: int | None
+    follow: bool
+    undecodable: Undecodable
 
 
 def consume(
-    topic: Annotated[str, typer.Argument(help="The topic's name.")],
-    partition: Annotated[int | None, typer.Option(min=0, help="Only this partition.  [default: all]")] = None,
-    start: Annotated[
-        str,
-        typer.Option(
-            "--from",
-            metavar="POSITION",
-            help="earliest, latest, an offset, -N for the last N of each partition, or a time such as "
-            "2026-01-31T12:00:00Z.",
-        ),
-    ] = "earliest",
-    max_count: Annotated[int | None, typer.Option("--max", min=1, help="End after so many messages.")] = None,
+    topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="The topics' names.")],
+    partition: PartitionOption = None,
+    start: FromOption = "earliest",
+    end: ToOption = None,
+    max_count: MaxOption = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes in.")] = False,
-    form: Annotated[
-        str,
-        typer.Option(
-            "--format",
-            metavar="FORMAT",
-            help="value, json, or a text with %t (time) %p (partition) %o (offset) %k (key) %v (value) "
-            "%h (headers) %s (size).",
-        ),
-    ] = "value",
+    form: FormOption = "value",
+    skip_undecodable: SkipOption = False,
     server: ServerOption = DEFAULT_SERVER,
 ) -> None:
-    """Print the messages of a topic: what is there, or with --follow also what comes.
+    """Print the messages of topics: what is there, or with --follow also what comes.
+
+    Ends with 1 at a stored batch that cannot be decoded, behind the messages that precede it.
 
     \b
     Examples:
       raftlog consume orders --from -10
+      raftlog consume orders payments --from 2h --to 90m --format '%t %T/%p:%o %v\\n'
       raftlog consume orders --follow --from latest --format '%t %p:%o %k %v\\n'
-      raftlog consume orders --format json | raftlog produce copy --json
+      raftlog consume orders --format json | raftlog produce copy --format json
     """
-    position = _position(start)
+    first, last = parse_position("--from", start), None if end is None else parse_position("--to", end)
+    if follow and last is not None:
+        wrong_usage("--to and --follow exclude each other; leave one out")
     with errors_reported():
         import asyncio
 
@@ -63,64 +102,93 @@ def consume(
 
         render = renderer(form)
         with connected(server) as client:
-            found = [item.partition for item in client.topics.partitions(topic)]
-        numbers = _chosen(topic, found, partition, position)
+            found = {topic: [item.partition for item in client.topics.partitions(topic)] for topic in topics}
+        wanted = _Wanted(
+            partitions=_chosen(found, partition, {"--from": first, "--to": last}),
+            start=first,
+            end=last,
+            max_count=max_count,
+            follow=follow,
+            undecodable="skip" if skip_undecodable else "fail",
+        )
         try:
-            asyncio.run(_print(server, topic, numbers, position, max_count, follow, render))
+            asyncio.run(_print(server, wanted, render))
         except KeyboardInterrupt:
             if not follow:
                 raise
+        except UndecodableBatch as error:
+            raise _with_remedy(error) from None
 
 
-async def _print(
-    server: str,
-    topic: str,
-    numbers: Sequence[int],
-    position: Position,
-    max_count: int | None,
-    follow: bool,
-    render: Render,
-) -> None:
+async def _print(server: str, wanted: _Wanted, render: Render) -> None:
     from api.cli.message_source import followed, present
     from raftlog.aio import Client
 
     async with Client(server, retry_timeout=RETRY_TIMEOUT) as client:
-        partitions = [client.partition(topic, number) for number in numbers]
-        source = followed(partitions, position) if follow else present(partitions, position)
-        left = max_count
-        async with aclosing(source) as chunks:
-            async for messages in chunks:
-                shown = messages if left is None else messages[:left]
-                sys.stdout.buffer.write(b"".join([render(message) for message in shown]))
-                sys.stdout.buffer.flush()
-                if left is not None:
-                    left -= len(shown)
+        partitions = [client.partition(topic, number) for topic, number in wanted.partitions]
+        if wanted.follow:
+            source = followed(partitions, wanted.start, wanted.undecodable)
+        else:
+            source = present(partitions, wanted.start, wanted.end, wanted.undecodable)
+        left = wanted.max_count
+        with _Skips() as skips:
+            async with aclosing(source) as pieces:
+                async for partition, messages, skipped in pieces:
+                    shown = messages if left is None else messages[:left]
+                    sys.stdout.buffer.write(b"".join([render(message) for message in shown]))
+                    sys.stdout.buffer.flush()
+                    if left is not None:
+                        left -= len(shown)
                     if left == 0:
+                        skips.tell(partition, [lost for lost in skipped if lost.offset < shown[-1].offset])
                         return
+                    skips.tell(partition, skipped)
 
 
-def _chosen(topic: str, found: Sequence[int], partition: int | None, position: Position) -> Sequence[int]:
-    if partition is None:
-        if len(found) > 1 and isinstance(position, int) and position >= 0:
-            wrong_usage(
-                f"--from {position} is an offset, and {topic} has {len(found)} partitions; add --partition"
+class _Skips:
+    """Says which offsets were skipped, as they are met, and at the end how many."""
+
+    def __init__(self) -> None:
+        self._counts: list[int] = []
+
+    def tell(self, partition: AsyncPartition, skipped: Sequence[SkippedRange]) -> None:
+        for lost in skipped:
+            self._counts.append(lost.next_offset - lost.offset)
+            note(
+                f"skipped offsets {lost.offset} to {lost.next_offset - 1} of "
+                f"{partition.topic}/{partition.number}: they cannot be decoded"
             )
-        return found
-    return [partition]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._counts:
+            note(f"skipped {sum(self._counts)} offsets that cannot be decoded")
 
 
-def _position(text: str) -> Position:
-    if text in ("earliest", "latest"):
-        return text
-    if text.removeprefix("-").isdecimal() and text.isascii():
-        return int(text)
-    try:
-        when = datetime.fromisoformat(text)
-    except ValueError:
-        wrong_usage(
-            f"--from {text!r} is no position; use earliest, latest, an offset, -N for the last N, "
-            "or a time such as 2026-01-31T12:00:00Z"
-        )
-    if when.tzinfo is None:
-        wrong_usage(f"--from {text!r} has no time zone; write {when.isoformat()}Z for UTC")
-    return when
+def _with_remedy(error: UndecodableBatch) -> UndecodableBatch:
+    """The same error with the options that help."""
+    topic, partition, offset, following = (
+        error.details[name] for name in ("topic", "partition", "offset", "next_offset")
+    )
+    return UndecodableBatch(
+        f"the batch of {topic}/{partition} with offset {offset} cannot be decoded ({error.__cause__}); go on "
+        f"behind it with --partition {partition} --from {following}, or add --skip-undecodable",
+        **error.details,
+    )
+
+
+def _chosen(
+    found: dict[str, list[int]], partition: int | None, positions: dict[str, Position | None]
+) -> list[tuple[str, int]]:
+    if partition is not None:
+        return [(topic, partition) for topic in found]
+    for option, position in positions.items():
+        for topic, numbers in found.items():
+            if len(numbers) > 1 and isinstance(position, int) and position >= 0:
+                wrong_usage(
+                    f"{option} {position} is an offset, and {topic} has {len(numbers)} partitions; "
+                    "add --partition"
+                )
+    return [(topic, number) for topic, numbers in found.items() for number in numbers]

@@ -25,7 +25,7 @@ Parse = Callable[[bytes], "tuple[Record, int | None] | None"]
 class JsonLine(bodies.NewRecord):
     """A record as JSON, one a line: as in a JSON produce, or as ``consume --format json`` writes it.
 
-    ``topic`` and ``offset`` say where it came from and are passed over.
+    A line with an ``offset`` was consumed: ``topic``, ``partition`` and ``offset`` say where it came from.
     """
 
     topic: str | None = None
@@ -58,12 +58,19 @@ class Keyed:
         return Record(value, key), None
 
 
-def json_line(line: bytes) -> tuple[Record, int | None] | None:
-    """A line of JSON as a record; blank lines are passed over. Raises ``InvalidRecord``."""
-    if not line.strip():
-        return None
-    read = decode_json(line, JsonLine, InvalidRecord)
-    return record_of(read), read.partition
+@dataclass(frozen=True, slots=True)
+class Json:
+    """Lines are objects. A consumed line's partition is passed over unless ``keeps_partitions``."""
+
+    keeps_partitions: bool = False
+
+    def __call__(self, line: bytes) -> tuple[Record, int | None] | None:
+        """The line as a record; blank lines are passed over. Raises ``InvalidRecord``."""
+        if not line.strip():
+            return None
+        read = decode_json(line, JsonLine, InvalidRecord)
+        is_free = read.offset is not None and not self.keeps_partitions
+        return record_of(read), None if is_free else read.partition
 
 
 def blocks_of_lines(source: BufferedReader) -> Iterator[list[bytes]]:

@@ -63,7 +63,7 @@ def init(
 
 
 def dev(
-    brokers: Annotated[int | None, typer.Option(help="How many brokers.  [default: 3]")] = None,
+    brokers: Annotated[int | None, typer.Option(min=1, help="How many brokers.  [default: 3]")] = None,
     data: DataOption = Path("raftlog-data"),
     http_port: Annotated[
         int | None, typer.Option(help="HTTP port of the first broker.  [default: 7070]")

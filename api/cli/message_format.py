@@ -1,6 +1,6 @@
 r"""How a consumed message is written: its value, an object of JSON, or a text with fields.
 
-The fields of a text: ``%t`` time, ``%p`` partition, ``%o`` offset, ``%k`` key, ``%v`` value,
+The fields of a text: ``%t`` time, ``%T`` topic, ``%p`` partition, ``%o`` offset, ``%k`` key, ``%v`` value,
 ``%h`` headers as name=value with commas, ``%s`` size of key, value and headers, ``%%`` a per cent sign.
 Keys and values are written as they are, whatever bytes they hold; none at all is written as nothing.
 """
@@ -91,6 +91,7 @@ def _headers(message: Message) -> bytes:
 
 _FIELDS: Mapping[bytes, Render] = {
     b"t": _time,
+    b"T": lambda message: message.topic.encode(),
     b"p": lambda message: b"%d" % message.partition,
     b"o": lambda message: b"%d" % message.offset,
     b"k": lambda message: message.key or b"",

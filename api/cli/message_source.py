@@ -8,41 +8,64 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
+from typing import NamedTuple
 
 from raftlog.client.messages import Message
-from raftlog.client.partition import AsyncPartition, Position
+from raftlog.client.partition import AsyncPartition, Position, Undecodable
 from raftlog.errors import OffsetOutOfRange, RaftlogError
+from raftlog.wire.bodies import SkippedRange
+
+
+class Piece(NamedTuple):
+    """Messages of one partition, and the offsets between them that hold no readable records."""
+
+    partition: AsyncPartition
+    messages: list[Message]
+    skipped: list[SkippedRange]
 
 
 async def present(
-    partitions: Sequence[AsyncPartition], position: Position
-) -> AsyncGenerator[list[Message], None]:
-    """What is there, up to the high watermarks of now."""
+    partitions: Sequence[AsyncPartition], position: Position, to: Position | None, undecodable: Undecodable
+) -> AsyncGenerator[Piece, None]:
+    """What is there, up to the high watermarks of now and, where there is one, before the position ``to``."""
     ends = await asyncio.gather(*(partition.offsets("latest") for partition in partitions))
-    for partition, end in zip(partitions, ends, strict=True):
-        at = await _start(partition, position)
-        if at > end:
+    for partition, high_watermark in zip(partitions, ends, strict=True):
+        at = await _offset(partition, position)
+        end = high_watermark if to is None else min(high_watermark, await _offset(partition, to))
+        if at > high_watermark:
             raise OffsetOutOfRange(
-                f"{partition.topic}/{partition.number} ends at {end}, so there is no offset {at} yet; "
-                "read from another, or wait for it with --follow",
-                end=end,
+                f"{partition.topic}/{partition.number} ends at {high_watermark}, so there is no offset "
+                f"{at} yet; read from another, or wait for it with --follow",
+                end=high_watermark,
             )
         while at < end:
-            chunk = await partition.read(at)
-            yield [message for message in chunk.messages if message.offset < end]
+            chunk = await partition.read(at, undecodable=undecodable)
+            messages = [message for message in chunk.messages if message.offset < end]
+            yield Piece(partition, messages, [lost for lost in chunk.skipped if lost.offset < end])
             at = chunk.next_offset
 
 
 async def followed(
-    partitions: Sequence[AsyncPartition], position: Position
-) -> AsyncGenerator[list[Message], None]:
-    """What is there and what comes, of all partitions side by side; never ends by itself."""
-    queue: asyncio.Queue[list[Message] | RaftlogError] = asyncio.Queue(len(partitions))
+    partitions: Sequence[AsyncPartition], position: Position, undecodable: Undecodable
+) -> AsyncGenerator[Piece, None]:
+    """What is there and what comes, of all partitions side by side; never ends by itself.
+
+    Messages below an offset that does not exist yet are passed over.
+    """
+    queue: asyncio.Queue[Piece | RaftlogError] = asyncio.Queue(len(partitions))
 
     async def read(partition: AsyncPartition) -> None:
         try:
-            async for chunk in partition.chunks(position):
-                await queue.put(chunk.messages)
+            first = await _offset(partition, position)
+            at = min(first, await partition.offsets("latest"))  # an offset that comes later is waited for
+            async for chunk in partition.chunks(at, undecodable=undecodable):
+                await queue.put(
+                    Piece(
+                        partition,
+                        [message for message in chunk.messages if message.offset >= first],
+                        [lost for lost in chunk.skipped if lost.offset >= first],
+                    )
+                )
         except RaftlogError as error:
             await queue.put(error)
 
@@ -59,7 +82,7 @@ async def followed(
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _start(partition: AsyncPartition, position: Position) -> int:
+async def _offset(partition: AsyncPartition, position: Position) -> int:
     if isinstance(position, int) and position >= 0:
         return position
     return await partition.offsets(position)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 import json
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -43,6 +44,11 @@ ServerOption = Annotated[
     ),
 ]
 DEFAULT_SERVER = "http://127.0.0.1:7070"
+
+_FIELD = re.compile(
+    r"^[a-z_]+(?= is |: )"
+)  # what the API and the client call an option, where an error begins
+_OPTIONS = {"bootstrap": "--server", "name": "NAME", "replication_factor": "--replication"}
 
 Cell = object
 Row = Mapping[str, Cell]
@@ -93,7 +99,7 @@ def options_checked() -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        wrong_usage(str(error))
+        wrong_usage(_FIELD.sub(_as_option, str(error)))
 
 
 @contextmanager
@@ -107,7 +113,10 @@ def errors_reported(*, changing: bool = False) -> Iterator[None]:
         yield
         sys.stdout.flush()
     except RaftlogError as error:
-        note(f"error ({error.code}): {error}")
+        text = str(error)
+        if error.details.get("field") in _OPTIONS:
+            text = _FIELD.sub(_as_option, text)
+        note(f"error ({error.code}): {text}")
         raise typer.Exit(exit_code(error, changing=changing)) from None
     except BrokenPipeError:
         nobody_reads()
@@ -128,6 +137,10 @@ def exit_code(error: RaftlogError, *, changing: bool) -> int:
     if isinstance(error, NotSent) or (isinstance(error, ConnectionLost) and not changing):
         return NOBODY_REACHED
     return REFUSED if error.is_definite or not changing else UNKNOWN
+
+
+def _as_option(found: re.Match[str]) -> str:
+    return _OPTIONS.get(found[0], f"--{found[0].replace('_', '-')}")
 
 
 def _write(text: str) -> None:

@@ -6,6 +6,7 @@ what is said in the end. Leaves to others: lines (``lines``), outcomes (``tally`
 
 from __future__ import annotations
 
+import enum
 import os
 import stat
 import sys
@@ -29,37 +30,69 @@ from api.cli.output import (
     wrong_usage,
 )
 from api.cli.text import unescaped
+from raftlog.acks import acks_word
 
 if TYPE_CHECKING:
     from api.cli.lines import Parse
     from api.cli.tally import Tally
     from raftlog.client.blocking import Producer
 
+
+class Lines(enum.StrEnum):
+    """What a line of the input is."""
+
+    VALUE = "value"
+    JSON = "json"
+
+
 Headers = tuple[tuple[str, bytes | None], ...]
 PathArgument = Annotated[
     Path, typer.Argument(metavar="[FILE|-]", help="Where the lines are; - is standard input.")
+]
+KeyOption = Annotated[str | None, typer.Option("--key", "-k", help="One key for all records.")]
+KeySeparatorOption = Annotated[
+    str | None,
+    typer.Option("--key-separator", "-K", help="Lines are key, this, value; \\t is a tabulator."),
+]
+LinesOption = Annotated[
+    Lines,
+    typer.Option("--format", help='What a line is: a value, or {"key", "value", "headers", "tags"}.'),
+]
+KeepPartitionsOption = Annotated[
+    bool, typer.Option("--keep-partitions", help="Send lines of `consume --format json` to their partitions.")
+]
+HeaderOption = Annotated[
+    list[str] | None,
+    typer.Option("--header", "-H", metavar="NAME=VALUE", help="A header of every record; repeatable."),
+]
+PartitionOption = Annotated[
+    int | None, typer.Option("--partition", "-p", min=0, help="Send all to this partition.")
+]
+CompressionOption = Annotated[
+    str, typer.Option("--compression", "-z", help="none, gzip, snappy, lz4 or zstd.")
+]
+BatchBytesOption = Annotated[
+    str | None,
+    typer.Option(metavar="SIZE", help="How large a batch may become, in bytes or such as 256KiB."),
 ]
 
 
 def produce(
     topic: Annotated[str, typer.Argument(help="The topic's name.")],
     file: PathArgument = Path("-"),
-    key: Annotated[str | None, typer.Option(help="One key for all records.")] = None,
-    key_separator: Annotated[
-        str | None, typer.Option(help="Lines are key, this, value; \\t is a tabulator.")
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help='Lines are objects: {"key", "value", "headers", "tags"}.')
-    ] = False,
-    header: Annotated[
-        list[str] | None,
-        typer.Option("--header", "-H", metavar="NAME=VALUE", help="A header of every record; repeatable."),
-    ] = None,
-    partition: Annotated[int | None, typer.Option(min=0, help="Send all to this partition.")] = None,
-    acks: Annotated[str, typer.Option(help="0, 1, quorum, every, or a number of replicas.")] = "quorum",
-    compression: Annotated[str, typer.Option(help="none, gzip, snappy, lz4 or zstd.")] = "none",
+    key: KeyOption = None,
+    key_separator: KeySeparatorOption = None,
+    form: LinesOption = Lines.VALUE,
+    as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
+    keep_partitions: KeepPartitionsOption = False,
+    header: HeaderOption = None,
+    partition: PartitionOption = None,
+    acks: Annotated[
+        str, typer.Option(help="0, 1, quorum (or all, -1), every, or a number of replicas.")
+    ] = "quorum",
+    compression: CompressionOption = "none",
     preset: Annotated[str | None, typer.Option(help="latency or throughput.")] = None,
-    batch_bytes: Annotated[int | None, typer.Option(help="How large a batch may become.")] = None,
+    batch_bytes: BatchBytesOption = None,
     linger: Annotated[str | None, typer.Option(help="How long a batch waits for more, such as 5ms.")] = None,
     server: ServerOption = DEFAULT_SERVER,
 ) -> None:
@@ -75,23 +108,36 @@ def produce(
       echo '{"key": "u1", "value": {"id": 1}, "tags": ["new"]}' | raftlog produce orders --json
     """
     headers = _headers(header)
-    parse = _parser(key, key_separator, as_json)
+    parse = _parser(key, key_separator, as_json or form is Lines.JSON, keep_partitions)
     with errors_reported(changing=True), ExitStack() as opened:
         is_input = str(file) == "-"
         source = opened.enter_context(open(0 if is_input else file, "rb", closefd=not is_input))
         client = opened.enter_context(connected(server))
-        client.topics.describe(topic)  # a name with a slip in it is no line's fault
+        bytes_max = client.topics.describe(topic).config["max.message.bytes"]
         with options_checked():
             producer = client.producer(
                 topic,
                 acks=acks,
                 linger=0 if linger == "0" else linger,
-                batch_bytes=batch_bytes,
+                batch_bytes=_batch_bytes(batch_bytes, preset, bytes_max),
                 compression=compression,
                 preset=preset,
             )
-        code = _run(producer, source, parse, headers, partition, acknowledged=acks != "0")
+        code = _run(producer, source, parse, headers, partition, acknowledged=acks_word(acks) != "0")
     raise typer.Exit(code)
+
+
+def _batch_bytes(given: str | None, preset: str | None, bytes_max: int | str) -> int:
+    """What was given; else the preset's, or the largest that the topic takes when that is less."""
+    from raftlog.client.options import PRESETS, Preset
+    from raftlog.units import size_bytes
+
+    if given is None:
+        return min(PRESETS.get(preset or "", Preset()).batch_bytes, int(bytes_max))
+    found = size_bytes(f"{given}B" if given.isdecimal() else given)
+    if found is None:
+        raise ValueError(f"batch_bytes is {given!r}; give bytes or a size such as 256KiB")
+    return found
 
 
 def _run(
@@ -134,9 +180,9 @@ def _send_all(
     advance: Callable[[int], None],
 ) -> None:
     """Send until the end of the source or until something fails."""
-    from api.cli.lines import blocks_of_lines
+    from api.cli.lines import LINE_BYTES_MAX, blocks_of_lines
     from api.cli.tally import Sent
-    from raftlog.errors import RaftlogError
+    from raftlog.errors import RaftlogError, RecordTooLarge
 
     number = 1
     for lines in blocks_of_lines(source):
@@ -144,6 +190,11 @@ def _send_all(
         read_bytes = 0
         try:
             for line in lines:
+                if len(line) > LINE_BYTES_MAX:
+                    raise RecordTooLarge(
+                        f"the line has more than {LINE_BYTES_MAX} bytes, and no topic's max.message.bytes "
+                        "can be higher; send a shorter line"
+                    )
                 parsed = parse(line)
                 if parsed is not None:
                     (value, key, own_headers, timestamp_ms), own_partition = parsed
@@ -183,13 +234,15 @@ def _progress(source: BufferedReader) -> Iterator[Callable[[int], None]]:
         yield lambda read_bytes: bar.advance(task, read_bytes)
 
 
-def _parser(key: str | None, key_separator: str | None, as_json: bool) -> Parse:
+def _parser(key: str | None, key_separator: str | None, as_json: bool, keep_partitions: bool) -> Parse:
     if (key is not None) + (key_separator is not None) + as_json > 1:
-        wrong_usage("--key, --key-separator and --json exclude each other; choose one")
-    from api.cli.lines import Keyed, Plain, json_line
+        wrong_usage("--key, --key-separator and JSON lines exclude each other; choose one")
+    if keep_partitions and not as_json:
+        wrong_usage("--keep-partitions is for lines with a partition; add --format json")
+    from api.cli.lines import Json, Keyed, Plain
 
     if as_json:
-        return json_line
+        return Json(keep_partitions)
     if key_separator is None:
         return Plain(None if key is None else key.encode())
     separator = unescaped("--key-separator", key_separator)

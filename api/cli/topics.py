@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -29,15 +30,24 @@ if TYPE_CHECKING:
 NameArgument = Annotated[str, typer.Argument(help="The topic's name.")]
 ConfigOption = Annotated[
     list[str] | None,
-    typer.Option("--config", metavar="KEY=VALUE", help="A setting, such as retention.ms=60000; repeatable."),
+    typer.Option(
+        "--config",
+        "--set",
+        "-c",
+        metavar="KEY=VALUE",
+        help="A setting, such as retention.ms=14d; repeatable.",
+    ),
 ]
 
 
 def create(
     name: NameArgument,
-    partitions: Annotated[int, typer.Option(min=1, help="How many partitions.")] = 1,
+    partitions: Annotated[int, typer.Option("--partitions", "-p", min=1, help="How many partitions.")] = 1,
     replication: Annotated[
-        int | None, typer.Option(min=1, help="Replicas of each partition.  [default: the brokers']")
+        int | None,
+        typer.Option(
+            "--replication", "-r", min=1, help="Replicas of each partition.  [default: the brokers']"
+        ),
     ] = None,
     config: ConfigOption = None,
     server: ServerOption = DEFAULT_SERVER,
@@ -47,7 +57,7 @@ def create(
 
     \b
     Example:
-      raftlog topic create orders --partitions 3 --config retention.ms=86400000
+      raftlog topic create orders --partitions 3 --config retention.ms=1d
     """
     wanted = _settings(config)
     with errors_reported(changing=True), connected(server) as client:
@@ -55,15 +65,29 @@ def create(
         _show_topics([made], output, single=True)
 
 
-def list_all(server: ServerOption = DEFAULT_SERVER, output: OutputOption = Format.TABLE) -> None:
-    """List all topics.
+def list_all(
+    pattern: Annotated[
+        str, typer.Argument(help="Which topics: * stands for any text, ? for one character.")
+    ] = "*",
+    server: ServerOption = DEFAULT_SERVER,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """List all topics, or those whose names match a pattern.
 
     \b
-    Example:
+    Examples:
       raftlog topic list
+      raftlog topic list 'orders-*'
     """
     with errors_reported(), connected(server) as client:
-        _show_topics(client.topics.list(), output)
+        topics = client.topics.list()
+        chosen = [topic for topic in topics if fnmatchcase(topic.name, pattern)]
+        if topics and not chosen:
+            note(f"no topic matches {pattern}")
+        elif not topics:
+            note("there are no topics; make one with `raftlog topic create NAME`")
+        if chosen or output is Format.JSON:
+            _show_topics(chosen, output)
 
 
 def describe(
@@ -104,7 +128,7 @@ def alter(
 
     \b
     Example:
-      raftlog topic alter orders --config retention.ms=3600000 --reset segment.ms
+      raftlog topic alter orders --config retention.ms=1h --reset segment.ms
     """
     changes: dict[str, int | str | None] = {**_settings(config), **dict.fromkeys(reset or (), None)}
     if not changes:
@@ -146,7 +170,7 @@ def _settings(pairs: list[str] | None) -> dict[str, int | str]:
     for pair in pairs or ():
         key, separator, value = pair.partition("=")
         if not separator or not key:
-            wrong_usage(f"--config {pair!r} is not KEY=VALUE; write for instance --config retention.ms=60000")
+            wrong_usage(f"--config {pair!r} is not KEY=VALUE; write for instance --config retention.ms=14d")
         found[key] = value
     return found
 
@@ -158,9 +182,6 @@ def _show_topics(topics: Sequence[TopicBody], output: Format, *, single: bool = 
     if output is Format.TABLE:
         columns = ("name", "partitions", "replication_factor", "internal", "topic_id")
         rows = [{column: row[column] for column in columns} for row in rows]
-        if not rows:
-            note("there are no topics; make one with `raftlog topic create NAME`")
-            return
     show(rows, output, single=single)
 
 

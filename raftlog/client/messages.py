@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from raftlog.errors import CorruptBatch, InvalidRecord, UndecodableBatch
 from raftlog.records.batch import CODEC_MASK, Batch, check_batch, split_batches
-from raftlog.records.reader import RECORD_MEMORY_BYTES, StoredRecord, iter_records, read_records
 from raftlog.wire.bodies import SkippedRange
 from raftlog.wire.headers import TAG_RECORD_HEADER
+
+if TYPE_CHECKING:
+    from raftlog.records.reader import StoredRecord
 
 DECODED_BYTES_MAX = 64 << 20  # of one chunk, in memory; a chunk ends behind the batch that exceeds it
 _HEADER_BYTES = 150  # what a header takes in memory beside its contents
@@ -182,6 +184,8 @@ def _readable(
     batch: Batch, first_offset: int, limit: int | None
 ) -> tuple[list[StoredRecord], CorruptBatch | None]:
     """At most ``limit`` records, and the damage that ends them."""
+    from raftlog.records.reader import iter_records, read_records  # slow to import; many processes read none
+
     found: list[StoredRecord] = []
     try:
         if limit is None or batch.header.record_count <= limit:
@@ -205,6 +209,8 @@ def _first_unread(batch: Batch, records: Sequence[StoredRecord], first_offset: i
 
 def _memory_bytes(batch: Batch, records: Sequence[StoredRecord]) -> int:
     """About what the messages of a batch take in memory."""
+    from raftlog.records.reader import RECORD_MEMORY_BYTES
+
     if batch.header.attributes & CODEC_MASK:
         contents_bytes = sum([len(record[2] or b"") + len(record[3] or b"") for record in records])
     else:

@@ -8,7 +8,6 @@ refused, since nobody can see whether it means seconds or milliseconds; only 0 n
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -16,7 +15,9 @@ from typing import Literal, TypeVar
 
 from yarl import URL
 
+from raftlog.acks import acks_word
 from raftlog.records.batch import Codec
+from raftlog.units import duration_ms
 
 Value = TypeVar("Value")
 Duration = str | timedelta | Literal[0]
@@ -29,9 +30,6 @@ COMPRESSIONS: Mapping[str, Codec] = {codec.name.lower(): codec for codec in Code
 PARTITIONERS = ("sticky", "round_robin")
 REPLICAS_MAX = 127
 BATCH_BYTES_MAX = 16 << 20
-
-_DURATION = re.compile(r"([0-9]{1,12})(ms|s|m|h|d)")
-_UNIT_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +103,9 @@ def seconds(name: str, value: Duration) -> float:
         if found >= 0:
             return found
     elif isinstance(value, str):
-        match = _DURATION.fullmatch(value)
-        if match is not None:
-            return int(match[1]) * _UNIT_S[match[2]]
+        found_ms = duration_ms(value)
+        if found_ms is not None:
+            return found_ms / 1_000
     elif value == 0:
         return 0.0
     raise ValueError(f"{name} is {value!r}; write a duration with its unit: '5ms', '30s', '10m', '2h', '14d'")
@@ -162,11 +160,9 @@ def broker_urls(bootstrap: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def _acks(value: str | int) -> str:
-    text = str(value)
-    if not isinstance(value, bool) and (
-        text in ("quorum", "every") or (text.isascii() and text.isdigit() and int(text) <= REPLICAS_MAX)
-    ):
-        return text
+    word = None if isinstance(value, bool) else acks_word(str(value))
+    if word is not None and (not word.isdigit() or int(word) <= REPLICAS_MAX):
+        return word
     raise ValueError(f"acks is {value!r}; choose 0, 1, 'quorum', 'every' or a number of replicas")
 
 

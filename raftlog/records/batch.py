@@ -239,6 +239,19 @@ def find_damage(data: Buffer, first: int, last: int, terms: Sequence[EntryId]) -
     return None if at == end and expected == last + 1 else at
 
 
+def batch_too_large(size_bytes: int, record_count: int, bytes_max: int) -> RecordTooLarge:
+    """The error for a batch above the topic's ``max.message.bytes``."""
+    what, remedy = (
+        ("the record with its batch's header has", "send a smaller record or raise the setting")
+        if record_count == 1
+        else (f"the batch of {record_count} records has", "send fewer records at once")
+    )
+    return RecordTooLarge(
+        f"{what} {size_bytes} bytes, max.message.bytes of the topic is {bytes_max}; {remedy}",
+        limit_bytes=bytes_max,
+    )
+
+
 def validate_produced(batch: Batch, *, bytes_max: int, allow_append_time: bool) -> None:
     """Raise unless a producer may send this batch; only its header and checksum are looked at.
 
@@ -248,10 +261,7 @@ def validate_produced(batch: Batch, *, bytes_max: int, allow_append_time: bool) 
     """
     header = batch.header
     if len(batch.data) > bytes_max:
-        raise RecordTooLarge(
-            f"the batch has {len(batch.data)} bytes, the topic takes {bytes_max}; send fewer records at once",
-            limit_bytes=bytes_max,
-        )
+        raise batch_too_large(len(batch.data), header.record_count, bytes_max)
     check_batch(batch)
     if header.last_offset_delta + 1 != header.record_count:
         raise CorruptBatch(

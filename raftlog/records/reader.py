@@ -36,6 +36,7 @@ _RECORD_BYTES_MIN = 7  # every one of its seven fields takes a byte at least
 _HEADERS_MAX = 1 << 19
 _HEADER_BYTES_MIN = 2
 _OFFSET = attrgetter("offset")
+_PREFIX = str(CorruptRecordException(""))  # a number and the name of the class, which tell a reader nothing
 _UNREADABLE = (CorruptRecordException, UnicodeDecodeError, OverflowError, MemoryError)
 
 # The compiled parser looks for the end of the buffer before it reads a number, not within it, so a body
@@ -74,7 +75,7 @@ def read_records(batch: Batch, *, decompressed_bytes_max: int = DECOMPRESSED_BYT
     try:
         found = list(map(_fields, _opened(batch, decompressed_bytes_max)))
     except _UNREADABLE as error:
-        raise CorruptBatch(f"records: {error}") from error
+        raise _corrupt(error) from error
     _check_sentinel(header, found.pop())
     previous = header.base_offset - 1
     for record in found:
@@ -99,7 +100,7 @@ def iter_records(batch: Batch, first: int = 0) -> Iterator[StoredRecord]:
             if previous >= first:
                 yield _fields(record)
     except _UNREADABLE as error:
-        raise CorruptBatch(f"records: {error}") from error
+        raise _corrupt(error) from error
 
 
 def check_records(batch: Batch) -> int:
@@ -116,7 +117,7 @@ def check_records(batch: Batch) -> int:
         sentinel = next(opened)
         next(opened, None)  # raises when bytes follow
     except _UNREADABLE as error:
-        raise CorruptBatch(f"records: {error}") from error
+        raise _corrupt(error) from error
     _check_sentinel(header, _fields(sentinel))
     if offsets != list(range(header.base_offset, header.last_offset + 1)):
         raise CorruptBatch(f"records: their offsets must count from 0 to {header.last_offset_delta}")
@@ -130,6 +131,10 @@ def opens_fast(batches: Sequence[Batch], *, records_max: int) -> bool:
         and sum(batch.header.record_count for batch in batches) <= records_max
         and sum(len(batch.data) for batch in batches) <= _FAST_BYTES_MAX
     )
+
+
+def _corrupt(error: Exception) -> CorruptBatch:
+    return CorruptBatch(f"records: {str(error).removeprefix(_PREFIX)}")
 
 
 def _opened(batch: Batch, decompressed_bytes_max: int) -> DefaultRecordBatch:

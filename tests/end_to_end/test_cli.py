@@ -8,35 +8,15 @@ import pty
 import re
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
 from chaos.cluster import Cluster, free_ports
+from tests.helpers.command_line import RAFTLOG, command, run
 
 pytestmark = pytest.mark.e2e
-RAFTLOG = [sys.executable, "-m", "api.cli"]
-
-
-def command(cluster: Cluster, *arguments: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [*RAFTLOG, *arguments],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        bufsize=0,  # what is read line by line and what is read at the end then are one stream
-        env={**os.environ, "RAFTLOG_SERVER": cluster.bootstrap},
-    )
-
-
-def run(cluster: Cluster, *arguments: str, stdin: bytes = b"", code: int = 0) -> tuple[bytes, str]:
-    process = command(cluster, *arguments)
-    output, errors = process.communicate(stdin, timeout=90)
-    assert process.returncode == code, errors.decode()
-    assert b"Traceback" not in errors
-    return output, errors.decode()
 
 
 def lines(count: int) -> bytes:
@@ -44,7 +24,7 @@ def lines(count: int) -> bytes:
 
 
 def test_a_topic_is_made_shown_changed_and_deleted(unbroken: Cluster) -> None:
-    run(unbroken, "topic", "create", "life", "--partitions", "2", "--config", "retention.ms=60000")
+    run(unbroken, "topic", "create", "life", "--partitions", "2", "--config", "retention.ms=1m")
     assert "topic_exists" in run(unbroken, "topic", "create", "life", code=1)[1]
     found = json.loads(run(unbroken, "topic", "describe", "life", "-o", "json")[0])
     assert found["topic"]["config"]["retention.ms"] == 60_000
@@ -64,7 +44,17 @@ def test_a_topic_is_made_shown_changed_and_deleted(unbroken: Cluster) -> None:
     config = json.loads(changed[0])["config"]
     assert (config["retention.ms"], config["segment.ms"]) == (14 * 24 * 3600 * 1000, 5)
     assert "the settings are" in run(unbroken, "topic", "alter", "life", "--config", "retention=5", code=1)[1]
+    _, told = run(unbroken, "topic", "alter", "life", "--config", "retntion.ms=5", code=1)
+    assert "did you mean retention.ms?" in told
+    _, told = run(unbroken, "topic", "create", "l2", "--replication", "2", code=1)
+    assert told.startswith("error (invalid_request): --replication is 2;")
     assert b"life" in run(unbroken, "topic", "list")[0]
+    assert b"life" in run(unbroken, "topic", "list", "l?fe")[0]
+    assert run(unbroken, "topic", "list", "x*") == (b"", "no topic matches x*\n")
+    assert run(unbroken, "topic", "list", "x*", "-o", "json")[0] == b"[]\n"
+    _, told = run(unbroken, "consume", "lifes", code=1)
+    wanted = "there is no topic 'lifes'; did you mean 'life'? `raftlog topic list` shows all topics"
+    assert told == f"error (topic_not_found): {wanted}\n"
     run(unbroken, "topic", "delete", "life", "--yes")
     assert "topic_not_found" in run(unbroken, "topic", "describe", "life", code=1)[1]
 
@@ -91,6 +81,28 @@ def test_the_cluster_and_its_brokers_are_shown(unbroken: Cluster) -> None:
     assert [broker["http"] for broker in brokers] == unbroken.urls
 
 
+def test_health_is_good_until_a_broker_is_down(cluster: Cluster) -> None:
+    run(cluster, "topic", "create", "orders", "--partitions", "2")
+    shown, told = run(cluster, "cluster", "health")
+    assert told == "healthy\n"
+    assert shown.count(b"yes") == 3
+    found = json.loads(run(cluster, "cluster", "health", "-o", "json")[0])
+    assert (found["healthy"], found["partitions"], found["problems"]) == (True, 2, [])
+    assert all(broker["disk_free_bytes"] > 0 for broker in found["brokers"])
+    cluster.kill(3)
+    deadline = time.monotonic() + 60
+    while not (found["brokers_down"] and len(found["under_replicated"]) == 2):
+        assert time.monotonic() < deadline, found
+        process = command(cluster, "cluster", "health", "-o", "json")
+        found = json.loads(process.communicate(timeout=30)[0])
+    assert (process.returncode, found["healthy"], found["brokers_down"]) == (1, False, [3])
+    assert "broker 3 is down" in run(cluster, "cluster", "health", code=1)[1]
+    cluster.kill(2)
+    while len(found["leaderless"]) < 2:
+        assert time.monotonic() < deadline, found
+        found = json.loads(command(cluster, "cluster", "health", "-o", "json").communicate(timeout=30)[0])
+
+
 def test_what_goes_in_comes_out_byte_by_byte(unbroken: Cluster, directory: Path) -> None:
     run(unbroken, "topic", "create", "bytes")
     data = b"\x00\xff\xfe binary\r\n\n" + lines(2_000)
@@ -112,10 +124,32 @@ def test_records_pass_through_json_unchanged(unbroken: Cluster) -> None:
     run(unbroken, "produce", "source", "--json", "-H", "from=test", stdin=rich)
     run(unbroken, "produce", "source", "--key-separator", r"\t", stdin=b"k\tv\n")
     shown, _ = run(unbroken, "consume", "source", "--format", "json")
-    run(unbroken, "produce", "copy", "--json", stdin=shown)
+    run(unbroken, "produce", "copy", "--format", "json", "--keep-partitions", stdin=shown)
     form = ("--format", r"%p %o %k %v %h\n")
     assert run(unbroken, "consume", "copy", *form)[0] == run(unbroken, "consume", "source", *form)[0]
     assert b'u1 {"id":1} from=test,a=b,raftlog.tag=new' in run(unbroken, "consume", "copy", *form)[0]
+
+
+def test_consumed_lines_go_to_a_topic_with_fewer_partitions(unbroken: Cluster) -> None:
+    run(unbroken, "topic", "create", "many", "--partitions", "4")
+    run(unbroken, "topic", "create", "few")
+    run(unbroken, "produce", "many", "--key-separator", ":", stdin=b"".join(b"%d:v\n" % n for n in range(20)))
+    shown, _ = run(unbroken, "consume", "many", "--format", "json")
+    assert b'"partition":3' in shown
+    run(unbroken, "produce", "few", "--format", "json", stdin=shown)
+    assert run(unbroken, "consume", "few")[0] == b"v\n" * 20
+    _, told = run(unbroken, "produce", "few", "--format", "json", "--keep-partitions", stdin=shown, code=1)
+    assert "partition_not_found" in told
+
+
+def test_too_large_a_record_names_the_setting_and_small_ones_fit(unbroken: Cluster) -> None:
+    run(unbroken, "topic", "create", "narrow", "--config", "max.message.bytes=2000")
+    _, told = run(unbroken, "produce", "narrow", stdin=b"x" * 5_000, code=1)
+    assert "max.message.bytes of the topic is 2000; send a smaller record or raise the setting" in told
+    _, told = run(unbroken, "produce", "narrow", stdin=b"a\n" + bytes(17 << 20), code=1)
+    assert "line 2: the line has more than 16777216 bytes, and no topic's max.message.bytes" in told
+    run(unbroken, "produce", "narrow", stdin=lines(1_000))
+    assert run(unbroken, "consume", "narrow")[0] == b"a\n" + lines(1_000)
 
 
 def test_garbage_among_json_names_its_line_and_keeps_what_came_before(unbroken: Cluster) -> None:

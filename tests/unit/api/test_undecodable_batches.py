@@ -5,24 +5,14 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from raftlog.records.batch import Codec, checksum
+from raftlog.records.batch import Codec
 from raftlog.records.builder import Record, build_batch
 from raftlog.wire import media_types
 from tests.helpers.event_stream import PATH, stream
 from tests.helpers.http_server import HttpServer, serve
+from tests.helpers.undecodable_batch import FIRST_RECORD, SECOND_RECORD, undecodable_batch
 
 ONE, TWO = (build_batch([Record(value)], codec=Codec.NONE, timestamp_ms=1) for value in (b"one", b"two"))
-
-
-def damaged(at: int) -> bytes:
-    """A batch of three records with a right checksum that cannot be read from this byte on."""
-    batch = bytearray(build_batch([Record(b"value")] * 3, codec=Codec.NONE, timestamp_ms=1))
-    batch[at : at + 9] = b"\xff" * 9
-    batch[17:21] = checksum(batch).to_bytes(4, "big")
-    return bytes(batch)
-
-
-FIRST_RECORD, SECOND_RECORD = 61, 73
 
 
 async def store(server: HttpServer, *batches: bytes, validate: str = "false") -> int:
@@ -36,7 +26,7 @@ async def store(server: HttpServer, *batches: bytes, validate: str = "false") ->
 def test_a_topic_takes_no_batch_that_cannot_be_read_unless_it_is_told_to(at: int) -> None:
     # requirement: M5
     async def scenario(server: HttpServer) -> None:
-        assert await store(server, ONE, damaged(at), validate="true") == 422
+        assert await store(server, ONE, undecodable_batch(at), validate="true") == 422
         assert (await server.get(PATH)).status == 204, "all of the request was refused"
 
     serve(scenario)
@@ -46,7 +36,7 @@ def test_a_topic_takes_no_batch_that_cannot_be_read_unless_it_is_told_to(at: int
 def test_a_reader_gets_what_precedes_the_damage_and_then_where_to_go_on(at: int, readable: int) -> None:
     # requirement: M3
     async def scenario(server: HttpServer) -> None:
-        assert await store(server, ONE, damaged(at), TWO) == 200
+        assert await store(server, ONE, undecodable_batch(at), TWO) == 200
         first = await server.get(PATH)
         assert (first.status, first.json["next_offset"]) == (200, readable)
         assert len(first.json["records"]) == readable
@@ -65,7 +55,7 @@ def test_a_reader_gets_what_precedes_the_damage_and_then_where_to_go_on(at: int,
 @pytest.mark.parametrize(("at", "readable"), [(FIRST_RECORD, 1), (SECOND_RECORD, 2)])
 def test_a_reader_may_skip_it(at: int, readable: int) -> None:
     async def scenario(server: HttpServer) -> None:
-        assert await store(server, ONE, damaged(at), TWO) == 200
+        assert await store(server, ONE, undecodable_batch(at), TWO) == 200
         page = (await server.get(f"{PATH}?undecodable=skip")).json
         assert [record["offset"] for record in page["records"]] == [*range(readable), 4]
         assert page["skipped"] == [{"offset": readable, "next_offset": 4}]
@@ -77,7 +67,7 @@ def test_a_reader_may_skip_it(at: int, readable: int) -> None:
 
 def test_a_page_with_nothing_but_skipped_records_says_so() -> None:
     async def scenario(server: HttpServer) -> None:
-        assert await store(server, damaged(FIRST_RECORD)) == 200
+        assert await store(server, undecodable_batch(FIRST_RECORD)) == 200
         page = await server.get(f"{PATH}?undecodable=skip")
         assert (page.status, page.json["records"], page.json["next_offset"]) == (200, [], 3)
         assert page.json["skipped"] == [{"offset": 0, "next_offset": 3}]
@@ -87,7 +77,7 @@ def test_a_page_with_nothing_but_skipped_records_says_so() -> None:
 
 def test_an_event_stream_ends_with_a_problem_or_skips() -> None:
     async def scenario(server: HttpServer) -> None:
-        assert await store(server, ONE, damaged(SECOND_RECORD), TWO) == 200
+        assert await store(server, ONE, undecodable_batch(SECOND_RECORD), TWO) == 200
         async with stream(server) as failing:
             seen = await failing.rest()
             assert failing.ids == [0, 1]

@@ -31,6 +31,7 @@ COMMANDS = [
     "cluster init",
     "cluster info",
     "cluster brokers",
+    "cluster health",
     "topic create",
     "topic list",
     "topic describe",
@@ -55,12 +56,36 @@ def test_every_command_has_help_with_an_example(command: str) -> None:
     assert f"raftlog {command}" in result.output.split("Example", 1)[1]
 
 
-def test_help_needs_no_client_and_no_server() -> None:
-    script = "import sys; from api.cli.commands import app; sys.stdout.write(' '.join(sys.modules))"
-    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert found.stderr == ""
-    heavy = {"aiohttp", "aiokafka", "msgspec", "pydantic", "rich", "raftlog.client"}
-    assert not heavy & set(found.stdout.split())
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_commands_line_in_the_list_is_how_its_own_help_begins(command: str) -> None:
+    *group, name = command.split()
+    listed = next(line for line in run(*group, "--help").output.splitlines() if line.split()[:1] == [name])
+    summary = listed.split(maxsplit=1)[1].removesuffix("...")
+    assert summary in " ".join(run(*command.split(), "--help").output.split())
+
+
+SERVER_MODULES = {"prometheus_client", "raftlog.node", "partitions", "api.broker", "api.server"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "heavy"),
+    [
+        (
+            ["--help"],
+            {"aiohttp", "aiokafka", "msgspec", "pydantic", "rich", "asyncio", "ssl", "raftlog.client"},
+        ),
+        (["topic", "create", "--help"], {"aiohttp", "aiokafka", "msgspec", "rich", "ssl", "raftlog.client"}),
+        (["topic", "list", "--server", "http://127.0.0.1:9"], {"aiokafka", "rich"}),
+    ],
+)
+def test_a_command_imports_only_what_it_needs(arguments: list[str], heavy: set[str]) -> None:
+    script = (
+        "import sys; from api.cli.commands import app; app(sys.argv[1:], standalone_mode=False);"
+        "sys.stdout.write(' '.join(sys.modules))"
+    )
+    command = [sys.executable, "-c", script, *arguments]
+    found = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert not (heavy | SERVER_MODULES) & set(found.stdout.split())
 
 
 def test_the_version_is_shown() -> None:
@@ -78,9 +103,18 @@ def test_the_version_is_shown() -> None:
         (["produce", "t", "--header", "x"], "NAME=VALUE"),
         (["consume", "t", "--from", "yesterday"], "earliest"),
         (["consume", "t", "--from", "2026-01-31T12:00:00"], "time zone"),
+        (["consume", "t", "--from", "999999999999d"], "--from"),
+        (["consume", "t", "--to", "tomorrow"], "--to 'tomorrow' is no position"),
+        (["consume", "t", "--to", "5", "--follow"], "exclude each other"),
         (["consume", "t", "--format", "text"], "--format"),
         (["cluster", "info", "--server", "ftp://here"], "scheme"),
         (["topic", "list", "-o", "yaml"], "table"),
+        (["cluster", "info", "--server", "ftp://here"], "--server: "),
+        (["produce", "t", "--keep-partitions"], "--format json"),
+        (["dev", "--brokers", "0"], "--brokers"),
+        (["topc", "list"], "Did you mean 'topic'?"),
+        (["topic", "lst"], "Did you mean 'list'?"),
+        (["topic", "list", "--ouput", "json"], "--output"),
         (["partition", "set-replicas", "t", "0", "1,two"], "2,3,4"),
         (["partition", "add-replica", "t", "0", "0"], "broker"),
         (["nothing"], "nothing"),

@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from api.cli.lines import LINE_BYTES_MAX, Keyed, Plain, blocks_of_lines, json_line
+from api.cli.lines import LINE_BYTES_MAX, Json, Keyed, Plain, blocks_of_lines
 from raftlog.errors import InvalidRequest
 from raftlog.records.builder import Record
 
@@ -48,13 +48,13 @@ def test_the_first_separator_parts_key_and_value() -> None:
 
 
 def test_a_line_of_json_is_a_record_as_in_a_json_produce() -> None:
-    parsed = json_line(
+    parsed = Json()(
         b'{"key": "u", "value": {"id": 1}, "headers": {"a": "b"}, "tags": ["new"], "partition": 2}'
     )
     assert parsed == (Record(b'{"id":1}', b"u", (("a", b"b"), ("raftlog.tag", b"new"))), 2)
-    assert json_line(b'{"value": "AP8=", "encoding": "base64"}') == (Record(b"\x00\xff"), None)
-    assert json_line(b'{"value": null, "key": "gone"}') == (Record(None, b"gone"), None)
-    assert json_line(b"  \r") is None
+    assert Json()(b'{"value": "AP8=", "encoding": "base64"}') == (Record(b"\x00\xff"), None)
+    assert Json()(b'{"value": null, "key": "gone"}') == (Record(None, b"gone"), None)
+    assert Json()(b"  \r") is None
 
 
 @pytest.mark.parametrize(
@@ -69,4 +69,4 @@ def test_a_line_of_json_is_a_record_as_in_a_json_produce() -> None:
 )
 def test_garbage_in_place_of_json_is_named(line: bytes, word: str) -> None:
     with pytest.raises(InvalidRequest, match=word):
-        json_line(line)
+        Json()(line)

@@ -7,7 +7,7 @@ import json
 import pytest
 import typer
 
-from api.cli.lines import json_line
+from api.cli.lines import Json
 from api.cli.message_format import renderer
 from raftlog.client.messages import Message
 from raftlog.records.builder import Record
@@ -21,6 +21,7 @@ EMPTY = Message("orders", 0, 0, 0, None, None, (), 1)
     [
         ("value", b"v\xff\n"),
         (r"%p %o %k %v\n", b"2 7 k v\xff\n"),
+        ("%T", b"orders"),
         (r"%t\t%h\0", b"2026-01-01T00:00:00.250Z\ta=b,raftlog.tag=t\0"),
         (r"%s%%\x0a", b"17%\n"),
     ],
@@ -44,7 +45,8 @@ def test_what_is_written_as_json_can_be_produced_again(message: Message) -> None
     assert json.loads(line)["offset"] == message.offset
     assert line.endswith(b"\n")
     expected = Record(message.value, message.key, message.headers, message.timestamp_ms)
-    assert json_line(line) == (expected, message.partition)
+    assert Json()(line) == (expected, None), "the partition of another topic"
+    assert Json(keeps_partitions=True)(line) == (expected, message.partition)
 
 
 @pytest.mark.parametrize("form", ["text", "%q", "%", r"%v\q", "%v\\"])

@@ -80,7 +80,7 @@ def test_presets_are_small_and_quick_or_large_and_patient_and_yield_to_what_is_s
     ("option", "value", "choices"),
     [
         ("acks", "most", "'quorum'"),
-        ("acks", -1, "'every'"),
+        ("acks", -2, "'every'"),
         ("acks", True, "0, 1"),
         ("compression", "brotli", "'zstd'"),
         ("partitioner", "murmur", "'round_robin'"),
@@ -108,6 +108,7 @@ def test_what_is_chosen_is_what_holds() -> None:
     assert (options.acks, options.codec, options.is_idempotent) == ("2", Codec.ZSTD, False)
     assert options.delivery_timeout_s == 60
     assert not producer_options(acks=0).is_idempotent
+    assert {producer_options(acks=acks).acks for acks in ("all", -1, "-1", "Quorum")} == {"quorum"}
 
 
 @pytest.mark.parametrize("number", ["0", True, 0.0, None])

@@ -20,10 +20,11 @@ from raftlog.errors import (
     UnknownPartition,
     UnknownTopic,
 )
-from raftlog.records.batch import Codec, checksum
+from raftlog.records.batch import Codec
 from raftlog.records.builder import Record, build_batch
 from raftlog.wire.bodies import SkippedRange
 from tests.helpers.fake_broker import fake_cluster
+from tests.helpers.undecodable_batch import FIRST_RECORD, SECOND_RECORD, undecodable_batch
 
 
 async def fill(client: Client, count: int, *, first_ms: int = 1_000) -> Partition:
@@ -154,24 +155,13 @@ def batch_of(*values: bytes, codec: Codec = Codec.NONE) -> bytes:
     return build_batch([Record(value) for value in values], codec=codec, timestamp_ms=1)
 
 
-def undecodable(at: int) -> bytes:
-    """A batch of three records with a right checksum that cannot be read from this byte on."""
-    batch = bytearray(batch_of(b"value", b"value", b"value"))
-    batch[at : at + 9] = b"\xff" * 9
-    batch[17:21] = checksum(batch).to_bytes(4, "big")
-    return bytes(batch)
-
-
-FIRST_RECORD, SECOND_RECORD = 61, 73
-
-
 @pytest.mark.parametrize(("at", "readable"), [(FIRST_RECORD, 1), (SECOND_RECORD, 2)])
 @pytest.mark.parametrize("limit", [None, 10])
 def test_a_chunk_ends_before_an_undecodable_batch(at: int, readable: int, limit: int | None) -> None:
     # requirement: M3
     async def story() -> None:
         async with fake_cluster() as cluster, Client(cluster.urls) as client:
-            for batch in (batch_of(b"one"), undecodable(at), batch_of(b"two")):
+            for batch in (batch_of(b"one"), undecodable_batch(at), batch_of(b"two")):
                 cluster.partition().append(batch)
             partition = client.partition("orders", 0)
             chunk = await partition.read(0, limit=limit)
@@ -193,7 +183,7 @@ def test_a_chunk_ends_before_an_undecodable_batch(at: int, readable: int, limit:
 def test_an_undecodable_batch_is_skipped_on_request_and_reported() -> None:
     async def story() -> None:
         async with fake_cluster() as cluster, Client(cluster.urls) as client:
-            for batch in (batch_of(b"one"), undecodable(SECOND_RECORD), batch_of(b"two")):
+            for batch in (batch_of(b"one"), undecodable_batch(SECOND_RECORD), batch_of(b"two")):
                 cluster.partition().append(batch)
             partition = client.partition("orders", 0)
             for limit in (None, 3):

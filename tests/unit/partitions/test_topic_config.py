@@ -92,6 +92,35 @@ def test_only_the_system_compacts() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("key", "text", "number"),
+    [
+        ("retention.ms", "30d", 30 * 86_400_000),
+        ("retention.bytes", "10GiB", 10 << 30),
+        ("segment.bytes", "64mb", 64_000_000),
+        ("segment.ms", " 12h ", 12 * 3_600_000),
+        ("max.message.bytes", "2MiB", 2 << 20),
+        ("replica.lag.max.ms", "5s", 5_000),
+    ],
+)
+def test_durations_and_sizes_may_have_a_unit(key: str, text: str, number: int) -> None:
+    assert check({key: text}, replication_factor=3) == {key: number}
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        ("retention.ms", "10GiB"),
+        ("retention.bytes", "14d"),
+        ("min.insync.replicas", "1s"),
+        ("segment.ms", "0s"),
+    ],
+)
+def test_a_unit_must_fit_its_setting(key: str, text: str) -> None:
+    with pytest.raises(InvalidRequest, match="allowed: "):
+        check({key: text}, replication_factor=3)
+
+
 @pytest.mark.parametrize(("factor", "majority"), [(1, 1), (3, 2), (5, 3)])
 # requirement: RP9
 def test_a_majority_is_wanted_by_default(factor: int, majority: int) -> None:

@@ -1,0 +1,100 @@
+"""What is wrong in a cluster, found by asking for its brokers and partitions.
+
+Decides: what counts as a problem: a broker that is down, a partition without a leader, with replicas that are
+offline or not in sync. Free space on disks is shown only: brokers refuse to write before it ends.
+"""
+
+from __future__ import annotations
+
+import re
+import urllib.request
+from dataclasses import dataclass, field
+
+from api.cli.output import Row
+from raftlog.client import Client
+from raftlog.wire import paths
+from raftlog.wire.bodies import PartitionBody
+
+_TIMEOUT_S = 3.0
+_FREE = re.compile(rb"^raftlog_disk_free_bytes (\S+)$", re.MULTILINE)
+
+
+@dataclass(slots=True)
+class Health:
+    """Brokers with their free space, and partitions by problem as topic/partition."""
+
+    brokers: list[Row]
+    down: list[int]
+    partitions: int = 0
+    leaderless: list[str] = field(default_factory=list)
+    under_replicated: list[str] = field(default_factory=list)
+    offline: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.problems
+
+    def as_json(self) -> dict[str, object]:
+        """All that was found."""
+        return {
+            "healthy": self.is_healthy,
+            "brokers": self.brokers,
+            "brokers_down": self.down,
+            "partitions": self.partitions,
+            "leaderless": self.leaderless,
+            "under_replicated": self.under_replicated,
+            "offline_replicas": self.offline,
+            "problems": self.problems,
+        }
+
+    def add(self, topic: str, partition: PartitionBody) -> None:
+        """Count a partition and what is wrong with it."""
+        name = f"{topic}/{partition.partition}"
+        self.partitions += 1
+        lagging = sorted({*partition.replicas} - {*partition.in_sync})
+        if partition.leader is None:
+            self.leaderless.append(name)
+            self.problems.append(f"{name} has no leader")
+        elif lagging:
+            self.under_replicated.append(name)
+            self.problems.append(f"{name} is under-replicated: not in sync on broker {_listed(lagging)}")
+        for replica in partition.offline:
+            self.offline.append(f"{name} on broker {replica.broker}")
+            self.problems.append(f"{name} on broker {replica.broker} is offline: {replica.reason}")
+
+
+def examine(client: Client) -> Health:
+    """Ask for all brokers and all partitions."""
+    brokers = client.cluster.brokers()
+    down = [broker.broker_id for broker in brokers if not broker.alive]
+    rows: list[Row] = [
+        {
+            "broker_id": broker.broker_id,
+            "http": broker.http,
+            "alive": broker.alive,
+            "draining": broker.draining,
+            "disk_free_bytes": _free_bytes(broker.http) if broker.alive else None,
+        }
+        for broker in brokers
+    ]
+    found = Health(rows, down, problems=[f"broker {broker} is down" for broker in down])
+    for topic in client.topics.list():
+        for partition in client.topics.partitions(topic.name):
+            found.add(topic.name, partition)
+    return found
+
+
+def _free_bytes(url: str) -> int | None:
+    """What a broker's metrics say; ``None`` when it does not answer."""
+    try:
+        with urllib.request.urlopen(url + paths.METRICS, timeout=_TIMEOUT_S) as answer:
+            free = _FREE.search(answer.read())
+    except OSError:
+        return None
+    return None if free is None else int(float(free[1]))
+
+
+def _listed(numbers: list[int]) -> str:
+    return ", ".join(map(str, numbers))
