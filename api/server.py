@@ -72,9 +72,8 @@ async def _serve(settings: BrokerSettings, secret: bytes, descriptors: Descripto
     loop = asyncio.get_running_loop()
     for number in STOP_SIGNALS:
         loop.add_signal_handler(number, stop.set)
-    http_url = settings.advertised_http or f"http://{settings.http.host}:{settings.http.port}"
     world = _world(settings, secret, descriptors)
-    broker = Broker(settings, world, str(settings.data_directory), http_url)
+    broker = Broker(settings, world, str(settings.data_directory), settings.http_url)
     await broker.start()
     services = services_of(broker, random.Random(secrets.randbits(64)))
     listener = HttpListener(
@@ -83,7 +82,7 @@ async def _serve(settings: BrokerSettings, secret: bytes, descriptors: Descripto
     try:
         await listener.start(settings.http.host, settings.http.port)
         gc.freeze()  # what lives from the start need not be looked at by every collection
-        _log.info("serving %s", http_url)
+        _log.info("serving %s", settings.http_url)
         await stop.wait()
         _log.info("stopping")
         await broker.drain()

@@ -15,8 +15,9 @@ from typing import Annotated
 
 import typer
 
-from api.cli.output import errors_reported, note
-from api.cluster_files import RPC_PORT_STEP, create_cluster, existing_brokers, settings_path
+from api.addresses import RPC_PORT_STEP, is_loopback, machines
+from api.cli.output import errors_reported, note, options_checked, wrong_usage
+from api.cluster_files import create_cluster, create_machines, existing_brokers, settings_path
 from raftlog.errors import InvalidRequest
 
 HTTP_PORT = 7070
@@ -45,8 +46,19 @@ def serve(config: Annotated[Path, typer.Option("--config", help="The broker's TO
 
 def init(
     data: DataOption = Path("raftlog-data"),
-    brokers: Annotated[int, typer.Option(help="How many brokers; 1, 3 or 5 make sense.")] = 3,
-    http_port: Annotated[int, typer.Option(help="HTTP port of the first broker.")] = HTTP_PORT,
+    brokers: Annotated[
+        int | None, typer.Option(help="How many brokers on this machine; 1, 3 or 5 make sense.  [default: 3]")
+    ] = None,
+    host: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A machine by the name or IP address that the others and the clients reach, with :PORT for "
+            "another HTTP port; repeat it for each. Its folder can be copied there."
+        ),
+    ] = None,
+    http_port: Annotated[
+        int, typer.Option(help="HTTP port of the first broker, or of every host.")
+    ] = HTTP_PORT,
     rpc_port: Annotated[
         int | None, typer.Option(help="Port between brokers; default: HTTP port + 100.")
     ] = None,
@@ -54,12 +66,36 @@ def init(
     """Make a cluster's secret and one settings file per broker; print how to start each.
 
     \b
-    Example:
+    Examples:
       raftlog cluster init --data /var/lib/raftlog --brokers 3
+      raftlog cluster init --host log1.example --host log2.example --host log3.example
     """
     with errors_reported():
-        for path in create_cluster(data, brokers=brokers, http_port=http_port, rpc_port=rpc_port):
+        if host:
+            if brokers is not None:
+                wrong_usage("--brokers and --host exclude each other: there is one broker for each --host")
+            _init_machines(data, host, http_port, rpc_port)
+            return
+        count = 3 if brokers is None else brokers
+        for path in create_cluster(data, brokers=count, http_port=http_port, rpc_port=rpc_port):
             typer.echo(f"raftlog serve --config {path}")
+
+
+def _init_machines(data: Path, given: list[str], http_port: int, rpc_port: int | None) -> None:
+    with options_checked():
+        found = machines(given, http_port, rpc_port)
+    for broker, (machine, path) in enumerate(zip(found, create_machines(data, found), strict=True), 1):
+        typer.echo(f"broker={broker} host={machine.host} http={machine.url} directory={path.parent}")
+    note(
+        "copy each directory to its host, and start the broker there: raftlog serve --config raftlog.toml\n"
+        "the cluster answers once all of its brokers have started"
+    )
+    if not is_loopback(found[0].host):
+        ports = sorted({port for machine in found for port in (machine.http_port, machine.rpc_port)})
+        note(
+            f"warning: the ports {', '.join(map(str, ports))} have neither TLS nor users; "
+            "let only machines that you trust connect to them"
+        )
 
 
 def dev(
@@ -135,12 +171,11 @@ def _supervise(configs: list[Path]) -> int:
         for config, values in zip(configs, settings, strict=True):
             command = [sys.executable, "-m", "api.cli", "serve", "--config", str(config)]
             processes.append(subprocess.Popen(command, start_new_session=True))
-            url = f"http://{values.http.host}:{values.http.port}"
             typer.echo(
-                f"broker={values.broker_id} http={url} pid={processes[-1].pid} config={config.resolve()}"
+                f"broker={values.broker_id} http={values.http.url} pid={processes[-1].pid} "
+                f"config={config.resolve()}"
             )
-        urls = [f"http://{values.http.host}:{values.http.port}" for values in settings]
-        if not _all_ready(urls, processes):
+        if not _all_ready([values.http.url for values in settings], processes):
             return 1
         typer.echo("ready")
         sys.stdout.flush()
