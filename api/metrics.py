@@ -86,7 +86,8 @@ ROUTES = (
         paths.METRICS,
         metrics,
         "Metrics",
-        "In the OpenMetrics text format.",
+        "In the OpenMetrics text format, whatever `Accept` asks for.",
         answers={200: Answer("all metrics of this broker", {media_types.OPENMETRICS: TEXT})},
+        negotiated=False,
     ),
 )

@@ -11,8 +11,7 @@ from collections.abc import Mapping
 import msgspec
 
 from raftlog.errors import Detail, RaftlogError, from_code
-
-TYPE_BASE = "https://raftlog.dev/problems/"
+from raftlog.wire import paths
 
 ProblemBody = dict[str, int | str | bool | list[str] | None]
 _DECODER = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -20,7 +19,10 @@ _DETAIL: msgspec.json.Decoder[Detail] = msgspec.json.Decoder(int | str | bool | 
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """What stands in every problem. ``retryable`` says whether sending the same again can help."""
+    """What stands in every problem. ``retryable`` says whether sending the same again can help.
+
+    ``type`` is the path of a page on every broker that explains this kind.
+    """
 
     type: str
     title: str
@@ -41,7 +43,7 @@ def problem_body(
 ) -> ProblemBody:
     """The body that describes an error."""
     return {
-        "type": TYPE_BASE + type(error).code.replace("_", "-"),
+        "type": paths.problem(type(error).code),
         "title": title,
         "status": status,
         "instance": instance,

@@ -25,7 +25,7 @@ def test_every_error_comes_back_as_itself(kind: type[RaftlogError]) -> None:
 
 def test_a_problem_has_the_fields_of_rfc_9457() -> None:
     problem = msgspec.json.decode(sent(OffsetOutOfRange("too far", start=0, end=7)), type=Problem)
-    assert problem.type == "https://raftlog.dev/problems/offset-out-of-range"
+    assert problem.type == "/problems/offset_out_of_range"
     assert (problem.title, problem.status, problem.detail) == ("t", 400, "too far")
     assert (problem.instance, problem.request_id) == ("/x", "r-1")
     assert (problem.code, problem.retryable) == ("offset_out_of_range", False)
