@@ -15,6 +15,8 @@ import secrets
 import signal
 from collections.abc import Coroutine
 
+from prometheus_client import PlatformCollector, ProcessCollector
+
 from api.app import Boundary
 from api.broker import Broker, World, sync_thread
 from api.cluster_files import read_secret
@@ -76,6 +78,8 @@ async def _serve(settings: BrokerSettings, secret: bytes, descriptors: Descripto
     broker = Broker(settings, world, str(settings.data_directory), settings.http_url)
     await broker.start()
     services = services_of(broker, random.Random(secrets.randbits(64)))
+    ProcessCollector(registry=services.registry)
+    PlatformCollector(registry=services.registry)
     listener = HttpListener(
         Boundary(services), shutdown_timeout_s=HTTP_STOP_S, connections_max=descriptors.connections_max
     )

@@ -107,6 +107,7 @@ class Limits(BaseModel):
     peer_queue_bytes_max: Annotated[int, Field(ge=1 << 20)] = 64 << 20
     disk_reserve_bytes: Annotated[int, Field(ge=0)] = 64 << 20
     partitions_max: Annotated[int, Field(ge=1)] = 10_000
+    partition_metrics_max: Annotated[int, Field(ge=0)] = 1000  # replicas that metrics show one by one
     connections_max: Annotated[int, Field(ge=1)] | None = None  # of HTTP clients; None for what fits
     producers_max: Annotated[int, Field(ge=1)] = 250_000  # remembered by this broker, about 400 bytes each
     scrub_bytes_per_s: Annotated[int, Field(ge=0)] = 10 << 20  # read through for damage; 0 for none
