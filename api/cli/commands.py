@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import Annotated
 
 import typer
@@ -43,6 +44,8 @@ def raftlog(
       echo hello | raftlog produce orders
       raftlog consume orders
     """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a command begins, and decides itself
 
 
 app.command("dev")(local.dev)
