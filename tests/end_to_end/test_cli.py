@@ -123,7 +123,7 @@ def test_garbage_among_json_names_its_line_and_keeps_what_came_before(unbroken: 
     _, told = run(
         unbroken, "produce", "garbage", "--json", stdin=b'{"value": "a"}\n\n{oops\n{"value": 2}\n', code=1
     )
-    assert told.startswith("1 records, ")
+    assert told.startswith("1 record, ")
     assert "line 3: " in told
     assert run(unbroken, "consume", "garbage")[0] == b"a\n"
 
