@@ -20,6 +20,7 @@ from api import (
     metrics,
     offsets,
     partition_admin,
+    problem_pages,
     produce,
     topics,
 )
@@ -46,8 +47,9 @@ ROUTES: tuple[Route, ...] = (
     *cluster.ROUTES,
     *health.ROUTES,
     *metrics.ROUTES,
+    *problem_pages.ROUTES,
 )
-"""Everything that is served, but for the two pages that describe it."""
+"""Everything that is served, but for the two documents that describe it."""
 
 _LOG = logging.getLogger("raftlog.api")
 
@@ -132,12 +134,12 @@ class Boundary:
         call.route = route.path
         call.query = query_of(request, route.query_names)
         wanted = accepted(request.headers, route.media_types)
-        if wanted is None:
+        if wanted is None and route.negotiated:
             raise NotAcceptable(
                 f"Accept asks for nothing that is here; ask for {' or '.join(route.media_types)}",
                 supported=list(route.media_types),
             )
-        call.media_type = wanted
+        call.media_type = wanted or route.media_types[0]
         await self._hear_of_topic(call.match_info.get("topic"))
         return await route.handler(call)
 

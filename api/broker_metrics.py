@@ -1,18 +1,21 @@
 """What a broker knows of itself, as metrics: computed when they are asked for, never kept up.
 
-Sums over all groups by default, so that a thousand partitions do not make ten thousand lines.
+Most are sums over all groups. Those of single partitions are given for ``limits.partition_metrics_max`` of
+them at most, so that ten thousand partitions do not make fifty thousand lines.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from heapq import nsmallest
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from api.broker import Broker
 from raftlog.core.ready import Role
+from raftlog.errors import NoLeader
 
 
 class BrokerMetrics(Collector):
@@ -65,6 +68,7 @@ class BrokerMetrics(Collector):
             broker.manager.trash.size_bytes,
         )
         yield from _replica_metrics(broker)
+        yield from _partition_metrics(broker)
         yield from _clock_metrics(broker)
         yield from _repair_metrics(broker)
         yield GaugeMetricFamily(
@@ -83,6 +87,43 @@ def _replica_metrics(broker: Broker) -> Iterator[Metric]:
         "raftlog_rejoining_replicas",
         "Replicas that lost files and count towards no majority yet.",
         sum(group.is_rejoining for group in broker.host.groups.values()),
+    )
+
+
+def _partition_metrics(broker: Broker) -> Iterator[Metric]:
+    """The replicas here one by one, in the order of their topics' names, as far as the limit goes."""
+    labels = ["topic", "partition"]
+    high_watermark = GaugeMetricFamily(
+        "raftlog_partition_high_watermark", "One past the newest record that can be read.", labels=labels
+    )
+    log_start = GaugeMetricFamily(
+        "raftlog_partition_log_start_offset", "The oldest record kept here.", labels=labels
+    )
+    size = GaugeMetricFamily("raftlog_partition_size_bytes", "Bytes of the replica's log.", labels=labels)
+    leads = GaugeMetricFamily("raftlog_partition_leader", "Whether this broker leads it.", labels=labels)
+    in_sync = GaugeMetricFamily(
+        "raftlog_partition_in_sync_replicas", "Replicas that keep up, as their leader sees it.", labels=labels
+    )
+    replicas = broker.manager.replicas
+    shown = nsmallest(broker.settings.limits.partition_metrics_max, replicas)
+    for key in shown:
+        replica, named = replicas[key], [key[0], str(key[1])]
+        try:
+            log = replica.group.log
+        except NoLeader:
+            continue  # it is being opened
+        is_leader = replica.leader == broker.node_id
+        high_watermark.add_metric(named, replica.high_watermark)
+        log_start.add_metric(named, log.first_index)
+        size.add_metric(named, log.size_bytes)
+        leads.add_metric(named, int(is_leader))
+        if is_leader:
+            in_sync.add_metric(named, len(replica.in_sync()))
+    yield from (high_watermark, log_start, size, leads, in_sync)
+    yield GaugeMetricFamily(
+        "raftlog_partitions_not_shown",
+        "Replicas here beyond limits.partition_metrics_max.",
+        len(replicas) - len(shown),
     )
 
 

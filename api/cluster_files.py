@@ -6,6 +6,9 @@
     DIR/broker-1/raftlog.toml        settings of broker 1
     DIR/broker-1/data/               made by the broker itself
 
+The brokers of a cluster on several machines share no directory: each one has a copy of the secret beside its
+settings, ``DIR/broker-1/cluster.secret``.
+
 Decides: names, ports and the cluster id of a new cluster. An existing cluster is never changed.
 """
 
@@ -15,13 +18,14 @@ import os
 import secrets
 import stat
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 
+from api.addresses import BROKERS_MAX, RPC_PORT_STEP, Machine, is_loopback
 from raftlog.errors import InvalidRequest
 from raftlog.storage.os_filesystem import DIRECTORY_MODE, FILE_MODE
 
 SECRET_NAME = "cluster.secret"
-RPC_PORT_STEP = 100
 
 
 def settings_path(directory: Path, broker_id: int) -> Path:
@@ -42,43 +46,77 @@ def existing_brokers(directory: Path) -> list[int]:
 def create_cluster(
     directory: Path, *, brokers: int, http_port: int, rpc_port: int | None = None
 ) -> list[Path]:
-    """Write secret and settings of a new cluster; return the settings' paths.
+    """Write secret and settings of a new cluster on this machine; return the settings' paths.
 
     Broker n listens for HTTP on ``http_port + n - 1`` and for its peers on ``rpc_port + n - 1``.
     Raises ``InvalidRequest`` when a cluster is there already or the numbers make no sense.
     """
     rpc_base = http_port + RPC_PORT_STEP if rpc_port is None else rpc_port
-    if not 1 <= brokers <= RPC_PORT_STEP:
+    if not 1 <= brokers <= BROKERS_MAX:
         raise InvalidRequest(
-            f"brokers is {brokers}; choose 1 to {RPC_PORT_STEP}, best 1, 3 or 5", field="brokers"
+            f"brokers is {brokers}; choose 1 to {BROKERS_MAX}, best 1, 3 or 5", field="brokers"
         )
     if not 1 <= http_port <= 65535 - brokers or not 1 <= rpc_base <= 65535 - brokers:
         raise InvalidRequest(
             f"ports {http_port} and {rpc_base} leave no room for {brokers} brokers", field="http_port"
         )
+    local = [Machine("127.0.0.1", http_port + n, rpc_base + n) for n in range(brokers)]
+    secret = _begin(directory)
+    _write(directory / SECRET_NAME, secret)
+    return _write_settings(directory, local, f"../{SECRET_NAME}")
+
+
+def create_machines(directory: Path, machines: Sequence[Machine]) -> list[Path]:
+    """Write a folder with settings and secret for each machine of a new cluster; return the settings' paths.
+
+    Nothing in a folder refers to anything outside it, so that it can be copied to its machine.
+    Raises ``InvalidRequest`` when a cluster is there already.
+    """
+    secret = _begin(directory)
+    paths = _write_settings(directory, machines, SECRET_NAME)
+    for path in paths:
+        _write(path.with_name(SECRET_NAME), secret)
+    return paths
+
+
+def _begin(directory: Path) -> str:
+    """Make the directory of a cluster; return a new secret."""
     if existing_brokers(directory):
         raise InvalidRequest(
             f"{directory} holds a cluster already; start it, or choose another directory", field="data"
         )
     directory.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
-    _write(directory / SECRET_NAME, secrets.token_hex(32) + "\n")
+    return secrets.token_hex(32) + "\n"
+
+
+def _write_settings(directory: Path, machines: Sequence[Machine], secret_file: str) -> list[Path]:
     cluster_id = uuid.uuid4().hex
     peers = "\n".join(
-        f'[peers.{n}]\nhost = "127.0.0.1"\nport = {rpc_base + n - 1}\n' for n in range(1, brokers + 1)
+        f'[peers.{n}]\nhost = "{machine.host}"\nport = {machine.rpc_port}\n'
+        for n, machine in enumerate(machines, 1)
     )
     paths = []
-    for broker_id in range(1, brokers + 1):
+    for broker_id, machine in enumerate(machines, 1):
         path = settings_path(directory, broker_id)
         path.parent.mkdir(mode=DIRECTORY_MODE, exist_ok=True)
         _write(
             path,
             f'cluster_id = "{cluster_id}"\nbroker_id = {broker_id}\n'
-            f'secret_file = "../{SECRET_NAME}"\ndata_directory = "data"\n\n'
-            f'[http]\nhost = "127.0.0.1"\nport = {http_port + broker_id - 1}\n\n'
-            f'[rpc]\nhost = "127.0.0.1"\nport = {rpc_base + broker_id - 1}\n\n{peers}',
+            f'secret_file = "{secret_file}"\ndata_directory = "data"\n{_beyond_loopback(machine)}\n'
+            f'[http]\nhost = "{machine.listen_host}"\nport = {machine.http_port}\n\n'
+            f'[rpc]\nhost = "{machine.listen_host}"\nport = {machine.rpc_port}\n\n{peers}',
         )
         paths.append(path)
     return paths
+
+
+def _beyond_loopback(machine: Machine) -> str:
+    """The settings of a broker that other machines reach."""
+    if is_loopback(machine.host):
+        return ""
+    return (
+        f'advertised_http = "{machine.url}"\ninsecure = true  # neither TLS nor users: for trusted networks\n'
+    )
 
 
 def read_secret(path: Path) -> bytes:

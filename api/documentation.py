@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import html
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 from aiohttp import web
 
-from api.errors import TABLE, status_and_title
+from api.errors import status_and_title
+from api.html_pages import page, text
+from api.problem_pages import problem_table
 from api.routes import TEXT, Answer, BodyType, Call, Handler, Parameter, Route
 from raftlog.errors import RaftlogError
 from raftlog.wire import headers, media_types, paths
@@ -36,7 +36,7 @@ JsonObject = dict[str, object]
 
 
 def routes(table: Sequence[Route], version: str) -> tuple[Route, ...]:
-    """The two documents as routes, which stand in them as well."""
+    """The two documents as routes, which stand in them as well, and the way to the one for people."""
     described: list[Route] = [*table]
     own = (
         Route(
@@ -49,9 +49,17 @@ def routes(table: Sequence[Route], version: str) -> tuple[Route, ...]:
         Route(
             "GET",
             paths.DOCS,
-            _page(lambda: reference_page(described, version).encode(), media_types.HTML),
+            _page(lambda: reference_page(described, version), media_types.HTML),
             "This contract for people",
             answers={200: Answer("a page", {media_types.HTML: TEXT})},
+        ),
+        Route(
+            "GET",
+            paths.ROOT,
+            root,
+            f"Go to `{paths.DOCS}`",
+            answers={303: Answer("the page for people", headers=("Location",))},
+            negotiated=False,
         ),
     )
     described.extend(own)
@@ -93,30 +101,21 @@ def _plain_tuples(schema: object) -> object:
     return translated
 
 
-def reference_page(table: Iterable[Route], version: str) -> str:
+def reference_page(table: Iterable[Route], version: str) -> bytes:
     """The same as one page of HTML that needs nothing else."""
     sections = "".join(_section(route) for route in table)
-    codes = "".join(
-        f"<tr><td><code>{kind.code}</code></td><td>{status}</td><td>{_text(title)}</td>"
-        f"<td>{'yes' if kind.retryable else 'no'}</td></tr>"
-        for kind, (status, title) in TABLE.items()
-    )
-    return (
-        "<!doctype html><html lang='en'><head><meta charset='utf-8'><title>raftlog HTTP API</title>"
-        f"<style>{_STYLE}</style></head><body><h1>raftlog HTTP API <small>{_text(version)}</small></h1>"
+    return page(
+        "raftlog HTTP API",
+        f"<h1>raftlog HTTP API <small>{text(version)}</small></h1>"
         "<p>Any broker takes any request. Errors are <code>application/problem+json</code> (RFC 9457) with a "
         f"<code>code</code> and <code>retryable</code>. <a href='{paths.OPENAPI}'>OpenAPI 3.1</a></p>"
-        f"{sections}<h2>Errors</h2><table><tr><th>code</th><th>status</th><th>meaning</th><th>retry</th></tr>"
-        f"{codes}</table></body></html>"
+        f"{sections}<h2>Errors</h2>{problem_table()}",
     )
 
 
-_STYLE = (
-    "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#222}"
-    "code{background:#f2f2f2;padding:.1em .3em;border-radius:3px}h2{margin-top:2.5rem;font-size:1.15rem}"
-    "table{border-collapse:collapse;width:100%}td,th{border-top:1px solid #ddd;padding:.3rem .5rem;"
-    "text-align:left;vertical-align:top}small{color:#777}"
-)
+async def root(_: Call) -> web.StreamResponse:
+    """Where a browser begins."""
+    return web.Response(status=303, headers={"Location": paths.DOCS})
 
 
 def _page(make: Callable[[], bytes], content_type: str) -> Handler:
@@ -228,19 +227,19 @@ def _structs(route: Route) -> Iterable[type[msgspec.Struct]]:
 
 def _section(route: Route) -> str:
     rows = "".join(
-        f"<tr><td><code>{_text(parameter.name)}</code></td><td>{parameter.place}</td>"
-        f"<td>{_text(parameter.description)}</td></tr>"
+        f"<tr><td><code>{text(parameter.name)}</code></td><td>{parameter.place}</td>"
+        f"<td>{text(parameter.description)}</td></tr>"
         for parameter in route.parameters
     )
     answers = "".join(
-        f"<tr><td>{status}</td><td></td><td>{_text(answer.description)} {_bodies(answer.bodies)}</td></tr>"
+        f"<tr><td>{status}</td><td></td><td>{text(answer.description)} {_bodies(answer.bodies)}</td></tr>"
         for status, answer in route.answers.items()
     )
     codes = ", ".join(f"<code>{code}</code>" for code in _codes(route))
     request = f"<p>Body: {_bodies(route.request)}</p>" if route.request else ""
     return (
-        f"<h2><code>{route.method} {_text(route.path)}</code></h2><p>{_text(route.summary)}. "
-        f"{_text(route.description)}</p>{request}<table>{rows}{answers}</table>"
+        f"<h2><code>{route.method} {text(route.path)}</code></h2><p>{text(route.summary)}. "
+        f"{text(route.description)}</p>{request}<table>{rows}{answers}</table>"
         + (f"<p>Errors: {codes}</p>" if codes else "")
     )
 
@@ -256,7 +255,3 @@ def _fields(body: BodyType) -> str:
         return ""
     names = ", ".join(f"<code>{field}</code>" for field in body.__struct_fields__)
     return f" {body.__name__} ({names})"
-
-
-def _text(text: str) -> str:
-    return re.sub(r"`([^`]*)`", r"<code>\1</code>", html.escape(text, quote=False))

@@ -1,4 +1,4 @@
-"""Errors as RFC 9457 problems: one table from class to status and title.
+"""Errors as RFC 9457 problems: one table from class to status, title and explanation.
 
     RaftlogError
     └── Rejected
@@ -18,6 +18,8 @@ These eleven exist in HTTP only. Which status an error has is decided here and n
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import msgspec
 from aiohttp import web
@@ -93,43 +95,239 @@ class RecordNotFound(Rejected):
     code = "record_not_found"
 
 
-TABLE: dict[type[RaftlogError], tuple[int, str]] = {
-    errors.InvalidRequest: (422, "The request is not valid"),
-    errors.InvalidRecord: (422, "A record is not valid"),
-    errors.CorruptBatch: (422, "A batch is damaged"),
-    errors.RecordTooLarge: (413, "Too large"),
-    errors.UnsupportedMediaType: (415, "This media type is not understood here"),
-    errors.UnknownTopic: (404, "No such topic"),
-    errors.UnknownPartition: (404, "No such partition"),
-    errors.TopicExists: (409, "The topic exists"),
-    errors.Conflict: (409, "Not in this state"),
-    errors.PreconditionFailed: (412, "The resource has changed"),
-    errors.OffsetOutOfRange: (416, "The offset is outside the log"),
-    errors.UndecodableBatch: (422, "A stored batch cannot be read as records"),
-    errors.OutOfOrderSequence: (409, "A batch of this producer is missing"),
-    errors.ProducerFenced: (403, "A newer producer took over"),
-    errors.NotLeader: (421, "Another broker leads this partition"),
-    errors.NoLeader: (503, "No leader"),
-    errors.NotEnoughReplicas: (503, "Too few replicas are healthy"),
-    errors.Overloaded: (503, "Too much in flight"),
-    errors.QuotaExceeded: (429, "This client has too much in flight"),
-    errors.Draining: (503, "The broker is stopping"),
-    errors.StorageFull: (507, "The disk is full"),
-    errors.CommitUnknown: (504, "It is not known whether this happened"),
-    errors.LeadershipNotMoved: (504, "Leadership has not moved in time"),
-    errors.ConnectionLost: (504, "Another broker did not answer"),
-    MalformedRequest: (400, "The request is not HTTP"),
-    UriTooLong: (414, "The path is too long"),
-    HeadersTooLarge: (431, "The headers are too large"),
-    MisdirectedRequest: (421, "This broker has another name"),
-    OriginNotAllowed: (403, "This web page may not write here"),
-    PathNotFound: (404, "Nothing is here"),
-    MethodNotAllowed: (405, "This path has other methods"),
-    NotAcceptable: (406, "No acceptable media type"),
-    RequestTimeout: (408, "The body did not arrive"),
-    BrokerNotFound: (404, "No such broker"),
-    RecordNotFound: (404, "No such record"),
-    RaftlogError: (500, "Internal error"),
+class Kind(NamedTuple):
+    """One kind of problem: what a body says of it, and what its page says besides."""
+
+    status: int
+    title: str
+    cause: str
+    remedy: str
+
+
+TABLE: dict[type[RaftlogError], Kind] = {
+    errors.InvalidRequest: Kind(
+        422,
+        "The request is not valid",
+        "A field of the request is wrong: `field` names it.",
+        "Send what `detail` asks for.",
+    ),
+    errors.InvalidRecord: Kind(
+        422,
+        "A record is not valid",
+        "A record is wrong: `errors` lists JSON pointers with what is wrong, for all records at once.",
+        "Correct these records and send the request again.",
+    ),
+    errors.CorruptBatch: Kind(
+        422,
+        "A batch is damaged",
+        "The bytes are not a batch: its checksum, length, count or magic is wrong, or its records cannot be "
+        "read (the topic's `validate.records`, which is on unless it was switched off).",
+        "Build the batch again; if that does not help, look for damage on the way.",
+    ),
+    errors.RecordTooLarge: Kind(
+        413,
+        "Too large",
+        "A batch is above the topic's `max.message.bytes`, or a body above the broker's limit: `limit_bytes` "
+        "says which. After a body that was too large the connection is closed.",
+        "Send less at once, or raise the limit.",
+    ),
+    errors.UnsupportedMediaType: Kind(
+        415,
+        "This media type is not understood here",
+        "`Content-Type` or `Content-Encoding` names a format that this path does not take.",
+        "Send one of those in `supported`.",
+    ),
+    errors.UnknownTopic: Kind(
+        404,
+        "No such topic",
+        "No topic has this name, or it was deleted while a reader waited.",
+        "Create the topic, or correct the name: `GET /v1/topics` lists all.",
+    ),
+    errors.UnknownPartition: Kind(
+        404,
+        "No such partition",
+        "The topic has no such partition.",
+        "Partitions are numbered from 0; `GET /v1/topics/{topic}` says how many there are.",
+    ),
+    errors.TopicExists: Kind(
+        409,
+        "The topic exists",
+        "There is a topic of this name.",
+        "Use it, or choose another name.",
+    ),
+    errors.Conflict: Kind(
+        409,
+        "Not in this state",
+        "The request is right, and the brokers or replicas are in no state for it.",
+        "`detail` says what to do first.",
+    ),
+    errors.PreconditionFailed: Kind(
+        412,
+        "The resource has changed",
+        "The resource has changed since its `ETag` was read, or another request was faster.",
+        "Read it again, and decide again.",
+    ),
+    errors.OffsetOutOfRange: Kind(
+        416,
+        "The offset is outside the log",
+        "The offset is above the high watermark (416), or below the log start (410), where records were "
+        "deleted by retention. `start` and `end` are the range.",
+        "Read from `start`, or from an offset up to `end`.",
+    ),
+    errors.UndecodableBatch: Kind(
+        422,
+        "A stored batch cannot be read as records",
+        "A stored batch has a right checksum, and its inside is no records: its topic had `validate.records` "
+        "switched off, or another release stored it. `topic`, `partition` and `offset` say where that is.",
+        "Go on at `next_offset`, or ask with `undecodable=skip`. Binary fetches deliver the batch as it is.",
+    ),
+    errors.OutOfOrderSequence: Kind(
+        409,
+        "A batch of this producer is missing",
+        "A batch of this producer is missing: `expected_seq` should have come.",
+        "Send the missing batch first. A producer that has lost it takes a new identity.",
+    ),
+    errors.ProducerFenced: Kind(
+        403,
+        "A newer producer took over",
+        "Another producer with the same id has the newer epoch `current_epoch`.",
+        "End this producer, or take a new identity.",
+    ),
+    errors.NotLeader: Kind(
+        421,
+        "Another broker leads this partition",
+        "The request has `route=none`, and another broker leads the partition.",
+        "Ask the broker that `leader` and `leader_http` name, or leave out `route`.",
+    ),
+    errors.NoLeader: Kind(
+        503,
+        "No leader",
+        "The partition, or the cluster, is electing a leader.",
+        "Repeat the request. If it stays so, a majority of the replicas is missing: "
+        "`GET /v1/topics/{topic}/partitions` says which brokers are awaited.",
+    ),
+    errors.NotEnoughReplicas: Kind(
+        503,
+        "Too few replicas are healthy",
+        "Fewer replicas are healthy than the topic's `min.insync.replicas` asks for.",
+        "Repeat the request; start the brokers that are missing.",
+    ),
+    errors.Overloaded: Kind(
+        503,
+        "Too much in flight",
+        "The broker has too much in flight, or as many connections as it takes.",
+        "Repeat the request after `retry_after_ms`.",
+    ),
+    errors.QuotaExceeded: Kind(
+        429,
+        "This client has too much in flight",
+        "This client address has too much in flight: bytes of bodies, or requests that wait.",
+        "Repeat the request after `retry_after_ms`; send fewer at a time.",
+    ),
+    errors.Draining: Kind(
+        503,
+        "The broker is stopping",
+        "The broker is stopping.",
+        "Repeat the request at another broker.",
+    ),
+    errors.StorageFull: Kind(
+        507,
+        "The disk is full",
+        "The disk has no room. Reads go on, and so do writes once there is space.",
+        "Free space on the broker's disk, and repeat the request.",
+    ),
+    errors.CommitUnknown: Kind(
+        504,
+        "It is not known whether this happened",
+        "The time ran out, or leadership was lost, while replicating: it may have been stored or may still "
+        "be. `committed` says what is known.",
+        "Repeat the request with the producer headers, which stores it once; or look whether it is there.",
+    ),
+    errors.LeadershipNotMoved: Kind(
+        504,
+        "Leadership has not moved in time",
+        "No other replica led within the time: the one that was asked may be behind, and may still win.",
+        "Look who leads, and repeat the request.",
+    ),
+    errors.ConnectionLost: Kind(
+        504,
+        "Another broker did not answer",
+        "The broker that was asked on behalf of the client did not answer.",
+        "Repeat a write with the producer headers, which store it once; or look whether it is there.",
+    ),
+    MalformedRequest: Kind(
+        400,
+        "The request is not HTTP",
+        "The request is not HTTP/1.1, or its body is not framed as its headers say: the connection is "
+        "closed. Neither `detail` nor the broker's log repeats anything of such a request.",
+        "Send HTTP/1.1; look at what stands between client and broker.",
+    ),
+    UriTooLong: Kind(
+        414,
+        "The path is too long",
+        "The path and the query have more than `limit_bytes`. The connection is closed.",
+        "Send less in the query.",
+    ),
+    HeadersTooLarge: Kind(
+        431,
+        "The headers are too large",
+        "A header has more than `limit_bytes`, or there are too many headers. The connection is closed.",
+        "Send fewer and smaller headers.",
+    ),
+    MisdirectedRequest: Kind(
+        421,
+        "This broker has another name",
+        "The header `Host` names another server.",
+        "List the name in the setting `http.allowed_hosts` of the broker, or use one of its own.",
+    ),
+    OriginNotAllowed: Kind(
+        403,
+        "This web page may not write here",
+        "A web page of another origin tried to write.",
+        "List the origin in the setting `cors.allowed_origins` of the broker.",
+    ),
+    PathNotFound: Kind(
+        404,
+        "Nothing is here",
+        "There is nothing at this path. A slash at the end makes another path.",
+        "`/docs` lists all paths.",
+    ),
+    MethodNotAllowed: Kind(
+        405,
+        "This path has other methods",
+        "The path does not have this method.",
+        "Use one of those that `allowed`, and the header `Allow`, list.",
+    ),
+    NotAcceptable: Kind(
+        406,
+        "No acceptable media type",
+        "`Accept` asks for no media type that this path can answer.",
+        "Ask for one of those in `supported`.",
+    ),
+    RequestTimeout: Kind(
+        408,
+        "The body did not arrive",
+        "The body did not arrive in time. The connection is closed.",
+        "Repeat the request; send a large body in parts.",
+    ),
+    BrokerNotFound: Kind(
+        404,
+        "No such broker",
+        "No broker of this id has registered.",
+        "`GET /v1/brokers` lists all.",
+    ),
+    RecordNotFound: Kind(
+        404,
+        "No such record",
+        "The offset is in range, and no user's record is there: it is a control record.",
+        "Fetch from this offset on: the answer begins with the next record.",
+    ),
+    RaftlogError: Kind(
+        500,
+        "Internal error",
+        "A mistake in the broker, whose log has it under `request_id`.",
+        "Report it with these lines of the log.",
+    ),
 }
 
 GONE = 410
@@ -144,8 +342,8 @@ def status_and_title(error: RaftlogError) -> tuple[int, str]:
         return GONE, "These records are gone"
     for cls in type(error).__mro__:
         if cls in TABLE:
-            return TABLE[cls]
-    return TABLE[RaftlogError]
+            return TABLE[cls][:2]
+    return TABLE[RaftlogError][:2]
 
 
 def problem(error: RaftlogError, *, instance: str, request_id: str) -> ProblemBody:

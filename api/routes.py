@@ -163,7 +163,7 @@ Handler = Callable[[Call], Awaitable[web.StreamResponse]]
 
 @dataclass(frozen=True)
 class Route:
-    """One method of one path."""
+    """One method of one path. Unless ``negotiated``, what it answers is the same for any ``Accept``."""
 
     method: str
     path: str
@@ -175,6 +175,7 @@ class Route:
     answers: Mapping[int, Answer] = field(default_factory=dict)
     errors: tuple[type[RaftlogError], ...] = ()
     body_required: bool = True
+    negotiated: bool = True
 
     @property
     def general_errors(self) -> tuple[type[RaftlogError], ...]:
@@ -182,7 +183,8 @@ class Route:
         of_body = (RequestTimeout, Overloaded, QuotaExceeded) if self.request else ()
         of_head = (MalformedRequest, UriTooLong, HeadersTooLarge)
         of_write = () if self.method == "GET" else (OriginNotAllowed,)
-        return (InvalidRequest, NotAcceptable, MisdirectedRequest, *of_write, *of_head, *of_body)
+        of_answer = (NotAcceptable,) if self.negotiated else ()
+        return (InvalidRequest, *of_answer, MisdirectedRequest, *of_write, *of_head, *of_body)
 
     @cached_property
     def query_names(self) -> frozenset[str]:

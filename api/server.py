@@ -17,6 +17,8 @@ import secrets
 import signal
 from collections.abc import Coroutine
 
+from prometheus_client import PlatformCollector, ProcessCollector
+
 from api.app import Boundary
 from api.broker import Broker, World, sync_thread
 from api.cluster_files import read_secret
@@ -83,22 +85,23 @@ async def _serve(settings: BrokerSettings, secret: bytes, descriptors: Descripto
     loop = asyncio.get_running_loop()
     for number in STOP_SIGNALS:
         loop.add_signal_handler(number, stop.set)
-    http_url = settings.advertised_http or f"http://{settings.http.host}:{settings.http.port}"
     world = _world(settings, secret, descriptors)
-    broker = Broker(settings, world, str(settings.data_directory), http_url)
-    await broker.start()
+    broker = Broker(settings, world, str(settings.data_directory), settings.http_url)
     services = services_of(broker, random.Random(secrets.randbits(64)))
+    ProcessCollector(registry=services.registry)
+    PlatformCollector(registry=services.registry)
     listener = HttpListener(
         Boundary(services), shutdown_timeout_s=HTTP_STOP_S, connections_max=descriptors.connections_max
     )
     delay = LoopDelay(services.registry)
     try:
-        await listener.start(settings.http.host, settings.http.port)
-        gc.freeze()  # what lives from the start need not be looked at by every collection
-        _log.info("serving %s", http_url)
-        await stop.wait()
-        _log.info("stopping")
-        await broker.drain()
+        if await _started(broker, stop):
+            await listener.start(settings.http.host, settings.http.port)
+            gc.freeze()  # what lives from the start need not be looked at by every collection
+            _log.info("serving %s", settings.http_url)
+            await stop.wait()
+            _log.info("stopping")
+            await broker.drain()
     finally:
         delay.stop()
         await listener.stop()
@@ -109,6 +112,20 @@ async def _serve(settings: BrokerSettings, secret: bytes, descriptors: Descripto
             loop.remove_signal_handler(number)
             signal.signal(number, signal.SIG_IGN)
     return 0
+
+
+async def _started(broker: Broker, stop: asyncio.Event) -> bool:
+    """Start the broker; False when it is told to stop first: a start may wait for other brokers for ever."""
+    starting, told = asyncio.create_task(broker.start()), asyncio.create_task(stop.wait())
+    await asyncio.wait((starting, told), return_when=asyncio.FIRST_COMPLETED)
+    told.cancel()
+    if starting.done():
+        starting.result()
+        return True
+    _log.info("stopping before it has started")
+    starting.cancel()
+    await asyncio.gather(starting, return_exceptions=True)
+    return False
 
 
 def _world(settings: BrokerSettings, secret: bytes, descriptors: Descriptors) -> World:

@@ -52,7 +52,7 @@ def services_of(broker: Broker, rng: random.Random) -> Services:
             fetch_bytes_max=limits.fetch_bytes_max,
             wait_ms_max=limits.wait_ms_max,
         ),
-        own_names=names_of((f"http://{settings.http.host}", settings.advertised_http or "")),
+        own_names=names_of((settings.http.url, settings.http_url)),
         allowed_hosts=frozenset(settings.http.allowed_hosts),
         allowed_origins=frozenset(settings.cors.allowed_origins),
     )

@@ -7,19 +7,23 @@ An unknown setting is refused, so that a misspelt one is not ignored.
 
 from __future__ import annotations
 
-import ipaddress
+import os
 import re
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
+    SettingsError,
     TomlConfigSettingsSource,
 )
 
+from api.addresses import http_url, is_loopback, is_unspecified
+from api.setting_names import NESTED, PREFIX, described, refuse_unknown_variables
 from raftlog.errors import InvalidRequest
 
 Port = Annotated[int, Field(ge=0, le=65535)]
@@ -37,6 +41,11 @@ class Listener(BaseModel):
 
     host: str = "127.0.0.1"
     port: Port = 0
+
+    @property
+    def url(self) -> str:
+        """The URL of what listens there."""
+        return http_url(self.host, self.port)
 
 
 class HttpSettings(Listener):
@@ -77,6 +86,13 @@ class Peer(BaseModel):
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=1, le=65535)]
 
+    @field_validator("host")
+    @classmethod
+    def _leads_to_a_machine(cls, host: str) -> str:
+        if is_unspecified(host):
+            raise ValueError(f"{host!r} leads to no machine; name the broker's machine as its peers reach it")
+        return host
+
 
 class Limits(BaseModel):
     """Bounds that are checked before memory is allocated. Bytes, milliseconds and counts."""
@@ -92,6 +108,7 @@ class Limits(BaseModel):
     peer_queue_bytes_max: Annotated[int, Field(ge=1 << 20)] = 64 << 20
     disk_reserve_bytes: Annotated[int, Field(ge=0)] = 64 << 20
     partitions_max: Annotated[int, Field(ge=1)] = 10_000
+    partition_metrics_max: Annotated[int, Field(ge=0)] = 1000  # replicas that metrics show one by one
     connections_max: Annotated[int, Field(ge=1)] | None = None  # of HTTP clients; None for what fits
     producers_max: Annotated[int, Field(ge=1)] = 250_000  # remembered by this broker, about 400 bytes each
     scrub_bytes_per_s: Annotated[int, Field(ge=0)] = 10 << 20  # read through for damage; 0 for none
@@ -129,7 +146,7 @@ class BrokerSettings(BaseSettings):
     """Everything that one broker must be told."""
 
     model_config = SettingsConfigDict(
-        env_prefix="RAFTLOG_", env_nested_delimiter="__", extra="forbid", frozen=True
+        env_prefix=PREFIX, env_nested_delimiter=NESTED, extra="forbid", frozen=True
     )
 
     broker_id: Annotated[int, Field(ge=1, le=2**31 - 1)]
@@ -152,6 +169,8 @@ class BrokerSettings(BaseSettings):
     def _is_url(cls, value: str | None) -> str | None:
         if value is not None and not _URL.fullmatch(value):
             raise ValueError(f'{value!r} is no URL such as "http://log.example:7070"')
+        if value is not None and is_unspecified(urlsplit(value).hostname or ""):
+            raise ValueError(f"{value!r} leads to no machine; name this one as clients reach it")
         return value
 
     @field_validator("log_level")
@@ -168,13 +187,24 @@ class BrokerSettings(BaseSettings):
                 f"peers must name this broker too: add [peers.{self.broker_id}] with its host and port"
             )
         for name, listener in (("http", self.http), ("rpc", self.rpc)):
-            if not self.insecure and not _is_loopback(listener.host):
+            if not self.insecure and not is_loopback(listener.host):
                 raise ValueError(
                     f"{name}.host {listener.host!r} is reachable from outside and this release has neither "
                     "TLS nor authentication for clients; use 127.0.0.1, or set insecure = true "
                     "in a network you trust"
                 )
+        if self.advertised_http is None and is_unspecified(self.http.host):
+            raise ValueError(
+                f"http.host {self.http.host!r} listens on all addresses, and clients need one: set "
+                f'advertised_http to the URL by which they reach this broker, such as "http://log1.example:'
+                f'{self.http.port}"'
+            )
         return self
+
+    @property
+    def http_url(self) -> str:
+        """The URL that clients are told."""
+        return self.advertised_http or self.http.url
 
     @classmethod
     def settings_customise_sources(
@@ -194,19 +224,17 @@ def load_settings(path: Path) -> BrokerSettings:
 
     Raises ``InvalidRequest`` that names the file, the setting and what is wrong with it.
     """
+    if not path.is_file():
+        raise InvalidRequest(f"no settings at {path}; make them with `raftlog cluster init`", field="config")
+    refuse_unknown_variables(os.environ, BrokerSettings)
     try:
         values = TomlConfigSettingsSource(BrokerSettings, toml_file=path)()
-        if not path.is_file():
-            raise InvalidRequest(
-                f"no settings at {path}; make them with `raftlog cluster init`", field="config"
-            )
         settings = BrokerSettings(**values)
     except ValidationError as error:
-        wrong = "; ".join(
-            f"{'.'.join(str(part) for part in item['loc']) or 'settings'}: {item['msg']}"
-            for item in error.errors()
-        )
+        wrong = "; ".join(described(item, BrokerSettings, os.environ) for item in error.errors())
         raise InvalidRequest(f"{path}: {wrong}", field="config") from None
+    except SettingsError as error:
+        raise InvalidRequest(f"the environment: {error}", field="config") from None
     except ValueError as error:
         raise InvalidRequest(f"{path} is not TOML: {error}", field="config") from None
     here = path.resolve().parent
@@ -216,12 +244,3 @@ def load_settings(path: Path) -> BrokerSettings:
             "data_directory": here / settings.data_directory,
         }
     )
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

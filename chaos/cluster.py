@@ -23,7 +23,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from api.cluster_files import RPC_PORT_STEP, create_cluster, existing_brokers, settings_path
+from api.addresses import RPC_PORT_STEP
+from api.cluster_files import create_cluster, existing_brokers, settings_path
 
 PORT_MIN = 10_000
 EPHEMERAL_PORT_MIN = 32_768  # what Linux gives to outgoing connections begins here
@@ -259,8 +260,7 @@ class Cluster:
 def _http_url(config: Path) -> str:
     from api.settings import load_settings
 
-    http = load_settings(config).http
-    return f"http://{http.host}:{http.port}"
+    return load_settings(config).http.url
 
 
 _slots = count(os.getpid() * 211)  # processes of the same minute begin far from each other

@@ -80,6 +80,11 @@ class PartitionReplica:
         return self._serving.leader
 
     @property
+    def high_watermark(self) -> Offset:
+        """One past the newest record that can be read here. Raises ``NoLeader`` like ``group``."""
+        return self._reads.high_watermark
+
+    @property
     def producers(self) -> int:
         """How many producers it remembers."""
         return len(self.machine.producers)
@@ -188,7 +193,7 @@ class PartitionReplica:
             in_sync=tuple(sorted(self.in_sync())),
             commit_index=group.commit_index,
             log_start_offset=Offset(group.log.first_index),
-            high_watermark=self._reads.high_watermark,
+            high_watermark=self.high_watermark,
             end_offset=Offset(group.last_index + 1),
             size_bytes=group.log.size_bytes,
             learners=tuple(sorted(learners)),

@@ -10,11 +10,14 @@ whether it happened; 4 nobody could be reached.
 
 from __future__ import annotations
 
+import signal
 import sys
 
 
 def main() -> None:
     """Entry point of the ``raftlog`` script."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C amid imports ends the process without a word
     try:
         from api.cli.commands import app
     except ModuleNotFoundError as error:

@@ -6,6 +6,7 @@ stands here only, and none pays for what another one imports.
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Final
@@ -173,6 +174,8 @@ def raftlog(
       echo hello | raftlog produce orders
       raftlog consume orders
     """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a command begins, and decides itself
 
 
 def _stub() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -10,13 +10,15 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from api.cli.output import errors_reported, note
-from api.cluster_files import RPC_PORT_STEP, create_cluster, existing_brokers, settings_path
+from api.addresses import RPC_PORT_STEP, is_loopback, machines
+from api.cli.output import errors_reported, note, options_checked, wrong_usage
+from api.cluster_files import create_cluster, create_machines, existing_brokers, settings_path
 from raftlog.errors import InvalidRequest
 
 HTTP_PORT = 7070
@@ -45,8 +47,19 @@ def serve(config: Annotated[Path, typer.Option("--config", help="The broker's TO
 
 def init(
     data: DataOption = Path("raftlog-data"),
-    brokers: Annotated[int, typer.Option(help="How many brokers; 1, 3 or 5 make sense.")] = 3,
-    http_port: Annotated[int, typer.Option(help="HTTP port of the first broker.")] = HTTP_PORT,
+    brokers: Annotated[
+        int | None, typer.Option(help="How many brokers on this machine; 1, 3 or 5 make sense.  [default: 3]")
+    ] = None,
+    host: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A machine by the name or IP address that the others and the clients reach, with :PORT for "
+            "another HTTP port; repeat it for each. Its folder can be copied there."
+        ),
+    ] = None,
+    http_port: Annotated[
+        int, typer.Option(help="HTTP port of the first broker, or of every host.")
+    ] = HTTP_PORT,
     rpc_port: Annotated[
         int | None, typer.Option(help="Port between brokers; default: HTTP port + 100.")
     ] = None,
@@ -54,12 +67,36 @@ def init(
     """Make a cluster's secret and one settings file per broker; print how to start each.
 
     \b
-    Example:
+    Examples:
       raftlog cluster init --data /var/lib/raftlog --brokers 3
+      raftlog cluster init --host log1.example --host log2.example --host log3.example
     """
     with errors_reported():
-        for path in create_cluster(data, brokers=brokers, http_port=http_port, rpc_port=rpc_port):
+        if host:
+            if brokers is not None:
+                wrong_usage("--brokers and --host exclude each other: there is one broker for each --host")
+            _init_machines(data, host, http_port, rpc_port)
+            return
+        count = 3 if brokers is None else brokers
+        for path in create_cluster(data, brokers=count, http_port=http_port, rpc_port=rpc_port):
             typer.echo(f"raftlog serve --config {path}")
+
+
+def _init_machines(data: Path, given: list[str], http_port: int, rpc_port: int | None) -> None:
+    with options_checked():
+        found = machines(given, http_port, rpc_port)
+    for broker, (machine, path) in enumerate(zip(found, create_machines(data, found), strict=True), 1):
+        typer.echo(f"broker={broker} host={machine.host} http={machine.url} directory={path.parent}")
+    note(
+        "copy each directory to its host, and start the broker there: raftlog serve --config raftlog.toml\n"
+        "the cluster answers once all of its brokers have started"
+    )
+    if not is_loopback(found[0].host):
+        ports = sorted({port for machine in found for port in (machine.http_port, machine.rpc_port)})
+        note(
+            f"warning: the ports {', '.join(map(str, ports))} have neither TLS nor users; "
+            "let only machines that you trust connect to them"
+        )
 
 
 def dev(
@@ -79,13 +116,14 @@ def dev(
       raftlog dev --data /tmp/trial --http-port 8070
     """
     with errors_reported():
+        stop = StopSignal()
         if not existing_brokers(data):
             count, first = brokers or 3, http_port or HTTP_PORT
             _check_free(
                 [*range(first, first + count), *range(first + RPC_PORT_STEP, first + RPC_PORT_STEP + count)]
             )
             create_cluster(data, brokers=count, http_port=first)
-        code = _supervise(_existing(data, brokers, http_port))
+        code = _supervise(_existing(data, brokers, http_port), stop)
     raise typer.Exit(code)
 
 
@@ -124,53 +162,82 @@ def _check_free(ports: list[int]) -> None:
                 ) from None
 
 
-def _supervise(configs: list[Path]) -> int:
+class StopSignal:
+    """Whether Ctrl-C or SIGTERM has come. Neither interrupts anything: who works here looks.
+
+    An exception between two steps would leave brokers behind that nobody stops.
+    """
+
+    def __init__(self) -> None:
+        self.has_come = False
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._note)
+
+    def _note(self, signum: int, frame: object) -> None:
+        self.has_come = True
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A broker and its process."""
+
+    broker_id: int
+    url: str
+    config: Path
+    process: subprocess.Popen[bytes]
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the process is gone."""
+        return self.process.poll() is not None
+
+    @property
+    def end(self) -> str:
+        """How it ended, and how to start it."""
+        status = self.process.returncode
+        how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+        command = shlex.join(["raftlog", "serve", "--config", str(self.config)])
+        return f"broker {self.broker_id} {how}; start it with: {command}"
+
+
+def _supervise(configs: list[Path], stop: StopSignal) -> int:
     from api.settings import load_settings
 
-    signal.signal(signal.SIGTERM, _interrupt)
     settings = [load_settings(config) for config in configs]
     _check_free([port for values in settings for port in (values.http.port, values.rpc.port)])
-    processes: list[subprocess.Popen[bytes]] = []
+    started: list[Started] = []
     try:
         for config, values in zip(configs, settings, strict=True):
             command = [sys.executable, "-m", "api.cli", "serve", "--config", str(config)]
-            processes.append(subprocess.Popen(command, start_new_session=True))
-            url = f"http://{values.http.host}:{values.http.port}"
+            process = subprocess.Popen(command, start_new_session=True)
+            started.append(Started(values.broker_id, values.http.url, config.resolve(), process))
             typer.echo(
-                f"broker={values.broker_id} http={url} pid={processes[-1].pid} config={config.resolve()}"
+                f"broker={values.broker_id} http={values.http.url} pid={process.pid} "
+                f"config={config.resolve()}"
             )
-        urls = [f"http://{values.http.host}:{values.http.port}" for values in settings]
-        if not _all_ready(urls, processes):
-            return 1
+        if not _all_ready(started, stop):
+            return 0 if stop.has_come else 1
         typer.echo("ready")
         sys.stdout.flush()
-        return _watch(processes)
-    except KeyboardInterrupt:
-        return 0
+        return _watch(started, stop)
     finally:
-        _stop(processes)
+        _stop(started)
 
 
-def _interrupt(signum: int, frame: object) -> None:
-    raise KeyboardInterrupt
-
-
-def _all_ready(urls: list[str], processes: list[subprocess.Popen[bytes]]) -> bool:
+def _all_ready(started: list[Started], stop: StopSignal) -> bool:
     deadline = time.monotonic() + READY_S
-    waiting = list(urls)
-    while waiting:
-        for process in processes:
-            if process.poll() is not None:
-                note(
-                    f"a broker ended with status {process.returncode} before the cluster was ready; see above"
-                )
+    waiting = list(started)
+    while waiting and not stop.has_come:
+        for broker in started:
+            if broker.has_ended:
+                note(f"{broker.end}\nits last lines are above; the cluster was not ready and is stopped")
                 return False
         if time.monotonic() > deadline:
-            note(f"not ready after {READY_S:.0f} s: {', '.join(waiting)}")
+            note(f"not ready after {READY_S:.0f} s: {', '.join(broker.url for broker in waiting)}")
             return False
-        waiting = [url for url in waiting if not _is_ready(url)]
+        waiting = [broker for broker in waiting if not _is_ready(broker.url)]
         time.sleep(0.05)
-    return True
+    return not stop.has_come
 
 
 def _is_ready(url: str) -> bool:
@@ -181,29 +248,28 @@ def _is_ready(url: str) -> bool:
         return False
 
 
-def _watch(processes: list[subprocess.Popen[bytes]]) -> int:
+def _watch(started: list[Started], stop: StopSignal) -> int:
     """Wait until told to stop, or until no broker is left."""
-    told: set[int] = set()
-    while True:
-        for process in processes:
-            if process.poll() is not None and process.pid not in told:
-                told.add(process.pid)
-                note(f"the broker with pid {process.pid} ended with status {process.returncode}")
-        if len(told) == len(processes):
-            return 1
-        time.sleep(0.2)
+    running = list(started)
+    while running and not stop.has_come:
+        for broker in running:
+            if broker.has_ended:
+                note(broker.end)
+        running = [broker for broker in running if broker.process.returncode is None]
+        time.sleep(0.1)
+    return 0 if running else 1
 
 
-def _stop(processes: list[subprocess.Popen[bytes]]) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for process in processes:
-        if process.poll() is None:
-            os.kill(process.pid, signal.SIGTERM)
+def _stop(started: list[Started]) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # one more changes nothing, even while the interpreter ends
+    for broker in started:
+        broker.process.terminate()
     deadline = time.monotonic() + STOP_S
-    for process in processes:
+    for broker in started:
         try:
-            process.wait(max(0.1, deadline - time.monotonic()))
+            broker.process.wait(max(0.1, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
-            note(f"the broker with pid {process.pid} did not stop in {STOP_S:.0f} s and is killed")
-            process.kill()
-            process.wait()
+            note(f"broker {broker.broker_id} did not stop in {STOP_S:.0f} s and is killed")
+            broker.process.kill()
+            broker.process.wait()

@@ -89,7 +89,8 @@ class Tally:
         """One line: how many, how fast and, if they were acknowledged, how soon."""
         took_s = max(time.monotonic() - self._started_at, 1e-6)
         text = (
-            f"{self.stored} records, {self.stored_bytes / 1e6:.1f} MB in {took_s:.2f} s: "
+            f"{self.stored} {'record' if self.stored == 1 else 'records'}, "
+            f"{self.stored_bytes / 1e6:.1f} MB in {took_s:.2f} s: "
             f"{self.stored / took_s:.0f} records/s, {self.stored_bytes / 1e6 / took_s:.1f} MB/s"
         )
         if acknowledged and self._steps:

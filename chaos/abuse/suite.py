@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from api.cluster_files import RPC_PORT_STEP
+from api.addresses import RPC_PORT_STEP
 from chaos.abuse import bad_inputs, on_connections, on_requests
 from chaos.abuse.bystander import Bystander, Seen
 from chaos.abuse.target import Attack, Target

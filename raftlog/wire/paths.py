@@ -30,6 +30,9 @@ METRICS = "/metrics"
 VERSION = "/version"
 OPENAPI = "/openapi.json"
 DOCS = "/docs"
+PROBLEMS = "/problems"
+PROBLEM = "/problems/{code}"
+ROOT = "/"
 
 
 def topic(name: str) -> str:
@@ -80,3 +83,8 @@ def message(name: str, number: int, offset: int) -> str:
 def broker(number: int) -> str:
     """The path of one broker."""
     return BROKER.format(broker=number)
+
+
+def problem(code: str) -> str:
+    """The page of one kind of error: the path of its ``type``."""
+    return PROBLEM.format(code=code.replace("_", "-"))

@@ -11,8 +11,9 @@ from collections.abc import Mapping
 import msgspec
 
 from raftlog.errors import Detail, RaftlogError, from_code
+from raftlog.wire import paths
 
-TYPE_BASE = "https://raftlog.dev/problems/"
+TYPE_BASE = "https://raftlog.dev"
 
 ProblemBody = dict[str, int | str | bool | list[str] | None]
 _DECODER = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -20,7 +21,10 @@ _DETAIL: msgspec.json.Decoder[Detail] = msgspec.json.Decoder(int | str | bool | 
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """What stands in every problem. ``retryable`` says whether sending the same again can help."""
+    """What stands in every problem. ``retryable`` says whether sending the same again can help.
+
+    ``type`` names this kind; every broker has a page at its path that explains it.
+    """
 
     type: str
     title: str
@@ -41,7 +45,7 @@ def problem_body(
 ) -> ProblemBody:
     """The body that describes an error."""
     return {
-        "type": TYPE_BASE + type(error).code.replace("_", "-"),
+        "type": TYPE_BASE + paths.problem(type(error).code),
         "title": title,
         "status": status,
         "instance": instance,

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import time
+from pathlib import Path
 
 import pytest
 
-from chaos.cluster import Cluster
+from api.cluster_files import create_cluster
+from chaos.cluster import Cluster, free_ports
 from chaos.workload import Workload
 from tests.end_to_end.test_kills import SEED, judge
 from tests.helpers.real_cluster import create_topic, eventually, has_leaders, partitions_of, produce_surely
@@ -82,3 +84,12 @@ def test_whoever_insists_still_gets_a_clean_stop(cluster: Cluster) -> None:
         os.kill(cluster.pid(2), signal.SIGTERM)
         time.sleep(0.002)
     assert cluster.stop(2) == 0
+
+
+def test_a_broker_that_waits_for_the_others_to_start_stops_at_once(directory: Path) -> None:
+    create_cluster(directory, brokers=3, http_port=free_ports(3))
+    cluster = Cluster(directory)
+    cluster.launch(1)
+    eventually(lambda: "waiting for brokers [2, 3]" in cluster.log_text(1), within_s=30, what="the wait")
+    assert cluster.stop(1) == 0
+    assert not cluster.broken()

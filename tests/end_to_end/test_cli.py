@@ -157,7 +157,7 @@ def test_garbage_among_json_names_its_line_and_keeps_what_came_before(unbroken: 
     _, told = run(
         unbroken, "produce", "garbage", "--json", stdin=b'{"value": "a"}\n\n{oops\n{"value": 2}\n', code=1
     )
-    assert told.startswith("1 records, ")
+    assert told.startswith("1 record, ")
     assert "line 3: " in told
     assert run(unbroken, "consume", "garbage")[0] == b"a\n"
 
@@ -273,6 +273,48 @@ def test_dev_prints_its_lines_and_stops_all_brokers(directory: Path) -> None:
         for pid in pids:
             with pytest.raises(ProcessLookupError):
                 os.kill(pid, 0)
+
+
+def test_dev_names_a_broker_that_died_and_how_to_start_it(directory: Path) -> None:
+    data, port = directory / "dev", free_ports(3)
+    with subprocess.Popen(
+        [*RAFTLOG, "dev", "--data", str(data), "--http-port", str(port)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            pids = _pids_told(process, data, port)
+            os.kill(pids[1], signal.SIGKILL)
+            assert process.stderr is not None
+            told = iter(process.stderr.readline, "")
+            died = next(line for line in told if "killed" in line)
+        finally:
+            process.terminate()
+            process.communicate(timeout=20)
+    config = (data / "broker-2" / "raftlog.toml").resolve()
+    assert died == f"broker 2 was killed by SIGKILL; start it with: raftlog serve --config {config}\n"
+
+
+def test_ctrl_c_twice_while_dev_starts_leaves_no_traceback_and_no_broker(directory: Path) -> None:
+    port = free_ports(3)
+    with subprocess.Popen(
+        [*RAFTLOG, "dev", "--data", str(directory / "dev"), "--http-port", str(port)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        first = process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGINT)
+        rest, told = process.communicate(timeout=20)
+    assert process.returncode == 0, told
+    assert "Traceback" not in told
+    assert "killed" not in told
+    for pid in re.findall(r"pid=([0-9]+)", first + rest):
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(pid), 0)
 
 
 def _pids_told(process: subprocess.Popen[str], data: Path, port: int) -> list[int]:

@@ -22,7 +22,7 @@ from chaos.workload import Shape, Workload, WorkloadFailed
 from tests.helpers.real_cluster import create_topic, eventually, has_leaders, partitions_of
 
 PARTITIONS = 3
-SEED = int(os.environ.get("RAFTLOG_CHAOS_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 32)
+SEED = int(os.environ.get("CHAOS_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 32)
 
 
 def judge(load: Workload) -> History:
@@ -41,7 +41,7 @@ def judge(load: Workload) -> History:
 def kill_rounds(cluster: Cluster, rounds: int, shape: Shape) -> tuple[Workload, list[float]]:
     """The load, and for each round the time that clients of some partition went without an answer."""
     rng = random.Random(SEED)
-    print(f"seed {SEED} (RAFTLOG_CHAOS_SEED)")
+    print(f"seed {SEED} (CHAOS_SEED)")
     create_topic(cluster.urls[0], "orders", PARTITIONS)
     windows: list[tuple[float, float]] = []
     with Workload(cluster.urls, "orders", partitions=PARTITIONS, seed=SEED, shape=shape) as load:
@@ -87,7 +87,7 @@ def test_two_hundred_kills_lose_nothing_and_producers_continue_within_two_second
 def test_all_brokers_killed_at_once_come_back_with_everything_acknowledged(cluster: Cluster) -> None:
     # requirement: N3, N4, ST2
     create_topic(cluster.urls[0], "orders", PARTITIONS)
-    print(f"seed {SEED} (RAFTLOG_CHAOS_SEED)")
+    print(f"seed {SEED} (CHAOS_SEED)")
     with Workload(cluster.urls, "orders", partitions=PARTITIONS, seed=SEED) as load:
         for _ in range(2):
             load.wait_for_acknowledged(300)
@@ -101,7 +101,7 @@ def test_all_brokers_killed_at_once_come_back_with_everything_acknowledged(clust
 @pytest.mark.e2e
 def test_a_paused_leader_that_wakes_up_neither_loses_nor_shows_anything_stale(cluster: Cluster) -> None:
     create_topic(cluster.urls[0], "orders", PARTITIONS)
-    print(f"seed {SEED} (RAFTLOG_CHAOS_SEED)")
+    print(f"seed {SEED} (CHAOS_SEED)")
     with Workload(cluster.urls, "orders", partitions=PARTITIONS, seed=SEED) as load:
         for partition in range(PARTITIONS):
             load.wait_for_acknowledged(50)

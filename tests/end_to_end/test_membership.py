@@ -26,7 +26,7 @@ from tests.helpers.real_cluster import (
     values_of,
 )
 
-SEED = int(os.environ.get("RAFTLOG_CHAOS_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 32)
+SEED = int(os.environ.get("CHAOS_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 32)
 UNSAFE_RECOVER = "/v1/partitions/orders/0:unsafe-recover"
 
 
@@ -58,7 +58,7 @@ def holds(cluster: Cluster, broker: int) -> bool:
 # requirement: F1, F2, F3
 @pytest.mark.e2e
 def test_replicas_and_leaders_move_under_load_and_nothing_is_lost_or_doubled(five: Cluster) -> None:
-    print(f"seed {SEED} (RAFTLOG_CHAOS_SEED)")
+    print(f"seed {SEED} (CHAOS_SEED)")
     create_topic(five.urls[0], "orders")
     with Client(five.bootstrap) as client, Workload(five.urls, "orders", partitions=1, seed=SEED) as load:
         load.wait_for_acknowledged(100)

@@ -11,7 +11,7 @@ import pytest
 from api.app import ROUTES
 from api.documentation import openapi
 from api.errors import TABLE
-from raftlog.errors import BY_CODE, NotSent
+from raftlog.errors import BY_CODE, NotSent, RaftlogError
 from raftlog.wire import headers, paths
 from tests.helpers.http_server import HttpServer, serve
 
@@ -65,7 +65,7 @@ def test_the_page_for_people_is_whole_and_needs_nothing_else() -> None:
             assert kind.code in text
         links = Links()
         links.feed(text)
-        assert links.links == [paths.OPENAPI]
+        assert links.links == [paths.OPENAPI, *(paths.problem(kind.code) for kind in TABLE)]
         assert "script" not in links.tags
 
     serve(scenario)
@@ -73,8 +73,8 @@ def test_the_page_for_people_is_whole_and_needs_nothing_else() -> None:
 
 def test_every_error_has_a_status_and_a_title() -> None:
     assert set(BY_CODE.values()) - {NotSent} <= TABLE.keys()  # that one never left a client
-    assert len({(kind.code, status) for kind, (status, _) in TABLE.items()}) == len(TABLE)
-    assert all(400 <= status < 600 and title for status, title in TABLE.values())
+    assert len({(error.code, kind.status) for error, kind in TABLE.items()}) == len(TABLE)
+    assert all(400 <= kind.status < 600 and all(kind) for kind in TABLE.values())
 
 
 @pytest.mark.parametrize("named", [f"{route.method} {route.path}" for route in ROUTES])
@@ -82,9 +82,12 @@ def test_every_path_has_a_heading(named: str) -> None:
     assert re.search(rf"^#+ .*`{re.escape(named)}`", DOCUMENT.read_text(), re.MULTILINE)
 
 
-@pytest.mark.parametrize("code", sorted({kind.code for kind in TABLE}))
-def test_every_error_code_has_a_heading(code: str) -> None:
-    assert re.search(rf"^#+ `{code}`", DOCUMENT.read_text(), re.MULTILINE)
+@pytest.mark.parametrize("error", TABLE, ids=lambda error: error.__name__)
+def test_every_error_is_explained_as_on_its_page(error: type[RaftlogError]) -> None:
+    found = re.search(rf"^### `{error.code}`\n(.*?)^##", DOCUMENT.read_text(), re.MULTILINE | re.DOTALL)
+    assert found
+    kind = TABLE[error]
+    assert f"{kind.status}. {kind.cause} {kind.remedy}" in " ".join(found[1].split())
 
 
 @pytest.mark.parametrize(

@@ -48,3 +48,95 @@ def test_lists_come_from_the_file_or_from_the_environment(
     monkeypatch.setenv("RAFTLOG_HTTP__ALLOWED_HOSTS", '["other.example:80"]')
     settings = load_settings(file)
     assert (settings.http.port, settings.http.allowed_hosts) == (7, ("other.example:80",))
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", ""])
+def test_listening_everywhere_needs_an_address_for_clients(tmp_path: Path, host: str) -> None:
+    http = f'[http]\nhost = "{host}"\nport = 7070\n'
+    with pytest.raises(
+        InvalidRequest, match=r"set advertised_http to the URL .* \"http://log1.example:7070\""
+    ):
+        load_settings(settings_file(tmp_path, f"insecure = true\n{http}"))
+    url = 'advertised_http = "http://log1.example:7070"'
+    settings = load_settings(settings_file(tmp_path, f"insecure = true\n{url}\n{http}"))
+    assert settings.http_url == "http://log1.example:7070"
+
+
+@pytest.mark.parametrize("url", ["http://0.0.0.0:7070", "http://[::]:7070"])
+def test_all_addresses_cannot_be_advertised(tmp_path: Path, url: str) -> None:
+    with pytest.raises(InvalidRequest, match=r"advertised_http: .* leads to no machine"):
+        load_settings(settings_file(tmp_path, f'advertised_http = "{url}"'))
+
+
+def test_a_peer_is_one_machine(tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequest, match=r"peers\.2\.host: '0.0.0.0' leads to no machine"):
+        load_settings(settings_file(tmp_path, '[peers.2]\nhost = "0.0.0.0"\nport = 2\n'))
+
+
+def test_an_address_of_ipv6_is_advertised_in_brackets(tmp_path: Path) -> None:
+    settings = load_settings(settings_file(tmp_path, '[http]\nhost = "::1"\nport = 7070\n'))
+    assert settings.http_url == "http://[::1]:7070"
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ("rak = 'a'", "rak is no setting; did you mean rack"),
+        ("http_port = 7", "http_port is no setting; did you mean http.port"),
+        ("[http]\nprot = 7", "http.prot is no setting; did you mean http.port"),
+        ("[limits]\ntick_ms = 7", "limits.tick_ms is no setting; did you mean timing.tick_ms"),
+        ("[peers.2]\nprot = 7", "peers.2.prot is no setting; did you mean peers.<id>.port"),
+        ("qqqqqqqq = 7", "qqqqqqqq is no setting"),
+    ],
+)
+def test_an_unknown_setting_is_refused_with_the_one_that_was_meant(
+    tmp_path: Path, more: str, told: str
+) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        load_settings(settings_file(tmp_path, more))
+    assert told in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("variable", "told"),
+    [
+        ("RAFTLOG_HTTP_PORT", "did you mean RAFTLOG_HTTP__PORT?"),
+        ("raftlog_http__prot", "did you mean RAFTLOG_HTTP__PORT?"),
+        ("RAFTLOG_PORT", "did you mean RAFTLOG_HTTP__PORT or RAFTLOG_RPC__PORT?"),
+        ("RAFTLOG_LOG_LEVLE", "did you mean RAFTLOG_LOG_LEVEL?"),
+        ("RAFTLOG_RACK__NAME", "did you mean RAFTLOG_RACK?"),
+        ("RAFTLOG_PEERS__1__PROT", "did you mean RAFTLOG_PEERS__<ID>__PORT?"),
+        ("RAFTLOG_QQQQQQQQ", "unset it"),
+    ],
+)
+def test_an_unknown_setting_in_the_environment_is_refused_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str, told: str
+) -> None:
+    monkeypatch.setenv(variable, "7")
+    with pytest.raises(InvalidRequest) as refused:
+        load_settings(settings_file(tmp_path, ""))
+    assert str(refused.value) == f"{variable} in the environment is no setting; {told}"
+
+
+def test_variables_of_clients_and_all_settings_may_be_in_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in ("RAFTLOG_URL", "RAFTLOG_SERVER"):
+        monkeypatch.setenv(variable, "http://127.0.0.1:1")
+    monkeypatch.setenv("RAFTLOG_PEERS__2__PORT", "22")
+    monkeypatch.setenv("RAFTLOG_LOG_LEVEL", "debug")
+    monkeypatch.setenv("RAFTLOG_CORS", '{"allowed_origins": ["*"]}')
+    settings = load_settings(settings_file(tmp_path, ""))
+    assert (settings.peers[2].port, settings.log_level) == (22, "debug")
+    assert settings.cors.allowed_origins == ("*",)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"), [("RAFTLOG_HTTP__PORT", "many"), ("RAFTLOG_HTTP__ALLOWED_HOSTS", "log.example")]
+)
+def test_a_wrong_value_in_the_environment_is_told_apart_from_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str, value: str
+) -> None:
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(InvalidRequest, match=r"RAFTLOG_HTTP__PORT: |environment: .*http"):
+        load_settings(settings_file(tmp_path, ""))

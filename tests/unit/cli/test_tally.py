@@ -47,6 +47,13 @@ def test_blocks_are_counted_once_they_are_done() -> None:
     assert tally.summary(acknowledged=True).startswith("5 records, 0.0 MB in ")
 
 
+def test_one_record_is_told_as_one() -> None:
+    tally = Tally()
+    sent(tally, 1, 1).finish(STORED)
+    tally.count()
+    assert tally.summary(acknowledged=True).startswith("1 record, 0.0 MB in ")
+
+
 def test_ctrl_c_while_counting_is_raised_when_all_are_counted() -> None:
     tally = Tally()
     for first_line in (1, 4):

@@ -1,0 +1,117 @@
+"""Addresses of brokers: the machines that ``cluster init --host`` names, and the URLs made of them.
+
+Decides: which names and addresses are accepted, and where a broker listens. A machine given by an IP address
+listens on that address. A machine given by a name listens on all of its addresses, since its own name
+often resolves to loopback there (as in Debian's ``/etc/hosts``).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+RPC_PORT_STEP = 100
+BROKERS_MAX = RPC_PORT_STEP  # on one machine, their two rows of ports do not overlap
+EVERYWHERE = "0.0.0.0"
+
+_GIVEN = re.compile(r"(?P<host>\[[^\[\]]*\]|[^:\[\]]*)(:(?P<port>[0-9]{1,5}))?")
+_LABEL = r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?"
+_NAME = re.compile(rf"(?=.{{1,253}}$)(?!(.*\.)?[0-9]+$){_LABEL}(\.{_LABEL})*")
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Where one broker of a new cluster is reached; ``host`` is a name or an IP address without brackets."""
+
+    host: str
+    http_port: int
+    rpc_port: int
+
+    @property
+    def listen_host(self) -> str:
+        """The address to listen on."""
+        if self.host == "localhost":
+            return "127.0.0.1"
+        return EVERYWHERE if _ip(self.host) is None else self.host
+
+    @property
+    def url(self) -> str:
+        """The URL for clients."""
+        return http_url(self.host, self.http_port)
+
+
+def http_url(host: str, port: int) -> str:
+    """The URL of an HTTP listener."""
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches it."""
+    ip = _ip(host)
+    return host == "localhost" if ip is None else ip.is_loopback
+
+
+def is_unspecified(host: str) -> bool:
+    """Whether it means all addresses of a machine, so that nobody can connect to it by this."""
+    ip = _ip(host)
+    return not host if ip is None else ip.is_unspecified
+
+
+def machines(given: Sequence[str], http_port: int, rpc_port: int | None) -> list[Machine]:
+    """The machines of a cluster from ``HOST``, ``HOST:PORT`` or ``[IPv6]:PORT``, where the port is for HTTP.
+
+    Raises ``ValueError``, which names the option and the remedy.
+    """
+    found = [_machine(text, http_port, rpc_port) for text in given]
+    if len(found) > BROKERS_MAX:
+        raise ValueError(f"--host is given {len(found)} times; a cluster has {BROKERS_MAX} brokers at most")
+    taken: dict[tuple[str, int], str] = {}
+    for text, machine in zip(given, found, strict=True):
+        for port in (machine.http_port, machine.rpc_port):
+            if (machine.host, port) in taken:
+                raise ValueError(
+                    f"--host {text!r}: port {port} of {machine.host} is taken by --host "
+                    f"{taken[machine.host, port]!r}; give each broker a machine of its own, or other ports"
+                )
+            taken[machine.host, port] = text
+    local = [text for text, machine in zip(given, found, strict=True) if is_loopback(machine.host)]
+    if 0 < len(local) < len(found):
+        raise ValueError(
+            f"--host {local[0]!r} is reached from its own machine only; use an address that the others reach"
+        )
+    return found
+
+
+def _machine(text: str, http_port: int, rpc_port: int | None) -> Machine:
+    parts = _GIVEN.fullmatch(text)
+    if parts is None:
+        raise ValueError(
+            f"--host {text!r} is neither HOST nor HOST:PORT; write IPv6 in brackets: '[2001:db8::1]:7070'"
+        )
+    http = http_port if parts["port"] is None else int(parts["port"])
+    rpc = http + RPC_PORT_STEP if rpc_port is None else rpc_port
+    for what, port in (("HTTP port", http), ("port between brokers", rpc)):
+        if not 1 <= port <= 65535:
+            raise ValueError(f"--host {text!r}: the {what} is {port}; choose 1 to 65535")
+    return Machine(_host(text, parts["host"]), http, rpc)
+
+
+def _host(text: str, host: str) -> str:
+    ip = _ip(host.strip("[]"))
+    if ip is not None and host.startswith("[") == (ip.version == 6) and "%" not in host:
+        if ip.is_unspecified or ip.is_multicast:
+            raise ValueError(f"--host {text!r} is no machine's address; name one that other machines reach")
+        return str(ip)
+    name = host.lower().removesuffix(".")
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"--host {text!r} is no name such as log1.example, nor an IP address")
+    return name
+
+
+def _ip(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(host)
+    except ValueError:
+        return None

@@ -1,0 +1,66 @@
+"""Names of settings, in the file and in the environment, and suggestions for those that are misspelt."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Iterator, Mapping
+
+from pydantic import BaseModel
+from pydantic_core import ErrorDetails
+
+from raftlog.errors import InvalidRequest
+
+PREFIX = "RAFTLOG_"
+NESTED = "__"
+OF_CLIENTS = frozenset(("RAFTLOG_URL", "RAFTLOG_SERVER"))  # no settings of a broker, but often set beside one
+
+
+def setting_names(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    """All settings with dots between their parts, such as ``http.port``, and the groups that they are in."""
+    for name, field in model.model_fields.items():
+        yield prefix + name
+        for inner in (field.annotation, *getattr(field.annotation, "__args__", ())):
+            if isinstance(inner, type) and issubclass(inner, BaseModel):
+                of_each = "" if inner is field.annotation else "<id>."
+                yield from setting_names(inner, f"{prefix}{name}.{of_each}")
+
+
+def refuse_unknown_variables(variables: Iterable[str], model: type[BaseModel]) -> None:
+    """Raise ``InvalidRequest`` for an environment variable that looks like a setting and is none."""
+    known = set(setting_names(model))
+    for variable in variables:
+        name = variable.upper()
+        if name.startswith(PREFIX) and name not in OF_CLIENTS:
+            setting = name.removeprefix(PREFIX).lower().replace(NESTED, ".")
+            if _numberless(setting) not in known:
+                meant = " or ".join(map(_variable, _meant(setting, known)))
+                hint = f"; did you mean {meant}?" if meant else "; unset it"
+                raise InvalidRequest(f"{variable} in the environment is no setting{hint}", field=variable)
+
+
+def described(error: ErrorDetails, model: type[BaseModel], environment: Mapping[str, str]) -> str:
+    """What is wrong with a setting, with its name as it was given."""
+    setting = ".".join(str(part) for part in error["loc"])
+    given = _variable(setting)
+    where = given if given in map(str.upper, environment) else setting or "settings"
+    if error["type"] != "extra_forbidden":
+        return f"{where}: {error['msg'].removeprefix('Value error, ')}"
+    meant = " or ".join(_meant(setting, setting_names(model)))
+    return f"{where} is no setting" + (f"; did you mean {meant}?" if meant else "")
+
+
+def _variable(setting: str) -> str:
+    return PREFIX + setting.replace(".", NESTED).upper()
+
+
+def _numberless(setting: str) -> str:
+    return re.sub(r"^peers\.[0-9]+(?=\.|$)", "peers.<id>", setting)
+
+
+def _meant(setting: str, known: Iterable[str]) -> list[str]:
+    """Settings that end alike, else the one that is most like it."""
+    names = sorted(known)
+    last = setting.rpartition(".")[2]
+    same = [name for name in names if name.rpartition(".")[2] == last and "<id>" not in name]
+    return same[:3] or difflib.get_close_matches(setting, names, 1)

@@ -1,0 +1,118 @@
+"""The files of a cluster on several machines, and which machines are accepted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from api.addresses import BROKERS_MAX, Machine, machines
+from api.cli.commands import app
+from api.settings import BrokerSettings, load_settings
+
+
+def init(data: Path, *hosts: str, more: tuple[str, ...] = ()) -> Result:
+    named = [word for host in hosts for word in ("--host", host)]
+    return CliRunner().invoke(app, ["cluster", "init", "--data", str(data), *named, *more])
+
+
+def settings_of(data: Path, count: int) -> list[BrokerSettings]:
+    return [load_settings(data / f"broker-{number}" / "raftlog.toml") for number in range(1, count + 1)]
+
+
+def test_each_machine_gets_a_folder_that_needs_no_other(tmp_path: Path) -> None:
+    made = init(tmp_path / "made", "log1.example", "log2.example", "log3.example")
+    assert made.exit_code == 0
+    assert f"broker=2 host=log2.example http=http://log2.example:7070 directory={tmp_path}" in made.stdout
+    secrets = set()
+    for number in (1, 2, 3):
+        alone = (tmp_path / "made" / f"broker-{number}").rename(tmp_path / f"machine-{number}")
+        settings = load_settings(alone / "raftlog.toml")
+        assert settings.broker_id == number
+        assert (settings.http.host, settings.http.port) == ("0.0.0.0", 7070)
+        assert (settings.rpc.host, settings.rpc.port) == ("0.0.0.0", 7170)
+        assert settings.http_url == f"http://log{number}.example:7070"
+        assert [(peer.host, peer.port) for peer in settings.peers.values()] == [
+            (f"log{peer}.example", 7170) for peer in (1, 2, 3)
+        ]
+        assert settings.secret_file.parent == settings.data_directory.parent == alone
+        assert settings.secret_file.stat().st_mode & 0o777 == 0o600
+        secrets.add(settings.secret_file.read_text())
+    assert len(secrets) == 1
+
+
+def test_a_machine_of_an_ip_address_listens_there(tmp_path: Path) -> None:
+    init(tmp_path, "192.0.2.7:8070", "[2001:DB8::0:1]:9070")
+    first, second = settings_of(tmp_path, 2)
+    assert (first.http.host, first.http.port, first.rpc.port) == ("192.0.2.7", 8070, 8170)
+    assert (second.http.host, second.http_url) == ("2001:db8::1", "http://[2001:db8::1]:9070")
+    assert (first.peers[2].host, first.peers[2].port) == ("2001:db8::1", 9170)
+
+
+def test_machines_on_loopback_need_no_leave_to_be_insecure(tmp_path: Path) -> None:
+    made = init(tmp_path, "127.0.0.2", "127.0.0.3")
+    assert [settings.insecure for settings in settings_of(tmp_path, 2)] == [False, False]
+    assert "warning" not in made.stderr
+
+
+def test_machines_in_a_network_come_with_a_warning(tmp_path: Path) -> None:
+    made = init(tmp_path, "log1", "log2:8070")
+    assert "the ports 7070, 7170, 8070, 8170 have neither TLS nor users" in made.stderr
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("", ":7070", "a:", "a:b", "a b", "a..b", "-a", "a/b", "http://a:7070", "300.1.1.1", "1.2.3"),
+        *("::1", "[::1", "[a]", "[127.0.0.1]", "[fe80::1%eth0]", "0.0.0.0", "[::]", "224.0.0.1", "a" * 64),
+        *("a:0", "a:65536", "a:65500", "a\n", '"a"'),
+    ],
+)
+def test_what_is_no_machine_is_refused_and_nothing_is_written(tmp_path: Path, host: str) -> None:
+    refused = init(tmp_path / "made", "log1.example", host)
+    assert refused.exit_code == 2
+    assert f"--host {host!r}" in refused.stderr
+    assert not (tmp_path / "made").exists()
+
+
+@pytest.mark.parametrize(
+    "hosts",
+    [
+        *(("a", "a"), ("a", "A."), ("a:7070", "a"), ("a", "a:7170"), ("a:7170", "a")),
+        *(("[::1]", "[0::1]"), ("10.0.0.1", "10.0.0.1:7070")),
+    ],
+)
+def test_two_brokers_on_one_port_are_refused(tmp_path: Path, hosts: tuple[str, ...]) -> None:
+    refused = init(tmp_path / "made", *hosts)
+    assert refused.exit_code == 2
+    assert f"--host {hosts[1]!r}" in refused.stderr
+    assert "is taken by" in refused.stderr
+
+
+def test_a_loopback_address_among_others_is_refused(tmp_path: Path) -> None:
+    refused = init(tmp_path / "made", "log1.example", "localhost")
+    assert (refused.exit_code, "--host 'localhost' is reached" in refused.stderr) == (2, True)
+
+
+def test_more_machines_than_a_cluster_has_are_refused(tmp_path: Path) -> None:
+    assert len(machines([f"h{number}" for number in range(BROKERS_MAX)], 7070, None)) == BROKERS_MAX
+    refused = init(tmp_path / "made", *(f"h{number}" for number in range(BROKERS_MAX + 1)))
+    assert (refused.exit_code, "--host is given 101 times" in refused.stderr) == (2, True)
+
+
+def test_the_two_ways_to_say_how_many_exclude_each_other(tmp_path: Path) -> None:
+    refused = init(tmp_path / "made", "a", more=("--brokers", "3"))
+    assert (refused.exit_code, "exclude each other" in refused.stderr) == (2, True)
+
+
+def test_ports_are_said_once_for_all_machines() -> None:
+    assert machines(["a", "b:1"], 8000, 9000) == [Machine("a", 8000, 9000), Machine("b", 1, 9000)]
+
+
+def test_a_cluster_that_is_there_is_not_touched(tmp_path: Path) -> None:
+    init(tmp_path, "log1.example")
+    before = (tmp_path / "broker-1" / "raftlog.toml").read_text()
+    refused = init(tmp_path, "log2.example")
+    assert (refused.exit_code, "holds a cluster already" in refused.stderr) == (1, True)
+    assert (tmp_path / "broker-1" / "raftlog.toml").read_text() == before
