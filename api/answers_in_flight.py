@@ -27,9 +27,9 @@ class AnswersInFlight:
         self._untaken: dict[object, tuple[int, Callable[[], None]]] = {}  # the oldest first
         self._places = asyncio.Semaphore(LARGE_PAGES_MAX)
 
-    def turn(self) -> Turn:
-        """What one request makes of records, from the first page to the answer's bytes."""
-        return Turn(self._places)
+    def turn(self, is_wanted: Callable[[], bool]) -> Turn:
+        """What one request makes of records, from the first page to the answer, while it is wanted."""
+        return Turn(self._places, is_wanted)
 
     def wait(self, owner: object, size_bytes: int, abort: Callable[[], None]) -> None:
         """An answer waits for its client; ``abort`` ends the connection, and so the waiting."""
@@ -61,17 +61,20 @@ class AnswersInFlight:
 class Turn:
     """Takes one of few places when work is long, and keeps it until the block ends: pages do not pile up."""
 
-    __slots__ = ("_has_place", "_places")
+    __slots__ = ("_has_place", "_is_wanted", "_places")
 
-    def __init__(self, places: asyncio.Semaphore) -> None:
+    def __init__(self, places: asyncio.Semaphore, is_wanted: Callable[[], bool]) -> None:
         self._places = places
+        self._is_wanted = is_wanted
         self._has_place = False
 
     async def computed(self, work: Callable[[], Result], *, is_short: bool) -> Result:
-        """``computed``, once there is a place."""
+        """``computed``, once there is a place. Raises ``ConnectionResetError`` when the client has gone."""
         if not is_short and not self._has_place:
             await self._places.acquire()
             self._has_place = True
+        if not is_short and not self._is_wanted():
+            raise ConnectionResetError("the client has gone")
         return await computed(work, is_short=is_short)
 
     def __enter__(self) -> Turn:

@@ -16,6 +16,7 @@ import msgspec
 from aiohttp import web
 
 from api.errors import problem
+from api.hang_ups import has_client
 from api.json_answers import Page, View
 from api.reading import read_at_once
 from api.routes import Call
@@ -71,7 +72,7 @@ async def _show(call: Call, view: View, result: FetchResult, response: web.Strea
     """Write the records of one read, page by page: the next is made when this one has been taken."""
     pages = view.pages(result)
     while True:
-        with call.admission.answers.turn() as turn:
+        with call.admission.answers.turn(partial(has_client, call.request)) as turn:
             page = await view.next_page(pages, result, turn)
             events, next_offset = b"".join(_events(page)), page.next_offset
             del page  # its reader may take long

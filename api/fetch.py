@@ -16,6 +16,7 @@ from api import json_answers, parameters
 from api.answers_in_flight import Turn
 from api.errors import RecordNotFound
 from api.events import RECORDS_PER_WRITE, stream
+from api.hang_ups import has_client
 from api.json_answers import Page, View
 from api.partition_leader import elsewhere
 from api.reading import read
@@ -71,7 +72,7 @@ async def message(call: Call) -> web.StreamResponse:
             end=result.high_watermark,
             offset=offset,
         )
-    with call.admission.answers.turn() as turn:
+    with call.admission.answers.turn(partial(has_client, call.request)) as turn:
         shown = (await _view(call, target, 1).page(result, turn)).records
     if not shown or shown[0].offset != offset:
         raise RecordNotFound(f"offset {offset} of {target} holds no record of a user", offset=offset)
@@ -94,7 +95,7 @@ async def _fetch_batches(call: Call, target: TopicPartition) -> web.Response:
 async def _fetch_json(call: Call, target: TopicPartition) -> web.Response:
     request = _request_of(call)
     limit = parameters.whole_number(call.query, "limit", low=1, high=RECORDS_MAX, default=RECORDS_MAX)
-    with call.admission.answers.turn() as turn:
+    with call.admission.answers.turn(partial(has_client, call.request)) as turn:
         return await _shown(call, _view(call, target, limit), request, turn)
 
 

@@ -65,14 +65,28 @@ async def _bytes_of(link: socket.socket, enough: int) -> int:
     return count
 
 
+def test_nothing_long_is_made_for_a_client_that_has_gone() -> None:
+    async def story() -> None:
+        answers, clients, made = AnswersInFlight(1), {"one"}, []
+        with answers.turn(lambda: "one" in clients) as turn:
+            await turn.computed(lambda: made.append(1), is_short=False)
+            clients.clear()
+            await turn.computed(lambda: made.append(2), is_short=True)
+            with pytest.raises(ConnectionResetError):
+                await turn.computed(lambda: made.append(3), is_short=False)
+        assert made == [1, 2]
+
+    asyncio.run(story())
+
+
 def test_long_work_waits_for_its_turn_and_short_work_does_not() -> None:
     async def story() -> None:
         answers = AnswersInFlight(1)
-        turns = [answers.turn() for _ in range(LARGE_PAGES_MAX)]
+        turns = [answers.turn(lambda: True) for _ in range(LARGE_PAGES_MAX)]
         for turn in turns:
             assert await turn.computed(lambda: 1, is_short=False) == 1
             assert await turn.computed(lambda: 2, is_short=False) == 2  # in the same place
-        late = answers.turn()
+        late = answers.turn(lambda: True)
         assert await late.computed(lambda: 3, is_short=True) == 3
         waiting = asyncio.create_task(late.computed(lambda: 4, is_short=False))
         await asyncio.sleep(0.01)
