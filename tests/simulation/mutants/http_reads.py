@@ -14,14 +14,14 @@ FETCHING = (
     ),
     Mutant(
         "an empty answer goes on at the high watermark's successor",
-        "api.fetch:_fetch_json",
+        "api.fetch:_shown",
         "places = _places(result, page.next_offset)",
         "places = _places(result, page.next_offset + (not page.records))",
         script="tests/unit/api/test_fetch.py",
     ),
     Mutant(
         "an empty answer begins again at the log start",
-        "api.fetch:_fetch_json",
+        "api.fetch:_shown",
         "places = _places(result, page.next_offset)",
         "places = _places(result, page.next_offset if page.records else result.log_start_offset)",
         script="tests/unit/api/test_fetch.py",
@@ -36,15 +36,15 @@ FETCHING = (
     Mutant(
         "a page with a limit goes on behind all that was read",
         "api.json_answers:View.pages",
-        "yield Page(records, at, skipped)\n                    records",
-        "yield Page(records, result.next_offset, skipped)\n                    records",
+        "yield Page(_moved(records), at, _moved(skipped))",
+        "yield Page(_moved(records), result.next_offset, _moved(skipped))",
         script="tests/unit/api/test_fetch.py",
     ),
     Mutant(
         "a page with a limit repeats its last record",
         "api.json_answers:View.pages",
-        "yield Page(records, at, skipped)\n                    records",
-        "yield Page(records, at - 1, skipped)\n                    records",
+        "yield Page(_moved(records), at, _moved(skipped))",
+        "yield Page(_moved(records), at - 1, _moved(skipped))",
         script="tests/unit/api/test_fetch.py",
     ),
     Mutant(
@@ -112,14 +112,14 @@ FETCHING = (
     ),
     Mutant(
         "an answer is up to date although more is there",
-        "api.fetch:_fetch_json",
+        "api.fetch:_shown",
         "page.next_offset >= result.high_watermark,",
         "result.next_offset >= result.high_watermark,",
         script="tests/unit/api/test_fetch.py",
     ),
     Mutant(
         "up to date is one record early",
-        "api.fetch:_fetch_json",
+        "api.fetch:_shown",
         "page.next_offset >= result.high_watermark,",
         "page.next_offset >= result.high_watermark - 1,",
         script="tests/unit/api/test_fetch.py",
@@ -251,7 +251,7 @@ FETCHING = (
     Mutant(
         "an event stream skips what one write does not take",
         "api.events:_show",
-        "if page.next_offset >= result.next_offset:\n            return page.next_offset",
+        "if next_offset >= result.next_offset:\n            return next_offset",
         "return result.next_offset",
         script="tests/unit/api/test_events.py",
     ),
@@ -282,5 +282,19 @@ FETCHING = (
         "skipped.append(bodies.SkippedRange(at, batch.last_offset + 1))",
         "pass",
         script="tests/unit/api/test_undecodable_batches.py",
+    ),
+    Mutant(
+        "clients that do not take their answers are left alone",
+        "api.answers_in_flight:AnswersInFlight.wait",
+        "end()",
+        "pass",
+        script="tests/unit/api/test_answers_in_flight.py",
+    ),
+    Mutant(
+        "a page is made for a client that has gone",
+        "api.answers_in_flight:Turn.computed",
+        "if not is_short and not self._is_wanted():",
+        "if False:",
+        script="tests/unit/api/test_answers_in_flight.py",
     ),
 )
