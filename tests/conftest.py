@@ -3,6 +3,19 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
+
+import pytest
+
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 # A shell's background job ignores SIGINT, and all processes that it starts do. Ctrl-C is tested all the same.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def _signal_handlers_are_left_alone() -> Iterator[None]:
+    """A handler that outlives its test takes the Ctrl-C of a later one."""
+    handlers = [signal.getsignal(number) for number in STOP_SIGNALS]
+    yield
+    assert [signal.getsignal(number) for number in STOP_SIGNALS] == handlers

@@ -24,6 +24,7 @@ from raftlog.errors import InvalidRequest
 HTTP_PORT = 7070
 STOP_S = 9.0  # brokers need two or three; a person waits no longer than ten
 READY_S = 60.0
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 DataOption = Annotated[
     Path, typer.Option("--data", help="Directory of the cluster's settings, secret and data.")
@@ -115,8 +116,7 @@ def dev(
     Example:
       raftlog dev --data /tmp/trial --http-port 8070
     """
-    with errors_reported():
-        stop = StopSignal()
+    with errors_reported(), StopSignal() as stop:
         if not existing_brokers(data):
             count, first = brokers or 3, http_port or HTTP_PORT
             _check_free(
@@ -170,8 +170,15 @@ class StopSignal:
 
     def __init__(self) -> None:
         self.has_come = False
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self._note)
+
+    def __enter__(self) -> StopSignal:
+        self._handlers = {number: signal.signal(number, self._note) for number in STOP_SIGNALS}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._handlers.items():
+            # After one has come, one more changes nothing, even while the interpreter ends.
+            signal.signal(number, signal.SIG_IGN if self.has_come else handler)
 
     def _note(self, signum: int, frame: object) -> None:
         self.has_come = True
@@ -261,8 +268,6 @@ def _watch(started: list[Started], stop: StopSignal) -> int:
 
 
 def _stop(started: list[Started]) -> None:
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)  # one more changes nothing, even while the interpreter ends
     for broker in started:
         broker.process.terminate()
     deadline = time.monotonic() + STOP_S
