@@ -253,7 +253,7 @@ class Leader:
             self._answer_rejoining(sender)
         if progress.probe_is_due:
             self._call_for_work()
-        is_behind = progress.is_probing or progress.match_index < self._member.terms.last_index
+        is_behind = progress.is_probing or progress.match_index < self._last_for(progress)
         if is_behind and now - progress.moved_tick >= self._patience(progress):
             progress.probe_is_due = True
             self._call_for_work()
@@ -281,9 +281,9 @@ class Leader:
         if self._reads.needs_round:
             self._broadcast(falls_silent=False)
             self._confirm_reads()
-        last = self._member.terms.last_index
         in_flight_max = self._member.settings.appends_in_flight_max
         for peer, progress in self._peers.progress.items():
+            last = self._last_for(progress)
             if progress.probe_is_due and self._replicate(peer, progress, Index(progress.next_index - 1)):
                 progress.probe_sent(self._now)
             if progress.may_send(last, in_flight_max) and self._replicate(peer, progress, last):
@@ -311,6 +311,15 @@ class Leader:
             )
         )
         return True
+
+    def _last_for(self, progress: Progress) -> Index:
+        """The last entry that the peer may get: one that does not vote gets what is committed.
+
+        A candidate may need its vote by a membership that the peer has not heard of. Entries that are not
+        committed would refuse that vote, and nobody could win where their voters have lost them.
+        """
+        member = self._member
+        return member.terms.last_index if progress.votes else member.commit_index
 
     def _call_for_work(self) -> None:
         self._work_is_due = True
@@ -375,6 +384,7 @@ class Leader:
         member.commit_to(index)
         self._reads.settle()
         self._stir()
+        self._work_is_due = True
         open_index = self._changes.open_index
         if open_index is not None and index >= open_index:
             return self._go_on_changing()
@@ -384,7 +394,6 @@ class Leader:
         """A membership is committed: a change goes on; we step down if we are no voter any more (4.2.2)."""
         member = self._member
         is_over = self._changes.go_on(self._now)
-        self._work_is_due = True
         if member.is_voter or not is_over:
             return None
         matches = self._peers.match_index(member.membership.voters)

@@ -243,8 +243,8 @@ def test_a_member_that_was_removed_gets_the_entry_that_says_so_and_then_nothing_
     change(member, members(1, 2))
     for peer in (TWO, THREE):
         member.acknowledge(peer, 1)
-    assert [(order.first, order.last) for order in member.replicated if order.to == THREE][-1] == (2, 2)
     member.acknowledge(TWO, 2)
+    assert [(order.first, order.last) for order in member.replicated if order.to == THREE][-1] == (2, 2)
     member.acknowledge(THREE, 2)
     member.tick(3)
     assert member.said(Heartbeat, THREE)[-1].commit_index == 2

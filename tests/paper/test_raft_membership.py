@@ -121,6 +121,7 @@ def test_a_learner_gets_entries_and_heartbeats_thesis_4_2_1() -> None:
     member.tick(3)
     assert member.said(Heartbeat, FOUR)
     member.acknowledge(FOUR, 0)
+    member.acknowledge(TWO, 1)
     assert [(request.first, request.last) for request in member.replicated if request.to == FOUR][-1] == (
         1,
         1,
@@ -129,6 +130,44 @@ def test_a_learner_gets_entries_and_heartbeats_thesis_4_2_1() -> None:
     status = member.core.status()
     assert status.learner_match_index == {FOUR: 1}
     assert FOUR not in status.match_index
+
+
+def test_a_learner_gets_what_is_committed_and_no_more() -> None:
+    """A candidate may need a learner's vote by a membership that makes it a voter and is not committed.
+
+    If the learner had entries of a leader that has lost its disk, it could refuse that vote, and it does
+    not stand for election itself: nobody could win.
+    """
+    member = leader(members(1, 2, 3))
+    learn(member, 4)
+    member.feed(Propose(Token(9), 1))
+    last = member.core.last.index
+    assert {request.to for request in member.replicated} == {TWO, THREE}
+    for _ in range(3):  # nor is it behind: nothing is asked of it again
+        member.tick()
+        member.hear(FOUR, HeartbeatReply(term=Term(2), round=member.said(Heartbeat, FOUR)[-1].round))
+    assert {request.to for request in member.replicated} == {TWO, THREE}
+    member.acknowledge(TWO, last)
+    assert [(request.first, request.last) for request in member.replicated if request.to == FOUR] == [
+        (last, last)
+    ]
+
+
+def test_a_learner_gets_what_the_leaders_own_disk_commits() -> None:
+    member = MemberUnderTest(membership=members(1, learners=[2]), term=1, runs=[(1, 1)])
+    member.feed(Campaign())
+    member.acknowledge(TWO, member.core.last.index)
+    member.forget()
+    member.feed(Propose(Token(9), 1))
+    last = member.core.last.index
+    assert [(request.first, request.last) for request in member.replicated] == [(last, last)]
+
+
+def test_a_learner_that_becomes_a_voter_gets_everything_at_once() -> None:
+    member = leader(members(1, 2, 3))
+    learn(member, 4)
+    change(member, members(1, 2, 3, 4))
+    assert {request.to for request in member.replicated} == {TWO, THREE, FOUR}
 
 
 def test_a_learner_never_counts_thesis_4_2_1() -> None:
