@@ -109,7 +109,7 @@ class Cluster:
         config = settings_path(self.directory, broker)
         with self._log_path(broker).open("ab") as log:
             self._processes[broker] = subprocess.Popen(
-                [*self._limit, sys.executable, "-m", "api.cli", "serve", "--config", str(config)],
+                [*self._limit, sys.executable, "-P", "-m", "raftlog", "serve", "--config", str(config)],
                 stdout=log,
                 stderr=log,
                 env={**self._environment, **(environment or {})},

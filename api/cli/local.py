@@ -215,7 +215,7 @@ def _supervise(configs: list[Path], stop: StopSignal) -> int:
     started: list[Started] = []
     try:
         for config, values in zip(configs, settings, strict=True):
-            command = [sys.executable, "-m", "api.cli", "serve", "--config", str(config)]
+            command = [sys.executable, "-P", "-m", "raftlog", "serve", "--config", str(config)]
             process = subprocess.Popen(command, start_new_session=True)
             started.append(Started(values.broker_id, values.http.url, config.resolve(), process))
             typer.echo(

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from chaos.cluster import Cluster, free_ports
-from tests.helpers.command_line import RAFTLOG, command, run
+from tests.helpers.command_line import RAFTLOG, command, packages_of_our_names, run
 
 pytestmark = pytest.mark.e2e
 
@@ -256,11 +256,13 @@ def test_nothing_is_lost_or_doubled_when_leaders_die_under_produce_and_consume(
 def test_dev_prints_its_lines_and_stops_all_brokers(directory: Path) -> None:
     data = directory / "dev"
     port = free_ports(3)
+    strangers = packages_of_our_names(directory / "project")
     for number in (signal.SIGTERM, signal.SIGINT):  # the second time on its own data
         with subprocess.Popen(
             [*RAFTLOG, "dev", "--data", str(data), "--http-port", str(port)],
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
+            cwd=strangers,
             text=True,
         ) as process:
             try:

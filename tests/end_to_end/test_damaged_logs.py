@@ -71,7 +71,7 @@ def logs_of(cluster: Cluster, topic: str) -> set[bytes]:
 
 def verify(cluster: Cluster, broker: int) -> subprocess.CompletedProcess[str]:
     """``raftlog verify`` on one broker's data."""
-    command = [sys.executable, "-m", "api.cli", "verify", "--data", str(cluster.data_directory(broker))]
+    command = [sys.executable, "-P", "-m", "raftlog", "verify", "--data", str(cluster.data_directory(broker))]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 
 

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.e2e
 def refused_start(config: Path) -> str:
     """What a broker prints that must not start."""
     ended = subprocess.run(
-        [sys.executable, "-m", "api.cli", "serve", "--config", str(config)],
+        [sys.executable, "-P", "-m", "raftlog", "serve", "--config", str(config)],
         capture_output=True,
         text=True,
         timeout=60,

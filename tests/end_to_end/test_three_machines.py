@@ -23,7 +23,18 @@ HOSTS = ("127.0.0.2", "127.0.0.3", "127.0.0.4")
 def machines(directory: Path) -> Iterator[list[Cluster]]:
     """One cluster of three brokers that run; every machine has nothing but its own folder."""
     made, port = directory / "made", free_ports(1)
-    command = [sys.executable, "-m", "api.cli", "cluster", "init", "--data", made, "--http-port", str(port)]
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "raftlog",
+        "cluster",
+        "init",
+        "--data",
+        made,
+        "--http-port",
+        str(port),
+    ]
     subprocess.run([*command, *(word for host in HOSTS for word in ("--host", host))], check=True)
     with ExitStack() as stack:
         found = []

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 from chaos.cluster import Cluster
+from raftlog.__main__ import OURS
 
-RAFTLOG = [sys.executable, "-m", "api.cli"]
+RAFTLOG = [sys.executable, "-P", "-m", "raftlog"]
 
 
 def command(cluster: Cluster, *arguments: str) -> subprocess.Popen[bytes]:
@@ -30,3 +32,11 @@ def run(cluster: Cluster, *arguments: str, stdin: bytes = b"", code: int = 0) ->
     assert process.returncode == code, errors.decode()
     assert b"Traceback" not in errors
     return output, errors.decode()
+
+
+def packages_of_our_names(folder: Path) -> Path:
+    """A folder of somebody's project that has packages of the names of ours."""
+    for name in OURS:
+        (folder / name).mkdir(parents=True)
+        (folder / name / "__init__.py").write_text("raise ImportError('this is another project')\n")
+    return folder
