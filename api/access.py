@@ -37,6 +37,7 @@ _EXPOSED = ", ".join(
         headers.LOG_START_OFFSET,
         headers.LEADER_EPOCH,
         headers.WAIT_CAPPED,
+        headers.TIMEOUT_CAPPED,
         "ETag",
         "Location",
         "Retry-After",

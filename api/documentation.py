@@ -10,7 +10,7 @@ from aiohttp import web
 from api.errors import status_and_title
 from api.html_pages import page, text
 from api.problem_pages import problem_table
-from api.routes import TEXT, Answer, BodyType, Call, Handler, Parameter, Route
+from api.routes import CAPPED, TEXT, Answer, BodyType, Call, Handler, Parameter, Route
 from raftlog.errors import RaftlogError
 from raftlog.wire import headers, media_types, paths
 from raftlog.wire.problems import Problem
@@ -24,6 +24,7 @@ _OF_HEADERS = {
     headers.METADATA_VERSION: "the newest metadata that this broker knows",
     headers.LEADER: "host:port of the partition's leader",
     headers.WAIT_CAPPED: "the longest wait of the broker, such as `55s`, if `wait` was longer",
+    headers.TIMEOUT_CAPPED: "the longest timeout of the broker, such as `300s`, if `timeout` was longer",
     headers.NEXT_OFFSET: "where to go on",
     headers.HIGH_WATERMARK: "one past the newest record that can be read",
     headers.LOG_START_OFFSET: "the oldest record kept",
@@ -162,7 +163,7 @@ def _parameter(parameter: Parameter) -> JsonObject:
 
 def _responses(route: Route, known: Mapping[type, JsonObject]) -> JsonObject:
     responses: JsonObject = {}
-    everywhere = (*_EVERYWHERE, *((headers.WAIT_CAPPED,) if "wait" in route.query_names else ()))
+    everywhere = (*_EVERYWHERE, *(header for name, header in CAPPED.items() if name in route.query_names))
     for status, answer in route.answers.items():
         responses[str(status)] = {
             "description": answer.description,

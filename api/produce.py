@@ -219,12 +219,7 @@ def _acks_and_timeout(call: Call) -> tuple[Acks, int]:
     limits = call.services.limits
     if not call.query:
         return QUORUM, limits.produce_timeout_ms_default
-    timeout_ms = parameters.duration_ms(
-        call.query,
-        "timeout",
-        high_ms=limits.produce_timeout_ms_max,
-        default_ms=limits.produce_timeout_ms_default,
-    )
+    timeout_ms = call.capped_ms("timeout", limits.produce_timeout_ms_max, limits.produce_timeout_ms_default)
     return parameters.acks(call.query), timeout_ms
 
 

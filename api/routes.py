@@ -75,11 +75,15 @@ def json_answer(description: str, body: type[msgspec.Struct], *headers: str) -> 
     return Answer(description, {media_types.JSON: body}, headers)
 
 
+CAPPED: Final = {"wait": headers.WAIT_CAPPED, "timeout": headers.TIMEOUT_CAPPED}
+"""The header that says to what a time in the query was cut, by the name of its parameter."""
+
+
 @dataclass(slots=True)
 class Call:
     """One request on its way through a handler. ``target`` is set once its partition is known.
 
-    ``shared`` are the CORS headers of its answer, ``wait_capped_ms`` is what became of a longer ``wait``.
+    ``shared`` are the CORS headers of its answer; ``capped`` says, by header, what became of longer times.
     """
 
     request: Request
@@ -94,7 +98,7 @@ class Call:
     query: Mapping[str, str] = field(default_factory=dict)
     target: TopicPartition | None = None
     shared: Mapping[str, str] = field(default_factory=dict)
-    wait_capped_ms: int | None = None
+    capped: dict[str, str] | None = None
 
     async def metadata(self) -> MetadataImage:
         """The metadata that this broker knows. Raises ``NoLeader`` while it knows none and nobody tells it.
@@ -130,22 +134,24 @@ class Call:
         return topic, target
 
     def wait_ms(self) -> int:
-        """How long the request may wait. A ``wait`` beyond the limit is cut, and the answer says so."""
-        wanted_ms = parameters.duration_ms(
-            self.query, "wait", high_ms=parameters.DURATION_MS_MAX, default_ms=0
-        )
-        high_ms = self.services.limits.wait_ms_max
-        if wanted_ms > high_ms:
-            self.wait_capped_ms = high_ms
-        return min(wanted_ms, high_ms)
+        """How long the request may wait."""
+        return self.capped_ms("wait", self.services.limits.wait_ms_max, 0)
+
+    def capped_ms(self, name: str, high_ms: int, default_ms: int) -> int:
+        """A time of the query. One beyond ``high_ms`` is cut, and the answer says so."""
+        wanted_ms = parameters.duration_ms(self.query, name, default_ms)
+        if wanted_ms <= high_ms:
+            return wanted_ms
+        self.capped = {CAPPED[name]: parameters.duration_text(high_ms)}
+        return high_ms
 
     def stamp(self, response: web.StreamResponse) -> None:
         """The headers that every answer carries."""
         added = response.headers
         added[headers.REQUEST_ID] = self.request_id
         added[headers.METADATA_VERSION] = str(self.services.controller.image.version)
-        if self.wait_capped_ms is not None:
-            added[headers.WAIT_CAPPED] = parameters.duration_text(self.wait_capped_ms)
+        if self.capped:
+            added.update(self.capped)
         if self.shared:
             added.update(self.shared)
         if self.target is not None and (address := self._leader_address(self.target)) is not None:

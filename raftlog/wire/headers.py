@@ -6,6 +6,7 @@ REQUEST_ID = "Raftlog-Request-Id"  # in every answer: names the request in logs 
 METADATA_VERSION = "Raftlog-Metadata-Version"  # in every answer: the newest metadata this broker knows
 LEADER = "Raftlog-Leader"  # host:port of the HTTP listener of the partition's leader
 WAIT_CAPPED = "Raftlog-Wait-Capped"  # the longest wait, such as 55s, where the request asked for a longer one
+TIMEOUT_CAPPED = "Raftlog-Timeout-Capped"  # the same for the timeout of a produce request
 
 # Of a fetch, and of its 204.
 NEXT_OFFSET = "Raftlog-Next-Offset"  # where to go on
