@@ -1,4 +1,4 @@
-"""Lines of a file or a pipe as records.
+"""Lines of a file or a pipe as records, or all of it as one.
 
 Decides: where a line ends (a line feed, which is not part of the record) and what its bytes become
 with a key separator or as JSON. Nothing is decoded that need not be: any bytes pass through.
@@ -89,3 +89,8 @@ def blocks_of_lines(source: BufferedReader) -> Iterator[list[bytes]]:
             break
     if rest:
         yield [rest]
+
+
+def whole(source: BufferedReader) -> Iterator[list[bytes]]:
+    """All of a source as if it were one line, as far as a record can hold it and one byte more."""
+    yield [source.read(LINE_BYTES_MAX + 1)]

@@ -12,6 +12,7 @@ import stat
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -46,6 +47,19 @@ class Lines(enum.StrEnum):
 
 
 Headers = tuple[tuple[str, bytes | None], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """What is sent: the lines of a source, in blocks, and what they are made into."""
+
+    source: BufferedReader
+    blocks: Iterator[list[bytes]]
+    parse: Parse
+    headers: Headers
+    partition: int | None
+
+
 PathArgument = Annotated[
     Path, typer.Argument(metavar="[FILE|-]", help="Where the lines are; - is standard input.")
 ]
@@ -57,6 +71,9 @@ KeySeparatorOption = Annotated[
 LinesOption = Annotated[
     Lines,
     typer.Option("--format", help='What a line is: a value, or {"key", "value", "headers", "tags"}.'),
+]
+WholeOption = Annotated[
+    bool, typer.Option("--whole", help="All of the input is one record, such as an image.")
 ]
 KeepPartitionsOption = Annotated[
     bool, typer.Option("--keep-partitions", help="Send lines of `consume --format json` to their partitions.")
@@ -84,6 +101,7 @@ def produce(
     key_separator: KeySeparatorOption = None,
     form: LinesOption = Lines.VALUE,
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
+    is_whole: WholeOption = False,
     keep_partitions: KeepPartitionsOption = False,
     header: HeaderOption = None,
     partition: PartitionOption = None,
@@ -106,9 +124,15 @@ def produce(
       raftlog produce orders orders.txt --key-separator : --compression zstd
       tail -f access.log | raftlog produce requests --preset latency
       echo '{"key": "u1", "value": {"id": 1}, "tags": ["new"]}' | raftlog produce orders --json
+      raftlog produce images photo.jpg --whole --key photo.jpg
     """
+    from api.cli.lines import blocks_of_lines, whole
+
     headers = _headers(header)
-    parse = _parser(key, key_separator, as_json or form is Lines.JSON, keep_partitions)
+    as_json |= form is Lines.JSON
+    if is_whole and (as_json or key_separator is not None):
+        wrong_usage("--whole is for one record; leave out the options for lines (--key-separator, JSON)")
+    parse = _parser(key, key_separator, as_json, keep_partitions)
     with errors_reported(changing=True), ExitStack() as opened:
         is_input = str(file) == "-"
         source = opened.enter_context(open(0 if is_input else file, "rb", closefd=not is_input))
@@ -123,7 +147,8 @@ def produce(
                 compression=compression,
                 preset=preset,
             )
-        code = _run(producer, source, parse, headers, partition, acknowledged=acks_word(acks) != "0")
+        records = Input(source, (whole if is_whole else blocks_of_lines)(source), parse, headers, partition)
+        code = _run(producer, records, acknowledged=acks_word(acks) != "0")
     raise typer.Exit(code)
 
 
@@ -140,22 +165,14 @@ def _batch_bytes(given: str | None, preset: str | None, bytes_max: int | str) ->
     return found
 
 
-def _run(
-    producer: Producer,
-    source: BufferedReader,
-    parse: Parse,
-    headers: Headers,
-    partition: int | None,
-    *,
-    acknowledged: bool,
-) -> int:
+def _run(producer: Producer, records: Input, *, acknowledged: bool) -> int:
     from api.cli.tally import Tally
 
     tally = Tally()
     was_interrupted = False
     try:
-        with _progress(source) as advance, producer:
-            _send_all(producer, source, parse, headers, partition, tally, advance)
+        with _progress(records.source) as advance, producer:
+            _send_all(producer, records, tally, advance)
     except KeyboardInterrupt:
         was_interrupted = True
         producer.close(0)  # at a second Ctrl-C, which ends the wait for outcomes
@@ -170,30 +187,23 @@ def _run(
     return tally.exit_code
 
 
-def _send_all(
-    producer: Producer,
-    source: BufferedReader,
-    parse: Parse,
-    headers: Headers,
-    partition: int | None,
-    tally: Tally,
-    advance: Callable[[int], None],
-) -> None:
+def _send_all(producer: Producer, records: Input, tally: Tally, advance: Callable[[int], None]) -> None:
     """Send until the end of the source or until something fails."""
-    from api.cli.lines import LINE_BYTES_MAX, blocks_of_lines
+    from api.cli.lines import LINE_BYTES_MAX
     from api.cli.tally import Sent
     from raftlog.errors import RaftlogError, RecordTooLarge
 
+    parse, partition, headers = records.parse, records.partition, records.headers
     number = 1
-    for lines in blocks_of_lines(source):
+    for lines in records.blocks:
         block = tally.block()
         read_bytes = 0
         try:
             for line in lines:
                 if len(line) > LINE_BYTES_MAX:
                     raise RecordTooLarge(
-                        f"the line has more than {LINE_BYTES_MAX} bytes, and no topic's max.message.bytes "
-                        "can be higher; send a shorter line"
+                        f"it has more than {LINE_BYTES_MAX} bytes, and no topic's max.message.bytes "
+                        "can be higher; send less in one record"
                     )
                 parsed = parse(line)
                 if parsed is not None:

@@ -147,9 +147,22 @@ def test_too_large_a_record_names_the_setting_and_small_ones_fit(unbroken: Clust
     _, told = run(unbroken, "produce", "narrow", stdin=b"x" * 5_000, code=1)
     assert "max.message.bytes of the topic is 2000; send a smaller record or raise the setting" in told
     _, told = run(unbroken, "produce", "narrow", stdin=b"a\n" + bytes(17 << 20), code=1)
-    assert "line 2: the line has more than 16777216 bytes, and no topic's max.message.bytes" in told
+    assert "line 2: it has more than 16777216 bytes, and no topic's max.message.bytes" in told
     run(unbroken, "produce", "narrow", stdin=lines(1_000))
     assert run(unbroken, "consume", "narrow")[0] == b"a\n" + lines(1_000)
+
+
+def test_a_file_is_one_record_if_it_is_said_so(unbroken: Cluster) -> None:
+    run(unbroken, "topic", "create", "images")
+    image = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 100
+    run(unbroken, "produce", "images", "--whole", "--key", "a.png", stdin=image)
+    run(unbroken, "produce", "images", "--whole", stdin=b"")
+    assert run(unbroken, "consume", "images", "--format", "%v")[0] == image
+    assert run(unbroken, "consume", "images", "--format", "%k %s\n")[0].startswith(b"a.png ")
+    _, told = run(unbroken, "produce", "images", "--whole", stdin=bytes((16 << 20) + 1), code=1)
+    assert "it has more than 16777216 bytes" in told
+    _, told = run(unbroken, "produce", "images", "--whole", "--json", stdin=b"{}", code=2)
+    assert "--whole is for one record" in told
 
 
 def test_garbage_among_json_names_its_line_and_keeps_what_came_before(unbroken: Cluster) -> None:

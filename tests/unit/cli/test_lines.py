@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from api.cli.lines import LINE_BYTES_MAX, Json, Keyed, Plain, blocks_of_lines
+from api.cli.lines import LINE_BYTES_MAX, Json, Keyed, Plain, blocks_of_lines, whole
 from raftlog.errors import InvalidRequest
 from raftlog.records.builder import Record
 
@@ -31,6 +31,16 @@ def test_only_the_line_feed_is_taken_off_a_line(data: bytes, lines: list[bytes])
 def test_lines_may_span_many_blocks() -> None:
     lines = [b"x" * size for size in (1, 3 << 20, 0, 1 << 20, 5)]
     assert lines_of(b"\n".join(lines) + b"\n") == lines
+
+
+@pytest.mark.parametrize("data", [b"", b"a\nb\n", bytes(LINE_BYTES_MAX), bytes(LINE_BYTES_MAX + 1)])
+def test_a_whole_input_is_one_record(data: bytes) -> None:
+    assert list(whole(io.BufferedReader(io.BytesIO(data)))) == [[data]]
+
+
+def test_of_an_input_that_no_record_can_hold_one_byte_too_many_is_read() -> None:
+    source = io.BufferedReader(io.BytesIO(bytes(2 * LINE_BYTES_MAX)))
+    assert [len(line) for line in next(whole(source))] == [LINE_BYTES_MAX + 1]
 
 
 def test_a_line_that_no_record_can_hold_ends_reading() -> None:
