@@ -20,6 +20,7 @@ from raftlog.errors import CommitUnknown, InvalidRequest
 from raftlog.node.proposals import Proposal
 from raftlog.node.raft_group import RaftGroup
 from raftlog.types import Index, NodeId, Offset, Term
+from raftlog.units import counted
 
 LOOK_AGAIN_S: Final = 0.2  # a replica that falls out of sync is announced by nobody
 
@@ -51,7 +52,7 @@ def check_acks(acks: Acks, replication_factor: int) -> None:
     """Raise ``InvalidRequest`` for a number of replicas that the partition does not have."""
     if acks.kind is AcksKind.COUNT and not 1 <= acks.count <= replication_factor:
         raise InvalidRequest(
-            f"acks is {acks.count}, the partition has {replication_factor} replicas; "
+            f"acks is {acks.count}, the partition has {counted(replication_factor, 'replica')}; "
             f"send 1 to {replication_factor}, quorum or every",
             field="acks",
         )

@@ -48,6 +48,7 @@ from raftlog.errors import (
 from raftlog.node.calls import Calls
 from raftlog.records.batch import Buffer, split_batches
 from raftlog.types import NodeId, Offset, Term, TopicPartition
+from raftlog.units import counted
 
 Answer = TypeVar("Answer")
 Ask = Callable[[NodeId, Place], Awaitable[Answer]]
@@ -258,7 +259,8 @@ class Gateway:
         partition = _partition(info, target.partition)
         if partition is None:
             raise UnknownPartition(
-                f"topic {target.topic!r} has {len(info.partitions)} partitions, none is {target.partition}",
+                f"topic {target.topic!r} has {counted(len(info.partitions), 'partition')}, "
+                f"none is {target.partition}",
                 topic=target.topic,
                 partition=target.partition,
             )

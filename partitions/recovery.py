@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from partitions.replica_calls import LogEnd
 from raftlog.types import NodeId, TopicPartition
+from raftlog.units import counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +37,7 @@ class Survey:
         end = self.ends[self.survivor]
         return (
             f"broker {self.survivor} would be chosen: its log goes furthest, to offset {end.last.index} in "
-            f"term {end.last.term}, and it knows {end.commit_index + 1} offsets to be committed. "
+            f"term {end.last.term}, and it knows {counted(end.commit_index + 1, 'offset')} to be committed. "
             f"All of its log is kept. Records behind offset {end.commit_index} that "
             f"{_brokers(self.lost)} acknowledged without it are lost; whether there are any, and how "
             "many, only they knew"

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Final
 
 from raftlog.errors import InvalidRequest
-from raftlog.units import duration_ms, size_bytes
+from raftlog.units import counted, duration_ms, size_bytes
 
 Value = int | str
 MAJORITY: Final = "majority"
@@ -134,7 +134,7 @@ def check(
         if name == "min.insync.replicas" and isinstance(found, int) and found > replication_factor:
             raise _refused(
                 name,
-                f"{name} is {found}, and a partition has {replication_factor} replicas; "
+                f"{name} is {found}, and a partition has {counted(replication_factor, 'replica')}; "
                 f"allowed: {key.allowed}",
             )
         checked[name] = None if found == key.default else found

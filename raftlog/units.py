@@ -1,4 +1,4 @@
-"""Durations and sizes as people write them: ``250ms``, ``14d``, ``10GiB``."""
+"""Amounts as people write them: ``250ms``, ``14d``, ``10GiB``, ``1 record``."""
 
 from __future__ import annotations
 
@@ -29,6 +29,11 @@ def duration_ms(text: str) -> int | None:
 def size_bytes(text: str) -> int | None:
     """The bytes of a whole number with B, kB to TB (powers of 1,000) or KiB to TiB (of 1,024)."""
     return _amount(text.lower(), _BYTES)
+
+
+def counted(number: int, noun: str) -> str:
+    """The number and a noun that takes an s: ``1 record``, ``2 records``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _amount(text: str, units: Mapping[str, int]) -> int | None:

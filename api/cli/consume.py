@@ -18,6 +18,7 @@ from api.cli.connection import RETRY_TIMEOUT, connected
 from api.cli.output import DEFAULT_SERVER, ServerOption, errors_reported, note, wrong_usage
 from api.cli.positions import parse_position
 from raftlog.errors import UndecodableBatch
+from raftlog.units import counted
 
 if TYPE_CHECKING:
     from api.cli.message_format import Render
@@ -164,7 +165,7 @@ class _Skips:
 
     def __exit__(self, *_: object) -> None:
         if self._counts:
-            note(f"skipped {sum(self._counts)} offsets that cannot be decoded")
+            note(f"skipped {counted(sum(self._counts), 'offset')} that cannot be decoded")
 
 
 def _with_remedy(error: UndecodableBatch) -> UndecodableBatch:

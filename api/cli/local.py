@@ -20,6 +20,7 @@ from api.addresses import RPC_PORT_STEP, is_loopback, machines
 from api.cli.output import errors_reported, note, options_checked, wrong_usage
 from api.cluster_files import create_cluster, create_machines, existing_brokers, settings_path
 from raftlog.errors import InvalidRequest
+from raftlog.units import counted
 
 HTTP_PORT = 7070
 STOP_S = 9.0  # brokers need two or three; a person waits no longer than ten
@@ -134,7 +135,8 @@ def _existing(data: Path, brokers: int | None, http_port: int | None) -> list[Pa
     ids = existing_brokers(data)
     if brokers is not None and len(ids) != brokers:
         raise InvalidRequest(
-            f"{data} holds a cluster of {len(ids)} brokers; use --brokers {len(ids)} or another --data",
+            f"{data} holds a cluster of {counted(len(ids), 'broker')}; "
+            f"use --brokers {len(ids)} or another --data",
             field="brokers",
         )
     paths = [settings_path(data, broker_id) for broker_id in ids]

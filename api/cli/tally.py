@@ -17,6 +17,7 @@ from typing import NamedTuple
 from api.cli.output import NOBODY_REACHED, REFUSED, UNKNOWN, exit_code
 from raftlog.client.receipts import BlockingPendingReceipt, OnAck, Receipt
 from raftlog.errors import RaftlogError
+from raftlog.units import counted
 
 _STEPS_PER_S = 10_000  # times are kept to a tenth of a millisecond, so that memory stays small
 _GRAVEST_FIRST = (UNKNOWN, NOBODY_REACHED, REFUSED)
@@ -89,7 +90,7 @@ class Tally:
         """One line: how many, how fast and, if they were acknowledged, how soon."""
         took_s = max(time.monotonic() - self._started_at, 1e-6)
         text = (
-            f"{self.stored} {'record' if self.stored == 1 else 'records'}, "
+            f"{counted(self.stored, 'record')}, "
             f"{self.stored_bytes / 1e6:.1f} MB in {took_s:.2f} s: "
             f"{self.stored / took_s:.0f} records/s, {self.stored_bytes / 1e6 / took_s:.1f} MB/s"
         )

@@ -15,6 +15,7 @@ from partitions.controller.commands import RecoveredUnsafely, SetReplicas
 from partitions.controller.image import MetadataImage, PartitionInfo, TopicInfo
 from raftlog.errors import Conflict, InvalidRequest, UnknownPartition, UnknownTopic
 from raftlog.types import NodeId, TopicId
+from raftlog.units import counted
 
 REPLICAS_MAX: Final = 7
 
@@ -111,8 +112,9 @@ def _check_in_sync(topic: TopicInfo, partition: PartitionInfo, where: str, count
     least = topic.config.get("min.insync.replicas")
     if isinstance(least, int) and count < min(least, len(partition.replicas)):
         raise InvalidRequest(
-            f"{where} would have {count} replicas, and min.insync.replicas of {topic.name} is {least}: every "
-            f"produce would be refused; name {least} at least, or set min.insync.replicas to {count} first",
+            f"{where} would have {counted(count, 'replica')}, and min.insync.replicas of {topic.name} is "
+            f"{least}: every produce would be refused; name {least} at least, or set min.insync.replicas "
+            f"to {count} first",
             field="replicas",
         )
 

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from raftlog.types import NodeId
+from raftlog.units import counted
 
 Placement = tuple[tuple[NodeId, ...], ...]
 """A row of brokers for each partition; the first of a row is the preferred leader."""
@@ -62,7 +63,7 @@ def place(
     The factor must not be above the number of brokers.
     """
     if not 1 <= replication_factor <= len(brokers):
-        raise ValueError(f"replication factor {replication_factor} on {len(brokers)} brokers")
+        raise ValueError(f"replication factor {replication_factor} on {counted(len(brokers), 'broker')}")
     racks = _racks(brokers, existing)
     return tuple(_place_one(racks, replication_factor) for _ in range(partitions))
 

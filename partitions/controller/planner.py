@@ -125,7 +125,7 @@ def _check_factor(factor: int, usable: int) -> None:
         )
     if factor > usable:
         raise InvalidRequest(
-            f"replication_factor is {factor} and {usable} brokers take new replicas; "
+            f"replication_factor is {factor}, brokers that take new replicas: {usable}; "
             "choose a smaller factor, or start more brokers",
             field="replication_factor",
         )

@@ -26,6 +26,7 @@ from raftlog.client.sender import Identities, PartitionSender
 from raftlog.client.session import Session
 from raftlog.errors import NotSent, Overloaded, RaftlogError
 from raftlog.records.builder import Record
+from raftlog.units import counted
 
 ERRORS_KEPT_MAX = 100
 HURRIED_CLOSE: Duration = "5s"  # for what is on its way when a block is left by Ctrl-C or cancellation
@@ -149,7 +150,7 @@ class AsyncProducer:
         """Raise what failed since the producer was made, unless ``error`` is on its way already."""
         if not self._errors:
             return
-        message = f"{self._failed_count} records were not sent"
+        message = f"{counted(self._failed_count, 'record')} not sent"
         if error is not None:
             error.add_note(f"{message}; the first of them: {self._errors[0]}")
             return
@@ -284,7 +285,9 @@ class AsyncProducer:
         if isinstance(outcome, RaftlogError):
             self._failed_count += len(batch.records)
             if len(self._errors) < ERRORS_KEPT_MAX:
-                outcome.add_note(f"{len(batch.records)} records of {batch.topic}/{batch.partition}")
+                outcome.add_note(
+                    f"{counted(len(batch.records), 'record')} of {batch.topic}/{batch.partition}"
+                )
                 self._errors.append(outcome)
         self._buffer.release(batch)
         batch.finish(outcome)

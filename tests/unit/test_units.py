@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raftlog.acks import acks_word
-from raftlog.units import duration_ms, size_bytes
+from raftlog.units import counted, duration_ms, size_bytes
 
 
 @pytest.mark.parametrize(
@@ -28,6 +28,13 @@ def test_a_size_is_a_number_with_a_unit(text: str, count: int) -> None:
 def test_other_texts_are_no_durations(text: str) -> None:
     assert duration_ms(text) is None
     assert size_bytes(text) is None
+
+
+@pytest.mark.parametrize(
+    ("number", "text"), [(0, "0 records"), (1, "1 record"), (2, "2 records"), (-1, "-1 records")]
+)
+def test_one_of_a_thing_is_told_as_one(number: int, text: str) -> None:
+    assert counted(number, "record") == text
 
 
 def test_other_names_for_acks_are_understood() -> None:

@@ -198,7 +198,7 @@ def test_leaving_the_block_flushes_and_raises_all_that_failed() -> None:
                     await producer.send("0", on_ack=lambda receipt, error: told.append(error))
                     await producer.send("1")
             assert [type(error) for error in caught.value.exceptions] == [RecordTooLarge]
-            assert "2 records" in str(caught.value)
+            assert "2 records not sent" in str(caught.value)
             assert [type(error) for error in told] == [RecordTooLarge]
 
     asyncio.run(story())
@@ -212,7 +212,7 @@ def test_an_error_of_the_block_is_not_hidden_by_what_failed() -> None:
                 async with client.producer("orders") as producer:
                     await producer.send("0")
                     raise KeyError("mine")
-            assert "1 records were not sent" in caught.value.__notes__[0]
+            assert "1 record not sent" in caught.value.__notes__[0]
 
     asyncio.run(story())
 

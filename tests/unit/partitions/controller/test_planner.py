@@ -127,7 +127,7 @@ def test_another_replication_factor_is_refused_with_the_choice(factor: int) -> N
 def test_a_factor_above_the_usable_brokers_is_refused() -> None:
     image = cluster(brokers=4)
     image, _ = applied(DrainBroker(NodeId(1)), FenceBroker(NodeId(2), "first"), to=image)
-    assert "2 brokers take new replicas" in str(refusal(wish(), image))
+    assert "brokers that take new replicas: 2" in str(refusal(wish(), image))
     assert all(set(row) <= {3, 4} for row in planned(wish(factor=1), image).placement)
 
 
@@ -159,7 +159,7 @@ def test_a_change_is_checked_against_the_topic() -> None:
     assert plan(AlterTopicConfig("a", {"retention.ms": "7"}, 4), image, LIMITS) == AlterTopicConfig(
         "a", {"retention.ms": 7}, 4
     )
-    with pytest.raises(InvalidRequest, match="a partition has 1 replicas"):
+    with pytest.raises(InvalidRequest, match="a partition has 1 replica;"):
         plan(AlterTopicConfig("a", {"min.insync.replicas": 2}), image, LIMITS)
     with pytest.raises(UnknownTopic):
         plan(AlterTopicConfig("b", {}), image, LIMITS)
