@@ -123,8 +123,8 @@ def check_records(batch: Batch) -> int:
     """
     header = batch.header
     try:
-        body = _body(batch, DECOMPRESSED_BYTES_MAX)
-        opened = DefaultRecordBatch(_readable(header, body))
+        readable = open_batch(batch)
+        opened = DefaultRecordBatch(readable)
         offsets = list(map(_OFFSET, islice(opened, header.record_count)))
         sentinel = next(opened)
         next(opened, None)  # raises when bytes follow
@@ -133,7 +133,7 @@ def check_records(batch: Batch) -> int:
     _check_sentinel(header, _fields(sentinel))
     if offsets != list(range(header.base_offset, header.last_offset + 1)):
         raise CorruptBatch(f"records: their offsets must count from 0 to {header.last_offset_delta}")
-    return len(body)
+    return len(readable) - HEADER_BYTES - len(_SENTINEL)
 
 
 def opens_fast(batches: Sequence[Batch], *, records_max: int) -> bool:
