@@ -7,7 +7,7 @@ leave untaken is too much. That is the one whose answer has waited longest: its 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Final, TypeVar
@@ -18,6 +18,7 @@ LARGE_PAGES_MAX: Final = 2  # one thread makes them; the other one is on its way
 LARGE_PAGE_BYTES: Final = (
     48 << 20
 )  # counted for one: its batches, a batch that is open, the page and its JSON
+RECENT_BYTES_MAX: Final = 4 << 20
 Result = TypeVar("Result")
 
 
@@ -27,6 +28,7 @@ class AnswersInFlight:
     def __init__(self, untaken_bytes_max: int) -> None:
         self.untaken_bytes = 0
         self.large_pages = 0
+        self.recent = RecentEvents(RECENT_BYTES_MAX)
         self._untaken_bytes_max = untaken_bytes_max
         self._untaken: dict[object, tuple[int, Callable[[], None]]] = {}  # the oldest first
         self._places = asyncio.Semaphore(LARGE_PAGES_MAX)
@@ -82,6 +84,28 @@ class AnswersInFlight:
             yield
         finally:
             self.taken(owner)
+
+
+class RecentEvents:
+    """The events that were made last, for other readers of the same records. A key says which they are."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._size_bytes = 0
+        self._kept: dict[Hashable, bytes] = {}  # the oldest first
+
+    def get(self, key: Hashable) -> bytes | None:
+        """What was kept, if it still is."""
+        return self._kept.get(key)
+
+    def keep(self, key: Hashable, events: bytearray) -> None:
+        """Keep a copy in place of the oldest, unless it is larger than all may be."""
+        if len(events) > self._bytes_max or key in self._kept:
+            return
+        self._kept[key] = bytes(events)
+        self._size_bytes += len(events)
+        while self._size_bytes > self._bytes_max:
+            self._size_bytes -= len(self._kept.pop(next(iter(self._kept))))
 
 
 class Turn:

@@ -8,6 +8,7 @@ back with ``Last-Event-ID`` goes on after that offset: the broker keeps nothing 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Hashable
 from dataclasses import replace
 from functools import partial
 
@@ -22,6 +23,7 @@ from api.reading import read_at_once, read_in_turn
 from api.routes import Call
 from partitions.values import FetchRequest, FetchResult
 from raftlog.errors import InvalidRequest, RaftlogError
+from raftlog.records.batch import split_batches
 from raftlog.types import Offset
 from raftlog.wire import media_types
 
@@ -78,8 +80,16 @@ async def _follow(
 
 
 async def _show(call: Call, view: View, result: FetchResult, response: web.StreamResponse, turn: Turn) -> int:
-    """Write the records of one read, page by page: the next is made when this one has been taken."""
-    pages, open_bytes = view.pages(result), 0
+    """Write the records of one read, page by page: the next is made when this one has been taken.
+
+    A read that is one page is kept for others: readers of one partition are woken by the same records.
+    """
+    recent, key = call.admission.answers.recent, _key(view, result)
+    if (kept := recent.get(key)) is not None:
+        turn.end()
+        await _write(call, response, kept)
+        return result.next_offset
+    pages, open_bytes, is_first = view.pages(result), 0, True
     while True:
         if open_bytes:
             turn.wait(open_bytes, partial(_abort, call))
@@ -89,10 +99,19 @@ async def _show(call: Call, view: View, result: FetchResult, response: web.Strea
         turn.end()
         if next_offset < result.next_offset:
             open_bytes += len(result.data)
+        elif is_first and events:
+            recent.keep(key, events)
+        is_first = False
         if events:
             await _write(call, response, events, open_bytes)
         if next_offset >= result.next_offset:
             return next_offset
+
+
+def _key(view: View, result: FetchResult) -> Hashable:
+    """What the events of a read depend on; a checksum stands for the rest of its batch."""
+    batches = split_batches(result.data)
+    return view, result.offset, tuple((batch.base_offset, batch.header.crc) for batch in batches)
 
 
 async def _write(

@@ -298,6 +298,20 @@ FETCHING = (
         script="tests/unit/api/test_answers_in_flight.py",
     ),
     Mutant(
+        "readers that begin elsewhere in a batch are shown what others were",
+        "api.events:_key",
+        "return view, result.offset, tuple",
+        "return view, tuple",
+        script="tests/unit/api/test_events.py",
+    ),
+    Mutant(
+        "readers of a topic that is made again are shown the old records",
+        "api.events:_key",
+        "(batch.base_offset, batch.header.crc)",
+        "batch.base_offset",
+        script="tests/unit/api/test_events.py",
+    ),
+    Mutant(
         "a large page has memory beside the bound",
         "api.answers_in_flight:AnswersInFlight._make_room",
         "self.large_pages * LARGE_PAGE_BYTES",
