@@ -84,13 +84,20 @@ class _Connection(web.RequestHandler):
         self._is_lost.set()
         super().connection_lost(exc)
 
+    async def _drain_helper(self) -> None:
+        """aiohttp's error is held by a frame of its traceback: a cycle, which would keep the answer."""
+        try:
+            await super()._drain_helper()
+        except ConnectionError as error:
+            raise error.with_traceback(None) from None
+
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
         """A refused client may still send: closing on it would take its answer from it."""
         body = resp.body if isinstance(resp, web.Response) else None
-        size_bytes = len(body) if isinstance(body, bytes | bytearray | memoryview) else 0
-        with self._boundary.admission.answers.waiting(size_bytes, self._abort):
+        size_bytes = len(body) if isinstance(body, bytes | bytearray | memoryview) else 0  # aiohttp copies it
+        with self._boundary.admission.answers.waiting(2 * size_bytes, self._abort):
             finished = await super().finish_response(request, resp, start_time)
         transport = self.transport
         if self._is_refused and transport is not None and transport.can_write_eof():

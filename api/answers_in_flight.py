@@ -1,51 +1,77 @@
 """The memory of answers: while they are made, and until their clients have taken them.
 
-Decides: how many large pages are made at the same time, and whose connection ends when clients leave too
-much untaken. That is the one whose answer has waited longest: its client reads least.
+Decides: how many large pages are made at the same time, and whose connection ends when that and what clients
+leave untaken is too much. That is the one whose answer has waited longest: its client reads least.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Final, TypeVar
 
 from raftlog.node.computing import computed
 
-LARGE_PAGES_MAX: Final = 4
+LARGE_PAGES_MAX: Final = 2  # one thread makes them; the other one is on its way to the thread or back
+LARGE_PAGE_BYTES: Final = 48 << 20  # of one: its batches, a batch that is open, the page and its JSON
+RECENT_BYTES_MAX: Final = 4 << 20  # of events, for all streams together
 Result = TypeVar("Result")
 
 
 class AnswersInFlight:
-    """Those of one broker. ``untaken_bytes`` never stays above ``untaken_bytes_max`` but for one answer."""
+    """Those of one broker: untaken ones and large pages never stay above the bound but for one answer."""
 
     def __init__(self, untaken_bytes_max: int) -> None:
         self.untaken_bytes = 0
+        self.large_pages = 0
+        self.recent = RecentEvents(RECENT_BYTES_MAX)
         self._untaken_bytes_max = untaken_bytes_max
         self._untaken: dict[object, tuple[int, Callable[[], None]]] = {}  # the oldest first
         self._places = asyncio.Semaphore(LARGE_PAGES_MAX)
 
     def turn(self, is_wanted: Callable[[], bool]) -> Turn:
         """What one request makes of records, from the first page to the answer, while it is wanted."""
-        return Turn(self._places, is_wanted)
+        return Turn(self, is_wanted)
+
+    @property
+    def has_place(self) -> bool:
+        """Whether one more large page can be made at once."""
+        return not self._places.locked()
+
+    async def begin_page(self, owner: object) -> None:
+        """Wait for a place, and have the memory for a large page, which holds what the owner held."""
+        await self._places.acquire()
+        self.taken(owner)
+        self.large_pages += 1
+        self._make_room(0)
+
+    def end_page(self) -> None:
+        """Its answer is written, or will not be."""
+        self.large_pages -= 1
+        self._places.release()
 
     def wait(self, owner: object, size_bytes: int, abort: Callable[[], None]) -> None:
         """An answer waits for its client; ``abort`` ends the connection, and so the waiting."""
         self.taken(owner)
         self._untaken[owner] = (size_bytes, abort)
         self.untaken_bytes += size_bytes
-        while self.untaken_bytes > self._untaken_bytes_max and len(self._untaken) > 1:
-            oldest = next(iter(self._untaken))
-            _, end = self._untaken[oldest]
-            self.taken(oldest)
-            end()
+        self._make_room(1)
 
     def taken(self, owner: object) -> None:
         """It has left, or its client has."""
         size_bytes, _ = self._untaken.pop(owner, (0, None))
         self.untaken_bytes -= size_bytes
+
+    def _make_room(self, kept: int) -> None:
+        """End the oldest, but for as many as are ``kept``, until the rest is within the bound."""
+        bytes_max = max(0, self._untaken_bytes_max - self.large_pages * LARGE_PAGE_BYTES)
+        while self.untaken_bytes > bytes_max and len(self._untaken) > kept:
+            oldest = next(iter(self._untaken))
+            _, end = self._untaken[oldest]
+            self.taken(oldest)
+            end()
 
     @contextmanager
     def waiting(self, size_bytes: int, abort: Callable[[], None]) -> Iterator[None]:
@@ -58,24 +84,67 @@ class AnswersInFlight:
             self.taken(owner)
 
 
+class RecentEvents:
+    """The events that were made last, for other readers of the same records. A key says which they are."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._size_bytes = 0
+        self._kept: dict[Hashable, bytes] = {}  # the oldest first
+
+    def get(self, key: Hashable) -> bytes | None:
+        """What was kept, if it still is."""
+        return self._kept.get(key)
+
+    def keep(self, key: Hashable, events: bytearray) -> None:
+        """Keep a copy in place of the oldest, unless it is larger than all may be."""
+        if len(events) > self._bytes_max or key in self._kept:
+            return
+        self._kept[key] = bytes(events)
+        self._size_bytes += len(events)
+        while self._size_bytes > self._bytes_max:
+            self._size_bytes -= len(self._kept.pop(next(iter(self._kept))))
+
+
 class Turn:
     """Takes one of few places when work is long, and keeps it until the block ends: pages do not pile up."""
 
-    __slots__ = ("_has_place", "_is_wanted", "_places")
+    __slots__ = ("_answers", "_has_place", "_is_wanted")
 
-    def __init__(self, places: asyncio.Semaphore, is_wanted: Callable[[], bool]) -> None:
-        self._places = places
+    def __init__(self, answers: AnswersInFlight, is_wanted: Callable[[], bool]) -> None:
+        self._answers = answers
         self._is_wanted = is_wanted
         self._has_place = False
 
+    @property
+    def must_wait(self) -> bool:
+        """Whether long work would wait for a place now; nothing large should be held meanwhile."""
+        return not self._has_place and not self._answers.has_place
+
+    def wait(self, held_bytes: int, abort: Callable[[], None]) -> None:
+        """Something is held until the place is taken, or left; ``abort`` ends the connection."""
+        self._answers.wait(self, held_bytes, abort)
+
+    async def begin(self) -> None:
+        """Take a place. Raises ``ConnectionResetError`` when the client has gone."""
+        if not self._has_place:
+            await self._answers.begin_page(self)
+            self._has_place = True
+        if not self._is_wanted():
+            raise ConnectionResetError("the client has gone")
+
     async def computed(self, work: Callable[[], Result], *, is_short: bool) -> Result:
         """``computed``, once there is a place. Raises ``ConnectionResetError`` when the client has gone."""
-        if not is_short and not self._has_place:
-            await self._places.acquire()
-            self._has_place = True
-        if not is_short and not self._is_wanted():
-            raise ConnectionResetError("the client has gone")
+        if not is_short:
+            await self.begin()
         return await computed(work, is_short=is_short)
+
+    def end(self) -> None:
+        """Leave the place; ``begin`` may take another."""
+        self._answers.taken(self)
+        if self._has_place:
+            self._has_place = False
+            self._answers.end_page()
 
     def __enter__(self) -> Turn:
         return self
@@ -83,6 +152,4 @@ class Turn:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._has_place:
-            self._has_place = False
-            self._places.release()
+        self.end()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 import zlib
+from collections.abc import Iterator
 from typing import Protocol, TypeVar
 
 import aiohttp
@@ -26,6 +27,7 @@ from raftlog.wire import media_types
 
 CONTENT_ENCODINGS = ("identity", "gzip", "deflate")  # undone while the body is read
 ANY_ZLIB_WINDOW = 47  # tells gzip and zlib apart by their heads
+INFLATED_BYTES_MAX = 1 << 20  # at once, and no more of a body is held twice
 
 T = TypeVar("T")
 
@@ -37,6 +39,8 @@ class _Inflater(Protocol):
     def eof(self) -> bool: ...
     @property
     def unused_data(self) -> bytes: ...
+    @property
+    def unconsumed_tail(self) -> bytes: ...
     def decompress(self, data: bytes, max_length: int = 0, /) -> bytes: ...
 
 
@@ -53,7 +57,7 @@ def check_announced(request: Request, limits: Limits) -> None:
         raise _too_large(f"the body has {announced} bytes", limits)
 
 
-async def read_body(request: Request, held: Hold, limits: Limits) -> bytes:
+async def read_body(request: Request, held: Hold, limits: Limits) -> bytes | bytearray:
     """The whole body; ``held`` grows with what has come, whatever was announced.
 
     Raises ``RecordTooLarge``, ``RequestTimeout``, ``Overloaded``, ``QuotaExceeded``, and
@@ -111,7 +115,7 @@ def unsupported(media_type: str, supported: tuple[str, ...]) -> UnsupportedMedia
 
 
 def decode_json(
-    body: bytes, kind: type[T], error: type[InvalidRequest] = InvalidRequest, prefix: str = ""
+    body: bytes | bytearray, kind: type[T], error: type[InvalidRequest] = InvalidRequest, prefix: str = ""
 ) -> T:
     """JSON as a struct. Raises ``error`` with the JSON pointer of what is wrong."""
     decoder = _JSON_DECODERS.get(kind)
@@ -136,11 +140,12 @@ def decode_json(
     return decoded
 
 
-async def _read_chunks(request: Request, held: Hold, inflater: _Inflater | None, limits: Limits) -> bytes:
+async def _read_chunks(
+    request: Request, held: Hold, inflater: _Inflater | None, limits: Limits
+) -> bytes | bytearray:
     """Raises ``TimeoutError`` for a body that comes too slowly."""
     content = request.content
-    chunks: list[bytes] = []
-    total_bytes = received_bytes = 0
+    body, received_bytes = bytearray(), 0
     began = asyncio.get_running_loop().time()
     while True:
         allowed_s = min(limits.body_timeout_s, limits.body_grace_s + received_bytes / limits.body_rate_min)
@@ -149,22 +154,26 @@ async def _read_chunks(request: Request, held: Hold, inflater: _Inflater | None,
         if not chunk:
             break
         received_bytes += len(chunk)
-        if inflater is not None:
-            chunk = _inflated(inflater, chunk, limits.body_bytes_max - total_bytes + 1)
-        total_bytes += len(chunk)
-        if total_bytes > limits.body_bytes_max:
-            raise _too_large(f"the body has more than {limits.body_bytes_max} bytes", limits)
-        held.grow(len(chunk))
-        chunks.append(chunk)
+        for part in (chunk,) if inflater is None else _inflated(inflater, chunk):
+            if len(body) + len(part) > limits.body_bytes_max:
+                raise _too_large(f"the body has more than {limits.body_bytes_max} bytes", limits)
+            held.grow(len(part))
+            body += part
+            if len(part) == INFLATED_BYTES_MAX:
+                await asyncio.sleep(0)  # others run in between
+        if inflater is not None and inflater.unused_data:
+            break  # zlib would collect all that follows
     if inflater is not None and (not inflater.eof or inflater.unused_data):
         raise InvalidRequest("the compressed body is cut short or has something after it", field="body")
-    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+    return body
 
 
-def _inflated(inflater: _Inflater, chunk: bytes, bytes_max: int) -> bytes:
-    """What a chunk holds, of which no more than ``bytes_max`` is ever made."""
+def _inflated(inflater: _Inflater, chunk: bytes) -> Iterator[bytes]:
+    """What a chunk holds, in parts of ``INFLATED_BYTES_MAX`` at most."""
     try:
-        return inflater.decompress(chunk, bytes_max)
+        while part := inflater.decompress(chunk, INFLATED_BYTES_MAX):
+            yield part
+            chunk = inflater.unconsumed_tail
     except zlib.error as error:
         raise InvalidRequest(f"the body is not what Content-Encoding says: {error}", field="body") from None
 

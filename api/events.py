@@ -8,20 +8,22 @@ back with ``Last-Event-ID`` goes on after that offset: the broker keeps nothing 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Hashable
 from dataclasses import replace
 from functools import partial
 
 import msgspec
 from aiohttp import web
 
+from api.answers_in_flight import Turn
 from api.errors import problem
 from api.hang_ups import has_client
 from api.json_answers import Page, View
-from api.reading import read_at_once
+from api.reading import read_at_once, read_in_turn
 from api.routes import Call
 from partitions.values import FetchRequest, FetchResult
 from raftlog.errors import InvalidRequest, RaftlogError
+from raftlog.records.batch import split_batches
 from raftlog.types import Offset
 from raftlog.wire import media_types
 
@@ -38,13 +40,15 @@ async def stream(call: Call, view: View, request: FetchRequest) -> web.StreamRes
     if "limit" in call.query:
         raise InvalidRequest("limit is for JSON; an event stream does not end", field="limit")
     with call.admission.parked.hold(call.request.remote or "", 1):
-        first = await read_at_once(call, view.target, replace(request, wait_ms=0))
+        # What is wrong is found by a read of one batch, whose records are read again when it is their turn.
+        first = (await read_at_once(call, view.target, replace(request, bytes_max=1, wait_ms=0))).offset
+        request = replace(request, position=first, wait_ms=0)
         response = web.StreamResponse(headers=HEADERS)
         call.stamp(response)
         assert isinstance(call.request, web.BaseRequest)
         try:
             await response.prepare(call.request)
-            error = await _follow(call, view, request, first, response)
+            error = await _follow(call, view, request, response)
             body = problem(error, instance=call.request.path, request_id=call.request_id)
             await _write(call, response, event("problem", msgspec.json.encode(body)))
         except (ConnectionError, TimeoutError):
@@ -53,40 +57,71 @@ async def stream(call: Call, view: View, request: FetchRequest) -> web.StreamRes
 
 
 async def _follow(
-    call: Call, view: View, request: FetchRequest, result: FetchResult, response: web.StreamResponse
+    call: Call, view: View, request: FetchRequest, response: web.StreamResponse
 ) -> RaftlogError:
     """Returns what ended the partition's side. Raises ``ConnectionError`` once the reader has gone."""
-    following = replace(request, wait_ms=call.services.limits.heartbeat_ms)
+
+    async def read(request: FetchRequest) -> FetchResult:
+        return await call.hang_ups.park(call.request, read_at_once(call, view.target, request))
+
     try:
         while True:
-            next_offset = await _show(call, view, result, response)
+            with call.admission.answers.turn(partial(has_client, call.request)) as turn:
+                result = await read_in_turn(read, request, turn)
+                next_offset = await _show(call, view, result, response, turn)
             if not result.data:
                 await _write(call, response, heartbeat(next_offset, result.high_watermark))
-            following = replace(following, position=Offset(next_offset))
-            result = await call.hang_ups.park(call.request, read_at_once(call, view.target, following))
+            del result  # the next read may wait long
+            request = replace(
+                request, position=Offset(next_offset), wait_ms=call.services.limits.heartbeat_ms
+            )
     except RaftlogError as error:
         return error
 
 
-async def _show(call: Call, view: View, result: FetchResult, response: web.StreamResponse) -> int:
-    """Write the records of one read, page by page: the next is made when this one has been taken."""
-    pages = view.pages(result)
+async def _show(call: Call, view: View, result: FetchResult, response: web.StreamResponse, turn: Turn) -> int:
+    """Write the records of one read, page by page: the next is made when this one has been taken.
+
+    A read that is one page is kept for others: readers of one partition are woken by the same records.
+    """
+    recent, key = call.admission.answers.recent, _key(view, result)
+    if (kept := recent.get(key)) is not None:
+        turn.end()
+        await _write(call, response, kept)
+        return result.next_offset
+    pages, open_bytes, is_first = view.pages(result), 0, True
     while True:
-        with call.admission.answers.turn(partial(has_client, call.request)) as turn:
-            page = await view.next_page(pages, result, turn)
-            events, next_offset = b"".join(_events(page)), page.next_offset
-            del page  # its reader may take long
+        if open_bytes:
+            turn.wait(open_bytes, partial(_abort, call))
+        page = await view.next_page(pages, result, turn)
+        events, next_offset, open_bytes = _events(page), page.next_offset, page.open_bytes
+        del page  # its reader may take long
+        turn.end()
+        if next_offset < result.next_offset:
+            open_bytes += len(result.data)
+        elif is_first and events:
+            recent.keep(key, events)
+        is_first = False
         if events:
-            await _write(call, response, events)
+            await _write(call, response, events, open_bytes)
         if next_offset >= result.next_offset:
             return next_offset
 
 
-async def _write(call: Call, response: web.StreamResponse, data: bytes) -> None:
-    """Raises ``ConnectionError`` once the reader has gone: aiohttp tells that only to the write after it."""
-    with call.admission.answers.waiting(
-        2 * len(data), partial(_abort, call)
-    ):  # aiohttp copies it into a chunk
+def _key(view: View, result: FetchResult) -> Hashable:
+    """What the events of a read depend on; a checksum stands for the rest of its batch."""
+    batches = split_batches(result.data)
+    return view, result.offset, tuple((batch.base_offset, batch.header.crc) for batch in batches)
+
+
+async def _write(
+    call: Call, response: web.StreamResponse, data: bytes | bytearray, held_bytes: int = 0
+) -> None:
+    """Raises ``ConnectionError`` once the reader has gone: aiohttp tells that only to the write after it.
+
+    ``held_bytes`` are those that wait with the data, which aiohttp copies into a chunk.
+    """
+    with call.admission.answers.waiting(2 * len(data) + held_bytes, partial(_abort, call)):
         async with asyncio.timeout(call.services.limits.write_timeout_s):
             await response.write(data)
     if _transport(call) is None:
@@ -113,9 +148,12 @@ def heartbeat(next_offset: int, high_watermark: int) -> bytes:
     return event("heartbeat", b'{"next_offset":%d,"high_watermark":%d}' % (next_offset, high_watermark))
 
 
-def _events(page: Page) -> Iterator[bytes]:
-    encode = msgspec.json.encode
+def _events(page: Page) -> bytearray:
+    events, encoder = bytearray(), msgspec.json.Encoder()
     for record in page.records:
-        yield b"event: record\nid: %d\ndata: %b\n\n" % (record.offset, encode(record))
+        events += b"event: record\nid: %d\ndata: " % record.offset
+        encoder.encode_into(record, events, -1)
+        events += b"\n\n"
     for skipped in page.skipped:
-        yield event("skipped", encode(skipped))
+        events += event("skipped", encoder.encode(skipped))
+    return events

@@ -19,7 +19,7 @@ from api.events import RECORDS_PER_WRITE, stream
 from api.hang_ups import has_client
 from api.json_answers import Page, View
 from api.partition_leader import elsewhere
-from api.reading import read
+from api.reading import read, read_in_turn
 from api.routes import (
     BINARY,
     PARTITION,
@@ -145,7 +145,7 @@ async def _first_page(call: Call, view: View, request: FetchRequest, turn: Turn)
     clock = call.services.clock
     ends_at = clock.monotonic() + request.wait_ms / 1000
     while True:
-        result = await read(call, view.target, request)
+        result = await read_in_turn(partial(read, call, view.target), request, turn)
         page = await view.page(result, turn)
         if page.records or page.skipped or not result.data:
             return result, page
@@ -188,7 +188,8 @@ def _is_whole(result: FetchResult, page: Page) -> bool:
 async def _at_once(
     call: Call, view: View, request: FetchRequest, back: int, turn: Turn
 ) -> tuple[FetchResult, Page]:
-    result = await read(call, view.target, replace(request, position=LastRecords(back), wait_ms=0))
+    request = replace(request, position=LastRecords(back), wait_ms=0)
+    result = await read_in_turn(partial(read, call, view.target), request, turn)
     return result, await view.page(result, turn)
 
 

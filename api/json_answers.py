@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, TypeVar
+from typing import Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -19,7 +19,7 @@ from api.answers_in_flight import Turn
 from partitions.values import FetchResult
 from raftlog.errors import CorruptBatch, InvalidRecord, UndecodableBatch
 from raftlog.records.batch import Batch, split_batches
-from raftlog.records.reader import RECORD_MEMORY_BYTES, StoredRecord, iter_records, opens_fast
+from raftlog.records.reader import RECORD_MEMORY_BYTES, StoredRecord, iter_opened, open_batch, opens_fast
 from raftlog.types import TopicPartition
 from raftlog.wire import bodies
 from raftlog.wire.headers import TAG_RECORD_HEADER
@@ -32,17 +32,45 @@ STEP_BYTES = 3 << 18  # of a value that one compiled call shows; base64 needs a 
 _ESCAPED = bytes(range(32)) + b'"\\'
 FORMATS = ("auto", "utf8", "json", "base64")
 Shown = tuple[msgspec.Raw, bodies.Encoding]
-Item = TypeVar("Item")
 ABSENT: Shown = (msgspec.Raw(b"null"), "utf8")
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What of a fetch is shown, and where to go on. ``skipped`` ranges of offsets cannot be shown."""
+    """What of a fetch is shown, and where to go on. ``skipped`` ranges of offsets cannot be shown.
+
+    ``open_bytes`` are held for the next page, of the batch in the middle of which this one ends.
+    """
 
     records: list[bodies.FetchedRecord]
     next_offset: int
     skipped: list[bodies.SkippedRange]
+    open_bytes: int = 0
+
+
+class _Page:
+    """A page that grows."""
+
+    def __init__(self, limit: int) -> None:
+        self.records: list[bodies.FetchedRecord] = []
+        self.skipped: list[bodies.SkippedRange] = []
+        self._limit = limit
+        self._size_bytes = 0
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.records) == self._limit or self._size_bytes > PAGE_BYTES_MAX
+
+    def add(self, record: bodies.FetchedRecord) -> None:
+        self.records.append(record)
+        self._size_bytes += RECORD_MEMORY_BYTES + record.size + len(memoryview(record.value))
+
+    def taken(self, next_offset: int, opened: bytes = b"") -> Page:
+        """The page, from now on held by nobody but its reader."""
+        open_bytes = len(opened) + self.records[-1].size if opened else 0
+        page = Page(self.records, next_offset, self.skipped, open_bytes)
+        self.records, self.skipped, self._size_bytes = [], [], 0
+        return page
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,8 +88,7 @@ class View:
 
     async def next_page(self, pages: Iterator[Page], result: FetchResult, turn: Turn) -> Page:
         """The next of ``pages``, made away from the event loop where that takes long."""
-        is_short = opens_fast(split_batches(result.data), records_max=SHOWN_ON_LOOP_MAX)
-        return await turn.computed(partial(next, pages), is_short=is_short)
+        return await turn.computed(partial(next, pages), is_short=is_shown_fast(result))
 
     def pages(self, result: FetchResult) -> Iterator[Page]:
         """The user's records of a fetch, at least one page; none takes much more than ``PAGE_BYTES_MAX``.
@@ -70,31 +97,31 @@ class View:
         the page of the records that precede the damage.
         """
         show = _SHOW[self.format]
-        records: list[bodies.FetchedRecord] = []
-        skipped: list[bodies.SkippedRange] = []
-        size_bytes, at = 0, int(result.offset)
+        page, at = _Page(self.limit), int(result.offset)
         for batch in split_batches(result.data):
             if batch.header.is_control or batch.last_offset < result.offset:
                 continue
+            opened = b""  # nothing of a batch is held behind its end
+            if page.is_full:
+                yield page.taken(at)
             kind: Literal["append", "create"] = "append" if batch.header.is_append_time else "create"
             try:
-                for stored in iter_records(batch, result.offset):
-                    if len(records) == self.limit or size_bytes > PAGE_BYTES_MAX:
-                        size_bytes = 0
-                        yield Page(_moved(records), at, _moved(skipped))  # held by nobody but the reader
-                    shown = _fetched(stored, kind, batch.header.crc, show)
-                    records.append(shown)
+                opened = open_batch(batch)
+                for stored in iter_opened(batch.header, opened, result.offset):
+                    page.add(_fetched(stored, kind, batch.header.crc, show))
                     at = stored.offset + 1
-                    size_bytes += RECORD_MEMORY_BYTES + shown.size + len(memoryview(shown.value))
+                    del stored
+                    if page.is_full and at <= batch.last_offset:
+                        yield page.taken(at, opened)
             except CorruptBatch as error:
                 at = max(at, batch.base_offset)
                 if self.skips_undecodable:
-                    skipped.append(bodies.SkippedRange(at, batch.last_offset + 1))
+                    page.skipped.append(bodies.SkippedRange(at, batch.last_offset + 1))
                     continue
-                if records:
-                    yield Page(records, at, skipped)
+                if page.records:
+                    yield page.taken(at)
                 raise self._undecodable(batch, at, error) from error
-        yield Page(records, result.next_offset, skipped)
+        yield page.taken(result.next_offset)
 
     def _undecodable(self, batch: Batch, offset: int, error: CorruptBatch) -> UndecodableBatch:
         return UndecodableBatch(
@@ -107,9 +134,9 @@ class View:
         )
 
 
-def _moved(items: list[Item]) -> list[Item]:
-    moved, items[:] = items[:], []
-    return moved
+def is_shown_fast(result: FetchResult) -> bool:
+    """Whether its first page may be made on the event loop."""
+    return opens_fast(split_batches(result.data), records_max=SHOWN_ON_LOOP_MAX)
 
 
 def _fetched(
@@ -199,7 +226,11 @@ def _as_string(text: str) -> Shown:
 
 def _joined(parts: Iterable[bytes]) -> msgspec.Raw:
     """A string of JSON from its parts. Each was a compiled call of its own, so that others run in between."""
-    return msgspec.Raw(b"".join((b'"', *parts, b'"')))
+    joined = bytearray(b'"')
+    for part in parts:
+        joined += part
+    joined += b'"'
+    return msgspec.Raw(joined)
 
 
 def _grows(value: bytes) -> bool:
@@ -231,11 +262,11 @@ def as_it_looks(value: bytes, _offset: int) -> Shown:
 
     The rest includes long text with many control characters: each takes six in JSON.
     """
+    if _grows(value):
+        return _as_base64(value, 0)
     try:
         text = value.decode()
     except UnicodeDecodeError:
-        return _as_base64(value, 0)
-    if _grows(value):
         return _as_base64(value, 0)
     if value[:1] in (b"{", b"[") and len(value) <= JSON_BYTES_MAX:
         try:

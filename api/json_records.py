@@ -11,7 +11,7 @@ import binascii
 import contextlib
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from random import Random
 from typing import NamedTuple
@@ -67,28 +67,31 @@ class Placed(NamedTuple):
     partition: int | None
 
 
-def decode_records(body: bytes, media_type: str, count_max: int) -> list[bodies.NewRecord]:
+def decode_records(body: bytes | bytearray, media_type: str, count_max: int) -> Iterable[bodies.NewRecord]:
     """The records of a JSON or NDJSON body. Raises ``InvalidRecord``, and ``RecordTooLarge`` for too many.
 
-    They are counted before they are decoded. A body above ``WHOLE_BYTES_MAX`` is decoded record by record, so
-    that no call of the decoder takes long.
+    They are counted before they are decoded. A body above ``WHOLE_BYTES_MAX`` is decoded record by record, as
+    they are taken, so that no call of the decoder takes long and no two copies of all records are made.
     """
+    parts: Iterable[bytes]
     if media_type == media_types.NDJSON:
-        parts = [line.group() for line in islice(_LINE.finditer(body), count_max + 1)]
-        _check_count(len(parts), count_max)
+        lines = list(islice(_LINE.finditer(body), count_max + 1))
+        _check_count(len(lines), count_max)
+        parts = (line.group() for line in lines)
     else:
         _count_records(body, count_max)
         if len(body) <= WHOLE_BYTES_MAX:
             records = decode_json(body, bodies.Produce, InvalidRecord).records
             _check_count(len(records), count_max)
             return records
-        parts = [bytes(part) for part in decode_json(body, _Parts, InvalidRecord).records]
-        _check_count(len(parts), count_max)
-    return [_decoded(part, f"/records/{number}") for number, part in enumerate(parts)]
+        raw = decode_json(body, _Parts, InvalidRecord).records
+        _check_count(len(raw), count_max)
+        parts = map(bytes, raw)
+    return (_decoded(part, f"/records/{number}") for number, part in enumerate(parts))
 
 
 def place_records(
-    records: Sequence[bodies.NewRecord], *, partition_count: int, only: int | None, trace: str | None
+    records: Iterable[bodies.NewRecord], *, partition_count: int, only: int | None, trace: str | None
 ) -> list[Placed]:
     """Each record as bytes, with its partition. Raises ``InvalidRecord`` naming all that are wrong.
 
@@ -194,7 +197,7 @@ def _check_count(count: int, count_max: int) -> None:
         )
 
 
-def _count_records(body: bytes, count_max: int) -> None:
+def _count_records(body: bytes | bytearray, count_max: int) -> None:
     """Raise ``RecordTooLarge`` for too many records, before memory is taken for them."""
     if body.count(b"{") <= count_max:
         return  # each record is an object

@@ -81,7 +81,7 @@ async def _produce_batches(call: Call, target: TopicPartition) -> web.Response:
     acks, timeout_ms = _acks_and_timeout(call)
     client = call.request.remote or ""
     with call.admission.bodies.hold(client, 0) as held:
-        body = await read_body(call.request, held, call.services.limits)
+        body = bytes(await read_body(call.request, held, call.services.limits))
         if not body:
             raise InvalidRequest("the body is empty; send one batch at least", field="body")
         receipt = await call.services.gateway.append(target, body, acks=acks, timeout_ms=timeout_ms)
@@ -121,28 +121,40 @@ async def _produce_records(call: Call, topic: TopicInfo, only: int | None) -> we
             part = _shared_part(placed, services.batch_bytes_max(topic), now_ms)
         if part is not None:
             return await _append_with_others(call, topic, placed, part)
+        del body
         groups = json_records.spread(placed, len(topic.partitions), services.rng)
-        bytes_max = services.batch_bytes_max(topic)
-
-        def build() -> dict[int, list[bytes]]:
-            return {
-                partition: json_records.build_batches(
-                    [placed[number].record for number in numbers],
-                    bytes_max=bytes_max,
-                    now_ms=now_ms,
-                    producer=producer,
-                )
-                for partition, numbers in groups.items()
-            }
-
+        build = partial(
+            _batches_of, placed, groups, services.batch_bytes_max(topic), now_ms=now_ms, producer=producer
+        )
         batches = await computed(build, is_short=is_short)
+        created_ms = [item.record.timestamp_ms for item in placed]
+        del placed, build  # the batches are what the body's bytes are counted for now
         outcomes = await _append_all(call, topic.name, batches, acks, timeout_ms)
     if acks.kind is AcksKind.NONE:
-        return json_response(bodies.Accepted(len(placed)), 202)
-    return produced(call, placed, groups, outcomes, now_ms)
+        return json_response(bodies.Accepted(len(created_ms)), 202)
+    return produced(call, created_ms, groups, outcomes, now_ms)
 
 
-async def _read_body(call: Call, held: Hold) -> bytes:
+def _batches_of(
+    placed: Sequence[Placed],
+    groups: Mapping[int, Sequence[int]],
+    bytes_max: int,
+    *,
+    now_ms: int,
+    producer: tuple[int, int, int] | None,
+) -> dict[int, list[bytes]]:
+    return {
+        partition: json_records.build_batches(
+            [placed[number].record for number in numbers],
+            bytes_max=bytes_max,
+            now_ms=now_ms,
+            producer=producer,
+        )
+        for partition, numbers in groups.items()
+    }
+
+
+async def _read_body(call: Call, held: Hold) -> bytes | bytearray:
     request, limits = call.request, call.services.limits
     media_type = parameters.media_type_of(request)
     if media_type not in media_types.PRODUCE:
@@ -151,13 +163,13 @@ async def _read_body(call: Call, held: Hold) -> bytes:
     return await read_body(request, held, limits)
 
 
-def _records_of(call: Call, topic: TopicInfo, only: int | None, body: bytes) -> list[Placed]:
+def _records_of(call: Call, topic: TopicInfo, only: int | None, body: bytes | bytearray) -> list[Placed]:
     request, limits = call.request, call.services.limits
     media_type = parameters.media_type_of(request)
     trace = request.headers.get("traceparent")
     count = len(topic.partitions)
     if media_type == media_types.OCTET_STREAM:
-        record = _raw_record(request, body)
+        record = _raw_record(request, bytes(body))
         if trace is not None:
             record = json_records.with_trace(record, trace)
         return [json_records.placed_raw(record, partition_count=count, only=only)]
@@ -188,7 +200,8 @@ async def _append_with_others(
         call.target = part.target
     assert part.target is not None
     number = part.target.partition
-    return produced(call, placed, {number: range(len(placed))}, {number: receipt}, part.now_ms)
+    created_ms = [record.timestamp_ms for record in part.records]
+    return produced(call, created_ms, {number: range(len(placed))}, {number: receipt}, part.now_ms)
 
 
 async def _append_all(

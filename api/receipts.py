@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from aiohttp import web
 
 from api.errors import problem
-from api.json_records import Placed
 from api.routes import Call, json_response
 from partitions.values import AppendReceipt, Durability
 from raftlog.errors import RaftlogError
@@ -16,13 +15,16 @@ from raftlog.wire import bodies
 
 def produced(
     call: Call,
-    placed: Sequence[Placed],
+    created_ms: Sequence[int | None],
     groups: Mapping[int, Sequence[int]],
     outcomes: Mapping[int, AppendReceipt | RaftlogError],
     now_ms: int,
 ) -> web.Response:
-    """Receipts in the order of the records: 200 when every partition took its own, else 207."""
-    receipts: list[bodies.RecordReceipt | None] = [None] * len(placed)
+    """Receipts in the order of the records: 200 when every partition took its own, else 207.
+
+    ``created_ms`` are the timestamps that the records came with.
+    """
+    receipts: list[bodies.RecordReceipt | None] = [None] * len(created_ms)
     for partition, numbers in groups.items():
         outcome = outcomes[partition]
         if isinstance(outcome, RaftlogError):
@@ -35,7 +37,7 @@ def produced(
         for offset, number in enumerate(numbers, outcome.base_offset):
             timestamp = outcome.timestamp_ms
             if timestamp is None:
-                created = placed[number].record.timestamp_ms
+                created = created_ms[number]
                 timestamp = now_ms if created is None else created
             receipts[number] = bodies.RecordReceipt(partition, offset, timestamp)
     good = [outcome.durability for outcome in outcomes.values() if isinstance(outcome, AppendReceipt)]

@@ -119,9 +119,9 @@ def foreign_pages(target: Target) -> Counter[str]:
 
 ATTACKS: Final = (
     Attack("bombs read as JSON by five", bombs_read_as_json, bound_mib=5 * 21),  # in base64
-    Attack("900 bombs in one body", bombs_in_one_body),
+    Attack("900 bombs in one body", bombs_in_one_body, bound_mib=16),  # of one batch, decompressed
     Attack("240,000 batches in one body", many_batches, bound_mib=2 * 16),
-    Attack("1.3 million records, deflated", many_records_deflated),
+    Attack("1.3 million records, deflated", many_records_deflated, bound_mib=2 * 16),
     Attack("batches that cannot be decoded", undecodable_batches),
     Attack("pages of 10,000 records for five", long_pages, bound_mib=5 * 8),
     Attack("producer ids, given and made up", many_producers),

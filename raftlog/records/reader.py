@@ -88,11 +88,23 @@ def iter_records(batch: Batch, first: int = 0) -> Iterator[StoredRecord]:
 
     Raises ``CorruptBatch`` where the damage is met, behind the records that precede it.
     """
-    header = batch.header
+    return iter_opened(batch.header, open_batch(batch), first)
+
+
+def open_batch(batch: Batch) -> bytes:
+    """The batch without compression, for ``iter_opened``. Raises ``CorruptBatch``."""
+    try:
+        return _readable(batch.header, _body(batch, DECOMPRESSED_BYTES_MAX))
+    except _UNREADABLE as error:
+        raise _corrupt(error) from error
+
+
+def iter_opened(header: BatchHeader, opened: bytes, first: int = 0) -> Iterator[StoredRecord]:
+    """``iter_records`` of what ``open_batch`` has given."""
     previous = header.base_offset - 1
     following = range(header.record_count, -1, -1)  # how many records follow, the sentinel included
     try:
-        for record, left in zip(_opened(batch, DECOMPRESSED_BYTES_MAX), following, strict=True):
+        for record, left in zip(DefaultRecordBatch(opened), following, strict=True):
             if not left:
                 _check_sentinel(header, _fields(record))
                 return
@@ -111,8 +123,8 @@ def check_records(batch: Batch) -> int:
     """
     header = batch.header
     try:
-        body = _body(batch, DECOMPRESSED_BYTES_MAX)
-        opened = DefaultRecordBatch(_readable(header, body))
+        readable = open_batch(batch)
+        opened = DefaultRecordBatch(readable)
         offsets = list(map(_OFFSET, islice(opened, header.record_count)))
         sentinel = next(opened)
         next(opened, None)  # raises when bytes follow
@@ -121,7 +133,7 @@ def check_records(batch: Batch) -> int:
     _check_sentinel(header, _fields(sentinel))
     if offsets != list(range(header.base_offset, header.last_offset + 1)):
         raise CorruptBatch(f"records: their offsets must count from 0 to {header.last_offset_delta}")
-    return len(body)
+    return len(readable) - HEADER_BYTES - len(_SENTINEL)
 
 
 def opens_fast(batches: Sequence[Batch], *, records_max: int) -> bool:

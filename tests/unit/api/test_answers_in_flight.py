@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
-from contextlib import ExitStack
+import tracemalloc
+import weakref
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from api.answers_in_flight import LARGE_PAGES_MAX, AnswersInFlight
+from api.answers_in_flight import LARGE_PAGE_BYTES, LARGE_PAGES_MAX, AnswersInFlight
+from api.reading import read_in_turn
 from api.services import Limits
+from partitions.values import FetchRequest, FetchResult
 from raftlog.records.batch import Codec
 from raftlog.records.builder import Record, build_batch
+from raftlog.types import Offset, Term
 from raftlog.wire import media_types
 from tests.helpers.http_server import HttpServer, serve
 
 PATH = "/v1/topics/orders/partitions/0/records"
 VALUE_BYTES = 6 << 20
+OTHER_BYTES_MAX = 8 << 20  # buffers that grow are larger than what is in them
 UNTAKEN_BYTES_MAX = 20 << 20  # two or three answers with a value in base64; one of a stream, with its chunk
 WAYS = {
     "plain": "",
@@ -28,23 +36,12 @@ WAYS = {
 @pytest.mark.parametrize("header", WAYS.values(), ids=WAYS)
 def test_the_oldest_reader_that_does_not_read_gives_way(header: str) -> None:
     async def scenario(server: HttpServer) -> None:
-        await server.topic(partitions=1)
-        bomb = build_batch([Record(bytes(VALUE_BYTES))], codec=Codec.ZSTD, timestamp_ms=1)
-        sent = await server.call("POST", PATH, bomb, {"Content-Type": media_types.BATCH})
-        assert sent.status == 200
+        await _store_bombs(server, 1)
         answers = server.boundary.admission.answers
-        request = f"GET {PATH} HTTP/1.1\r\nHost: localhost\r\n{header}\r\n".encode()
-        loop = asyncio.get_running_loop()
         with ExitStack() as stack:
             links: list[socket.socket] = []
             for _ in range(6):
-                link = stack.enter_context(socket.socket())
-                link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-                link.setblocking(False)
-                await loop.sock_connect(link, ("127.0.0.1", server.port))
-                await loop.sock_sendall(link, request)
-                links.append(link)
-                await _bytes_of(link, 2000)  # its answer is on its way, records and all
+                links.append(await _silent_reader(server, header, stack))
                 assert answers.untaken_bytes <= UNTAKEN_BYTES_MAX
             assert answers.untaken_bytes > 0
             taken = [await _bytes_of(link, VALUE_BYTES) for link in links]
@@ -53,6 +50,53 @@ def test_the_oldest_reader_that_does_not_read_gives_way(header: str) -> None:
             await asyncio.sleep(0.001)
 
     serve(scenario, Limits(untaken_bytes_max=UNTAKEN_BYTES_MAX))
+
+
+@pytest.mark.parametrize("header", WAYS.values(), ids=WAYS)
+def test_readers_that_do_not_read_cost_no_more_than_what_they_leave_untaken(header: str) -> None:
+    async def scenario(server: HttpServer) -> None:
+        await _store_bombs(server, 2)
+        with ExitStack() as stack, _traced():
+            for _ in range(6):
+                await _silent_reader(server, header, stack)
+                for _ in range(1000):  # the end of a connection takes a few steps
+                    if tracemalloc.get_traced_memory()[0] <= UNTAKEN_BYTES_MAX + OTHER_BYTES_MAX:
+                        break
+                    await asyncio.sleep(0.001)
+                assert tracemalloc.get_traced_memory()[0] <= UNTAKEN_BYTES_MAX + OTHER_BYTES_MAX
+
+    serve(scenario, Limits(untaken_bytes_max=UNTAKEN_BYTES_MAX))
+
+
+async def _store_bombs(server: HttpServer, count: int) -> None:
+    await server.topic(partitions=1)
+    bomb = build_batch([Record(bytes(VALUE_BYTES))], codec=Codec.ZSTD, timestamp_ms=1)
+    for _ in range(count):
+        sent = await server.call("POST", PATH, bomb, {"Content-Type": media_types.BATCH})
+        assert sent.status == 200
+
+
+async def _silent_reader(server: HttpServer, header: str, stack: ExitStack) -> socket.socket:
+    """A connection whose answer has begun to come."""
+    loop, link = asyncio.get_running_loop(), stack.enter_context(socket.socket())
+    link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    link.setblocking(False)
+    await loop.sock_connect(link, ("127.0.0.1", server.port))
+    await loop.sock_sendall(link, f"GET {PATH} HTTP/1.1\r\nHost: localhost\r\n{header}\r\n".encode())
+    await _bytes_of(link, 2000)  # records and all
+    return link
+
+
+@contextmanager
+def _traced() -> Iterator[None]:
+    """Memory is traced, and nothing is freed by a collection that may come late."""
+    gc.disable()
+    tracemalloc.start()
+    try:
+        yield
+    finally:
+        tracemalloc.stop()
+        gc.enable()
 
 
 async def _bytes_of(link: socket.socket, enough: int) -> int:
@@ -94,5 +138,54 @@ def test_long_work_waits_for_its_turn_and_short_work_does_not() -> None:
         with turns[0]:
             pass
         assert await waiting == 4
+
+    asyncio.run(story())
+
+
+def test_a_large_page_takes_its_memory_from_answers_that_are_not_taken() -> None:
+    async def story() -> None:
+        answers, ended = AnswersInFlight(LARGE_PAGE_BYTES), []
+        answers.wait("one", 1, lambda: ended.append("one"))
+        with answers.turn(lambda: True) as turn:
+            turn.wait(2, lambda: ended.append("its own"))
+            await turn.computed(lambda: 1, is_short=True)
+            assert (answers.untaken_bytes, ended) == (3, [])
+            await turn.computed(lambda: 2, is_short=False)
+            assert (answers.untaken_bytes, ended) == (0, ["one"])
+        answers.wait("two", LARGE_PAGE_BYTES, lambda: ended.append("two"))
+        assert ended == ["one"]
+
+    asyncio.run(story())
+
+
+def test_what_waits_for_its_turn_holds_no_records_and_reads_them_again() -> None:
+    batch = build_batch([Record(b"v" * 1000)], codec=Codec.ZSTD, timestamp_ms=1)
+    held: list[weakref.ref[memoryview]] = []
+
+    async def read(request: FetchRequest) -> FetchResult:
+        data = memoryview(batch)
+        held.append(weakref.ref(data))
+        return FetchResult(
+            offset=Offset(0),
+            data=data,
+            next_offset=Offset(1),
+            log_start_offset=Offset(0),
+            high_watermark=Offset(1),
+            leader_epoch=Term(1),
+        )
+
+    async def story() -> None:
+        answers, request = AnswersInFlight(1), FetchRequest(position=Offset(0), bytes_max=1)
+        with ExitStack() as others:
+            for _ in range(LARGE_PAGES_MAX):
+                await others.enter_context(answers.turn(lambda: True)).begin()
+            with answers.turn(lambda: True) as turn:
+                waiting = asyncio.create_task(read_in_turn(read, request, turn))
+                await asyncio.sleep(0)
+                assert [data() for data in held] == [None]
+                others.close()
+                assert (await waiting).data is held[1]()
+                assert (await read_in_turn(read, request, turn)).data is held[2]()
+        assert len(held) == 3
 
     asyncio.run(story())

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import re
+import sys
+from contextlib import AsyncExitStack
+from types import FrameType
 
 import pytest
 
+from api.answers_in_flight import RecentEvents
 from api.events import RECORDS_PER_WRITE
 from api.services import Limits
+from raftlog.records.reader import open_batch
 from raftlog.types import TopicPartition
 from tests.helpers.event_stream import PATH, stream
 from tests.helpers.http_server import HttpServer, serve
@@ -164,3 +169,67 @@ def test_a_read_that_max_bytes_ends_is_gone_on_with() -> None:
             assert events.ids == [0, 1, 2]
 
     serve(scenario)
+
+
+def test_readers_of_the_same_records_share_their_events() -> None:
+    opened: list[str] = []
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code is open_batch.__code__ and frame.f_back is not None:
+            opened.append(frame.f_back.f_code.co_name)
+
+    async def scenario(server: HttpServer) -> None:
+        await server.topic(partitions=1)
+        async with AsyncExitStack() as stack:
+            readers = [await stack.enter_async_context(stream(server)) for _ in range(3)]
+            for reader in readers:
+                await reader.until(rb"heartbeat")
+            sys.setprofile(note)
+            try:
+                await produce(server, "a", "b")
+                said = [await reader.until(rb"id: 1\n.*\n\n") for reader in readers]
+            finally:
+                sys.setprofile(None)
+            assert opened.count("pages") == 1
+            assert len({part.partition(b"event: record")[2] for part in said}) == 1
+
+    serve(scenario)
+
+
+@pytest.mark.parametrize(
+    ("query", "ids", "value"),
+    [("?offset=1", [1], b'"value":"b"'), ("?format=base64", [0, 1], b'"value":"Yg=="')],
+)
+def test_readers_that_want_something_else_of_the_same_records_get_it(
+    query: str, ids: list[int], value: bytes
+) -> None:
+    async def scenario(server: HttpServer) -> None:
+        await server.topic(partitions=1)
+        await produce(server, "a", "b")
+        async with stream(server) as usual, stream(server, query) as other:
+            await usual.until(rb"id: 1\n.*\n\n")
+            assert usual.ids == [0, 1]
+            assert value in await other.until(rb"id: 1\n.*\n\n")
+            assert other.ids == ids
+
+    serve(scenario)
+
+
+def test_a_topic_that_is_made_again_shows_its_own_records() -> None:
+    async def scenario(server: HttpServer) -> None:
+        for value in ("old", "new"):
+            await server.topic(partitions=1)
+            await produce(server, value)
+            async with stream(server) as events:
+                assert value.encode() in await events.until(rb"id: 0\n.*\n\n")
+            assert (await server.call("DELETE", "/v1/topics/orders")).status == 200
+
+    serve(scenario)
+
+
+def test_events_are_kept_within_a_bound_and_the_oldest_go_first() -> None:
+    recent = RecentEvents(10)
+    for key in (1, 2, 3):
+        recent.keep(key, bytearray(b"abcd"))
+    recent.keep(4, bytearray(11))
+    assert [recent.get(key) for key in (1, 2, 3, 4)] == [None, b"abcd", b"abcd", None]
