@@ -67,7 +67,7 @@ class Boundary:
         self._numbers = itertools.count(1)
         self._monotonic = services.clock.monotonic
         self._access = Access(services)
-        self._paths = PathTable((*ROUTES, *documentation.routes(ROUTES, services.version)))
+        self._paths = PathTable((*ROUTES, *documentation.routes(ROUTES, services.version, services.limits)))
 
     def answer_plain(self, request: Request) -> Awaitable[web.StreamResponse]:
         """The answer to a plain request."""

@@ -7,12 +7,14 @@ from aiohttp import web
 from api import lists
 from api.bodies import read_json
 from api.errors import BrokerNotFound
+from api.parameters import WholeNumber
 from api.routes import LIMIT, PAGE_TOKEN, Call, Parameter, Route, json_answer, json_response
 from partitions.controller.image import BrokerInfo
 from raftlog import errors
 from raftlog.errors import NoLeader
 from raftlog.types import NodeId
 from raftlog.wire import bodies, media_types, paths
+from raftlog.wire.limits import BROKER_ID_MAX
 
 
 async def list_brokers(call: Call) -> web.StreamResponse:
@@ -65,7 +67,7 @@ def _body(broker: BrokerInfo) -> bodies.BrokerBody:
     return bodies.BrokerBody(broker.broker_id, broker.http_url, broker.rack, broker.alive, broker.draining)
 
 
-_BROKER = Parameter("broker", "id of a broker", {"type": "integer", "minimum": 1}, "path")
+_BROKER = Parameter("broker", "id of a broker", WholeNumber(1, BROKER_ID_MAX).schema, "path")
 
 ROUTES = (
     Route(

@@ -11,6 +11,7 @@ from api.errors import status_and_title
 from api.html_pages import page, text
 from api.problem_pages import problem_table
 from api.routes import CAPPED, TEXT, Answer, BodyType, Call, Handler, Parameter, Route
+from api.services import Limits
 from raftlog.errors import RaftlogError
 from raftlog.wire import headers, media_types, paths
 from raftlog.wire.problems import Problem
@@ -36,14 +37,14 @@ _OF_HEADERS = {
 JsonObject = dict[str, object]
 
 
-def routes(table: Sequence[Route], version: str) -> tuple[Route, ...]:
+def routes(table: Sequence[Route], version: str, limits: Limits) -> tuple[Route, ...]:
     """The two documents as routes, which stand in them as well, and the way to the one for people."""
     described: list[Route] = [*table]
     own = (
         Route(
             "GET",
             paths.OPENAPI,
-            _page(lambda: msgspec.json.encode(openapi(described, version)), media_types.JSON),
+            _page(lambda: msgspec.json.encode(openapi(described, version, limits)), media_types.JSON),
             "This contract as OpenAPI 3.1",
             answers={200: Answer("the document", {media_types.JSON: {"type": "object"}})},
         ),
@@ -67,15 +68,15 @@ def routes(table: Sequence[Route], version: str) -> tuple[Route, ...]:
     return own
 
 
-def openapi(table: Iterable[Route], version: str) -> JsonObject:
-    """The OpenAPI document of a route table."""
+def openapi(table: Iterable[Route], version: str, limits: Limits) -> JsonObject:
+    """The OpenAPI document of a route table, as a broker with these limits serves it."""
     table = tuple(table)
     structs: list[type] = [Problem, *dict.fromkeys(struct for route in table for struct in _structs(route))]
     references, components = msgspec.json.schema_components(tuple(structs), ref_template=REFERENCE)
     known: dict[type, JsonObject] = dict(zip(structs, references, strict=True))
     by_path: dict[str, JsonObject] = {}
     for route in table:
-        by_path.setdefault(route.path, {})[route.method.lower()] = _operation(route, known)
+        by_path.setdefault(route.path, {})[route.method.lower()] = _operation(route, known, limits)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -130,7 +131,7 @@ def _page(make: Callable[[], bytes], content_type: str) -> Handler:
     return handle
 
 
-def _operation(route: Route, known: Mapping[type, JsonObject]) -> JsonObject:
+def _operation(route: Route, known: Mapping[type, JsonObject], limits: Limits) -> JsonObject:
     operation: JsonObject = {
         "operationId": route.handler.__name__
         if route.handler.__name__ != "handle"
@@ -140,7 +141,9 @@ def _operation(route: Route, known: Mapping[type, JsonObject]) -> JsonObject:
     }
     if route.description:
         operation["description"] = route.description
-    named = [_parameter(parameter) for parameter in route.parameters if not parameter.name.endswith("*")]
+    named = [
+        _parameter(parameter, limits) for parameter in route.parameters if not parameter.name.endswith("*")
+    ]
     if named:
         operation["parameters"] = named
     if route.request:
@@ -151,13 +154,13 @@ def _operation(route: Route, known: Mapping[type, JsonObject]) -> JsonObject:
     return operation
 
 
-def _parameter(parameter: Parameter) -> JsonObject:
+def _parameter(parameter: Parameter, limits: Limits) -> JsonObject:
     return {
         "name": parameter.name,
         "in": parameter.place,
         "required": parameter.place == "path",
         "description": parameter.description,
-        "schema": dict(parameter.schema),
+        "schema": dict(parameter.schema_for(limits)),
     }
 
 

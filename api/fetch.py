@@ -30,16 +30,19 @@ from api.routes import (
     Call,
     Parameter,
     Route,
+    duration,
     json_answer,
     json_response,
 )
+from api.services import Limits
 from partitions.values import FetchRequest, FetchResult, LastRecords, Position, Start
 from raftlog import errors
 from raftlog.errors import InvalidRequest, OffsetOutOfRange
 from raftlog.types import Offset, TopicPartition
 from raftlog.wire import bodies, headers, media_types, paths
+from raftlog.wire.limits import RECORDS_MAX
 
-RECORDS_MAX = 10_000
+RECORDS = parameters.WholeNumber(1, RECORDS_MAX, RECORDS_MAX)
 UNDECODABLE = ("fail", "skip")
 _JSON_ONLY = ("limit", "format", "undecodable")
 
@@ -63,7 +66,7 @@ async def fetch(call: Call) -> web.StreamResponse:
 async def message(call: Call) -> web.StreamResponse:
     """One record, by its address."""
     _, target = call.partition()
-    offset = parameters.number_between(call.match_info["offset"], "offset", low=0, high=parameters.OFFSET_MAX)
+    offset = parameters.OFFSET.read(call.match_info["offset"], "offset")
     result = await read(call, target, FetchRequest(position=Offset(offset), bytes_max=1))
     if not result.data:
         raise OffsetOutOfRange(
@@ -94,7 +97,7 @@ async def _fetch_batches(call: Call, target: TopicPartition) -> web.Response:
 
 async def _fetch_json(call: Call, target: TopicPartition) -> web.Response:
     request = _request_of(call)
-    limit = parameters.whole_number(call.query, "limit", low=1, high=RECORDS_MAX, default=RECORDS_MAX)
+    limit = RECORDS.of(call.query, "limit")
     with call.admission.answers.turn(partial(has_client, call.request)) as turn:
         return await _shown(call, _view(call, target, limit), request, turn)
 
@@ -209,17 +212,23 @@ def _request_of(call: Call, *, headers_too: bool = False) -> FetchRequest:
         position = Start.EARLIEST
     if not query:
         return FetchRequest(position=position, bytes_max=min(limits.fetch_bytes_default, bytes_max))
-    wanted = parameters.whole_number(
-        query, "max_bytes", low=1, high=limits.fetch_bytes_max, default=limits.fetch_bytes_default
-    )
-    wanted = min(wanted, bytes_max)
-    bytes_min = parameters.whole_number(query, "min_bytes", low=0, high=limits.fetch_bytes_max, default=1)
+    wanted = min(_bytes_max(limits).of(query, "max_bytes"), bytes_max)
+    bytes_min = _bytes_min(limits).of(query, "min_bytes")
     return FetchRequest(
         position=position,
         bytes_max=wanted,
         bytes_min=min(max(bytes_min, 1), wanted),
         wait_ms=call.wait_ms(),
     )
+
+
+def _bytes_max(limits: Limits) -> parameters.WholeNumber:
+    high = limits.fetch_bytes_max
+    return parameters.WholeNumber(1, high, min(limits.fetch_bytes_default, high))
+
+
+def _bytes_min(limits: Limits) -> parameters.WholeNumber:
+    return parameters.WholeNumber(0, limits.fetch_bytes_max, 1)
 
 
 def _places(result: FetchResult, next_offset: int) -> dict[str, str]:
@@ -243,32 +252,25 @@ _UNDECODABLE = Parameter(
     "422, `skip` steps over it and says so",
     {"type": "string", "enum": list(UNDECODABLE), "default": "fail"},
 )
-_OFFSET_PATTERN = r"^([0-9]{1,18}|earliest|latest|-[1-9][0-9]{0,16}|timestamp:[0-9]{1,15})$"
 _PARAMETERS = (
     Parameter(
         "offset",
         "where to begin: a number, `earliest` (the default), `latest`, `timestamp:` with RFC 3339 or "
         "milliseconds, or `-100` for the last 100",
-        {"type": "string", "pattern": _OFFSET_PATTERN, "default": "earliest"},
+        {"type": "string", "pattern": parameters.POSITION_PATTERN, "default": "earliest"},
     ),
-    Parameter(
-        "limit", "how many records at most (JSON)", {"type": "integer", "minimum": 1, "maximum": RECORDS_MAX}
-    ),
+    Parameter("limit", "how many records at most (JSON)", RECORDS.schema),
     Parameter(
         "max_bytes",
         "how many bytes of batches at most; one batch comes in any case",
-        {"type": "integer", "minimum": 1, "maximum": 64 << 20, "default": 1 << 20},
+        lambda limits: _bytes_max(limits).schema,
     ),
     Parameter(
         "min_bytes",
         "with `wait`: do not answer before there are as many",
-        {"type": "integer", "minimum": 0, "maximum": 64 << 20, "default": 1},
+        lambda limits: _bytes_min(limits).schema,
     ),
-    Parameter(
-        "wait",
-        "how long to wait for records, such as `30s`; at most 55 s",
-        {"type": "string", "pattern": "^[0-9]{1,12}(ms|s|m|h|d)?$", "default": "0"},
-    ),
+    duration("wait", "how long to wait for records, such as `30s`", lambda _: 0),
     _FORMAT,
     _UNDECODABLE,
     ROUTE,
@@ -324,7 +326,7 @@ ROUTES = (
         (
             TOPIC,
             PARTITION,
-            Parameter("offset", "offset of a record", {"type": "integer", "minimum": 0}, "path"),
+            Parameter("offset", "offset of a record", parameters.OFFSET.schema, "path"),
             _FORMAT,
         ),
         {},

@@ -26,9 +26,9 @@ from raftlog.records.builder import Record, build_batch
 from raftlog.records.keys import encode_key, partition_for_key
 from raftlog.wire import bodies, media_types
 from raftlog.wire.headers import TAG_RECORD_HEADER
+from raftlog.wire.limits import TAG_CHARACTERS_MAX
 
 ERRORS_MAX = 20  # a request that is wrong everywhere is not answered with a book
-TAG_CHARACTERS_MAX = 255
 RECORD_OVERHEAD_BYTES = 36  # more than the lengths, deltas and attributes of a record can take
 HEADER_OVERHEAD_BYTES = 10
 

@@ -6,10 +6,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final, TypeVar
 
-from api.parameters import NAME_PATTERN, whole_number
+from api.parameters import WholeNumber
 from raftlog.errors import InvalidRequest
+from raftlog.wire.limits import NAME_PATTERN
 
-LIMIT_MAX = 1000
+LIMIT: Final = WholeNumber(1, 1000, 1000)
 NAMES: Final = re.compile(NAME_PATTERN)
 NUMBERS: Final = re.compile("^[0-9]{10}$")
 
@@ -24,7 +25,7 @@ def page(
     The token is the last key shown, so that a page is right whatever was added or deleted meanwhile. Raises
     ``InvalidRequest`` for a token that is no key.
     """
-    limit = whole_number(query, "limit", low=1, high=LIMIT_MAX, default=LIMIT_MAX)
+    limit = LIMIT.of(query, "limit")
     after = query.get("page_token")
     if after is not None and not keys.fullmatch(after):
         raise InvalidRequest(

@@ -18,8 +18,6 @@ async def get_offset(call: Call) -> web.StreamResponse:
     return json_response(bodies.OffsetBody(offset, timestamp_ms))
 
 
-_AT_PATTERN = r"^([0-9]{1,18}|earliest|latest|-[1-9][0-9]{0,16}|timestamp:[0-9]{1,15})$"
-
 ROUTES = (
     Route(
         "GET",
@@ -34,7 +32,7 @@ ROUTES = (
                 "at",
                 "`earliest`, `latest` (the default), a time in RFC 3339 (the first record at or after it), "
                 "a number, or `-100` for the last 100",
-                {"type": "string", "default": "latest", "pattern": _AT_PATTERN},
+                {"type": "string", "default": "latest", "pattern": parameters.POSITION_PATTERN},
             ),
         ),
         {},

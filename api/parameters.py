@@ -8,23 +8,55 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from api.requests import Request
 from partitions.values import QUORUM, Acks, AtTime, LastRecords, Position, Start
 from raftlog import units
 from raftlog.errors import InvalidRequest, PreconditionFailed
+from raftlog.records.batch import EPOCH_MAX, SEQUENCE_MAX
 from raftlog.types import Offset
 from raftlog.wire import headers
 
 OFFSET_MAX = (1 << 63) - 1
-SEQUENCE_MAX = (1 << 31) - 1
-EPOCH_MAX = (1 << 15) - 1
-NAME_PATTERN = r"^[A-Za-z0-9._-]{1,249}$"
+DURATION_PATTERN = f"^[0-9]{{1,{units.DIGITS_MAX}}}({'|'.join(units.MILLISECONDS)})?$"
+POSITION_PATTERN = r"^([0-9]{1,18}|earliest|latest|-[1-9][0-9]{0,16}|timestamp:[0-9]{1,15})$"
 
 _NOTHING: Mapping[str, str] = {}
 _ETAG = re.compile(r'"([0-9]{1,18})"')
 _NAMED = {"earliest": Start.EARLIEST, "latest": Start.LATEST}
+
+
+@dataclass(frozen=True, slots=True)
+class WholeNumber:
+    """The numbers that a parameter may have, both bounds included: requests are read and described by it."""
+
+    low: int
+    high: int
+    default: int | None = None
+
+    @property
+    def schema(self) -> Mapping[str, object]:
+        """As JSON schema."""
+        bounds = {"type": "integer", "minimum": self.low, "maximum": self.high}
+        return bounds if self.default is None else {**bounds, "default": self.default}
+
+    def read(self, text: str, name: str) -> int:
+        """The number that a text is. Raises ``InvalidRequest`` for all others."""
+        return number_between(text, name, low=self.low, high=self.high)
+
+    def of(self, query: Mapping[str, str], name: str) -> int:
+        """The same of a query, which may leave out what has a default."""
+        if self.default is not None and name not in query:
+            return self.default
+        return self.read(query[name], name)
+
+
+OFFSET = WholeNumber(0, OFFSET_MAX)
+PRODUCER_ID = WholeNumber(0, OFFSET_MAX)
+PRODUCER_EPOCH = WholeNumber(0, EPOCH_MAX)
+PRODUCER_SEQUENCE = WholeNumber(0, SEQUENCE_MAX)
 
 
 def query_of(request: Request, known: frozenset[str]) -> Mapping[str, str]:
@@ -45,16 +77,8 @@ def query_of(request: Request, known: frozenset[str]) -> Mapping[str, str]:
     return query
 
 
-def whole_number(query: Mapping[str, str], name: str, *, low: int, high: int, default: int) -> int:
-    """An integer between two bounds, both included."""
-    text = query.get(name)
-    if text is None:
-        return default
-    return number_between(text, name, low=low, high=high)
-
-
 def number_between(text: str, name: str, *, low: int, high: int) -> int:
-    """The same for a text that is there."""
+    """An integer between two bounds, both included."""
     if text.isascii() and text.isdigit() and len(text) <= 19 and low <= int(text) <= high:
         return int(text)
     raise InvalidRequest(f"{name} is {text[:64]!r}; send a number from {low} to {high}", field=name)
@@ -165,9 +189,9 @@ def producer_of(request: Request) -> tuple[int, int, int] | None:
         raise InvalidRequest(
             f"the header {missing} is missing; send all of {', '.join(names)} or none", field=missing
         )
-    producer_id = number_between(given[0], names[0], low=0, high=OFFSET_MAX)
-    epoch = number_between(given[1], names[1], low=0, high=EPOCH_MAX)
-    return producer_id, epoch, number_between(given[2], names[2], low=0, high=SEQUENCE_MAX)
+    producer_id = PRODUCER_ID.read(given[0], names[0])
+    epoch = PRODUCER_EPOCH.read(given[1], names[1])
+    return producer_id, epoch, PRODUCER_SEQUENCE.read(given[2], names[2])
 
 
 def media_type_of(request: Request) -> str:

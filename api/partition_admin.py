@@ -9,11 +9,12 @@ from aiohttp import web
 
 from api import partition_bodies
 from api.bodies import read_json
-from api.routes import PARTITION, TOPIC, Call, Handler, Parameter, Route, json_answer, json_response
+from api.routes import PARTITION, TOPIC, Call, Handler, Route, duration, json_answer, json_response
 from partitions.controller.move_planner import MoveReplicas
 from raftlog import errors
 from raftlog.types import NodeId, TopicPartition
 from raftlog.wire import bodies, media_types, paths
+from raftlog.wire.limits import REPLICAS_MAX
 
 LEADER_WAIT_MS = 10_000  # how long a recovered partition may take to be led before it is shown
 
@@ -74,7 +75,7 @@ async def _move(call: Call, target: TopicPartition, wish: MoveReplicas) -> web.S
     return json_response(await partition_bodies.described(call, target), 200 if is_settled else 202)
 
 
-_WAIT = Parameter("wait", "how long to wait until no replica moves any more, such as `30s`")
+_WAIT = duration("wait", "how long to wait until no replica moves any more, such as `30s`", lambda _: 0)
 _ERRORS = (
     errors.InvalidRequest,
     errors.UnknownTopic,
@@ -141,7 +142,8 @@ ROUTES = (
         set_replicas,
         bodies.SetReplicas,
         "Set all replicas",
-        "The general form: 1 to 7 brokers, the preferred leader first. It replaces a move under way.",
+        f"The general form: 1 to {REPLICAS_MAX} brokers, the preferred leader first. It replaces a move "
+        "under way.",
     ),
     Route(
         "POST",

@@ -32,6 +32,7 @@ from api.routes import (
     Call,
     Parameter,
     Route,
+    duration,
     json_answer,
     json_response,
 )
@@ -273,10 +274,10 @@ _PARAMETERS = (
             "default": "quorum",
         },
     ),
-    Parameter(
+    duration(
         "timeout",
-        "how long to wait for that, such as `5s`; after it the outcome is unknown (504)",
-        {"type": "string", "pattern": "^[0-9]{1,12}(ms|s|m|h|d)?$", "default": "30s"},
+        "how long to wait for that, such as `5s`, after which the outcome is unknown (504)",
+        lambda limits: limits.produce_timeout_ms_default,
     ),
 )
 _RAW_HEADERS = (
@@ -286,11 +287,17 @@ _RAW_HEADERS = (
 )
 _PRODUCER_HEADERS = (
     Parameter(
-        headers.PRODUCER_ID, "from POST /v1/producers; all three or none", {"type": "integer"}, "header"
+        headers.PRODUCER_ID,
+        "from POST /v1/producers; all three or none",
+        parameters.PRODUCER_ID.schema,
+        "header",
     ),
-    Parameter(headers.PRODUCER_EPOCH, "from POST /v1/producers", {"type": "integer"}, "header"),
+    Parameter(headers.PRODUCER_EPOCH, "from POST /v1/producers", parameters.PRODUCER_EPOCH.schema, "header"),
     Parameter(
-        headers.PRODUCER_SEQUENCE, "number of the first record sent here", {"type": "integer"}, "header"
+        headers.PRODUCER_SEQUENCE,
+        "number of the first record sent here",
+        parameters.PRODUCER_SEQUENCE.schema,
+        "header",
     ),
 )
 _RECORD_BODIES: dict[str, BodyType] = {

@@ -14,7 +14,7 @@ from typing import Final, Literal
 import msgspec
 from aiohttp import web
 
-from api import parameters
+from api import lists, parameters
 from api.admission import Admission
 from api.errors import (
     HeadersTooLarge,
@@ -28,7 +28,7 @@ from api.errors import (
 from api.gathering import Gatherer
 from api.hang_ups import HangUps
 from api.requests import Request
-from api.services import Services
+from api.services import Limits, Services
 from partitions.controller.image import MetadataImage, TopicInfo
 from raftlog.errors import (
     InvalidRequest,
@@ -40,6 +40,7 @@ from raftlog.errors import (
 )
 from raftlog.types import TopicPartition
 from raftlog.wire import headers, media_types
+from raftlog.wire.limits import NAME_CHARACTERS_MAX
 
 CONFIRM_MS: Final = 2000  # as long as a partition may take to find its leader
 
@@ -53,12 +54,16 @@ TEXT: Schema = {"type": "string"}
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One parameter of a route. Those in the path are always required."""
+    """One parameter of a route. Those in the path are always required. ``schema`` may follow the settings."""
 
     name: str
     description: str
-    schema: Schema = field(default_factory=lambda: {"type": "string"})
+    schema: Schema | Callable[[Limits], Schema] = field(default_factory=lambda: TEXT)
     place: Literal["query", "header", "path"] = "query"
+
+    def schema_for(self, limits: Limits) -> Schema:
+        """What a broker with these limits takes."""
+        return self.schema(limits) if callable(self.schema) else self.schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +209,20 @@ class Route:
         return tuple(kinds) or (media_types.JSON,)
 
 
+def duration(name: str, description: str, default_of: Callable[[Limits], int]) -> Parameter:
+    """The parameter of a ``Call.capped_ms``; its default is in milliseconds."""
+
+    def schema(limits: Limits) -> Schema:
+        default = parameters.duration_text(default_of(limits))
+        return {"type": "string", "pattern": parameters.DURATION_PATTERN, "default": default}
+
+    return Parameter(
+        name,
+        f"{description}; a longer one than the broker allows is cut, and `{CAPPED[name]}` says so",
+        schema,
+    )
+
+
 def json_response(
     body: msgspec.Struct, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> web.Response:
@@ -215,11 +234,9 @@ def json_response(
     )
 
 
-TOPIC = Parameter("topic", "name of a topic", {"type": "string", "maxLength": 249}, "path")
+TOPIC = Parameter("topic", "name of a topic", {"type": "string", "maxLength": NAME_CHARACTERS_MAX}, "path")
 PARTITION = Parameter("partition", "number of a partition", {"type": "integer", "minimum": 0}, "path")
-LIMIT = Parameter(
-    "limit", "how many items at most", {"type": "integer", "minimum": 1, "maximum": 1000, "default": 1000}
-)
+LIMIT = Parameter("limit", "how many items at most", lists.LIMIT.schema)
 PAGE_TOKEN = Parameter("page_token", "`next_page_token` of the page before")
 IF_MATCH = Parameter("If-Match", "the `ETag` that the resource must still have, or `*`", place="header")
 ROUTE = Parameter(

@@ -27,6 +27,7 @@ from partitions.values import (
 )
 from raftlog.clock import Clock
 from raftlog.types import NodeId, Offset, Term, TopicPartition
+from raftlog.wire.limits import RECORDS_MAX
 
 
 class ControllerPort(Protocol):
@@ -148,7 +149,7 @@ class Limits:
     untaken_bytes_max: int = 256 << 20  # answers that clients have not taken yet
     parked_max: int = 20_000  # long polls and event streams
     parked_client_max: int = 10_000
-    records_per_request_max: int = 10_000
+    records_per_request_max: int = RECORDS_MAX
     fetch_bytes_default: int = 1 << 20
     fetch_bytes_max: int = 64 << 20  # of binary batches
     fetch_json_bytes_max: int = 8 << 20  # showing them as JSON takes the loop's time

@@ -25,6 +25,7 @@ from pydantic_settings import (
 from api.addresses import http_url, is_loopback, is_unspecified
 from api.setting_names import NESTED, PREFIX, described, refuse_unknown_variables
 from raftlog.errors import InvalidRequest
+from raftlog.wire.limits import BROKER_ID_MAX
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 
@@ -149,7 +150,7 @@ class BrokerSettings(BaseSettings):
         env_prefix=PREFIX, env_nested_delimiter=NESTED, extra="forbid", frozen=True
     )
 
-    broker_id: Annotated[int, Field(ge=1, le=2**31 - 1)]
+    broker_id: Annotated[int, Field(ge=1, le=BROKER_ID_MAX)]
     cluster_id: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
     secret_file: Path
     data_directory: Path

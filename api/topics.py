@@ -27,8 +27,9 @@ from partitions.controller.image import TopicInfo
 from raftlog import errors
 from raftlog.errors import InvalidRequest, RaftlogError
 from raftlog.wire import bodies, media_types, paths
+from raftlog.wire.limits import NAME_CHARACTERS_MAX, NAME_PATTERN
 
-_NAME = re.compile(parameters.NAME_PATTERN)
+_NAME = re.compile(NAME_PATTERN)
 
 
 async def list_topics(call: Call) -> web.StreamResponse:
@@ -43,7 +44,8 @@ async def create_topic(call: Call) -> web.StreamResponse:
     wanted = await read_json(call, bodies.CreateTopic)
     if not _NAME.fullmatch(wanted.name) or wanted.name in (".", ".."):
         raise InvalidRequest(
-            f"name is {wanted.name[:64]!r}; send 1 to 249 of A-Z a-z 0-9 . _ - (and not . or ..)",
+            f"name is {wanted.name[:64]!r}; send 1 to {NAME_CHARACTERS_MAX} of A-Z a-z 0-9 . _ - "
+            "(and not . or ..)",
             field="name",
         )
     services = call.services
@@ -180,7 +182,7 @@ ROUTES = (
         paths.TOPICS,
         create_topic,
         "Create a topic",
-        "Names are `[A-Za-z0-9._-]{1,249}`. Replication factors are odd. `config` takes the names of Kafka.",
+        f"Names are `{NAME_PATTERN[1:-1]}`. Replication factors are odd. `config` takes the names of Kafka.",
         (),
         {media_types.JSON: bodies.CreateTopic},
         {201: json_answer("it is there", bodies.TopicBody, "Location", "ETag")},

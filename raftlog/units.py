@@ -6,7 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-_MILLISECONDS: Final[Mapping[str, int]] = {
+DIGITS_MAX: Final = 12  # of an amount
+MILLISECONDS: Final[Mapping[str, int]] = {
     "ms": 1,
     "s": 1_000,
     "m": 60_000,
@@ -18,12 +19,12 @@ _BYTES: Final[Mapping[str, int]] = {
     **{f"{letter}b": 1_000**power for power, letter in enumerate("kmgt", 1)},
     **{f"{letter}ib": 1_024**power for power, letter in enumerate("kmgt", 1)},
 }
-_AMOUNT: Final = re.compile(r"([0-9]{1,12})([A-Za-z]{1,3})")
+_AMOUNT: Final = re.compile(rf"([0-9]{{1,{DIGITS_MAX}}})([A-Za-z]{{1,3}})")
 
 
 def duration_ms(text: str) -> int | None:
     """The milliseconds of a whole number with ms, s, m, h or d; ``None`` for any other text."""
-    return _amount(text, _MILLISECONDS)
+    return _amount(text, MILLISECONDS)
 
 
 def size_bytes(text: str) -> int | None:

@@ -7,7 +7,6 @@ Decides: which targets are refused, and why. Leaves to others: working towards a
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
 
 import msgspec
 
@@ -16,8 +15,7 @@ from partitions.controller.image import MetadataImage, PartitionInfo, TopicInfo
 from raftlog.errors import Conflict, InvalidRequest, UnknownPartition, UnknownTopic
 from raftlog.types import NodeId, TopicId
 from raftlog.units import counted
-
-REPLICAS_MAX: Final = 7
+from raftlog.wire.limits import REPLICAS_MAX
 
 
 class MoveReplicas(msgspec.Struct, frozen=True, array_like=True, tag="move_replicas"):

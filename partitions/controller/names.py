@@ -10,8 +10,7 @@ import re
 from typing import Final
 
 from raftlog.errors import InvalidRequest
-
-NAME_LENGTH_MAX: Final = 249  # as in Kafka, whose tools must be able to name our topics
+from raftlog.wire.limits import NAME_CHARACTERS_MAX
 
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
 _ID: Final = re.compile(r"[0-9a-f]{32}")
@@ -21,9 +20,9 @@ def check_name(name: str, *, internal: bool = False) -> None:
     """Raise ``InvalidRequest``, naming the rule, unless a topic may have this name."""
     shown = repr(name if len(name) <= 80 else name[:77] + "...")
     if not name:
-        broken = "is empty; give it 1 to 249 characters"
-    elif len(name) > NAME_LENGTH_MAX:
-        broken = f"has {len(name)} characters; give it 1 to {NAME_LENGTH_MAX}"
+        broken = f"is empty; give it 1 to {NAME_CHARACTERS_MAX} characters"
+    elif len(name) > NAME_CHARACTERS_MAX:
+        broken = f"has {len(name)} characters; give it 1 to {NAME_CHARACTERS_MAX}"
     elif name in (".", ".."):
         broken = "stands for a directory; choose another"
     elif _NAME.fullmatch(name) is None:

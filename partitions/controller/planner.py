@@ -8,7 +8,6 @@ the same request on the same image gives the same command, or the same error.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 import msgspec
 
@@ -26,9 +25,7 @@ from partitions.controller.names import check_name
 from partitions.controller.placement import Placement, place
 from raftlog.errors import InvalidRequest, TopicExists
 from raftlog.types import NodeId
-
-PARTITIONS_MAX: Final = 10_000
-REPLICATION_FACTORS: Final = (1, 3, 5)
+from raftlog.wire.limits import PARTITIONS_MAX, REPLICATION_FACTORS
 
 
 class NewTopic(msgspec.Struct, frozen=True, array_like=True, tag="new_topic"):

@@ -29,10 +29,9 @@ from dataclasses import dataclass
 
 from raftlog.client.receipts import Batch
 from raftlog.errors import CommitUnknown, NotSent, OutOfOrderSequence, ProducerFenced, RaftlogError
-from raftlog.records.batch import SEQUENCE_MAX
+from raftlog.records.batch import EPOCH_MAX, SEQUENCE_MAX
 
 IN_FLIGHT_MAX = 5
-EPOCH_MAX = (1 << 15) - 1
 UNNUMBERED = -1
 _RENUMBERINGS_MAX = 5  # a broker that refuses every number does not keep a batch until its deadline
 

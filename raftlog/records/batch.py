@@ -38,6 +38,7 @@ DELETE_HORIZON_BIT = 0x40
 _STAMPED_BITS = APPEND_TIME_BIT | CONTROL_BIT  # max_timestamp is a leader's
 
 SEQUENCE_MAX = (1 << 31) - 1
+EPOCH_MAX = (1 << 15) - 1  # of a producer
 NO_TIMESTAMP = -1
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")

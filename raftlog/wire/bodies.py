@@ -11,16 +11,15 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from raftlog.wire import limits
+
 Encoding = Literal["utf8", "json", "base64"]
 """How a value stands in JSON: as a string of its text, as the JSON it is, or in base64."""
 
-Tag = Annotated[str, msgspec.Meta(min_length=1, max_length=255, pattern="^[^,]*$")]
+Tag = Annotated[str, msgspec.Meta(min_length=1, max_length=limits.TAG_CHARACTERS_MAX, pattern="^[^,]*$")]
 """One tag; raw bodies send theirs with commas between them."""
 
-BrokerId = Annotated[int, msgspec.Meta(ge=1, le=2_147_483_647)]
-
-PARTITIONS_MAX = 10_000
-"""Of one topic, so that a slip of the finger does not fill the cluster."""
+BrokerId = Annotated[int, msgspec.Meta(ge=1, le=limits.BROKER_ID_MAX)]
 
 
 class Request(msgspec.Struct, forbid_unknown_fields=True):
@@ -37,9 +36,11 @@ class Answer(msgspec.Struct):
 class CreateTopic(Request):
     """Body of ``POST /v1/topics``. Without a replication factor the broker's default holds."""
 
-    name: str
-    partitions: Annotated[int, msgspec.Meta(ge=1, le=PARTITIONS_MAX)] = 1
-    replication_factor: Annotated[int, msgspec.Meta(ge=1, le=99)] | None = None
+    name: Annotated[str, msgspec.Meta(extra_json_schema={"pattern": limits.NAME_PATTERN})]
+    partitions: Annotated[int, msgspec.Meta(ge=1, le=limits.PARTITIONS_MAX)] = 1
+    replication_factor: (
+        Annotated[int, msgspec.Meta(extra_json_schema={"enum": [*limits.REPLICATION_FACTORS]})] | None
+    ) = None
     config: dict[str, int | str | bool] = {}
 
 
@@ -110,13 +111,13 @@ class OneReplica(Request):
 class SetReplicas(Request):
     """Body of ``:set-replicas``: all brokers that shall hold the partition, the preferred leader first."""
 
-    replicas: Annotated[list[BrokerId], msgspec.Meta(min_length=1, max_length=7)]
+    replicas: Annotated[list[BrokerId], msgspec.Meta(min_length=1, max_length=limits.REPLICAS_MAX)]
 
 
 class UnsafeRecover(Request):
     """Body of ``:unsafe-recover``. The answer without ``confirm`` says what to send."""
 
-    confirm: Annotated[str, msgspec.Meta(max_length=1000)] | None = None
+    confirm: Annotated[str, msgspec.Meta(max_length=limits.CONFIRM_CHARACTERS_MAX)] | None = None
 
 
 class ReassignmentBody(Answer):
@@ -209,7 +210,9 @@ class NewRecord(Request):
 class Produce(Request):
     """Body of a JSON produce."""
 
-    records: Annotated[list[NewRecord], msgspec.Meta(min_length=1)]
+    records: Annotated[
+        list[NewRecord], msgspec.Meta(min_length=1, extra_json_schema={"maxItems": limits.RECORDS_MAX})
+    ]
 
 
 class DurabilityBody(Answer):

@@ -11,6 +11,7 @@ import pytest
 from api.app import ROUTES
 from api.documentation import openapi
 from api.errors import TABLE
+from api.services import Limits
 from raftlog.errors import BY_CODE, NotSent, RaftlogError
 from raftlog.wire import headers, paths
 from tests.helpers.http_server import HttpServer, serve
@@ -37,7 +38,7 @@ def test_the_openapi_document_has_every_route_and_a_problem_for_each() -> None:
 
 
 def test_operation_ids_are_unique() -> None:
-    document = openapi(ROUTES, "0")
+    document = openapi(ROUTES, "0", Limits())
     described = document["paths"]
     assert isinstance(described, dict)
     ids = [operation["operationId"] for path in described.values() for operation in path.values()]

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from raftlog.client.pipeline import EPOCH_MAX, Pipeline, Shipment
+from raftlog.client.pipeline import Pipeline, Shipment
 from raftlog.client.receipts import Batch
 from raftlog.errors import (
     CommitUnknown,
@@ -18,7 +18,7 @@ from raftlog.errors import (
     RaftlogError,
     RecordTooLarge,
 )
-from raftlog.records.batch import SEQUENCE_MAX
+from raftlog.records.batch import EPOCH_MAX, SEQUENCE_MAX
 from raftlog.records.builder import Record
 
 LATE = 100.0

@@ -1,0 +1,15 @@
+"""Limits of requests: the checks read them, and the OpenAPI document and the messages name them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+NAME_CHARACTERS_MAX: Final = 249  # as in Kafka, whose tools must be able to name our topics
+NAME_PATTERN: Final = rf"^[A-Za-z0-9._-]{{1,{NAME_CHARACTERS_MAX}}}$"
+PARTITIONS_MAX: Final = 10_000  # of one topic, so that a slip of the finger does not fill the cluster
+REPLICATION_FACTORS: Final = (1, 3, 5)  # of new topics
+REPLICAS_MAX: Final = 7  # of one partition, while they are set one by one
+BROKER_ID_MAX: Final = (1 << 31) - 1
+RECORDS_MAX: Final = 10_000  # of one JSON request or answer
+TAG_CHARACTERS_MAX: Final = 255
+CONFIRM_CHARACTERS_MAX: Final = 1_000

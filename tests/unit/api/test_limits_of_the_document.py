@@ -1,0 +1,194 @@
+"""The numbers in the OpenAPI document are those that the broker checks: a limit is taken, and no more."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from api.app import ROUTES
+from api.documentation import openapi
+from api.services import Limits
+from partitions.controller.planner import NewTopic, PlannerLimits, plan
+from raftlog.errors import InvalidRequest
+from raftlog.wire import headers
+from tests.helpers.fake_services import fake_cluster
+from tests.helpers.http_server import HttpServer, Reply, serve
+
+Schema = dict[str, Any]
+LIMITS = Limits(fetch_bytes_max=4 << 20, produce_timeout_ms_default=7_000)
+DOCUMENT: Schema = openapi(ROUTES, "0", LIMITS)
+RECORDS = "/v1/topics/{topic}/partitions/{partition}/records"
+PRODUCER = {headers.PRODUCER_ID: "1", headers.PRODUCER_EPOCH: "0", headers.PRODUCER_SEQUENCE: "0"}
+NOT_THERE = ("partition", "broker")  # a path with a number beyond is 404, as with many others below
+BODIES: dict[str, Schema] = {
+    "CreateTopic": {"name": "new"},
+    "ChangeTopic": {"config": {}},
+    "Produce": {"records": [{"value": 1}]},
+    "TransferLeadership": {},
+    "OneReplica": {"broker_id": 1},
+    "SetReplicas": {"replicas": [1]},
+    "UnsafeRecover": {},
+    "CreateProducer": {},
+}
+
+
+def operations() -> Iterator[tuple[str, str, Schema]]:
+    for path, methods in DOCUMENT["paths"].items():
+        for method, operation in methods.items():
+            yield path, method.upper(), operation
+
+
+def limited_parameters() -> Iterator[tuple[str, str, Schema, int, int]]:
+    """Path, method and parameter, with a number at a limit and the one beyond."""
+    for path, method, operation in operations():
+        for parameter in operation.get("parameters", ()):
+            schema = parameter["schema"]
+            if parameter["name"] in NOT_THERE or schema["type"] != "integer":
+                continue
+            yield path, method, parameter, schema["minimum"], schema["minimum"] - 1
+            yield path, method, parameter, schema["maximum"], schema["maximum"] + 1
+
+
+def limited(
+    schema: Schema, place: tuple[str | int, ...] = ()
+) -> Iterator[tuple[tuple[str | int, ...], Any, Any]]:
+    """Where in a body there is a limit, with a value at it and one beyond."""
+    if "$ref" in schema:
+        schema = DOCUMENT["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+    for one in schema.get("anyOf", ()):
+        yield from limited(one, place)
+    for name, of_field in schema.get("properties", {}).items():
+        yield from limited(of_field, (*place, name))
+    if "items" in schema and place[-1] != "headers_raw":
+        yield from limited(schema["items"], (*place, 0))
+    if "minimum" in schema:
+        yield place, schema["minimum"], schema["minimum"] - 1
+    if "maximum" in schema:
+        yield place, schema["maximum"], schema["maximum"] + 1
+    if "maxLength" in schema:
+        yield place, "a" * schema["maxLength"], "a" * (schema["maxLength"] + 1)
+    if "minLength" in schema:
+        yield place, "a" * schema["minLength"], "a" * (schema["minLength"] - 1)
+    item = BODIES["Produce"]["records"][0] if place == ("records",) else None
+    if "maxItems" in schema:
+        items = [item or number for number in range(1, schema["maxItems"] + 2)]
+        yield place, items[:-1], items
+    if "minItems" in schema:
+        items = [item or number for number in range(1, schema["minItems"] + 1)]
+        yield place, items, items[1:]
+
+
+def limited_bodies() -> Iterator[tuple[str, str, tuple[str | int, ...], Schema, Schema]]:
+    for path, method, operation in operations():
+        content = operation.get("requestBody", {}).get("content", {}).get("application/json")
+        if content is None:
+            continue
+        name = content["schema"]["$ref"].rpartition("/")[2]
+        for place, good, bad in limited(content["schema"]):
+            yield (
+                path,
+                method,
+                place,
+                with_value(BODIES[name], place, good),
+                with_value(BODIES[name], place, bad),
+            )
+
+
+def with_value(body: Any, place: tuple[str | int, ...], value: Any) -> Any:  # noqa: ANN401
+    """A copy of a body with another value at one place."""
+    if not place:
+        return value
+    first, *rest = place
+    if isinstance(first, int):
+        return [with_value(body[0] if body else None, tuple(rest), value)]
+    return {
+        **body,
+        first: with_value(body.get(first, [] if rest and rest[0] == 0 else None), tuple(rest), value),
+    }
+
+
+def filled(path: str, **numbers: int) -> str:
+    return path.format(
+        **{"topic": "orders", "partition": 0, "broker": 1, "offset": 0, "code": "x", **numbers}
+    )
+
+
+def is_refused(reply: Reply, name: str) -> bool:
+    """Whether the value itself is refused, rather than that there is nothing with such a number."""
+    problem = reply.json if reply.status in (413, 422) else {}
+    return problem.get("code") == "record_too_large" or problem.get("field") == name
+
+
+@pytest.mark.parametrize(
+    ("path", "method", "parameter", "good", "bad"),
+    [
+        pytest.param(*case, id=f"{case[1]} {case[0]} {case[2]['name']} {case[3]}")
+        for case in limited_parameters()
+    ],
+)
+def test_a_parameter_is_taken_up_to_the_limits_of_the_document(
+    path: str, method: str, parameter: Schema, good: int, bad: int
+) -> None:
+    name, place = parameter["name"], parameter["in"]
+
+    async def send(server: HttpServer, number: int) -> Reply:
+        target = filled(path, **({name: number} if place == "path" else {}))
+        if place == "query":
+            target += f"?{name}={number}"
+        sent = {**PRODUCER, name: str(number)} if place == "header" else {}
+        body = BODIES["Produce"] if method == "POST" else None
+        return await server.call(method, target, body, sent=sent)
+
+    async def scenario(server: HttpServer) -> None:
+        await server.topic(partitions=1)
+        assert not is_refused(await send(server, good), name)
+        assert is_refused(await send(server, bad), name)
+
+    serve(scenario, LIMITS)
+
+
+@pytest.mark.parametrize(
+    ("path", "method", "place", "good", "bad"),
+    [
+        pytest.param(*case, id=f"{case[1]} {case[0]} {'.'.join(map(str, case[2]))} {number}")
+        for number, case in enumerate(limited_bodies())
+    ],
+)
+def test_a_body_is_taken_up_to_the_limits_of_the_document(
+    path: str, method: str, place: tuple[str | int, ...], good: Schema, bad: Schema
+) -> None:
+    pointer = "".join(f"/{part}" for part in place)
+
+    async def scenario(server: HttpServer) -> None:
+        await server.topic(partitions=1)
+        taken = await server.call(method, filled(path), good)
+        assert not is_refused(taken, pointer), taken.body
+        refused = await server.call(method, filled(path), bad)
+        assert is_refused(refused, pointer), refused.body
+
+    serve(scenario, LIMITS, brokers=7)
+
+
+def test_the_factors_of_the_document_are_those_that_are_planned() -> None:
+    described = DOCUMENT["components"]["schemas"]["CreateTopic"]["properties"]["replication_factor"]
+    brokers = fake_cluster(broker_count=9).controller.image
+    planned = []
+    for factor in range(-1, 10):
+        with contextlib.suppress(InvalidRequest):
+            plan(NewTopic("new", "a" * 32, 1, factor, {}), brokers, PlannerLimits())
+            planned.append(factor)
+    assert described["anyOf"][0]["enum"] == planned
+
+
+def test_the_document_follows_the_settings_of_its_broker() -> None:
+    fetch = {one["name"]: one["schema"] for one in DOCUMENT["paths"][RECORDS]["get"]["parameters"]}
+    assert (fetch["max_bytes"]["maximum"], fetch["min_bytes"]["maximum"]) == (4 << 20, 4 << 20)
+    produce = {one["name"]: one["schema"] for one in DOCUMENT["paths"][RECORDS]["post"]["parameters"]}
+    assert produce["timeout"]["default"] == "7s"
+    small = openapi(ROUTES, "0", Limits(fetch_bytes_max=1024))["paths"]
+    assert isinstance(small, dict)
+    found = {one["name"]: one["schema"] for one in small[RECORDS]["get"]["parameters"]}
+    assert (found["max_bytes"]["maximum"], found["max_bytes"]["default"]) == (1024, 1024)
