@@ -25,7 +25,8 @@ ANSWER_S: Final = 1.0  # so long an answer to noise is waited for, and the end o
 class Attack:
     """One way to hurt. ``run`` counts the answers; none may be a 500, or an error without a problem.
 
-    ``bound_mib`` is the memory that documented limits grant to it: bodies, and answers that nobody has taken.
+    ``bound_mib`` is the memory that documented limits grant to it: inflated bodies, a decompressed batch,
+    and answers that nobody has taken.
     """
 
     name: str
