@@ -18,7 +18,7 @@ from aiohttp import web
 from api.answers_in_flight import Turn
 from api.errors import problem
 from api.hang_ups import has_client
-from api.json_answers import Page, View
+from api.json_answers import Page, View, is_shown_fast
 from api.reading import read_at_once, read_in_turn
 from api.routes import Call
 from partitions.values import FetchRequest, FetchResult
@@ -33,6 +33,7 @@ HEADERS = {
     "X-Accel-Buffering": "no",  # a proxy that collects events defeats them
 }
 RECORDS_PER_WRITE = 1_000
+WRITE_BYTES = 1 << 20  # at once, of which aiohttp makes a copy
 
 
 async def stream(call: Call, view: View, request: FetchRequest) -> web.StreamResponse:
@@ -94,7 +95,8 @@ async def _show(call: Call, view: View, result: FetchResult, response: web.Strea
         if open_bytes:
             turn.wait(open_bytes, partial(_abort, call))
         page = await view.next_page(pages, result, turn)
-        events, next_offset, open_bytes = _events(page), page.next_offset, page.open_bytes
+        next_offset, open_bytes = page.next_offset, page.open_bytes
+        events = await turn.computed(partial(_events, page), is_short=is_shown_fast(result))
         del page  # its reader may take long
         turn.end()
         if next_offset < result.next_offset:
@@ -119,11 +121,13 @@ async def _write(
 ) -> None:
     """Raises ``ConnectionError`` once the reader has gone: aiohttp tells that only to the write after it.
 
-    ``held_bytes`` are those that wait with the data, which aiohttp copies into a chunk.
+    ``held_bytes`` are those that wait with the data.
     """
-    with call.admission.answers.waiting(2 * len(data) + held_bytes, partial(_abort, call)):
+    copied_bytes = min(len(data), WRITE_BYTES)
+    with call.admission.answers.waiting(len(data) + copied_bytes + held_bytes, partial(_abort, call)):
         async with asyncio.timeout(call.services.limits.write_timeout_s):
-            await response.write(data)
+            for at in range(0, len(data), WRITE_BYTES):
+                await response.write(memoryview(data)[at : at + WRITE_BYTES])
     if _transport(call) is None:
         raise ConnectionResetError("the reader of the stream has gone")
 
