@@ -17,7 +17,7 @@ from api.answers_in_flight import Turn
 from api.errors import RecordNotFound
 from api.events import RECORDS_PER_WRITE, stream
 from api.hang_ups import has_client
-from api.json_answers import Page, View
+from api.json_answers import Page, View, is_shown_fast
 from api.partition_leader import elsewhere
 from api.reading import read, read_in_turn
 from api.routes import (
@@ -118,8 +118,8 @@ async def _shown(call: Call, view: View, request: FetchRequest, turn: Turn) -> w
         page.records,
         page.skipped,
     )
-    is_short = len(page.records) <= json_answers.SHOWN_ON_LOOP_MAX
-    return await turn.computed(partial(json_response, body, headers=places), is_short=is_short)
+    answer = partial(json_response, body, headers=places)
+    return await turn.computed(answer, is_short=is_shown_fast(result))
 
 
 def _view(call: Call, target: TopicPartition, limit: int) -> View:
