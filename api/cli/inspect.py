@@ -2,31 +2,55 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from api.cli.output import REFUSED, Format, OutputOption, errors_reported, note, write_json, write_table
+from api.cli.output import (
+    REFUSED,
+    Format,
+    OutputOption,
+    errors_reported,
+    note,
+    write_json,
+    write_table,
+    wrong_usage,
+)
 
 if TYPE_CHECKING:
+    from raftlog.storage.filesystem import Filesystem
     from raftlog.storage.inspect import BatchRow
 
 FileArgument = Annotated[
     Path, typer.Argument(metavar="FILE", exists=True, dir_okay=False, help="A segment file, *.log.")
 ]
+OffsetOption = Annotated[int | None, typer.Option(min=0, help="With --records: begin at this offset.")]
+LimitOption = Annotated[int | None, typer.Option(min=1, help="With --records: end after so many.")]
 
 
-def segment(file: FileArgument, output: OutputOption = Format.TABLE) -> None:
+def segment(
+    file: FileArgument,
+    output: OutputOption = Format.TABLE,
+    records: Annotated[
+        bool, typer.Option("--records", help="Show records, as objects of JSON in one line each.")
+    ] = False,
+    offset: OffsetOption = None,
+    limit: LimitOption = None,
+) -> None:
     """Show the batches of a segment file with their checksums verified; ends with 1 when one is damaged.
 
     The file is only read, so its broker may be running; the end of a file that is being written
     may then look cut short.
 
     \b
-    Example:
+    Examples:
       raftlog inspect segment data/orders-5c1f/Partition-0/00000000000000000000.log
+      raftlog inspect segment 00000000000000000000.log --records --offset 42 --limit 10
     """
+    if not records and (offset is not None or limit is not None):
+        wrong_usage("--offset and --limit choose records; add --records")
     with errors_reported():
         from raftlog.storage.inspect import inspect_segment
         from raftlog.storage.os_filesystem import READ_FLAGS, OsFile, OsFilesystem
@@ -37,6 +61,10 @@ def segment(file: FileArgument, output: OutputOption = Format.TABLE) -> None:
             def open(self, path: str, *, create: bool = False) -> OsFile:
                 return OsFile(path, READ_FLAGS)
 
+        if records:
+            if not _print_records(ReadOnly(), str(file), offset or 0, limit):
+                raise typer.Exit(REFUSED)
+            return
         rows = list(inspect_segment(ReadOnly(), str(file)))
         if output is Format.JSON:
             write_json([_as_json(row) for row in rows])
@@ -46,9 +74,44 @@ def segment(file: FileArgument, output: OutputOption = Format.TABLE) -> None:
             note(f"{file} holds no batches")
         damaged = [row for row in rows if not row.crc_ok]
         for row in damaged:
-            note(f"DAMAGED at byte {row.position}: {row.problem}; nothing behind it can be read")
+            _tell_damage(row)
         if damaged:
             raise typer.Exit(REFUSED)
+
+
+def _print_records(filesystem: Filesystem, path: str, first: int, limit: int | None) -> bool:
+    """Write records as they are read; whether all that were wanted could be read."""
+    from itertools import islice
+
+    from api.cli.message_format import json_line
+    from raftlog.errors import CorruptBatch
+    from raftlog.records.reader import iter_records
+    from raftlog.storage.inspect import inspect_batches
+
+    is_sound, left = True, limit
+    for row, batch in inspect_batches(filesystem, path):
+        if batch is None:
+            _tell_damage(row)
+            return False
+        if batch.header.is_control or batch.last_offset < first:
+            continue
+        try:
+            for record in islice(iter_records(batch, first), left):
+                sys.stdout.buffer.write(json_line(record, {}))
+                left = None if left is None else left - 1
+        except CorruptBatch as error:
+            note(
+                f"the batch at byte {row.position}, with offset {batch.base_offset}, cannot be decoded: "
+                f"{error}"
+            )
+            is_sound = False
+        if left == 0:
+            break
+    return is_sound
+
+
+def _tell_damage(row: BatchRow) -> None:
+    note(f"DAMAGED at byte {row.position}: {row.problem}; nothing behind it can be read")
 
 
 def _as_json(row: BatchRow) -> dict[str, object]:

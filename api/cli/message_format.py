@@ -17,6 +17,7 @@ from api.cli.output import wrong_usage
 from api.cli.text import unescaped
 from api.json_answers import ABSENT, as_it_looks, headers_in_json, key_in_json
 from raftlog.client.messages import Message
+from raftlog.records.reader import StoredRecord
 
 Render = Callable[[Message], bytes]
 
@@ -54,15 +55,15 @@ def _value_line(message: Message) -> bytes:
     return (message.value or b"") + b"\n"
 
 
-def _json_line(message: Message) -> bytes:
-    value, encoding = ABSENT if message.value is None else as_it_looks(message.value, message.offset)
-    key, key_encoding = key_in_json(message.key)
-    headers, tags, raw = headers_in_json(message.headers)
-    shown = {
-        "topic": message.topic,
-        "partition": message.partition,
-        "offset": message.offset,
-        "timestamp": message.timestamp_ms,
+def json_line(record: StoredRecord, place: Mapping[str, object]) -> bytes:
+    """A record as an object of JSON in one line; ``place`` says where it is from."""
+    value, encoding = ABSENT if record.value is None else as_it_looks(record.value, record.offset)
+    key, key_encoding = key_in_json(record.key)
+    headers, tags, raw = headers_in_json(record.headers)
+    shown: dict[str, object] = {
+        **place,
+        "offset": record.offset,
+        "timestamp": record.timestamp_ms,
         "key": key,
         "value": value,
         "encoding": encoding,
@@ -74,6 +75,11 @@ def _json_line(message: Message) -> bytes:
     if raw is not msgspec.UNSET:
         shown["headers_raw"] = raw
     return msgspec.json.encode(shown) + b"\n"
+
+
+def _json_line(message: Message) -> bytes:
+    record = StoredRecord(message.offset, message.timestamp_ms, message.key, message.value, message.headers)
+    return json_line(record, {"topic": message.topic, "partition": message.partition})
 
 
 def _time(message: Message) -> bytes:

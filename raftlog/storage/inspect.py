@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from raftlog.records.batch import BatchHeader
+from raftlog.records.batch import Batch, BatchHeader
 from raftlog.storage.batch_walk import BatchDamaged, walk_batches, walk_headers
 from raftlog.storage.filesystem import Filesystem
 
@@ -43,9 +43,14 @@ class BatchRow:
 
 
 def inspect_segment(filesystem: Filesystem, path: str) -> Iterator[BatchRow]:
-    """A row for each batch of a segment file; the first damage is the last row.
+    """A row for each batch of a segment file; the first damage is the last row."""
+    return (row for row, _ in inspect_batches(filesystem, path))
 
-    Nothing behind the damage is shown: where the next batch would begin is not known.
+
+def inspect_batches(filesystem: Filesystem, path: str) -> Iterator[tuple[BatchRow, Batch | None]]:
+    """The same, each row with its batch, whose bytes are there until the next one is asked for.
+
+    Nothing behind the first damage is shown: where the next batch would begin is not known.
     """
     file = filesystem.open(path)
     try:
@@ -53,17 +58,17 @@ def inspect_segment(filesystem: Filesystem, path: str) -> Iterator[BatchRow]:
         for position, batch in walk_batches(file, 0, file.size):
             header = batch.header
             if expected not in (None, header.base_offset):
-                yield BatchRow(position, header, f"offset {header.base_offset} in place of {expected}")
+                yield BatchRow(position, header, f"offset {header.base_offset} in place of {expected}"), None
                 return
-            yield BatchRow(position, header)
+            yield BatchRow(position, header), batch
             expected = header.last_offset + 1
     except BatchDamaged as damage:
         try:
             header_there = next(iter(walk_headers(file, damage.position, file.size)))[1]
         except BatchDamaged:
-            yield BatchRow(damage.position, None, damage.reason)
+            yield BatchRow(damage.position, None, damage.reason), None
         else:
-            yield BatchRow(damage.position, header_there, damage.reason)
+            yield BatchRow(damage.position, header_there, damage.reason), None
     finally:
         file.close()
 

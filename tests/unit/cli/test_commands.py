@@ -17,7 +17,11 @@ from api.cli.commands import app
 from api.cli.output import Format, errors_reported, exit_code, show
 from api.cluster_files import SECRET_NAME, create_cluster, read_secret
 from raftlog.errors import CommitUnknown, ConnectionLost, InvalidRequest, NotSent, RaftlogError, UnknownTopic
+from raftlog.records.batch import Codec, stamp
+from raftlog.records.builder import Record, build_batch
+from raftlog.records.control import leader_change_batch
 from raftlog.storage.os_filesystem import OsFilesystem
+from raftlog.types import NodeId
 from tests.helpers.storage_batches import storage_batch
 
 
@@ -197,6 +201,54 @@ def test_a_damaged_segment_is_told_clearly_and_ends_with_1(tmp_path: Path) -> No
     assert [row["crc_ok"] for row in json.loads(result.stdout)] == [True, False]
     assert "DAMAGED at byte 65: crc" in result.stderr
     assert run("inspect", "segment", str(tmp_path / "none")).exit_code == 2
+
+
+def records_file(directory: Path, *, is_broken: bool = False) -> str:
+    """A control batch, then four batches of three records, the last of them damaged on request."""
+    batches = [leader_change_batch(base_offset=0, leader_epoch=7, leader=NodeId(1), timestamp_ms=5)]
+    for base_offset in (1, 4, 7, 10):
+        records = [Record(b"v%d" % offset) for offset in range(base_offset, base_offset + 3)]
+        data = build_batch(records, codec=Codec.ZSTD, timestamp_ms=base_offset)
+        batches.append(stamp(data, base_offset=base_offset, leader_epoch=7, append_time_ms=None))
+    written = bytearray(b"".join(bytes(batch.data) for batch in batches))
+    written[-1] ^= is_broken
+    path = directory / "0.log"
+    path.write_bytes(written)
+    return str(path)
+
+
+def test_records_of_a_segment_are_objects_of_json(tmp_path: Path) -> None:
+    path = records_file(tmp_path)
+
+    def values(*options: str) -> list[str]:
+        result = run("inspect", "segment", path, "--records", *options)
+        assert (result.exit_code, result.stderr) == (0, "")
+        return [json.loads(line)["value"] for line in result.stdout.splitlines()]
+
+    assert values() == [f"v{offset}" for offset in range(1, 13)]
+    assert values("--offset", "5") == [f"v{offset}" for offset in range(5, 13)]
+    assert values("--offset", "5", "--limit", "3") == ["v5", "v6", "v7"]
+    assert values("--limit", "1") == ["v1"]
+    assert values("--offset", "13") == []
+    assert run("inspect", "segment", path, "--limit", "1").exit_code == 2
+
+
+# requirement: M3
+def test_records_before_the_damage_are_shown_and_the_damage_is_told(tmp_path: Path) -> None:
+    path = records_file(tmp_path, is_broken=True)
+    result = run("inspect", "segment", path, "--records", "--offset", "9")
+    assert result.exit_code == 1
+    assert [json.loads(line)["offset"] for line in result.stdout.splitlines()] == [9]
+    assert "DAMAGED at byte" in result.stderr
+    assert run("inspect", "segment", path, "--records", "--limit", "9").exit_code == 0
+
+
+def test_a_batch_that_cannot_be_decoded_is_named_and_those_behind_it_are_shown(tmp_path: Path) -> None:
+    path = segment_file(tmp_path, broken=False)  # its checksums are right, its records are none
+    result = run("inspect", "segment", path, "--records")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "the batch at byte 0, with offset 0, cannot be decoded" in result.stderr
+    assert "the batch at byte 65, with offset 1, cannot be decoded" in result.stderr
 
 
 @pytest.mark.parametrize("kind", ["pipe", "device"])
