@@ -278,6 +278,7 @@ class CoreFaults:
         birth = NOBODY if group.judge.committed.changes else node.disk.birth
         lost = [*(node.disk.lost if node.disk.hard_state.is_rejoining else ()), node.disk.log]
         disk = Disk(REJOINING, group.empty_log(), birth=birth, lost=lost)
+        group.judge.forgot(node.id)
         group.restart_from(node.id, disk, is_new=True)
         for other in [other for other in group.nodes.values() if other.is_up and other.id != node.id]:
             group.feed(other, PeerUnreachable(node.id))  # its broker was off: connections have broken

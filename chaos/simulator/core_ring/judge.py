@@ -108,6 +108,12 @@ class Judge:
                 if candidate not in (known, self.leaders.get(message.term)):
                     raise Broken("I28 one vote a term", f"node {node.id} says {message}; voted for {known}")
 
+    def forgot(self, node: NodeId) -> None:
+        """Its disk is another one. A candidacy of its own that was not won has ended with its life (I28)."""
+        for (term, voter), candidate in list(self._votes.items()):
+            if voter == candidate == node and term not in self.leaders:
+                del self._votes[term, voter]
+
     def _accept(self, node: Node, reply: AppendReply) -> None:
         """Who accepts an append says that its log equals that of the leader of this term (I26)."""
         leader = self.nodes.get(self.leaders.get(reply.term, node.id))
