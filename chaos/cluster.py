@@ -13,7 +13,6 @@ import re
 import signal
 import socket
 import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -25,6 +24,7 @@ from typing import Self
 
 from api.addresses import RPC_PORT_STEP
 from api.cluster_files import create_cluster, existing_brokers, settings_path
+from raftlog.__main__ import COMMAND
 
 PORT_MIN = 10_000
 EPHEMERAL_PORT_MIN = 32_768  # what Linux gives to outgoing connections begins here
@@ -109,7 +109,7 @@ class Cluster:
         config = settings_path(self.directory, broker)
         with self._log_path(broker).open("ab") as log:
             self._processes[broker] = subprocess.Popen(
-                [*self._limit, sys.executable, "-P", "-m", "raftlog", "serve", "--config", str(config)],
+                [*self._limit, *COMMAND, "serve", "--config", str(config)],
                 stdout=log,
                 stderr=log,
                 env={**self._environment, **(environment or {})},

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Final
 
 OURS: Final = ("api", "groups", "partitions", "chaos")
+COMMAND: Final = (sys.executable, "-P", "-m", "raftlog")
+"""The same in a process of its own, for which the current directory hides nothing."""
 
 
 def main() -> None:

@@ -19,6 +19,7 @@ import typer
 from api.addresses import RPC_PORT_STEP, is_loopback, machines
 from api.cli.output import errors_reported, note, options_checked, wrong_usage
 from api.cluster_files import create_cluster, create_machines, existing_brokers, settings_path
+from raftlog.__main__ import COMMAND
 from raftlog.errors import InvalidRequest
 from raftlog.units import counted
 
@@ -217,7 +218,7 @@ def _supervise(configs: list[Path], stop: StopSignal) -> int:
     started: list[Started] = []
     try:
         for config, values in zip(configs, settings, strict=True):
-            command = [sys.executable, "-P", "-m", "raftlog", "serve", "--config", str(config)]
+            command = [*COMMAND, "serve", "--config", str(config)]
             process = subprocess.Popen(command, start_new_session=True)
             started.append(Started(values.broker_id, values.http.url, config.resolve(), process))
             typer.echo(

@@ -55,7 +55,7 @@ def _value_line(message: Message) -> bytes:
     return (message.value or b"") + b"\n"
 
 
-def json_line(record: StoredRecord, place: Mapping[str, object]) -> bytes:
+def json_line(record: Message | StoredRecord, place: Mapping[str, object]) -> bytes:
     """A record as an object of JSON in one line; ``place`` says where it is from."""
     value, encoding = ABSENT if record.value is None else as_it_looks(record.value, record.offset)
     key, key_encoding = key_in_json(record.key)
@@ -78,8 +78,7 @@ def json_line(record: StoredRecord, place: Mapping[str, object]) -> bytes:
 
 
 def _json_line(message: Message) -> bytes:
-    record = StoredRecord(message.offset, message.timestamp_ms, message.key, message.value, message.headers)
-    return json_line(record, {"topic": message.topic, "partition": message.partition})
+    return json_line(message, {"topic": message.topic, "partition": message.partition})
 
 
 def _time(message: Message) -> bytes:

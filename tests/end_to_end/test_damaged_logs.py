@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import random
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from chaos.cluster import Cluster
+from raftlog.__main__ import COMMAND
 from tests.helpers.real_cluster import (
     create_topic,
     eventually,
@@ -71,7 +71,7 @@ def logs_of(cluster: Cluster, topic: str) -> set[bytes]:
 
 def verify(cluster: Cluster, broker: int) -> subprocess.CompletedProcess[str]:
     """``raftlog verify`` on one broker's data."""
-    command = [sys.executable, "-P", "-m", "raftlog", "verify", "--data", str(cluster.data_directory(broker))]
+    command = [*COMMAND, "verify", "--data", str(cluster.data_directory(broker))]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import secrets
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from api.cluster_files import create_cluster, settings_path
 from chaos.cluster import Cluster, free_ports
+from raftlog.__main__ import COMMAND
 from tests.helpers.real_cluster import create_topic, eventually, has_leaders, produce_surely
 
 pytestmark = pytest.mark.e2e
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.e2e
 def refused_start(config: Path) -> str:
     """What a broker prints that must not start."""
     ended = subprocess.run(
-        [sys.executable, "-P", "-m", "raftlog", "serve", "--config", str(config)],
+        [*COMMAND, "serve", "--config", str(config)],
         capture_output=True,
         text=True,
         timeout=60,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from chaos.cluster import Cluster, free_ports
+from raftlog.__main__ import COMMAND
 from tests.helpers.real_cluster import call, create_topic, eventually, produce_surely, read_all
 
 pytestmark = pytest.mark.e2e
@@ -24,10 +24,7 @@ def machines(directory: Path) -> Iterator[list[Cluster]]:
     """One cluster of three brokers that run; every machine has nothing but its own folder."""
     made, port = directory / "made", free_ports(1)
     command = [
-        sys.executable,
-        "-P",
-        "-m",
-        "raftlog",
+        *COMMAND,
         "cluster",
         "init",
         "--data",

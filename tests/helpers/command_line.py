@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 from chaos.cluster import Cluster
-from raftlog.__main__ import OURS
+from raftlog.__main__ import COMMAND, OURS
 
-RAFTLOG = [sys.executable, "-P", "-m", "raftlog"]
+RAFTLOG = [*COMMAND]
 
 
 def command(cluster: Cluster, *arguments: str) -> subprocess.Popen[bytes]:
