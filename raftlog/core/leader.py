@@ -253,7 +253,7 @@ class Leader:
             self._answer_rejoining(sender)
         if progress.probe_is_due:
             self._call_for_work()
-        is_behind = progress.is_probing or progress.match_index < self._last_for(progress)
+        is_behind = progress.is_probing or progress.match_index < self._last_for(sender)
         if is_behind and now - progress.moved_tick >= self._patience(progress):
             progress.probe_is_due = True
             self._call_for_work()
@@ -283,7 +283,7 @@ class Leader:
             self._confirm_reads()
         in_flight_max = self._member.settings.appends_in_flight_max
         for peer, progress in self._peers.progress.items():
-            last = self._last_for(progress)
+            last = self._last_for(peer)
             if progress.probe_is_due and self._replicate(peer, progress, Index(progress.next_index - 1)):
                 progress.probe_sent(self._now)
             if progress.may_send(last, in_flight_max) and self._replicate(peer, progress, last):
@@ -312,14 +312,15 @@ class Leader:
         )
         return True
 
-    def _last_for(self, progress: Progress) -> Index:
+    def _last_for(self, peer: NodeId) -> Index:
         """The last entry that the peer may get: one that does not vote gets what is committed.
 
         A candidate may need its vote by a membership that the peer has not heard of. Entries that are not
         committed would refuse that vote, and nobody could win where their voters have lost them.
         """
         member = self._member
-        return member.terms.last_index if progress.votes else member.commit_index
+        votes = peer in member.membership.all_voters
+        return member.terms.last_index if votes else member.commit_index
 
     def _call_for_work(self) -> None:
         self._work_is_due = True

@@ -38,7 +38,7 @@ class Membership:
     @property
     def all_voters(self) -> frozenset[NodeId]:
         """Whoever counts in one of the halves."""
-        return self.voters | self.outgoing
+        return self.voters | self.outgoing if self.outgoing else self.voters
 
     @property
     def members(self) -> frozenset[NodeId]:

@@ -126,10 +126,8 @@ class Peers:
 
     def _counted(self) -> tuple[tuple[bool, tuple[Progress, ...]], ...]:
         """For each half: whether this leader counts, and the others that do."""
-        own, membership = self._member.id, self._member.membership
-        for peer, progress in self.progress.items():
-            progress.votes = peer in membership.all_voters
+        own = self._member.id
         return tuple(
             (own in half, tuple(self.progress[voter] for voter in sorted(half) if voter != own))
-            for half in membership.halves
+            for half in self._member.membership.halves
         )

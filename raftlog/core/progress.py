@@ -32,7 +32,6 @@ class Progress:
         "rejoin_round",
         "rejoining",
         "round",
-        "votes",
     )
 
     def __init__(self, next_index: Index, now: int) -> None:
@@ -46,7 +45,6 @@ class Progress:
         self.is_heard = False  # it has replied to this leader: whether it rejoins is known
         self.is_out_of_contact = False  # its connection broke, and it has not replied since
         self.moved_tick = now  # when anything was last acknowledged, or asked for anew
-        self.votes = True  # by the membership in force; who does not gets only what is committed
         self.round = 0  # the newest heartbeat round it has echoed
         self.rejoining = 0  # the incarnation that must not be counted, or 0
         self.rejoin_round = 0  # the first heartbeat round that began after we had heard of it

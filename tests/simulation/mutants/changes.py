@@ -16,7 +16,7 @@ CHANGES = (
     Mutant(
         "a learner gets entries that are not committed",
         "raftlog.core.leader:Leader._last_for",
-        "if progress.votes",
+        "if votes",
         "if True",
         script="tests/paper/test_raft_membership.py",
     ),
@@ -30,15 +30,15 @@ CHANGES = (
     Mutant(
         "a learner counts as behind the leader's whole log",
         "raftlog.core.leader:Leader.receive_heartbeat_reply",
-        "progress.match_index < self._last_for(progress)",
+        "progress.match_index < self._last_for(sender)",
         "progress.match_index < self._member.terms.last_index",
         script="tests/paper/test_raft_membership.py",
     ),
     Mutant(
         "a learner that becomes a voter still gets what is committed and no more",
-        "raftlog.core.peers:Peers._counted",
-        "progress.votes = peer in membership.all_voters",
-        "progress.votes &= peer in membership.all_voters",
+        "raftlog.core.leader:Leader._last_for",
+        "peer in member.membership.all_voters",
+        "peer in member.memberships.at(member.commit_index).all_voters",
         script="tests/paper/test_raft_membership.py",
     ),
     Mutant(

@@ -34,8 +34,8 @@ MEMBERS = (
     Mutant(
         "learners are counted",
         "raftlog.core.peers:Peers._counted",
-        "for half in membership.halves",
-        "for half in (membership.members,)",
+        "for half in self._member.membership.halves",
+        "for half in (self._member.membership.members,)",
         script="tests/paper/test_raft_membership.py",
     ),
     Mutant(
