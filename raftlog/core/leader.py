@@ -259,7 +259,7 @@ class Leader:
             self._call_for_work()
 
     def _answer_rejoining(self, sender: NodeId) -> None:
-        """Say what its log must hold to those that are waiting for it; again until they count."""
+        """Say what its log must hold to those that wait for it; again until they count, once a tick."""
         member, peers = self._member, self._peers
         self._stir()
         for peer in peers.rejoining:
@@ -267,7 +267,9 @@ class Leader:
             is_asking = progress.rejoin_last is None
             if is_asking and peers.may_answer(peer, self._round):
                 progress.rejoin_last = member.terms.last_index
-            if progress.rejoin_last is not None and (is_asking or peer == sender):
+            is_due = (is_asking or peer == sender) and progress.answered_tick < self._now
+            if progress.rejoin_last is not None and is_due:
+                progress.answered_tick = self._now
                 response = RejoinResponse(
                     term=member.term, rejoining=progress.rejoining, last=progress.rejoin_last
                 )

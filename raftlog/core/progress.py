@@ -19,6 +19,7 @@ class Progress:
 
     __slots__ = (
         "_in_flight",
+        "answered_tick",
         "awaits_snapshot",
         "heard_tick",
         "is_heard",
@@ -48,6 +49,7 @@ class Progress:
         self.round = 0  # the newest heartbeat round it has echoed
         self.rejoining = 0  # the incarnation that must not be counted, or 0
         self.rejoin_round = 0  # the first heartbeat round that began after we had heard of it
+        self.answered_tick = -1  # when it was last told what its log must hold
         self.rejoin_last: Index | None = None  # what its log must hold, once we are confirmed
         self._in_flight: deque[Index] = deque()  # the last index of each unacknowledged append, oldest first
 

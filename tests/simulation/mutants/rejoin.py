@@ -14,6 +14,13 @@ def _loses_files(odds: Odds) -> bool:
 
 REJOIN = (
     Mutant(
+        "a replica that rejoins is answered for each of its late replies",
+        "raftlog.core.leader:Leader._answer_rejoining",
+        "progress.answered_tick < self._now",
+        "True",
+        script="tests/unit/core/test_rejoin.py",
+    ),
+    Mutant(
         "a replica that began empty votes as soon as its log names it",
         "raftlog.core.member:Member.may_vote",
         "return not self.rejoining",

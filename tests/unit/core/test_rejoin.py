@@ -195,6 +195,20 @@ def test_a_leader_answers_when_all_other_voters_have_confirmed_it_since() -> Non
 
 
 # requirement: F6
+def test_late_replies_that_come_together_are_answered_once() -> None:
+    member = leader()
+    member.hear(THREE, HeartbeatReply(term=Term(2), round=0, rejoining=7))
+    member.tick(3)
+    echo(member, TWO)
+    member.forget()
+    for answers in (1, 2):
+        member.tick(3)
+        for _ in range(100):
+            echo(member, THREE, rejoining=7)
+        assert len(member.said(RejoinResponse)) == answers
+
+
+# requirement: F6
 def test_a_majority_is_not_enough_where_a_voter_may_still_win_with_a_forgotten_vote() -> None:
     member = MemberUnderTest(membership=members(1, 2, 3, 4, 5), term=1)
     member.become_candidate()
