@@ -235,7 +235,12 @@ def _joined(parts: Iterable[bytes]) -> msgspec.Raw:
 
 def _grows(value: bytes) -> bool:
     """Whether it is long, and escapes in JSON would make it much longer."""
-    return len(value) > ESCAPED_BYTES_MAX and len(value.translate(None, _ESCAPED)) < len(value) * 7 // 8
+    if len(value) <= ESCAPED_BYTES_MAX:
+        return False
+    steps = range(0, len(value), STEP_BYTES)
+    return (
+        sum(len(value[at : at + STEP_BYTES].translate(None, _ESCAPED)) for at in steps) < len(value) * 7 // 8
+    )
 
 
 def _as_utf8(value: bytes, offset: int) -> Shown:

@@ -15,6 +15,7 @@ import os
 import random
 import secrets
 import signal
+import sys
 from collections.abc import Coroutine
 
 from prometheus_client import PlatformCollector, ProcessCollector
@@ -41,6 +42,9 @@ _log = logging.getLogger("raftlog.server")
 EXIT_BROKEN = 70
 HTTP_STOP_S = 2.0
 _M_MMAP_THRESHOLD = -3  # of malloc.h
+TURN_S = (
+    0.001  # so long a computing thread keeps the interpreter from the event loop; Python's default is 5 ms
+)
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -48,6 +52,7 @@ def run(settings: BrokerSettings) -> int:
     """Run one broker until it is told to stop; return the exit status."""
     configure_logs(settings.log_level, settings.broker_id)
     _give_back_large_blocks()
+    sys.setswitchinterval(TURN_S)  # the loop waits for its turn after each call to the system that it makes
     descriptors = share_out(settings.limits.connections_max)
     try:
         secret = read_secret(settings.secret_file)
