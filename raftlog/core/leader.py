@@ -283,13 +283,16 @@ class Leader:
         if self._reads.needs_round:
             self._broadcast(falls_silent=False)
             self._confirm_reads()
-        in_flight_max = self._member.settings.appends_in_flight_max
+        settings = self._member.settings
+        in_flight_max = settings.appends_in_flight_max
         for peer, progress in self._peers.progress.items():
             last = self._last_for(peer)
             if progress.probe_is_due and self._replicate(peer, progress, Index(progress.next_index - 1)):
                 progress.probe_sent(self._now)
             if progress.may_send(last, in_flight_max) and self._replicate(peer, progress, last):
                 progress.sent(last, self._now)
+            if settings.announces_commits:
+                self._announce_commit(peer, progress)
 
     def _replicate(self, to: NodeId, progress: Progress, last: Index) -> bool:
         """Have entries sent; where they are no longer in this log, offer our snapshot and say False."""
@@ -313,6 +316,14 @@ class Leader:
             )
         )
         return True
+
+    def _announce_commit(self, to: NodeId, progress: Progress) -> None:
+        """Tell a follower at once what it holds and is committed; each index once."""
+        member = self._member
+        index = min(progress.match_index, member.commit_index)
+        if index > progress.announced_index:
+            progress.announced_index = index
+            member.send(to, Heartbeat(term=member.term, commit_index=index, round=self._round))
 
     def _last_for(self, peer: NodeId) -> Index:
         """The last entry that the peer may get: one that does not vote gets what is committed.

@@ -19,6 +19,7 @@ class Progress:
 
     __slots__ = (
         "_in_flight",
+        "announced_index",
         "answered_tick",
         "awaits_snapshot",
         "heard_tick",
@@ -50,6 +51,7 @@ class Progress:
         self.rejoining = 0  # the incarnation that must not be counted, or 0
         self.rejoin_round = 0  # the first heartbeat round that began after we had heard of it
         self.answered_tick = -1  # when it was last told what its log must hold
+        self.announced_index = Index(-1)  # what it was told is committed, where commits are announced
         self.rejoin_last: Index | None = None  # what its log must hold, once we are confirmed
         self._in_flight: deque[Index] = deque()  # the last index of each unacknowledged append, oldest first
 

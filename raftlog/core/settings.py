@@ -16,6 +16,7 @@ class RaftSettings:
     heartbeat_ticks: int = 3  # several must fit into an election timeout, or one lost message elects
     appends_in_flight_max: int = 16  # per peer; bounds the memory that a slow follower can cost
     quiet_ticks: int = 60  # an idle group falls asleep after this long
+    announces_commits: bool = False  # to all followers at once, and not with the next append or heartbeat
     succession: int = 0  # the same on all members: turns the order in which they stand up for a lost leader
 
     def __post_init__(self) -> None:

@@ -187,6 +187,7 @@ class GroupHost:
                 election_ticks=self.settings.election_ticks,
                 heartbeat_ticks=self.settings.heartbeat_ticks,
                 quiet_ticks=self.settings.quiet_ticks,
+                announces_commits=group_id == METADATA_GROUP,  # requests wait for it on every broker
                 succession=group_id,
             ),
             restored,

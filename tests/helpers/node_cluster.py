@@ -255,6 +255,7 @@ class NodeCluster:
         nodes: int = 3,
         voters: int | None = None,
         groups: int = 1,
+        first_group: GroupId = FIRST_GROUP,
         settings: HostSettings | None = None,
         log_settings: LogSettings = LOG_SETTINGS,
     ) -> None:
@@ -265,7 +266,7 @@ class NodeCluster:
         self.network = LoopNetwork(random.Random(f"network {seed}"))
         self.nodes = [NodeId(number) for number in range(1, nodes + 1)]
         self.birth = Membership(frozenset(self.nodes[:voters]))  # the others' replicas are added later
-        self.group_ids = [GroupId(number) for number in range(1, groups + 1)]
+        self.group_ids = [GroupId(number) for number in range(first_group, first_group + groups)]
         self.applied = {group_id: Applied({}) for group_id in self.group_ids}
         self.never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.brokers = {node: ClusterNode(self, node) for node in self.nodes}

@@ -39,6 +39,7 @@ class MemberUnderTest:
         forgotten: EntryId = BEFORE_LOG,
         is_rejoining: bool = False,
         slow_disk: bool = False,
+        announces_commits: bool = False,
         seed: int = 1,
     ) -> None:
         """``runs``: (term, number of entries) after ``snapshot``. A ``slow_disk`` waits for ``finish``.
@@ -60,7 +61,8 @@ class MemberUnderTest:
             memberships=tuple(memberships),
             forgotten=forgotten,
         )
-        self.core = Raft(RaftSettings(ME), restored, random.Random(seed))
+        settings = RaftSettings(ME, announces_commits=announces_commits)
+        self.core = Raft(settings, restored, random.Random(seed))
         self.slow_disk = slow_disk
         self.sent: list[tuple[NodeId, Message]] = []
         self.replicated: list[Replicate] = []

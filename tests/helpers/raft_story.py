@@ -14,6 +14,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from chaos.simulator.core_ring.log import Disk, Entry, Node
 from raftlog.core import inputs, ready
@@ -40,7 +41,7 @@ class Story:
     """One group, driven command by command; ``tell`` returns what a command brought about."""
 
     def __init__(self) -> None:
-        self.settings: dict[str, int] = {}
+        self.settings: dict[str, Any] = {}
         self.nodes: dict[NodeId, Node] = {}
         self.voters: frozenset[NodeId] = frozenset()
         self.wire: list[tuple[NodeId, NodeId, Message]] = []

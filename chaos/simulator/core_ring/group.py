@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable
 from itertools import cycle, islice
+from typing import Any
 from zlib import crc32
 
 from chaos.simulator.core_ring.faults import CoreFaults
@@ -54,7 +55,7 @@ class Group:
         size: int,
         seed: int,
         odds: CoreOdds | None = None,
-        settings: dict[str, int] | None = None,
+        settings: dict[str, Any] | None = None,
         spares: int = 0,
         schedule: Schedule | None = None,
         *,
@@ -229,13 +230,14 @@ class Group:
         core = Raft(settings, disk.restored(), rng)
         self.nodes[node_id] = Node(node_id, disk, core, disk.log.copy())
 
-    def _drawn_settings(self) -> dict[str, int]:
+    def _drawn_settings(self) -> dict[str, Any]:
         rng = random.Random(f"{self._seed} settings")
         return {
             "election_ticks": rng.choice((4, 6, 15)) + 3 * (self.odds.delay_steps_max - 1),
             "heartbeat_ticks": 1,
             "appends_in_flight_max": rng.choice((1, 2, 16)),
             "quiet_ticks": rng.choice((30, 60)),
+            "announces_commits": rng.random() < 0.3,
         }
 
     def _install(self, node: Node, request: FetchSnapshot) -> None:

@@ -78,7 +78,8 @@ def find_peace(group: Group) -> None:
 
 def _enough_steps(group: Group) -> int:
     """Votes may be split a few times; how long each takes is a setting."""
-    return COMMITS_WITHIN_STEPS + 4 * group.settings["election_ticks"]
+    election_ticks: int = group.settings["election_ticks"]
+    return COMMITS_WITHIN_STEPS + 4 * election_ticks
 
 
 def _lose_a_minority(group: Group) -> None:

@@ -100,6 +100,19 @@ CORE = (
         "commit_index=commit_index",
     ),
     Mutant(
+        "an announcement tells everybody the whole commit index",
+        "raftlog.core.leader:Leader._announce_commit",
+        "min(progress.match_index, member.commit_index)",
+        "member.commit_index",
+    ),
+    Mutant(
+        "commits of the metadata are not announced",
+        "raftlog.node.group_host:GroupHost._core_on",
+        "announces_commits=group_id == METADATA_GROUP",
+        "announces_commits=False",
+        script="tests/scenarios/node/test_announced_commits.py",
+    ),
+    Mutant(
         "a new leader appends nothing of its own",
         "raftlog.core.leader:Leader.__init__",
         "if has_tail:",
