@@ -7,6 +7,7 @@ what is said in the end. Leaves to others: lines (``lines``), outcomes (``tally`
 from __future__ import annotations
 
 import enum
+import gc
 import os
 import stat
 import sys
@@ -34,7 +35,7 @@ from api.cli.text import unescaped
 from raftlog.acks import acks_word
 
 if TYPE_CHECKING:
-    from api.cli.lines import Parse
+    from api.cli.lines import Headers, Parse
     from api.cli.tally import Tally
     from raftlog.client.blocking import Producer
 
@@ -46,7 +47,7 @@ class Lines(enum.StrEnum):
     JSON = "json"
 
 
-Headers = tuple[tuple[str, bytes | None], ...]
+GC_THRESHOLD = 50_000  # records that are under way are no garbage, and looking at them often takes long
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +169,7 @@ def _batch_bytes(given: str | None, preset: str | None, bytes_max: int | str) ->
 def _run(producer: Producer, records: Input, *, acknowledged: bool) -> int:
     from api.cli.tally import Tally
 
+    gc.set_threshold(GC_THRESHOLD)
     tally = Tally()
     was_interrupted = False
     try:
@@ -190,41 +192,39 @@ def _run(producer: Producer, records: Input, *, acknowledged: bool) -> int:
 def _send_all(producer: Producer, records: Input, tally: Tally, advance: Callable[[int], None]) -> None:
     """Send until the end of the source or until something fails."""
     from api.cli.lines import LINE_BYTES_MAX
-    from api.cli.tally import Sent
     from raftlog.errors import RaftlogError, RecordTooLarge
 
-    parse, partition, headers = records.parse, records.partition, records.headers
-    number = 1
+    parse, partition, headers, send = records.parse, records.partition, records.headers, producer.send
+    first_line = 1
     for lines in records.blocks:
-        block = tally.block()
-        read_bytes = 0
+        sent = tally.block(first_line, lines)
         try:
-            for line in lines:
-                if len(line) > LINE_BYTES_MAX:
-                    raise RecordTooLarge(
-                        f"it has more than {LINE_BYTES_MAX} bytes, and no topic's max.message.bytes "
-                        "can be higher; send less in one record"
-                    )
-                parsed = parse(line)
-                if parsed is not None:
-                    (value, key, own_headers, timestamp_ms), own_partition = parsed
-                    pending = producer.send(
-                        value,
-                        key=key,
-                        partition=partition if own_partition is None else own_partition,
-                        headers=headers + own_headers,
-                        timestamp=timestamp_ms,
-                        on_ack=tally.timer(number),
-                    )
-                    block.append(Sent(number, len(line), pending))
-                read_bytes += len(line) + 1
-                number += 1
+            if len(lines[0]) > LINE_BYTES_MAX:  # no other line of a block can be long
+                raise RecordTooLarge(
+                    f"it has more than {LINE_BYTES_MAX} bytes, and no topic's max.message.bytes "
+                    "can be higher; send less in one record"
+                )
+            for number, parsed in enumerate(map(parse, lines), first_line):
+                if parsed is None:
+                    sent.append(None)
+                    continue
+                value, key, own_headers, timestamp_ms, own_partition = parsed
+                pending = send(
+                    value,
+                    key=key,
+                    partition=partition if own_partition is None else own_partition,
+                    headers=headers + own_headers,
+                    timestamp=timestamp_ms,
+                    on_ack=tally.timer(number),
+                )
+                sent.append(pending)
         except RaftlogError as error:
-            tally.refuse(number, error)
+            tally.refuse(first_line + len(sent), error)
         tally.count()
         if tally.has_failed:
             return
-        advance(read_bytes)
+        first_line += len(lines)
+        advance(sum(map(len, lines)) + len(lines))
 
 
 @contextmanager

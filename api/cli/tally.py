@@ -9,7 +9,7 @@ import math
 import signal
 import time
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple
@@ -26,12 +26,14 @@ _ALL_TIMED = 1_000
 _TIMED_OF_MANY = 16
 
 
-class Sent(NamedTuple):
-    """A line that was sent as a record."""
+Pending = list[BlockingPendingReceipt | None]
+"""The records of lines that follow one another, ``None`` for a line that is none."""
 
-    line: int
-    size_bytes: int
-    pending: BlockingPendingReceipt
+
+class _Block(NamedTuple):
+    first_line: int
+    lines: Sequence[bytes]
+    pending: Pending  # grows while the block is sent
 
 
 class Tally:
@@ -45,7 +47,7 @@ class Tally:
     def __init__(self) -> None:
         self.stored = 0
         self.stored_bytes = 0
-        self._open: deque[list[Sent]] = deque()
+        self._open: deque[_Block] = deque()
         self._failed: Counter[int] = Counter()  # by exit code
         self._first: dict[int, tuple[int, RaftlogError]] = {}  # likewise: the lowest line and its error
         self._started_at = time.monotonic()
@@ -57,16 +59,16 @@ class Tally:
             return None
         return partial(self._acknowledged, time.monotonic())
 
-    def block(self) -> list[Sent]:
-        """A new list, into which the sender puts the records of a block."""
-        block: list[Sent] = []
-        self._open.append(block)
-        return block
+    def block(self, first_line: int, lines: Sequence[bytes]) -> Pending:
+        """A new list, into which the sender puts the records of these lines, one for each."""
+        pending: Pending = []
+        self._open.append(_Block(first_line, lines, pending))
+        return pending
 
     def count(self) -> None:
         """Count the oldest blocks, up to the first with a record under way. Ctrl-C is raised after that."""
         with _interrupts_held():
-            while self._open and all(item.pending.done() for item in self._open[0]):
+            while self._open and all(one is None or one.done() for one in self._open[0].pending):
                 self._settle(self._open.popleft())
 
     def refuse(self, line: int, error: RaftlogError) -> None:
@@ -111,14 +113,16 @@ class Tally:
                 )
         return lines
 
-    def _settle(self, block: list[Sent]) -> None:
-        for line, size_bytes, pending in block:
-            error = pending.exception()
-            if error is None:
-                self.stored += 1
-                self.stored_bytes += size_bytes
-            else:
+    def _settle(self, block: _Block) -> None:
+        for line, (content, pending) in enumerate(
+            zip(block.lines, block.pending, strict=False), block.first_line
+        ):
+            error = None if pending is None else pending.exception()
+            if error is not None:
                 self.refuse(line, error)
+            elif pending is not None:
+                self.stored += 1
+                self.stored_bytes += len(content)
 
     def _acknowledged(self, sent_at: float, receipt: Receipt | None, error: RaftlogError | None) -> None:
         """On the client's thread."""

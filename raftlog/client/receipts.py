@@ -136,6 +136,8 @@ class Batch:
 
     def wait_blocking(self, timeout_s: float | None) -> None:
         """The same from any other thread. Raises ``TimeoutError``."""
+        if self.outcome is not None:
+            return
         with self._thread_lock:
             if self.outcome is not None:
                 return

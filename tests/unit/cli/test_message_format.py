@@ -45,8 +45,8 @@ def test_what_is_written_as_json_can_be_produced_again(message: Message) -> None
     assert json.loads(line)["offset"] == message.offset
     assert line.endswith(b"\n")
     expected = Record(message.value, message.key, message.headers, message.timestamp_ms)
-    assert Json()(line) == (expected, None), "the partition of another topic"
-    assert Json(keeps_partitions=True)(line) == (expected, message.partition)
+    assert Json()(line) == (*expected, None), "the partition of another topic"
+    assert Json(keeps_partitions=True)(line) == (*expected, message.partition)
 
 
 @pytest.mark.parametrize("form", ["text", "%q", "%", r"%v\q", "%v\\"])

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from api.cli.tally import Sent, Tally, percentile
+from api.cli.tally import Tally, percentile
 from raftlog.client.receipts import Batch, BlockingPendingReceipt, Durability, Stored
 from raftlog.errors import CommitUnknown, NotSent, RaftlogError, RecordTooLarge
 
@@ -19,7 +19,7 @@ def sent(
 ) -> Batch:
     """A block with one batch of so many records."""
     batch = Batch("t", 0, timestamp_ms=0, due=0, deadline=0, lock=threading.Lock())
-    tally.block().extend(Sent(first_line + n, 10, of(batch, n)) for n in range(count))
+    tally.block(first_line, [b"0123456789"] * count).extend(of(batch, n) for n in range(count))
     return batch
 
 
