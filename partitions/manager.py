@@ -189,6 +189,7 @@ class PartitionManager:
         image, is_sure = self._metadata.image, self._is_sure  # it may be confirmed while logs are opened
         if not self._knows_this_disk(image):
             return
+        self._waits = True  # until the end of this pass says otherwise
         if is_sure and (image.topics is not self._seen or not self._folders.may_give_up):
             await self._folders.note(image)
         if image.topics is not self._seen:
