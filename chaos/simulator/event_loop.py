@@ -331,10 +331,16 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._is_closed = True
         self._ready.clear()
         self._timers.clear()
-        for task in asyncio.all_tasks(self):
-            task._log_destroy_pending = False  # type: ignore[attr-defined]
-            with contextlib.suppress(RuntimeError):  # it waits for something on its way out
-                task.get_coro().close()
+        before = events._get_running_loop()
+        events._set_running_loop(self)
+        closed: set[asyncio.Task[object]] = set()
+        while begun := asyncio.all_tasks(self) - closed:  # a task may begin others on its way out
+            closed |= begun
+            for task in begun:
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
+                with contextlib.suppress(RuntimeError):  # it waits for something on its way out
+                    task.get_coro().close()
+        events._set_running_loop(before)
 
 
 class _Future(asyncio.Future[object]):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from dataclasses import replace
 
 import pytest
@@ -16,19 +16,9 @@ from chaos.simulator.http.transport import StreamTransport
 from chaos.simulator.http.wire import Exchange, Wire
 from chaos.simulator.odds import Odds
 from chaos.simulator.rings import Seed
+from tests.helpers.loop_watcher import Nobody
 
 ROUGH = replace(CALM_STREAMS, jitter_s=0.2, cut_odds=0.8, window_bytes=100)
-
-
-class Nobody:
-    """Looks on at a loop, and lets errors through."""
-
-    def stepped(self, process: Process, function: Callable[..., object]) -> None:
-        """Nothing."""
-
-    def failed(self, process: Process | None, message: str, error: BaseException | None) -> None:
-        """No test expects one."""
-        raise AssertionError(message) from error
 
 
 class Program(asyncio.Protocol):
