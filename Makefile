@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PY := $(BIN)/python
-SOURCES := raftlog partitions groups api chaos spark_io tests
+SOURCES := raftlog partitions groups api chaos spark_io bench tests
 # Tests in which no real time passes: the load of their neighbours cannot fail them, so they share the cores.
 UNTIMED := tests/conformance tests/corruption tests/paper tests/properties tests/simulation
 # The other tests have real deadlines, and a machine that others share can stop for a second: what fails is
@@ -39,7 +39,7 @@ slow: .venv/dev.stamp
 	$(PY) -m pytest -m slow -q
 
 bench: .venv/bench.stamp
-	$(PY) -m chaos.benchmarks
+	$(PY) -m bench
 
 # Every seed that ever failed, then SEEDS new ones (5,000: five minutes on two cores); they follow from the
 # commit, or begin at FIRST. What fails is appended to chaos/simulator/failed_seeds.txt. SEED=7, core:7, log:7
@@ -50,7 +50,7 @@ sim: .venv/server.stamp
 # ROW=7 measures one row of reliability.json again, from a clean checkout; QUICK=1 runs slices and writes nothing.
 # Row 2 takes hours, in pieces that add up until a violation: PIECE=brokers:400 adds that much.
 reliability: .venv/dev.stamp
-	$(PY) -m chaos.reliability $(if $(ROW),--only $(ROW)) $(if $(PIECE),--piece $(PIECE)) $(if $(QUICK),--quick)
+	$(PY) -m bench.reliability $(if $(ROW),--only $(ROW)) $(if $(PIECE),--piece $(PIECE)) $(if $(QUICK),--quick)
 
 # Disks that rot: CASES of one replica, and a fifth as many of all three at different places.
 corruption: .venv/server.stamp
@@ -58,7 +58,7 @@ corruption: .venv/server.stamp
 
 # What strangers do to open ports, against three real brokers: row 12, ten minutes. QUICK=1 writes nothing.
 abuse: .venv/server.stamp
-	$(PY) -m chaos.reliability --only 12 $(if $(QUICK),--quick)
+	$(PY) -m bench.reliability --only 12 $(if $(QUICK),--quick)
 
 # One of batches, frames, requests, files; what is found is kept in .cache/fuzz and ends the run.
 fuzz: .venv/fuzz.stamp

@@ -3,6 +3,7 @@
 Decides: how the parts are put together (``broker``), what HTTP and the command line look like.
 Leaves to others: what the requests mean (``partitions``), replication (``raftlog``).
 
-Read ``broker`` (composition), ``app`` (the HTTP application) and ``cli`` first. Plain requests are read by
-``plain_http``, all others by aiohttp; ``gathering`` lets small JSON requests share a batch.
+Read ``broker`` (composition) and ``app`` (the boundary that every request passes) first. A request comes in
+through ``connections``, and is answered by a module of ``resources``, with what ``http`` offers to all of
+them. ``cli`` is the command line.
 """

@@ -12,29 +12,29 @@ from collections.abc import Awaitable, Mapping
 
 from aiohttp import hdrs, web
 
-from api import (
+from api.http.access import Access, is_preflight, preflight
+from api.http.admission import Admission
+from api.http.batching import Gatherer
+from api.http.disconnects import HangUps, has_client
+from api.http.errors import NotAcceptable, problem_response
+from api.http.parameters import accepted, query_of
+from api.http.path_table import PathTable
+from api.http.requests import Request
+from api.http.routes import CONFIRM_MS, Call, Route
+from api.http.services import Services
+from api.resources import (
     cluster,
     documentation,
     fetch,
     health,
     metrics,
     offsets,
-    partition_admin,
+    partitions,
     problem_pages,
     produce,
     topics,
 )
-from api.access import Access, is_preflight, preflight
-from api.admission import Admission
-from api.errors import NotAcceptable, problem_response
-from api.gathering import Gatherer
-from api.hang_ups import HangUps, has_client
-from api.metrics import HttpMetrics
-from api.parameters import accepted, query_of
-from api.path_table import PathTable
-from api.requests import Request
-from api.routes import CONFIRM_MS, Call, Route
-from api.services import Services
+from api.resources.metrics import HttpMetrics
 from raftlog.errors import RaftlogError
 from raftlog.wire import media_types
 
@@ -42,7 +42,7 @@ ROUTES: tuple[Route, ...] = (
     *produce.ROUTES,
     *fetch.ROUTES,
     *topics.ROUTES,
-    *partition_admin.ROUTES,
+    *partitions.ROUTES,
     *offsets.ROUTES,
     *cluster.ROUTES,
     *health.ROUTES,

@@ -16,29 +16,29 @@ from dataclasses import dataclass
 
 from api.disk_reserve import DiskReserve
 from api.settings import BrokerSettings
-from partitions.controller.active import ControllerSettings
-from partitions.controller.commands import RegisterBroker
-from partitions.controller.log_trim import METADATA_LOG
-from partitions.controller.planner import PlannerLimits
-from partitions.controller.service import Controller
-from partitions.first_start import FirstStart
-from partitions.gateway import Gateway
-from partitions.manager import PartitionManager
-from partitions.metadata_ward import MetadataWard
-from partitions.partition_admin import PartitionAdmin
-from partitions.patient import Patient
-from partitions.producer_ids import ProducerIds
-from partitions.reassigner import Reassigner
-from partitions.repair_service import RepairService
-from partitions.repairer import Repairer
-from partitions.scrubber import Scrubbed, Scrubber
-from partitions.trash import Trash
+from partitions.hosting.first_start import FirstStart
+from partitions.hosting.metadata_ward import MetadataWard
+from partitions.hosting.replica_manager import PartitionManager
+from partitions.hosting.trash import Trash
+from partitions.metadata.active import ControllerSettings
+from partitions.metadata.commands import RegisterBroker
+from partitions.metadata.log_trim import METADATA_LOG
+from partitions.metadata.planner import PlannerLimits
+from partitions.metadata.producer_ids import ProducerIds
+from partitions.metadata.service import Controller
+from partitions.reassignment.admin import PartitionAdmin
+from partitions.reassignment.reassigner import Reassigner
+from partitions.routing.gateway import Gateway
 from partitions.values import key_of
 from raftlog.clock import Clock
 from raftlog.node.cluster_time import ClockBounds
 from raftlog.node.flusher import RunSyncs, SyncThreads
 from raftlog.node.group_host import GroupHost, HostSettings
-from raftlog.node.transport import Transport
+from raftlog.node.network.transport import Transport
+from raftlog.repair.repairer import Repairer
+from raftlog.repair.scrubber import Scrubbed, Scrubber
+from raftlog.repair.service import RepairService
+from raftlog.repair.target import Patient
 from raftlog.storage.filesystem import Filesystem
 from raftlog.storage.replica_registry import ReplicaRegistry
 from raftlog.storage.segmented_log import SegmentedLog

@@ -23,16 +23,16 @@ from prometheus_client import PlatformCollector, ProcessCollector
 from api.app import Boundary
 from api.broker import Broker, World, sync_thread
 from api.cluster_files import read_secret
+from api.connections.listener import HttpListener
 from api.descriptors import Descriptors, share_out
-from api.listener import HttpListener
 from api.logs import configure_logs
 from api.loop_delay import LoopDelay
 from api.serving import services_of
 from api.settings import BrokerSettings
 from raftlog.clock import SystemClock
 from raftlog.errors import LogCorrupt, RaftlogError
-from raftlog.node.tcp_links import TransportLimits
-from raftlog.node.tcp_transport import TcpTransport
+from raftlog.node.network.tcp_links import TransportLimits
+from raftlog.node.network.tcp_transport import TcpTransport
 from raftlog.storage.data_directory import DataDirectory, DataDirectoryRefused
 from raftlog.storage.os_filesystem import OsFilesystem
 from raftlog.types import NodeId

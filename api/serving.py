@@ -9,10 +9,10 @@ from importlib.metadata import version
 
 from prometheus_client import CollectorRegistry
 
-from api.access import names_of
 from api.broker import Broker
 from api.broker_metrics import BrokerMetrics
-from api.services import HealthProbes, Limits, Services
+from api.http.access import names_of
+from api.http.services import HealthProbes, Limits, Services
 
 
 def services_of(broker: Broker, rng: random.Random) -> Services:

@@ -19,7 +19,7 @@ from chaos.simulator.machine import Machine
 from chaos.simulator.odds import CALM, Odds
 from chaos.simulator.simulation import Simulation
 from chaos.simulator.whereabouts import misplaced
-from partitions.controller.move_planner import MoveReplicas
+from partitions.metadata.move_planner import MoveReplicas
 from partitions.values import QUORUM
 from raftlog.errors import RaftlogError
 from raftlog.records.batch import Codec

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from io import BufferedReader
 
-from api.bodies import decode_json
-from api.json_records import record_of
+from api.http.bodies import decode_json
+from api.resources.json_records import record_of
 from raftlog.errors import InvalidRecord
 from raftlog.wire import bodies
 

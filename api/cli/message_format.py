@@ -15,7 +15,7 @@ import msgspec
 
 from api.cli.output import wrong_usage
 from api.cli.text import unescaped
-from api.json_answers import ABSENT, as_it_looks, headers_in_json, key_in_json
+from api.resources.json_answers import ABSENT, as_it_looks, headers_in_json, key_in_json
 from raftlog.client.messages import Message
 from raftlog.records.reader import StoredRecord
 

@@ -11,7 +11,7 @@ import typer
 from api.cli.output import REFUSED, Format, OutputOption, errors_reported, note, show
 
 if TYPE_CHECKING:
-    from raftlog.storage.verify import Examination
+    from raftlog.repair.verify import Examination
 
 DirectoryOption = Annotated[
     Path,
@@ -35,12 +35,12 @@ def verify(data: DirectoryOption, output: OutputOption = Format.TABLE) -> None:
       raftlog verify --data raftlog-data/broker-1
     """
     with errors_reported():
-        from partitions.trash import TRASH_FOLDER
+        from partitions.hosting.trash import TRASH_FOLDER
         from raftlog.errors import InvalidRequest
+        from raftlog.repair.verify import examine
         from raftlog.storage import twin_file
         from raftlog.storage.data_directory import IDENTITY_NAME, is_in_use
         from raftlog.storage.os_filesystem import READ_FLAGS, OsFile, OsFilesystem
-        from raftlog.storage.verify import examine
 
         class ReadOnly(OsFilesystem):
             """Neither needs nor uses the right to write."""
@@ -77,8 +77,8 @@ def verify(data: DirectoryOption, output: OutputOption = Format.TABLE) -> None:
 
 def _kept_twice(directory: Path) -> list[str]:
     """Names below a data directory of what is kept in two files."""
-    from partitions.applied_metadata import APPLIED_FILE
-    from partitions.folders import RECOVERY_FILE
+    from partitions.hosting.applied_metadata import APPLIED_FILE
+    from partitions.hosting.directories import RECOVERY_FILE
     from raftlog.storage import twin_file
     from raftlog.storage.data_directory import IDENTITY_NAME
     from raftlog.storage.replica_registry import DISK_FILE, REPLICAS_FILE

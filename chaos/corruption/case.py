@@ -25,10 +25,10 @@ from raftlog.core.membership import Membership
 from raftlog.errors import CorruptBatch, OffsetOutOfRange, RaftlogError
 from raftlog.records.batch import check_batch, split_batches
 from raftlog.records.reader import read_records
+from raftlog.repair.scrubbing import rested_in
+from raftlog.repair.verify import examine
 from raftlog.storage import twin_file
-from raftlog.storage.scrub import rested_in
 from raftlog.storage.segmented_log import SegmentedLog
-from raftlog.storage.verify import examine
 from raftlog.types import NodeId, Offset
 
 FILLINGS: Final = 12

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from chaos.corruption.cluster import Image
-from partitions.applied_metadata import APPLIED_FILE
+from partitions.hosting.applied_metadata import APPLIED_FILE
 from raftlog.storage import twin_file
-from raftlog.storage.fake_filesystem import FakeFilesystem
 from raftlog.storage.replica_registry import DISK_FILE, REPLICAS_FILE
+from raftlog.testing.fake_filesystem import FakeFilesystem
 
 KINDS: Final = (
     "bit flip",

@@ -20,12 +20,12 @@ from raftlog.core.membership import MembershipEntry
 from raftlog.errors import CorruptBatch, LogCorrupt
 from raftlog.records.batch import Batch, check_batch, parse_header
 from raftlog.storage.epochs import EPOCHS_NAME, load_epochs
-from raftlog.storage.fake_filesystem import FakeFilesystem
 from raftlog.storage.members import MEMBERS_NAME, load_members, membership_in
 from raftlog.storage.segment import INDEX_SUFFIX, LOG_SUFFIX
 from raftlog.storage.slots import SLOT_NAMES, ReplicaState, Slot, newborn, read_slot
 from raftlog.storage.sparse_index import build_index
 from raftlog.storage.state_files import CHECKPOINT_NAME, STATE_SUFFIX
+from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.types import Index
 
 INTERVAL_BYTES: Final = 4096  # of a sparse index

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from chaos.simulator.clients import PATIENCE_S, TIMEOUT_MS, Client
-from partitions.controller.image import PartitionInfo, TopicInfo
-from partitions.controller.move_planner import MoveReplicas
+from partitions.metadata.image import PartitionInfo, TopicInfo
+from partitions.metadata.move_planner import MoveReplicas
 from partitions.values import QUORUM, FetchRequest
 from raftlog.errors import Conflict, RaftlogError, UnknownTopic
 from raftlog.records.batch import Codec, split_batches

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from chaos.simulator.machine import Machine
     from chaos.simulator.oracles import Oracles, Report
     from chaos.simulator.records import GroupRecord, ReplicaRecord
-    from partitions.controller.image import TopicInfo
+    from partitions.metadata.image import TopicInfo
     from partitions.values import Acks
 
 _MAX_TIMESTAMP_AT = 14  # behind the attributes, where the checksum begins to count

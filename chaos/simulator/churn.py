@@ -17,7 +17,7 @@ from raftlog.types import Offset, TopicPartition
 
 if TYPE_CHECKING:
     from chaos.simulator.simulation import Simulation
-    from partitions.controller.image import TopicInfo
+    from partitions.metadata.image import TopicInfo
 
 Result = TypeVar("Result")
 NAME: Final = "passing"

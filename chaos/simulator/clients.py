@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from api.broker import Broker
 from chaos.history import Look, Outcome, Poll, Send
 from chaos.simulator.machine import SECRET
-from partitions.producer_ids import ProducerIds
+from partitions.metadata.producer_ids import ProducerIds
 from partitions.values import QUORUM, Acks, AcksKind, AppendReceipt, FetchRequest, FetchResult, Start
 from raftlog.errors import (
     CommitUnknown,

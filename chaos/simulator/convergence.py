@@ -15,8 +15,8 @@ from chaos.simulator.clients import Client
 from chaos.simulator.leftovers import leftovers
 from chaos.simulator.records import GroupRecord
 from chaos.simulator.whereabouts import misplaced
-from partitions.controller.machine import encode_image
-from partitions.producer_table import WINDOW
+from partitions.metadata.machine import encode_image
+from partitions.replica.producer_table import WINDOW
 from raftlog.errors import OffsetOutOfRange, RaftlogError
 from raftlog.records.batch import BatchHeader, Codec
 from raftlog.records.builder import Record, build_batch

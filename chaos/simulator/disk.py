@@ -11,10 +11,10 @@ import random
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, cast
 
-from raftlog.storage.fake_filesystem import FakeFilesystem, PowerLost
 from raftlog.storage.filesystem import File
 from raftlog.storage.held_files import HeldFiles
 from raftlog.storage.log_storage import DiskWork
+from raftlog.testing.fake_filesystem import FakeFilesystem, PowerLost
 
 if TYPE_CHECKING:
     from chaos.simulator.event_loop import SimulatedLoop

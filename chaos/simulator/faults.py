@@ -19,7 +19,7 @@ from chaos.simulator.forgetting import Forgetting
 from chaos.simulator.link_faults import LinkFaults
 from chaos.simulator.odds import AFTER_A_METADATA_COMMIT
 from chaos.simulator.schedule import Fault
-from partitions.controller.move_planner import MoveReplicas
+from partitions.metadata.move_planner import MoveReplicas
 from raftlog.errors import RaftlogError
 from raftlog.node.codec import FrameKind
 from raftlog.types import METADATA_GROUP, GroupId, NodeId, TopicPartition

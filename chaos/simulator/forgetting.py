@@ -12,15 +12,15 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from chaos.simulator.records import may_vote
-from raftlog.storage.fake_filesystem import FakeFilesystem
 from raftlog.storage.replica_registry import DISK_FILE, REPLICAS_FILE
 from raftlog.storage.twin_file import ENDINGS
+from raftlog.testing.fake_filesystem import FakeFilesystem
 
 if TYPE_CHECKING:
     from chaos.simulator.machine import Machine
     from chaos.simulator.records import GroupRecord
     from chaos.simulator.simulation import Simulation
-    from partitions.controller.image import PartitionInfo
+    from partitions.metadata.image import PartitionInfo
 
 DATA: Final = "/data"
 METADATA: Final = f"{DATA}/__cluster_metadata"

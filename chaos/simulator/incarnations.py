@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from chaos.simulator.log_view import Entry
     from chaos.simulator.machine import Machine
     from chaos.simulator.oracles import Oracles, Report
-    from partitions.controller.image import MetadataImage, PartitionInfo, TopicInfo
+    from partitions.metadata.image import MetadataImage, PartitionInfo, TopicInfo
 
 _INVARIANT: Final = "I30 one log for one incarnation"
 

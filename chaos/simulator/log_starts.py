@@ -13,7 +13,7 @@ from raftlog.types import METADATA_GROUP, TopicPartition
 if TYPE_CHECKING:
     from chaos.simulator.records import GroupRecord, ReplicaRecord
     from chaos.simulator.simulation import Simulation
-    from partitions.controller.image import TopicInfo
+    from partitions.metadata.image import TopicInfo
 
 SLACK_MS: Final = 450  # 200 ms pass for right, both when records are stored and when they go
 _INVARIANT: Final = "I22 only what retention asks for is deleted"

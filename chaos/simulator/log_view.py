@@ -27,8 +27,8 @@ from raftlog.records.batch import (
     parse_header,
 )
 from raftlog.records.control import members_in
-from raftlog.storage.fake_filesystem import FakeFilesystem
-from raftlog.storage.stored_file import UNCHANGED, StoredFile
+from raftlog.testing.fake_filesystem import FakeFilesystem
+from raftlog.testing.stored_file import UNCHANGED, StoredFile
 
 _HEADER = struct.Struct(">qiibIhiqq")  # up to the newest timestamp
 _STAMPED = APPEND_TIME_BIT | CONTROL_BIT  # whose timestamp is the leader's

@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from api.broker import Broker, World
-from api.listener import HttpListener
+from api.connections.listener import HttpListener
 from api.settings import BrokerSettings, Limits, Peer, Timing
 from chaos.simulator.clocks import SimulatedClock
 from chaos.simulator.disk import SimulatedDisk, SyncQueue
 from chaos.simulator.event_loop import Process
 from raftlog.errors import ConnectionLost
-from raftlog.storage.fake_filesystem import PowerLost
+from raftlog.testing.fake_filesystem import PowerLost
 from raftlog.types import GroupId, NodeId
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 
 from chaos.simulator.event_loop import Process, SimulatedLoop
 from raftlog.node.codec import FrameKind
-from raftlog.node.transport import FrameReceiver
+from raftlog.node.network.transport import FrameReceiver
 from raftlog.storage.filesystem import Buffer
 from raftlog.types import METADATA_GROUP, NodeId
 
@@ -289,7 +289,7 @@ def _brings_metadata(frame: bytes) -> bool:
 
 
 class SimulatedTransport:
-    """One process's links; see ``raftlog.node.transport.Transport``."""
+    """One process's links; see ``raftlog.node.network.transport.Transport``."""
 
     def __init__(self, network: SimulatedNetwork, node: NodeId, process: Process) -> None:
         self.node = node

@@ -21,13 +21,13 @@ from chaos.simulator.records import GroupRecord, Lost, Numbers, ReplicaRecord, S
 from raftlog.core.membership import NOBODY, Membership
 from raftlog.core.ready import Role
 from raftlog.node.codec import FrameKind
+from raftlog.repair.verify import examine
 from raftlog.storage.segmented_log import SegmentedLog
-from raftlog.storage.verify import examine
 from raftlog.types import GroupId, Index, NodeId
 
 if TYPE_CHECKING:
     from chaos.simulator.machine import Machine
-    from raftlog.node.raft_group import RaftGroup
+    from raftlog.node.group.raft_group import RaftGroup
 
 _VOTE_REQUEST, _VOTE, _APPEND, _APPEND_REPLY = 1, 2, 3, 4  # tags of the codec
 _HEAD = 5  # bytes before the head: kind and length

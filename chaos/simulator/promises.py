@@ -7,7 +7,7 @@ its place.
 from __future__ import annotations
 
 from chaos.simulator.log_view import durable_vote
-from raftlog.storage.fake_filesystem import FakeFilesystem
+from raftlog.testing.fake_filesystem import FakeFilesystem
 
 
 class Promises:

@@ -18,7 +18,7 @@ from raftlog.types import EntryId, GroupId, NodeId
 
 if TYPE_CHECKING:
     from chaos.simulator.machine import Machine
-    from raftlog.node.raft_group import RaftGroup
+    from raftlog.node.group.raft_group import RaftGroup
 
 Seen = tuple[int, Role, int, EntryId, int, int]
 """Term, role, commit index, last entry and durable index of a core, and where its log's files end."""

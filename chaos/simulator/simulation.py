@@ -36,7 +36,7 @@ from chaos.simulator.schedule import Schedule
 from chaos.simulator.trace import Trace
 from raftlog.errors import RaftlogError, TopicExists
 from raftlog.node.group_host import GroupHost
-from raftlog.storage.fake_filesystem import PowerLost
+from raftlog.testing.fake_filesystem import PowerLost
 from raftlog.types import GroupId, NodeId, TopicPartition
 
 LONGEST_RUN_S = 300.0  # beyond the time in which things go wrong

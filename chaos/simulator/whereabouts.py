@@ -10,12 +10,12 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from partitions.folders import folder_name
+from partitions.hosting.directories import folder_name
 
 if TYPE_CHECKING:
     from api.broker import Broker
     from chaos.simulator.machine import Machine
-    from partitions.controller.image import PartitionInfo
+    from partitions.metadata.image import PartitionInfo
 
 _REPLICA: Final = re.compile(r"/data/([^/]+-[0-9a-f]{32}/Partition-\d+)/")
 

@@ -27,7 +27,6 @@ from raftlog.core.membership import Membership
 from raftlog.core.messages import Heartbeat, HeartbeatReply, Message, TimeoutNow
 from raftlog.core.raft import Raft, RaftSettings
 from raftlog.errors import InvariantViolated, LogCorrupt
-from raftlog.node.calls import Calls
 from raftlog.node.catch_up import CatchUpRate
 from raftlog.node.cluster_time import CLOCK_BOUNDS, ClockBounds, ClusterTime
 from raftlog.node.codec import (
@@ -42,12 +41,13 @@ from raftlog.node.codec import (
     split_frame,
 )
 from raftlog.node.flusher import Flushed, Flusher, RunSyncs
-from raftlog.node.group_ports import GroupListener
+from raftlog.node.group.pending_requests import UncommittedBytes
+from raftlog.node.group.ports import GroupListener
+from raftlog.node.group.raft_group import RaftGroup
+from raftlog.node.group.snapshot_transfer import SnapshotService
+from raftlog.node.network.transport import Transport
 from raftlog.node.peer_watch import PeerWatch
-from raftlog.node.proposals import UncommittedBytes
-from raftlog.node.raft_group import RaftGroup
-from raftlog.node.snapshot_transfer import SnapshotService
-from raftlog.node.transport import Transport
+from raftlog.node.rpc import Calls
 from raftlog.records.batch import Batch
 from raftlog.state_machine import StateMachine
 from raftlog.storage.filesystem import Buffer

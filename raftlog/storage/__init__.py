@@ -6,6 +6,6 @@ partition, with ``retention`` as its rule), and what the batches mean.
 
 Read ``log_storage`` first (the contract), then ``segmented_log`` (who keeps it), ``recovery`` (what is
 found on opening) and ``durable_state``. Beside the log stand ``state_files``, ``members`` and ``tombstones``;
-``verify``, ``scrub`` and ``mend`` find damage and write files anew. ``docs/storage-format.md`` describes
+``raftlog.repair`` finds damage and writes files anew. ``docs/storage-format.md`` describes
 every byte.
 """

@@ -1,7 +1,7 @@
 """What of a segment file is sound, whatever happened to the rest of it.
 
-Decides: which bytes of a damaged file are still batches of this log: whole, in place, with a right
-checksum. Leaves to others: what the log should hold (``verify``) and where the rest comes from (``mend``).
+Decides: which bytes of a damaged file are still batches of this log: whole, in place, with a right checksum.
+Leaves to others: what the log should hold (``verify``) and where the rest comes from (``segment_writer``).
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 the process ends, and removed with the replica's files or by an operator. A note of which both copies are
 damaged counts as well: its name says whose it is.
 
-Decides nothing about what is opened (``partitions.manager``).
+Decides nothing about what is opened (``partitions.hosting.replica_manager``).
 """
 
 from __future__ import annotations

@@ -8,7 +8,8 @@ have voted and acknowledged; one that is not registered has not.
 Where either file is lost, or they name different disks, the disk gets a new id: for all others it is an empty
 one then, and no missing replica passes for a new one.
 
-Decides nothing about what follows from that (``partitions.openings``, ``partitions.first_start``).
+Decides nothing about what follows from that (``partitions.hosting.opener``,
+``partitions.hosting.first_start``).
 """
 
 from __future__ import annotations

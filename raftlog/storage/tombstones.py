@@ -5,7 +5,7 @@ the newest entry. It is replaced before the replica's folder is removed, and not
 stays for good: every later opening needs the entry (``Restored.forgotten``). What a crash leaves: the folder,
 the folder and its tombstone, or the tombstone.
 
-Decides nothing about when a replica may be deleted (``partitions.departures``).
+Decides nothing about when a replica may be deleted (``partitions.hosting.deletion``).
 """
 
 from __future__ import annotations

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from raftlog.storage.fake_filesystem import FakeFilesystem
 from raftlog.storage.filesystem import Filesystem
 from raftlog.storage.os_filesystem import OsFilesystem
+from raftlog.testing.fake_filesystem import FakeFilesystem
 
 Place = tuple[Filesystem, str]
 

@@ -14,8 +14,8 @@ import pytest
 from chaos.disk_calls.judged import JudgedDisk, judged_disk
 from partitions.values import QUORUM
 from raftlog.core.ready import HardState
-from raftlog.storage.fake_filesystem import FakeFilesystem
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
+from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.types import Index, Term, TopicPartition
 from tests.conformance import test_filesystem, test_log_storage
 from tests.helpers.controlled_cluster import ControlledCluster

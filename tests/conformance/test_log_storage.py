@@ -10,11 +10,11 @@ import pytest
 from raftlog.core.membership import Membership
 from raftlog.core.ready import HardState
 from raftlog.errors import InvariantViolated, OffsetOutOfRange
-from raftlog.storage.fake_filesystem import FakeFilesystem
 from raftlog.storage.log_storage import LogStorage
-from raftlog.storage.memory_log import MemoryLog
 from raftlog.storage.os_filesystem import OsFilesystem
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
+from raftlog.testing.fake_filesystem import FakeFilesystem
+from raftlog.testing.memory_log import MemoryLog
 from raftlog.types import BEFORE_LOG, EntryId, Index, NodeId, Term
 from tests.helpers.manual_wall_clock import ManualWallClock
 from tests.helpers.storage_batches import leader_change, storage_batch

@@ -7,7 +7,7 @@ from random import Random
 
 import uvloop
 
-from raftlog.node.tcp_transport import TcpTransport
+from raftlog.node.network.tcp_transport import TcpTransport
 from raftlog.types import NodeId
 from tests.conformance.transport_suite import LIMITS, Node, TransportSuite, World
 from tests.helpers.fake_transport import FakeNetwork

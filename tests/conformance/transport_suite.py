@@ -9,8 +9,8 @@ from typing import Protocol
 
 import pytest
 
-from raftlog.node.tcp_links import TransportLimits
-from raftlog.node.transport import Transport
+from raftlog.node.network.tcp_links import TransportLimits
+from raftlog.node.network.transport import Transport
 from raftlog.types import NodeId
 from tests.helpers.recording_receiver import RecordingReceiver
 

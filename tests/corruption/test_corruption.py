@@ -57,7 +57,7 @@ def test_a_cluster_that_serves_what_it_does_not_check_is_convicted() -> None:
 def test_a_search_for_damage_that_looks_at_nothing_misses_it() -> None:
     look = Mutant(
         "reading everything through looks at nothing",
-        "raftlog.storage.verify:examine",
+        "raftlog.repair.verify:examine",
         "return _Examiner(filesystem, directory, pace).run()",
         "return Examination(directory=directory, state=newborn(), doubt=None)",
     )

@@ -15,14 +15,14 @@ from api.broker import Broker
 from chaos.corruption.cluster import RottingCluster
 from chaos.simulator.clients import TOPIC
 from chaos.simulator.machine import DATA_DIRECTORY, Machine
-from partitions.controller.image import MetadataImage
-from partitions.replica import PartitionReplica
+from partitions.metadata.image import MetadataImage
+from partitions.replica.replica import PartitionReplica
 from raftlog.errors import LogCorrupt, RaftlogError
-from raftlog.storage.fake_filesystem import FakeFilesystem
+from raftlog.repair.scrubbing import check_rested
+from raftlog.repair.verify import examine
 from raftlog.storage.log_storage import LogChange
-from raftlog.storage.scrub import check_rested
 from raftlog.storage.segmented_log import SegmentedLog
-from raftlog.storage.verify import examine
+from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.types import METADATA_GROUP
 
 Result = TypeVar("Result")

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from functools import cache
 from typing import Final
 
-from api.json_answers import View
-from api.json_records import decode_records, place_records
-from api.plain_requests import read_head
+from api.connections.plain_requests import read_head
+from api.resources.json_answers import View
+from api.resources.json_records import decode_records, place_records
 from partitions.values import FetchResult
 from raftlog.clock import SystemClock
 from raftlog.core.ready import HardState
@@ -27,12 +27,12 @@ from raftlog.node.codec import (
     split_frame,
     unpack_head,
 )
-from raftlog.node.framing import FrameDamaged, FrameParser
+from raftlog.node.network.framing import FrameDamaged, FrameParser
 from raftlog.records.batch import HEADER_BYTES, checksum, split_batches, validate_produced
 from raftlog.records.reader import check_records, iter_records, read_records
-from raftlog.storage.fake_filesystem import FakeFilesystem
+from raftlog.repair.verify import examine
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
-from raftlog.storage.verify import examine
+from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.types import Index, Offset, Term, TopicPartition
 from raftlog.wire import media_types
 from tests.helpers.storage_batches import storage_batch

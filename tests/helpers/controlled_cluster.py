@@ -8,16 +8,16 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
-from partitions.controller import log_trim
-from partitions.controller.active import ControllerSettings
-from partitions.controller.commands import RegisterBroker
-from partitions.controller.image import TopicInfo
-from partitions.controller.service import Controller
-from partitions.gateway import Gateway
-from partitions.manager import PartitionManager
-from partitions.partition_admin import PartitionAdmin
-from partitions.producer_ids import ProducerIds
-from partitions.reassigner import Reassigner
+from partitions.hosting.replica_manager import PartitionManager
+from partitions.metadata import log_trim
+from partitions.metadata.active import ControllerSettings
+from partitions.metadata.commands import RegisterBroker
+from partitions.metadata.image import TopicInfo
+from partitions.metadata.producer_ids import ProducerIds
+from partitions.metadata.service import Controller
+from partitions.reassignment.admin import PartitionAdmin
+from partitions.reassignment.reassigner import Reassigner
+from partitions.routing.gateway import Gateway
 from raftlog.node.group_host import GroupHost
 from raftlog.storage.filesystem import Filesystem
 from raftlog.storage.log_storage import DiskWork

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Protocol
 
-from partitions.controller.commands import RecoveredUnsafely
-from partitions.controller.image import PartitionInfo
-from partitions.controller.machine import apply_command
-from partitions.controller.move_planner import MoveReplicas, find, plan_move
-from partitions.recovery import Survey, survey
-from partitions.replica_calls import LogEnd
+from partitions.metadata.commands import RecoveredUnsafely
+from partitions.metadata.image import PartitionInfo
+from partitions.metadata.machine import apply_command
+from partitions.metadata.move_planner import MoveReplicas, find, plan_move
+from partitions.reassignment.unsafe_recovery import Survey, survey
+from partitions.routing.replica_calls import LogEnd
 from raftlog.errors import Conflict, InvalidRequest, LeadershipNotMoved
 from raftlog.types import EntryId, Index, NodeId, Term, TopicPartition
 from tests.helpers.fake_controller import FakeController

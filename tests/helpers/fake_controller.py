@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from partitions.controller.image import MetadataImage, PartitionInfo, TopicInfo
-from partitions.topic_config import check
+from partitions.metadata.image import MetadataImage, PartitionInfo, TopicInfo
+from partitions.metadata.topic_config import check
 from raftlog.errors import InvalidRequest, NoLeader, PreconditionFailed, TopicExists, UnknownTopic
 from raftlog.types import GroupId, NodeId, ProducerId, TopicId
 

@@ -1,6 +1,6 @@
 """A cluster in memory for tests of the HTTP side: it stores real batches and replicates nothing.
 
-It keeps the promises of the ports in ``api.services``: whole batches, validated as a replica does it,
+It keeps the promises of the ports in ``api.http.services``: whole batches, validated as a replica does it,
 stamped by a leader, read from the batch that holds the offset, waited for, and gone with their topic.
 ``Faults`` lets a test say what goes wrong in which partition.
 """
@@ -12,11 +12,11 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from api.services import HealthProbes, Limits, Services
-from partitions.controller.image import BrokerInfo, MetadataImage, TopicInfo
-from partitions.producer_ids import ProducerIds
-from partitions.topic_config import complete
-from partitions.topic_rules import TopicRules
+from api.http.services import HealthProbes, Limits, Services
+from partitions.metadata.image import BrokerInfo, MetadataImage, TopicInfo
+from partitions.metadata.producer_ids import ProducerIds
+from partitions.metadata.topic_config import complete
+from partitions.replica.topic_rules import TopicRules
 from partitions.values import (
     Acks,
     AcksKind,

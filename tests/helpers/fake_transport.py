@@ -16,9 +16,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from raftlog.node.framing import HEADER_BYTES
-from raftlog.node.tcp_links import TransportLimits
-from raftlog.node.transport import FrameReceiver
+from raftlog.node.network.framing import HEADER_BYTES
+from raftlog.node.network.tcp_links import TransportLimits
+from raftlog.node.network.transport import FrameReceiver
 from raftlog.storage.filesystem import Buffer
 from raftlog.types import NodeId
 

@@ -12,8 +12,8 @@ import aiohttp
 import msgspec
 
 from api.app import Boundary
-from api.listener import HttpListener
-from api.services import Limits
+from api.connections.listener import HttpListener
+from api.http.services import Limits
 from raftlog.wire import headers
 from tests.helpers.fake_services import FakeCluster, fake_cluster
 

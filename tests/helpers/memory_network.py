@@ -6,7 +6,7 @@ import asyncio
 import math
 from collections.abc import Sequence
 
-from raftlog.node.transport import FrameReceiver
+from raftlog.node.network.transport import FrameReceiver
 from raftlog.storage.filesystem import Buffer
 from raftlog.types import NodeId
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from partitions.controller.image import PartitionInfo
-from partitions.controller.move_planner import MoveReplicas
+from partitions.metadata.image import PartitionInfo
+from partitions.metadata.move_planner import MoveReplicas
 from partitions.values import QUORUM, FetchRequest
 from raftlog.records.batch import split_batches
 from raftlog.records.reader import read_records

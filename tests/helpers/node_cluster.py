@@ -13,19 +13,19 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from partitions.machine import PartitionMachine
-from partitions.replica import PartitionReplica
-from partitions.topic_config import complete
+from partitions.metadata.topic_config import complete
+from partitions.replica.machine import PartitionMachine
+from partitions.replica.replica import PartitionReplica
 from partitions.values import QUORUM
 from raftlog.core.membership import NOBODY, Membership
 from raftlog.core.ready import Role
 from raftlog.node.flusher import RunSyncs
+from raftlog.node.group.raft_group import RaftGroup
 from raftlog.node.group_host import GroupHost, HostSettings
-from raftlog.node.raft_group import RaftGroup
 from raftlog.records.batch import Batch, check_batch, split_batches
-from raftlog.storage.fake_filesystem import FakeFilesystem
 from raftlog.storage.log_storage import DiskWork
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
+from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.types import GroupId, Index, NodeId, Term, TopicPartition
 from tests.helpers.fake_transport import FakeTransport
 from tests.helpers.loop_network import LoopNetwork

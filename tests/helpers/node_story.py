@@ -11,7 +11,7 @@ import asyncio
 import random
 from dataclasses import dataclass, field
 
-from partitions.producer_table import ProducerTable
+from partitions.replica.producer_table import ProducerTable
 from partitions.values import QUORUM
 from raftlog.errors import CommitUnknown, Rejected
 from raftlog.node.group_host import HostSettings

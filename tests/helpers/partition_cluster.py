@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
-from partitions.controller.image import MetadataImage, PartitionInfo, TopicInfo
-from partitions.gateway import Gateway
-from partitions.replica import PartitionReplica
-from partitions.topic_config import complete
+from partitions.metadata.image import MetadataImage, PartitionInfo, TopicInfo
+from partitions.metadata.topic_config import complete
+from partitions.replica.replica import PartitionReplica
+from partitions.routing.gateway import Gateway
 from partitions.values import QUORUM, Acks, AppendReceipt, FetchRequest
 from raftlog.clock import SystemClock
 from raftlog.core.membership import Membership
@@ -20,7 +20,7 @@ from raftlog.records.batch import Codec, split_batches
 from raftlog.records.builder import Record, build_batch
 from raftlog.records.reader import read_records
 from raftlog.storage.log_storage import DiskWork, LogStorage
-from raftlog.storage.memory_log import MemoryLog
+from raftlog.testing.memory_log import MemoryLog
 from raftlog.types import GroupId, NodeId, Offset, TopicId, TopicPartition
 from tests.helpers.memory_network import MemoryNetwork
 

@@ -8,9 +8,9 @@ from random import Random
 
 import uvloop
 
-from raftlog.node.handshake import NONCE_BYTES, Credentials, DiallerHandshake
-from raftlog.node.tcp_links import TransportLimits
-from raftlog.node.tcp_transport import TcpTransport
+from raftlog.node.network.handshake import NONCE_BYTES, Credentials, DiallerHandshake
+from raftlog.node.network.tcp_links import TransportLimits
+from raftlog.node.network.tcp_transport import TcpTransport
 from raftlog.types import NodeId
 from tests.helpers.manual_wall_clock import ManualWallClock
 from tests.helpers.recording_receiver import RecordingReceiver

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from partitions.controller.placement import place
+from partitions.metadata.placement import place
 from raftlog.types import NodeId
 
 Topics = list[tuple[int, int]]

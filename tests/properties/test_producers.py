@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partitions.producer_table import ProducerTable
-from partitions.producers import InFlight
+from partitions.replica.producer_table import ProducerTable
+from partitions.replica.producers import InFlight
 from raftlog.errors import OutOfOrderSequence
 from raftlog.records.batch import BatchHeader
 from raftlog.types import Index, Term

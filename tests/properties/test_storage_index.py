@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from raftlog.core.ready import HardState
 from raftlog.storage.epochs import EPOCHS_NAME, Epochs, load_epochs
-from raftlog.storage.fake_filesystem import FakeFilesystem
-from raftlog.storage.memory_log import MemoryLog
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
+from raftlog.testing.fake_filesystem import FakeFilesystem
+from raftlog.testing.memory_log import MemoryLog
 from raftlog.types import Index, Term
 from tests.helpers.manual_wall_clock import ManualWallClock
 from tests.helpers.storage_batches import leader_change, storage_batch

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 
 from chaos.simulator.event_loop import SimulatedLoop
-from partitions.blocking import ToItsEnd
+from raftlog.node.blocking import ToItsEnd
 from tests.helpers.loop_watcher import Nobody
 
 

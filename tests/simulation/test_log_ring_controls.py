@@ -10,11 +10,11 @@ import pytest
 from chaos.simulator.log_ring.life import run_log
 from raftlog.storage import durable_state
 from raftlog.storage.durable_state import DurableState
-from raftlog.storage.fake_filesystem import FakeFile
 from raftlog.storage.filesystem import Buffer, File, Filesystem
 from raftlog.storage.log_sync import LogSync
 from raftlog.storage.recovery import _Opening
 from raftlog.storage.slots import Promise
+from raftlog.testing.fake_filesystem import FakeFile
 from raftlog.types import Index, Term
 
 SEEDS = 400  # the rarest of them shows in one of a hundred

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from chaos.simulator.log_view import LogView
 from raftlog.core.ready import HardState
-from raftlog.storage.fake_filesystem import FakeFilesystem
 from raftlog.storage.log_storage import carry_out
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
+from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.types import Index, Term
 from tests.helpers.manual_wall_clock import ManualWallClock
 from tests.helpers.storage_batches import storage_batch

@@ -20,8 +20,8 @@ from chaos.history import Outcome, Send
 from chaos.simulator.convergence import Convergence
 from chaos.simulator.machine import Machine
 from chaos.simulator.whereabouts import misplaced
-from partitions.controller.image import PartitionInfo
-from partitions.controller.move_planner import MoveReplicas
+from partitions.metadata.image import PartitionInfo
+from partitions.metadata.move_planner import MoveReplicas
 from raftlog.errors import Conflict, RaftlogError
 from raftlog.types import TopicPartition
 

@@ -13,7 +13,7 @@ from raftlog.records.reader import read_records
 if TYPE_CHECKING:
     from chaos.simulator.log_view import LogView
     from chaos.simulator.records import GroupRecord
-    from raftlog.storage.stored_file import StoredFile
+    from raftlog.testing.stored_file import StoredFile
 
 
 class Row(NamedTuple):

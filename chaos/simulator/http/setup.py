@@ -13,10 +13,10 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from api.access import ALL
 from api.app import Boundary
 from api.broker import Broker
-from api.listener import HttpListener
+from api.connections.listener import HttpListener
+from api.http.access import ALL
 from api.serving import services_of
 from chaos.simulator.http.guest import Guest
 from chaos.simulator.http.judge import Judge

@@ -1,8 +1,8 @@
 """TCP between clients and brokers: ordered bytes that arrive late, in pieces, or never.
 
-Decides: when bytes arrive, where they are cut, how much fits between two programs, and what a dead process
-or a dead machine means for its connections. Leaves to others: who listens (``api.listener``) and who dials
-(``connector``), both as on a real event loop.
+Decides: when bytes arrive, where they are cut, how much fits between two programs, and what a dead process or
+a dead machine means for its connections. Leaves to others: who listens (``api.connections.listener``) and who
+dials (``connector``), both as on a real event loop.
 
 - A process that is killed resets its connections, and a dial is refused until somebody listens again.
 - A machine without power is silent: its clients wait. Once it listens again, what they send is reset.

@@ -10,9 +10,9 @@ from chaos.simulator.result import Broken
 from raftlog.core.membership import NOBODY
 from raftlog.core.ready import Restored
 from raftlog.errors import InvariantViolated, LogCorrupt
+from raftlog.repair.verify import examine
 from raftlog.storage.filesystem import Filesystem
 from raftlog.storage.segmented_log import SegmentedLog
-from raftlog.storage.verify import examine
 from raftlog.types import Index
 
 D1 = "D1 a log opens after any crash"

@@ -21,10 +21,10 @@ from raftlog.core.ready import HardState
 from raftlog.errors import InvariantViolated
 from raftlog.records.batch import Batch, BatchHeader, encode_batch, parse_header
 from raftlog.storage import members
-from raftlog.storage.fake_filesystem import FakeFilesystem, PowerLost
 from raftlog.storage.filesystem import is_disk_full
 from raftlog.storage.log_storage import Sync
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
+from raftlog.testing.fake_filesystem import FakeFilesystem, PowerLost
 from raftlog.types import BEFORE_LOG, EntryId, Index, NodeId, Term
 
 DIRECTORY: Final = "/data/topic/Partition-0"
@@ -207,7 +207,7 @@ class LogLife:
             self.trace.note(None, f"keeps the state at {at}, ahead of what is durable")
 
     def retain(self) -> None:
-        """A log begins where its state stands; see ``raftlog.node.applier``."""
+        """A log begins where its state stands; see ``raftlog.node.group.applier``."""
         model, log = self.model, self.log
         bases = [base for base in log.states.standing if model.first < base <= model.durable]
         wanted = self.rng.choice([model.first, *(base for base in bases if log.base_from(base) == base)])

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar, cast
 
-from partitions.machine import PartitionMachine
+from partitions.replica.machine import PartitionMachine
 from partitions.values import QUORUM
 from raftlog.clock import SystemClock
 from raftlog.core.membership import Membership
@@ -30,7 +30,7 @@ from raftlog.node.codec import (
 )
 from raftlog.node.flusher import SyncThreads
 from raftlog.node.group_host import GroupHost, HostSettings
-from raftlog.node.transport import FrameReceiver, Transport
+from raftlog.node.network.transport import FrameReceiver, Transport
 from raftlog.storage.filesystem import Buffer, File
 from raftlog.storage.os_filesystem import OsFile, OsFilesystem
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog

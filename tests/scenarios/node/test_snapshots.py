@@ -11,10 +11,10 @@ import pytest
 from partitions.values import QUORUM
 from raftlog.core.membership import Membership
 from raftlog.errors import RaftlogError
-from raftlog.node import snapshot_transfer
-from raftlog.storage.fake_filesystem import PowerLost
+from raftlog.node.group import snapshot_transfer
 from raftlog.storage.log_storage import LogChange, carry_out
 from raftlog.storage.segmented_log import LogSettings
+from raftlog.testing.fake_filesystem import PowerLost
 from raftlog.types import EntryId, GroupId, Index, NodeId
 from tests.helpers.node_cluster import ClusterNode, NodeCluster
 from tests.helpers.partition_cluster import batch_of

@@ -11,14 +11,14 @@ MANAGER = "tests/unit/partitions/test_broken_groups.py"
 BROKEN = (
     Mutant(
         "a group that has broken an invariant is opened again",
-        "partitions.manager:PartitionManager._open_log",
+        "partitions.hosting.replica_manager:PartitionManager._open_log",
         "if held.failure:",
         "if False:",
         script=MANAGER,
     ),
     Mutant(
         "what a replica has broken outlives its files",
-        "partitions.openings:Openings.bury",
+        "partitions.hosting.opener:Openings.bury",
         "self.broken.forget(group_id)",
         "pass",
         script=MANAGER,

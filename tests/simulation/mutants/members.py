@@ -53,7 +53,7 @@ MEMBERS = (
     ),
     Mutant(
         "a change counts as finished before it is committed",
-        "raftlog.node.membership_watch:MembershipWatch._is_committed",
+        "raftlog.node.group.membership_watch:MembershipWatch._is_committed",
         "return self._core.commit_index >= self._core.membership_index",
         "return True",
         script=SCENARIO,
@@ -117,19 +117,19 @@ MEMBERS = (
     ),
     Mutant(
         "retention goes on beyond the newest state",
-        "raftlog.node.applier:Applier.prefix_change",
+        "raftlog.node.group.applier:Applier.prefix_change",
         "log.prefix_change(sound[0])",
         "log.prefix_change(first_kept)",
         script="tests/unit/node/test_applier.py",
     ),
     Mutant(
         "a snapshot's checksums are not compared",
-        "raftlog.node.snapshot_transfer:SnapshotTransfer._fetch_chunk",
+        "raftlog.node.group.snapshot_transfer:SnapshotTransfer._fetch_chunk",
         "if crc32c(payload) != chunk.chunk_checksum or ",
         "if ",
         more=(
             Edit(
-                "raftlog.node.snapshot_transfer:SnapshotTransfer._fetch_from",
+                "raftlog.node.group.snapshot_transfer:SnapshotTransfer._fetch_from",
                 "if crc32c(self._received) != self._manifest[1]:",
                 "if False:",
             ),
@@ -138,7 +138,7 @@ MEMBERS = (
     ),
     Mutant(
         "a transfer begins anew whenever it is offered again",
-        "raftlog.node.snapshot_transfer:SnapshotTransfer.want",
+        "raftlog.node.group.snapshot_transfer:SnapshotTransfer.want",
         "if self._request is None or self._request.snapshot != request.snapshot:",
         "if True:",
         script=SNAPSHOTS,

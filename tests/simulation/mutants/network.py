@@ -8,19 +8,19 @@ CALLS = "tests/unit/node/test_calls.py"
 HALF_OPEN = "tests/unit/node/test_half_open_links.py"
 TRANSPORT = "tests/unit/node/test_tcp_transport.py"
 
-_INBOUND = "raftlog.node.tcp_links:InboundConnections"
+_INBOUND = "raftlog.node.network.tcp_links:InboundConnections"
 
 NETWORK = (
     Mutant(
         "the end of a peer's connection leaves ours to it standing",
-        "raftlog.node.tcp_transport:TcpTransport._peer_ended",
+        "raftlog.node.network.tcp_transport:TcpTransport._peer_ended",
         "self._links[peer].disconnect()",
         "self._links[peer].dial_now()",
         script="tests/unit/node/test_tcp_transport.py",
     ),
     Mutant(
         "an address that cannot be one ends the dialling for good",
-        "raftlog.node.tcp_links:OutboundLink._dial_for_ever",
+        "raftlog.node.network.tcp_links:OutboundLink._dial_for_ever",
         "(OSError, TimeoutError, UnicodeError)",
         "(OSError, TimeoutError)",
         script="tests/unit/node/test_tcp_transport.py",
@@ -47,7 +47,7 @@ NETWORK = (
     ),
     Mutant(
         "the end of a peer's connection leaves ours to it",
-        "raftlog.node.tcp_transport:TcpTransport._peer_ended",
+        "raftlog.node.network.tcp_transport:TcpTransport._peer_ended",
         "self._links[peer].disconnect()",
         "pass",
         script="tests/conformance/test_transports.py",
@@ -61,57 +61,57 @@ NETWORK = (
     ),
     Mutant(
         "an attempt to dial outlasts the trouble",
-        "raftlog.node.tcp_links:OutboundLink._new_connection",
+        "raftlog.node.network.tcp_links:OutboundLink._new_connection",
         "limits.dial_ms_max",
         "limits.handshake_ms_max",
         script=HALF_OPEN,
     ),
     Mutant(
         "the kernel may retransmit for a quarter of an hour",
-        "raftlog.node.tcp_connection:Connection.connection_made",
+        "raftlog.node.network.tcp_connection:Connection.connection_made",
         '_end_unless_acknowledged(transport.get_extra_info("socket"), self._unacknowledged_limit_ms)',
         "pass",
         script=HALF_OPEN,
     ),
     Mutant(
         "calls of all classes share one bound where they are served",
-        "raftlog.node.calls:Calls._question",
+        "raftlog.node.rpc:Calls._question",
         "self._served[kind] >=",
         "self._served.total() >=",
         script=CALLS,
     ),
     Mutant(
         "calls of all classes share one bound where they are asked",
-        "raftlog.node.calls:Calls.call",
+        "raftlog.node.rpc:Calls.call",
         "self._asked[service.kind] >=",
         "self._asked.total() >=",
         script=CALLS,
     ),
     Mutant(
         "a broker asks without a bound",
-        "raftlog.node.calls:Calls.call",
+        "raftlog.node.rpc:Calls.call",
         "raise _overloaded(service.kind)",
         "pass",
         script=CALLS,
     ),
     Mutant(
         "a broker works on calls without a bound",
-        "raftlog.node.calls:Calls._question",
+        "raftlog.node.rpc:Calls._question",
         "refusal = _overloaded(kind)",
         "pass",
-        more=(Edit("raftlog.node.calls:Calls._question", ">= CALLS_MAX[kind]", "< 0"),),
+        more=(Edit("raftlog.node.rpc:Calls._question", ">= CALLS_MAX[kind]", "< 0"),),
         script=CALLS,
     ),
     Mutant(
         "a call that has ended stays counted where it was asked",
-        "raftlog.node.calls:Calls.call",
+        "raftlog.node.rpc:Calls.call",
         "self._asked[service.kind] -= 1",
         "pass",
         script=CALLS,
     ),
     Mutant(
         "a call that has ended stays counted where it was served",
-        "raftlog.node.calls:Calls._forget",
+        "raftlog.node.rpc:Calls._forget",
         "self._served[kind] -= 1",
         "pass",
         script=CALLS,
@@ -139,28 +139,28 @@ NETWORK = (
     ),
     Mutant(
         "a dial whose packets are lost lasts as long as the kernel repeats them",
-        "raftlog.node.tcp_links:OutboundLink._dial_for_ever",
+        "raftlog.node.network.tcp_links:OutboundLink._dial_for_ever",
         "asyncio.timeout(limits.dial_ms_max / 1000)",
         "asyncio.timeout(None)",
         script="tests/unit/node/test_tcp_links.py",
     ),
     Mutant(
         "bytes beyond half a write stay counted in a peer's queue",
-        "raftlog.node.tcp_connection:OutboundConnection._next_buffers",
+        "raftlog.node.network.tcp_connection:OutboundConnection._next_buffers",
         "self._queue_bytes -= taken_bytes",
         "self._queue_bytes -= min(taken_bytes, WRITE_BYTES // 2)",
         script=TRANSPORT,
     ),
     Mutant(
         "a call whose link is lost passes for one that was never sent",
-        "raftlog.node.calls:Calls.peer_lost",
+        "raftlog.node.rpc:Calls.peer_lost",
         'before it answered", sent=True)',
         'before it answered", sent=False)',
         script=HALF_OPEN,
     ),
     Mutant(
         "an answer that cannot leave is dropped",
-        "raftlog.node.calls:Calls._deliver",
+        "raftlog.node.rpc:Calls._deliver",
         "if self._send(peer, frame):",
         "if self._send(peer, frame) or not self._transport.queued_bytes(peer):",
         script=CALLS,

@@ -153,13 +153,13 @@ STORAGE = (
     ),
     Mutant(
         "a log is cut where no state stands",
-        "raftlog.node.applier:Applier.prefix_change",
+        "raftlog.node.group.applier:Applier.prefix_change",
         "log.prefix_change(sound[0]) if sound else None",
         "log.prefix_change(Index(log.last_index))",
     ),
     Mutant(
         "a snapshot leaves the machine as it was",
-        "raftlog.node.applier:Applier.installed",
+        "raftlog.node.group.applier:Applier.installed",
         "self._machine.restore(state)",
         "pass",
     ),
@@ -184,14 +184,14 @@ STORAGE = (
     ),
     Mutant(
         "a member that never catches up holds retention back for ever",
-        "partitions.retention_keeper:RetentionKeeper._held_back",
+        "partitions.hosting.retention_manager:RetentionKeeper._held_back",
         " and office.waited < GRACE_LOOKS",
         "",
         script=_RETENTION,
     ),
     Mutant(
         "retention takes a segment of one entry that is to be kept",
-        "partitions.retention_keeper:RetentionKeeper._first_kept",
+        "partitions.hosting.retention_manager:RetentionKeeper._first_kept",
         "s.last < limit)",
         "s.last <= limit)",
         script=_RETENTION,
@@ -203,7 +203,7 @@ STORAGE = (
         "min(first_kept, self._last)",
         more=(
             Edit(
-                "raftlog.node.applier:Applier.prefix_change",
+                "raftlog.node.group.applier:Applier.prefix_change",
                 "min(first_kept, self.applied_index + 1, durable_index)",
                 "min(first_kept, self.applied_index + 1)",
             ),

@@ -12,9 +12,9 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from api.answers_in_flight import LARGE_PAGE_BYTES, LARGE_PAGES_MAX, AnswersInFlight
-from api.reading import read_in_turn
-from api.services import Limits
+from api.http.answers_in_flight import LARGE_PAGE_BYTES, LARGE_PAGES_MAX, AnswersInFlight
+from api.http.services import Limits
+from api.resources.reading import read_in_turn
 from partitions.values import FetchRequest, FetchResult
 from raftlog.records.batch import Codec
 from raftlog.records.builder import Record, build_batch

@@ -8,7 +8,7 @@ import logging
 
 import pytest
 
-from api.services import Limits
+from api.http.services import Limits
 from raftlog.types import TopicPartition
 from tests.helpers.http_server import HttpServer, serve
 

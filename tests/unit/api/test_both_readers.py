@@ -9,11 +9,11 @@ from typing import cast
 
 import pytest
 
-from api.aiohttp_reader import AiohttpServer
 from api.app import Boundary
-from api.listener import KEEPALIVE_S
-from api.plain_http import PlainServer
-from api.services import Limits
+from api.connections.aiohttp_reader import AiohttpServer
+from api.connections.fast_path import PlainServer
+from api.connections.listener import KEEPALIVE_S
+from api.http.services import Limits
 from tests.helpers.fake_services import fake_cluster
 from tests.helpers.http_mutants import LISTED_ORIGIN, mutant
 from tests.helpers.virtual_time import VirtualClock, run_virtual

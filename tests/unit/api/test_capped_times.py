@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from api import parameters
-from api.routes import CAPPED
-from api.services import Limits
+from api.http import parameters
+from api.http.routes import CAPPED
+from api.http.services import Limits
 from tests.helpers.http_server import HttpServer, serve
 
 PATH = "/v1/topics/orders/partitions/0/records"

@@ -13,9 +13,9 @@ from contextlib import AsyncExitStack
 import pytest
 
 from api.app import Boundary
-from api.connection_limit import ANSWERED_AT_ONCE_MAX
+from api.connections.connection_limit import ANSWERED_AT_ONCE_MAX
+from api.connections.listener import HttpListener
 from api.descriptors import shares
-from api.listener import HttpListener
 from tests.helpers.http_server import fake_cluster
 
 GET = b"GET /v1/topics HTTP/1.1\r\nHost: localhost\r\n"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from api.disk_reserve import LOOK_EVERY_S, DiskReserve
-from raftlog.storage.fake_filesystem import FakeFilesystem
+from raftlog.testing.fake_filesystem import FakeFilesystem
 from tests.helpers.manual_wall_clock import ManualWallClock
 
 

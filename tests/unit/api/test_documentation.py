@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from api.app import ROUTES
-from api.documentation import openapi
-from api.errors import TABLE
-from api.services import Limits
+from api.http.errors import TABLE
+from api.http.services import Limits
+from api.resources.documentation import openapi
 from raftlog.errors import BY_CODE, NotSent, RaftlogError
 from raftlog.wire import headers, paths
 from tests.helpers.http_server import HttpServer, serve

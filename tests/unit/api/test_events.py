@@ -10,9 +10,9 @@ from types import FrameType
 
 import pytest
 
-from api.answers_in_flight import RecentEvents
-from api.events import RECORDS_PER_WRITE
-from api.services import Limits
+from api.http.answers_in_flight import RecentEvents
+from api.http.services import Limits
+from api.resources.events import RECORDS_PER_WRITE
 from raftlog.records.reader import open_batch
 from raftlog.types import TopicPartition
 from tests.helpers.event_stream import PATH, stream

@@ -8,7 +8,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from api.services import Limits
+from api.http.services import Limits
 from partitions.values import FetchRequest, FetchResult
 from raftlog.records.batch import Codec, split_batches
 from raftlog.records.builder import Record, build_batch

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from api.gathering import BATCH_BYTES_MAX, HOLD_S, IN_FLIGHT_MAX, Gatherer, Part
+from api.http.batching import BATCH_BYTES_MAX, HOLD_S, IN_FLIGHT_MAX, Gatherer, Part
 from raftlog.errors import NotEnoughReplicas, RecordTooLarge
 from raftlog.records.builder import Record
 from raftlog.records.reader import read_records

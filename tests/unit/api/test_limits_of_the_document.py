@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from api.app import ROUTES
-from api.documentation import openapi
-from api.services import Limits
-from partitions.controller.planner import NewTopic, PlannerLimits, plan
+from api.http.services import Limits
+from api.resources.documentation import openapi
+from partitions.metadata.planner import NewTopic, PlannerLimits, plan
 from raftlog.errors import InvalidRequest
 from raftlog.wire import headers
 from tests.helpers.fake_services import fake_cluster

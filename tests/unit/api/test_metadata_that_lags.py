@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from partitions.controller.image import MetadataImage
+from partitions.metadata.image import MetadataImage
 from raftlog.types import NodeId
 from tests.helpers.http_server import HttpServer, serve
 

@@ -7,7 +7,7 @@ import re
 import msgspec
 import pytest
 
-from api.aiohttp_reader import HEADER_BYTES_MAX, HEADERS_MAX, TARGET_BYTES_MAX
+from api.connections.aiohttp_reader import HEADER_BYTES_MAX, HEADERS_MAX, TARGET_BYTES_MAX
 from tests.helpers.http_server import HttpServer, serve
 
 SECRET = "topsecret"

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from api.errors import TABLE
+from api.http.errors import TABLE
 from raftlog.wire import paths
 from tests.helpers.http_server import HttpServer, serve
 

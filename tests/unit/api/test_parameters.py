@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api import parameters
+from api.http import parameters
 from partitions.values import AtTime, LastRecords, Start
 from raftlog.errors import InvalidRequest
 from raftlog.wire import media_types

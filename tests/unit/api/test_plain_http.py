@@ -10,10 +10,10 @@ import pytest
 from aiohttp import web
 from multidict import CIMultiDict
 
-from api.answers_in_flight import AnswersInFlight
-from api.plain_http import PlainServer
-from api.plain_requests import BODY_BYTES_MAX, read_head, write_answer
-from api.services import Limits
+from api.connections.fast_path import PlainServer
+from api.connections.plain_requests import BODY_BYTES_MAX, read_head, write_answer
+from api.http.answers_in_flight import AnswersInFlight
+from api.http.services import Limits
 from raftlog.wire import media_types
 from tests.helpers.http_server import HttpServer, serve
 from tests.helpers.virtual_time import run_virtual

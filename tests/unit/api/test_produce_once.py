@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from api.services import Limits
+from api.http.services import Limits
 from tests.helpers.http_server import HttpServer, serve
 from tests.unit.api.test_produce import BINARY, ORDERS_0, PARTITION, TOPIC, one_batch
 

@@ -13,7 +13,7 @@ from hypothesis.errors import Unsatisfiable
 from schemathesis import GenerationMode
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
-from api.services import Limits
+from api.http.services import Limits
 from raftlog.wire import paths
 from tests.helpers.http_server import ThreadedServer
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from raftlog.core.ready import HardState
-from raftlog.node.applier import Applier
+from raftlog.node.group.applier import Applier
 from raftlog.records.batch import Batch
-from raftlog.storage.fake_filesystem import FakeFilesystem
 from raftlog.storage.log_storage import carry_out
-from raftlog.storage.memory_log import MemoryLog
 from raftlog.storage.segment import segment_path
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.storage.state_files import STATE_SUFFIX
+from raftlog.testing.fake_filesystem import FakeFilesystem
+from raftlog.testing.memory_log import MemoryLog
 from raftlog.types import Index, Term
 from tests.helpers.manual_wall_clock import ManualWallClock
 from tests.helpers.storage_batches import storage_batch

@@ -7,15 +7,15 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from partitions.replica import PartitionReplica
-from partitions.topic_config import complete
+from partitions.metadata.topic_config import complete
+from partitions.replica.replica import PartitionReplica
 from raftlog.clock import SystemClock
 from raftlog.core.membership import Membership
 from raftlog.errors import InvariantViolated, LogCorrupt
 from raftlog.node.group_host import GroupHost
 from raftlog.records.batch import Batch
 from raftlog.storage.log_storage import Sync
-from raftlog.storage.memory_log import MemoryLog
+from raftlog.testing.memory_log import MemoryLog
 from raftlog.types import GroupId, NodeId, TopicPartition
 from tests.helpers.memory_network import MemoryNetwork
 

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import pytest
 
 from raftlog.errors import ConnectionLost, InvalidRequest, Overloaded, UnknownTopic
-from raftlog.node import calls as calls_module
-from raftlog.node.call_classes import CALLS_MAX, CallClass, Service
-from raftlog.node.calls import Calls
+from raftlog.node import rpc as calls_module
 from raftlog.node.codec import FrameKind, MalformedFrame, encode_frame, split_frame
+from raftlog.node.rpc import Calls
+from raftlog.node.rpc_classes import CALLS_MAX, CallClass, Service
 from raftlog.storage.filesystem import Buffer
 from raftlog.types import NodeId
 from tests.helpers.memory_network import MemoryNetwork

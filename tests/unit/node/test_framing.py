@@ -9,7 +9,7 @@ from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raftlog.node.framing import HEADER_BYTES, FrameDamaged, FrameParser, frame_header
+from raftlog.node.network.framing import HEADER_BYTES, FrameDamaged, FrameParser, frame_header
 
 FRAME_BYTES_MAX = 5000
 SCRATCH_BYTES = 256  # so small that a frame of 100 bytes may get memory of its own

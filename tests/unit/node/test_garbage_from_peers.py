@@ -15,13 +15,13 @@ from crc32c import crc32c
 from raftlog.clock import SystemClock
 from raftlog.core.membership import Membership
 from raftlog.core.messages import AppendReply, Message, SnapshotOffer, TimeoutNow, VoteReply, VoteRequest
-from raftlog.node.call_classes import CallClass, Service
 from raftlog.node.codec import FrameKind, MalformedFrame, encode_frame, encode_message
-from raftlog.node.framing import frame_header
 from raftlog.node.group_host import GroupHost
-from raftlog.node.handshake import NONCE_BYTES, Credentials, DiallerHandshake
-from raftlog.node.tcp_links import TransportLimits
-from raftlog.node.tcp_transport import TcpTransport
+from raftlog.node.network.framing import frame_header
+from raftlog.node.network.handshake import NONCE_BYTES, Credentials, DiallerHandshake
+from raftlog.node.network.tcp_links import TransportLimits
+from raftlog.node.network.tcp_transport import TcpTransport
+from raftlog.node.rpc_classes import CallClass, Service
 from raftlog.storage.filesystem import Buffer
 from raftlog.storage.log_storage import Sync
 from raftlog.types import EntryId, GroupId, Index, NodeId, Term

@@ -16,10 +16,10 @@ import uvloop
 
 from raftlog.clock import SystemClock
 from raftlog.errors import ConnectionLost
-from raftlog.node.call_classes import CallClass, Service
 from raftlog.node.group_host import GroupHost, HostSettings
-from raftlog.node.tcp_links import TransportLimits
-from raftlog.node.tcp_transport import TcpTransport
+from raftlog.node.network.tcp_links import TransportLimits
+from raftlog.node.network.tcp_transport import TcpTransport
+from raftlog.node.rpc_classes import CallClass, Service
 from raftlog.storage.filesystem import Buffer
 from raftlog.storage.log_storage import Sync
 from raftlog.types import NodeId

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from raftlog.node.handshake import (
+from raftlog.node.network.handshake import (
     Credentials,
     DiallerHandshake,
     Handshake,

@@ -5,12 +5,12 @@ from __future__ import annotations
 from raftlog.core.entries import EntrySpan
 from raftlog.core.messages import AppendReply, Envelope, VoteReply
 from raftlog.core.ready import HardState, Write
-from raftlog.node.applier import Applier
-from raftlog.node.log_writer import LogWriter, Synced
+from raftlog.node.group.applier import Applier
+from raftlog.node.group.log_writer import LogWriter, Synced
 from raftlog.records.batch import Batch
-from raftlog.storage.fake_filesystem import FakeFilesystem
 from raftlog.storage.log_storage import carry_out
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
+from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.types import Index, NodeId, Term, WriteId
 from tests.helpers.manual_wall_clock import ManualWallClock
 from tests.helpers.storage_batches import storage_batch

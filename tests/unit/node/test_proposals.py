@@ -8,7 +8,7 @@ import pytest
 
 from raftlog.core.ready import Appended, ReadConfirmed, Refused
 from raftlog.errors import CommitUnknown, InvariantViolated, NotLeader, Overloaded
-from raftlog.node.proposals import UNSETTLED_READS_MAX, Proposal, UncommittedBytes, Waits
+from raftlog.node.group.pending_requests import UNSETTLED_READS_MAX, Proposal, UncommittedBytes, Waits
 from raftlog.types import EntryId, Index, NodeId, Term
 from tests.helpers.storage_batches import storage_batch
 

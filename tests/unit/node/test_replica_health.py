@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from raftlog.core.membership import Membership
 from raftlog.core.ready import RaftStatus, Role
-from raftlog.node.replica_health import ReplicaHealth
+from raftlog.node.group.replica_health import ReplicaHealth
 from raftlog.types import EntryId, Index, NodeId, Term
 
 ONE, TWO, THREE = NodeId(1), NodeId(2), NodeId(3)

@@ -13,14 +13,14 @@ from raftlog.core.inputs import AppendCut, PeerUnreachable
 from raftlog.core.messages import Heartbeat, Message, TimeoutNow
 from raftlog.core.ready import HardState, Replicate
 from raftlog.errors import LogCorrupt
-from raftlog.node.applier import Applier
 from raftlog.node.catch_up import BURST_S, CatchUpRate
-from raftlog.node.group_ports import GroupEnvironment
-from raftlog.node.replication import EntryBytes, Leading, Replication
+from raftlog.node.group.applier import Applier
+from raftlog.node.group.ports import GroupEnvironment
+from raftlog.node.group.replication import EntryBytes, Leading, Replication
 from raftlog.records.batch import split_batches
-from raftlog.storage.fake_filesystem import FakeFilesystem
 from raftlog.storage.filesystem import Buffer
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
+from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.types import EntryId, GroupId, Index, NodeId, Term
 from tests.helpers.manual_wall_clock import ManualWallClock
 from tests.helpers.storage_batches import storage_batch

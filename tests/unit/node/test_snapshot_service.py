@@ -10,10 +10,10 @@ import msgspec
 import pytest
 
 from raftlog.errors import InvalidRequest
-from raftlog.node.calls import Calls, Handler
-from raftlog.node.group_view import GroupView
-from raftlog.node.snapshot_transfer import SERVICE, SnapshotService
-from raftlog.node.transport import Transport
+from raftlog.node.group.snapshot_transfer import SERVICE, SnapshotService
+from raftlog.node.group.view import GroupView
+from raftlog.node.network.transport import Transport
+from raftlog.node.rpc import Calls, Handler
 from raftlog.types import GroupId, Index, NodeId, Term
 
 

@@ -6,9 +6,9 @@ import asyncio
 import random
 from itertools import pairwise
 
-from raftlog.node.handshake import Credentials
-from raftlog.node.refusals import Refusals
-from raftlog.node.tcp_links import LinkContext, OutboundLink, TransportLimits
+from raftlog.node.network.handshake import Credentials
+from raftlog.node.network.rejected_connections import Refusals
+from raftlog.node.network.tcp_links import LinkContext, OutboundLink, TransportLimits
 from tests.helpers.recording_receiver import RecordingReceiver
 from tests.helpers.tcp_cluster import ONE, SECRET, TWO
 from tests.helpers.virtual_time import VirtualClock, run_virtual

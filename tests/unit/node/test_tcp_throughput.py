@@ -14,7 +14,7 @@ from random import Random
 import pytest
 import uvloop
 
-from raftlog.node.tcp_transport import TcpTransport
+from raftlog.node.network.tcp_transport import TcpTransport
 from raftlog.types import NodeId
 from tests.helpers.recording_receiver import RecordingReceiver
 

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 import pytest
 from crc32c import crc32c
 
-from raftlog.node.framing import frame_header
-from raftlog.node.handshake import NONCE_BYTES, Credentials, ListenerHandshake
-from raftlog.node.tcp_connection import WRITE_BYTES
-from raftlog.node.tcp_links import TransportLimits
+from raftlog.node.network.framing import frame_header
+from raftlog.node.network.handshake import NONCE_BYTES, Credentials, ListenerHandshake
+from raftlog.node.network.tcp_connection import WRITE_BYTES
+from raftlog.node.network.tcp_links import TransportLimits
 from raftlog.types import NodeId
 from tests.helpers.tcp_cluster import (
     LIMITS,

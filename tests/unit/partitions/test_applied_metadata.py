@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from partitions.applied_metadata import APPLIED_FILE, Applied, AppliedMetadata
-from partitions.controller.image import MetadataImage
-from partitions.folders import Folders
-from partitions.trash import Trash
+from partitions.hosting.applied_metadata import APPLIED_FILE, Applied, AppliedMetadata
+from partitions.hosting.directories import Folders
+from partitions.hosting.trash import Trash
+from partitions.metadata.image import MetadataImage
 from raftlog.clock import SystemClock
 from raftlog.storage import twin_file
-from raftlog.storage.fake_filesystem import FakeFilesystem
 from raftlog.storage.os_filesystem import OsFilesystem
+from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.types import NodeId
 from tests.helpers.controlled_cluster import ControlledCluster
 from tests.helpers.partition_cluster import eventually

@@ -8,7 +8,7 @@ import pytest
 
 from partitions.values import QUORUM, Start
 from raftlog.errors import Overloaded
-from raftlog.node.call_classes import CALLS_MAX, CallClass
+from raftlog.node.rpc_classes import CALLS_MAX, CallClass
 from raftlog.types import NodeId
 from tests.helpers.partition_cluster import (
     ORDERS,

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from partitions import replica_calls
-from partitions.controller.commands import ReplicasChanged
-from partitions.controller.move_planner import MoveReplicas
+from partitions.metadata.commands import ReplicasChanged
+from partitions.metadata.move_planner import MoveReplicas
+from partitions.routing import replica_calls
 from raftlog.core.membership import Membership
 from raftlog.errors import RaftlogError
 from raftlog.types import GroupId

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from partitions.fetch_waiters import FetchWaiters
+from partitions.replica.fetch_waiters import FetchWaiters
 from raftlog.types import Index
 
 

@@ -8,16 +8,16 @@ import random
 
 import pytest
 
-from partitions.patient import CannotMend, NeedsRebuild, Patient
-from partitions.repairer import FORGOTTEN_TERMS
 from raftlog.core.membership import Membership
 from raftlog.core.ready import HardState
 from raftlog.errors import LogCorrupt
-from raftlog.storage import new_log
-from raftlog.storage.fake_filesystem import FakeFilesystem, PowerLost
+from raftlog.repair import new_log
+from raftlog.repair.repairer import FORGOTTEN_TERMS
+from raftlog.repair.target import CannotMend, NeedsRebuild, Patient
+from raftlog.repair.verify import examine
 from raftlog.storage.members import MEMBERS_NAME
 from raftlog.storage.segmented_log import SegmentedLog
-from raftlog.storage.verify import examine
+from raftlog.testing.fake_filesystem import FakeFilesystem, PowerLost
 from raftlog.types import EntryId, Index, NodeId, Term
 from tests.helpers.storage_batches import storage_batch
 from tests.unit.partitions.test_repairer import GROUP, NOBODY, TERMS, Cluster, Leader, log_of, members
@@ -79,7 +79,7 @@ def test_a_log_that_ended_before_the_leader_s_begins_is_left_empty_there() -> No
 def test_all_that_may_have_been_acknowledged_is_there_before_it_votes_again(
     leader_terms: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("partitions.repair_service.ANSWER_BYTES_MAX", 3 * BATCH)
+    monkeypatch.setattr("raftlog.repair.service.ANSWER_BYTES_MAX", 3 * BATCH)
     monkeypatch.setattr(new_log, "SEGMENT_BYTES", 5 * BATCH)
     one = log_of(*LONG[:20])
     one.flip_bit(segment(0), 62)

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from partitions import forwarding
-from partitions.gateway import Gateway
+from partitions.routing import forwarding
+from partitions.routing.gateway import Gateway
 from partitions.values import QUORUM, Acks, AppendReceipt, AtTime, FetchRequest, LastRecords, Start
 from raftlog.errors import (
     CommitUnknown,
@@ -329,7 +329,7 @@ def test_a_forwarded_long_poll_parks_in_slices_and_hears_of_data_in_any(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # requirement: C3
-    monkeypatch.setattr("partitions.gateway.PARK_MS", 20)
+    monkeypatch.setattr("partitions.routing.gateway.PARK_MS", 20)
 
     async def story() -> None:
         async with PartitionCluster(4) as cluster:

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from partitions.controller.commands import DeleteTopic, RegisterBroker
-from partitions.controller.image import TopicInfo
-from partitions.controller.move_planner import MoveReplicas
-from partitions.controller.planner import NewTopic
-from partitions.controller.requests import (
+from partitions.hosting.directories import folder_name
+from partitions.metadata.commands import DeleteTopic, RegisterBroker
+from partitions.metadata.image import TopicInfo
+from partitions.metadata.move_planner import MoveReplicas
+from partitions.metadata.planner import NewTopic
+from partitions.metadata.requests import (
     SERVICE,
     Answer,
     Request,
@@ -19,10 +20,9 @@ from partitions.controller.requests import (
     decode_question,
     encode_question,
 )
-from partitions.folders import folder_name
 from partitions.values import QUORUM
 from raftlog.errors import CommitUnknown, Conflict, ConnectionLost, PreconditionFailed, UnknownTopic
-from raftlog.node.calls import Calls
+from raftlog.node.rpc import Calls
 from raftlog.types import METADATA_GROUP, NodeId
 from tests.helpers.controlled_cluster import ControlledBroker, ControlledCluster
 from tests.helpers.moving import ORDERS, leader, nodes, values
@@ -72,7 +72,7 @@ def test_a_broker_that_missed_a_deletion_serves_nothing_of_it_under_the_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where the creation was repeated so late that nobody remembers it."""
-    monkeypatch.setattr("partitions.controller.machine.DELETED_REMEMBERED", 1)
+    monkeypatch.setattr("partitions.metadata.machine.DELETED_REMEMBERED", 1)
 
     async def story() -> None:
         async with ControlledCluster(str(tmp_path)) as cluster:

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from partitions.applied_metadata import APPLIED_FILE, Applied
-from partitions.folders import folder_name
-from partitions.replica import PartitionReplica
-from partitions.trash import TRASH_FOLDER
+from partitions.hosting.applied_metadata import APPLIED_FILE, Applied
+from partitions.hosting.directories import folder_name
+from partitions.hosting.trash import TRASH_FOLDER
+from partitions.replica.replica import PartitionReplica
 from partitions.values import QUORUM, AppendReceipt
 from raftlog.errors import NoLeader, RecordTooLarge
 from raftlog.storage import twin_file
@@ -23,8 +23,8 @@ from raftlog.types import NodeId
 from tests.helpers.controlled_cluster import ControlledCluster
 from tests.helpers.partition_cluster import batch_of, eventually
 from tests.helpers.unsynced_filesystem import UnsyncedFilesystem
-from tests.unit.partitions.controller.images import applied, create
-from tests.unit.partitions.controller.images import cluster as image_of_cluster
+from tests.unit.partitions.metadata.images import applied, create
+from tests.unit.partitions.metadata.images import cluster as image_of_cluster
 
 
 def replicas(cluster: ControlledCluster, topic: str, partition: int) -> list[PartitionReplica]:
@@ -188,7 +188,7 @@ def test_metadata_that_began_from_nothing_removes_no_folders_of_an_earlier_life(
 def test_a_disk_that_is_full_at_the_first_sweep_ends_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("partitions.manager.SWEEP_AGAIN_S", 0.01)
+    monkeypatch.setattr("partitions.hosting.replica_manager.SWEEP_AGAIN_S", 0.01)
     refused: list[str] = []
 
     class FullAtFirst(UnsyncedFilesystem):
@@ -216,7 +216,7 @@ def test_a_disk_that_is_full_at_the_first_sweep_ends_nobody(
 def test_a_replica_that_found_no_room_when_it_opened_is_opened_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    monkeypatch.setattr("partitions.manager.OPEN_AGAIN_S", 0.01)
+    monkeypatch.setattr("partitions.hosting.replica_manager.OPEN_AGAIN_S", 0.01)
 
     class Full(UnsyncedFilesystem):
         is_full = True
@@ -243,7 +243,7 @@ def test_a_replica_that_found_no_room_when_it_opened_is_opened_again(
 def test_metadata_that_cannot_be_followed_for_lack_of_descriptors_is_followed_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("partitions.manager.OPEN_AGAIN_S", 0.01)
+    monkeypatch.setattr("partitions.hosting.replica_manager.OPEN_AGAIN_S", 0.01)
 
     class Short(UnsyncedFilesystem):
         refused = 0
@@ -271,7 +271,7 @@ def test_a_replica_takes_no_part_before_the_registry_knows_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise it votes, loses its files with the power, and passes for one that never voted."""
-    monkeypatch.setattr("partitions.manager.OPEN_AGAIN_S", 0.01)
+    monkeypatch.setattr("partitions.hosting.replica_manager.OPEN_AGAIN_S", 0.01)
 
     class Full(UnsyncedFilesystem):
         is_full = False

@@ -7,13 +7,13 @@ from typing import cast
 
 import msgspec
 
-from partitions.blocking import RunBlocking
-from partitions.metadata_ward import MetadataWard
-from partitions.patient import Patient
-from partitions.repair_service import SERVICE, Ask, RepairService, Told
-from partitions.repairer import Repairer
+from partitions.hosting.metadata_ward import MetadataWard
 from raftlog.core.ready import HardState
+from raftlog.node.blocking import RunBlocking
 from raftlog.node.group_host import GroupHost
+from raftlog.repair.repairer import Repairer
+from raftlog.repair.service import SERVICE, Ask, RepairService, Told
+from raftlog.repair.target import Patient
 from raftlog.storage.log_storage import LogStorage
 from raftlog.storage.segmented_log import SegmentedLog
 from raftlog.types import NodeId, Term

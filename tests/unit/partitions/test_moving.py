@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from partitions.controller.image import PartitionInfo
-from partitions.controller.move_planner import MoveReplicas
+from partitions.metadata.image import PartitionInfo
+from partitions.metadata.move_planner import MoveReplicas
 from partitions.values import QUORUM
 from raftlog.core.membership import Membership
 from raftlog.errors import Conflict, InvalidRequest, RaftlogError

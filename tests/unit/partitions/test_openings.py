@@ -8,20 +8,20 @@ from dataclasses import replace
 
 import pytest
 
-from partitions.controller.image import PartitionInfo, TopicInfo, UnsafeRecovery
-from partitions.folders import Folders
-from partitions.openings import MetadataBehind, Openings
-from partitions.trash import Trash
+from partitions.hosting.directories import Folders
+from partitions.hosting.opener import MetadataBehind, Openings
+from partitions.hosting.trash import Trash
+from partitions.metadata.image import PartitionInfo, TopicInfo, UnsafeRecovery
 from raftlog.clock import SystemClock
 from raftlog.core.membership import NOBODY, Membership
 from raftlog.core.ready import HardState
 from raftlog.errors import LogCorrupt
 from raftlog.storage import tombstones
 from raftlog.storage.broken_groups import BrokenGroups
-from raftlog.storage.fake_filesystem import FakeFilesystem
 from raftlog.storage.replica_registry import ReplicaRegistry
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.storage.tombstones import Tombstone
+from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.types import BEFORE_LOG, EntryId, GroupId, Index, NodeId, Term, TopicId
 
 ME, OTHER = NodeId(1), NodeId(2)

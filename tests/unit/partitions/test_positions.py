@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from partitions.positions import find, timestamp_at
+from partitions.replica.positions import find, timestamp_at
 from partitions.values import AtTime, Start
 from raftlog.core.ready import HardState
 from raftlog.records.batch import checksum, stamp
-from raftlog.storage.memory_log import MemoryLog
+from raftlog.testing.memory_log import MemoryLog
 from raftlog.types import Index, Offset, Term
 from tests.helpers.partition_cluster import batch_of
 from tests.helpers.storage_batches import leader_change

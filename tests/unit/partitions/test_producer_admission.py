@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from partitions.controller.image import MetadataImage
-from partitions.producer_admission import ProducerAdmission
-from partitions.replica import PartitionReplica
+from partitions.metadata.image import MetadataImage
+from partitions.replica.producer_admission import ProducerAdmission
+from partitions.replica.replica import PartitionReplica
 from partitions.values import QUORUM, AppendReceipt
 from raftlog.errors import InvalidRequest, NoLeader, Overloaded
 from raftlog.types import ProducerId

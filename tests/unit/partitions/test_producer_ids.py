@@ -7,7 +7,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partitions.producer_ids import ProducerIds
+from partitions.metadata.producer_ids import ProducerIds
 
 IDS = ProducerIds(b"secret")
 NUMBERS = st.integers(0, (1 << 62) - 1)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from partitions.producer_table import WINDOW, ProducerTable
-from partitions.producers import Begun, InFlight, Known
+from partitions.replica.producer_table import WINDOW, ProducerTable
+from partitions.replica.producers import Begun, InFlight, Known
 from raftlog.errors import InvalidRequest, InvariantViolated, OutOfOrderSequence, ProducerFenced
 from raftlog.records.batch import APPEND_TIME_BIT, CONTROL_BIT, SEQUENCE_MAX, BatchHeader
 from raftlog.types import Index, Term

@@ -8,15 +8,15 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from partitions.replica import PartitionReplica
+from partitions.replica.replica import PartitionReplica
 from partitions.values import QUORUM, AtTime, FetchResult, LastRecords, Position, Start
 from partitions.values import FetchRequest as Fetch
 from raftlog.core.ready import HardState
 from raftlog.errors import LogCorrupt, NotLeader, OffsetOutOfRange, UnknownTopic
 from raftlog.node.reading import LogChanged, read_part
 from raftlog.records.batch import split_batches
-from raftlog.storage.fake_filesystem import FakeFilesystem
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
+from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.types import GroupId, Index, Offset, Term
 from tests.helpers.node_cluster import ClusterNode, NodeCluster
 from tests.helpers.partition_cluster import batch_of, values_of

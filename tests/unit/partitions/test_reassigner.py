@@ -6,10 +6,10 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 
-from partitions.controller.commands import ReplicasChanged
-from partitions.controller.image import MetadataImage, TopicInfo
-from partitions.controller.move_planner import MoveReplicas
-from partitions.reassigner import Reassigner
+from partitions.metadata.commands import ReplicasChanged
+from partitions.metadata.image import MetadataImage, TopicInfo
+from partitions.metadata.move_planner import MoveReplicas
+from partitions.reassignment.reassigner import Reassigner
 from raftlog.types import GroupId
 from tests.helpers.controlled_cluster import ControlledCluster
 from tests.helpers.moving import create, leader, produce

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from partitions.reassignment import Change, Prepare, Report, Step, View, Wait, next_step
+from partitions.reassignment.steps import Change, Prepare, Report, Step, View, Wait, next_step
 from raftlog.core.membership import Membership
 from raftlog.types import Index, NodeId
 

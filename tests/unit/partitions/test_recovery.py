@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from partitions import replica_calls
-from partitions.recovery import Survey, survey
-from partitions.replica_calls import LogEnd
+from partitions.reassignment.unsafe_recovery import Survey, survey
+from partitions.routing import replica_calls
+from partitions.routing.replica_calls import LogEnd
 from raftlog.errors import InvalidRequest
 from raftlog.types import EntryId, GroupId, Index, NodeId, Term, TopicPartition
 

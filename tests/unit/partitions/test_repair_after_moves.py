@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from partitions.patient import CannotMend
 from raftlog.core.ready import HardState
+from raftlog.repair.target import CannotMend
 from raftlog.storage import tombstones
-from raftlog.storage.fake_filesystem import FakeFilesystem
 from raftlog.storage.slots import SLOT_BYTES
 from raftlog.storage.tombstones import Tombstone
+from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.types import BEFORE_LOG, NodeId, Term
 from tests.unit.partitions.test_repairer import GROUP, NOBODY, TERMS, Cluster, log_of
 from tests.unit.storage.test_recovery import DIRECTORY, write_raw

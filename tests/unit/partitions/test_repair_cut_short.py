@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from partitions.leaders_log import owed
-from partitions.repair_service import Told
 from raftlog.core.ready import HardState
+from raftlog.repair.donor import owed
+from raftlog.repair.segment_writer import forget_from
+from raftlog.repair.service import Told
+from raftlog.repair.verify import examine
 from raftlog.storage.durable_state import DurableState
-from raftlog.storage.mend import forget_from
 from raftlog.storage.slots import UNKNOWN_TERMS, Promise
-from raftlog.storage.verify import examine
 from raftlog.types import EntryId, Index, Term
 from tests.unit.partitions.test_repairer import log_of
 from tests.unit.storage.test_recovery import DIRECTORY, segment

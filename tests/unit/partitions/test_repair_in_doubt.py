@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from raftlog.core.ready import HardState
-from raftlog.storage.fake_filesystem import FakeFilesystem
+from raftlog.repair.verify import examine
 from raftlog.storage.slots import SLOT_BYTES
-from raftlog.storage.verify import examine
+from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.types import EntryId, Index, NodeId, Term
 from tests.helpers.storage_batches import storage_batch
 from tests.unit.partitions.test_repairer import NOBODY, Cluster, leads, log_of, terms_in

@@ -11,23 +11,23 @@ from typing import cast
 import msgspec
 import pytest
 
-from partitions.blocking import RunBlocking
-from partitions.patient import CannotMend, NeedsRebuild, Patient
-from partitions.repair_service import NO_INDEX, SERVICE, Ask, RepairService, Told
-from partitions.repairer import FORGOTTEN_TERMS, Repairer
 from raftlog.core.membership import Membership
 from raftlog.core.ready import HardState
 from raftlog.errors import ConnectionLost, InvalidRequest, LogCorrupt
-from raftlog.node.calls import Calls, Handler
+from raftlog.node.blocking import RunBlocking
+from raftlog.node.group.snapshot_transfer import SnapshotService
+from raftlog.node.group.view import GroupView
 from raftlog.node.group_host import GroupHost
-from raftlog.node.group_view import GroupView
-from raftlog.node.snapshot_transfer import SnapshotService
-from raftlog.storage.fake_filesystem import FakeFilesystem
+from raftlog.node.rpc import Calls, Handler
+from raftlog.repair.repairer import FORGOTTEN_TERMS, Repairer
+from raftlog.repair.segment_writer import forget_from, settle
+from raftlog.repair.service import NO_INDEX, SERVICE, Ask, RepairService, Told
+from raftlog.repair.target import CannotMend, NeedsRebuild, Patient
+from raftlog.repair.verify import examine
 from raftlog.storage.members import MEMBERS_NAME, batch_of, load_members
-from raftlog.storage.mend import forget_from, settle
 from raftlog.storage.segmented_log import SegmentedLog
 from raftlog.storage.slots import SLOT_BYTES
-from raftlog.storage.verify import examine
+from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.types import EntryId, GroupId, Index, NodeId, Term
 from tests.helpers.storage_batches import storage_batch
 from tests.unit.storage.test_recovery import BATCH, DIRECTORY, open_log, segment, sync, write_raw
@@ -69,7 +69,7 @@ class Net:
 
 @dataclass
 class Host:
-    """What service and repairer need of a ``GroupHost``; its own ``calls``."""
+    """What service and repairer need of a ``GroupHost``; its own ``rpc``."""
 
     node_id: NodeId
     net: Net
@@ -206,7 +206,7 @@ def test_what_was_acknowledged_behind_the_damage_is_taken_from_the_leader_too(
     leader_terms: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody holds the anchor, entry 39 of term 1; the leader's answers are short."""
-    monkeypatch.setattr("partitions.repair_service.ANSWER_BYTES_MAX", 3 * BATCH)
+    monkeypatch.setattr("raftlog.repair.service.ANSWER_BYTES_MAX", 3 * BATCH)
     one = log_of(*[1] * 40, hard_term=2)
     one.flip_bit(segment(8), 3 * BATCH + 62)
     assert [hole.last for hole in examine(one, DIRECTORY).holes] == [11]
@@ -244,7 +244,7 @@ def test_a_peer_that_falls_silent_is_waited_for() -> None:
 
 def test_a_repair_that_gets_on_outlives_any_number_of_lost_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every second call fails, and an answer holds one batch."""
-    monkeypatch.setattr("partitions.repair_service.ANSWER_BYTES_MAX", BATCH)
+    monkeypatch.setattr("raftlog.repair.service.ANSWER_BYTES_MAX", BATCH)
     one = log_of(*[1] * 16)
     for at in range(1, 7):
         one.flip_bit(segment(0), at * BATCH + 62)
@@ -355,7 +355,7 @@ def test_what_was_read_for_one_s_own_repair_answers_the_others(monkeypatch: pyte
     def too_slow(*of: object) -> object:
         raise ConnectionLost("the question has ended before", sent=True)
 
-    monkeypatch.setattr("partitions.repair_service.examine", too_slow)
+    monkeypatch.setattr("raftlog.repair.service.examine", too_slow)
     one = log_of(*TERMS)
     one.flip_bit(segment(0), 3 * BATCH + 62)
     cluster = Cluster(one)

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from partitions.topic_rules import RECORDS_ON_LOOP_MAX
+from partitions.replica.topic_rules import RECORDS_ON_LOOP_MAX
 from raftlog.errors import (
     CommitUnknown,
     CorruptBatch,

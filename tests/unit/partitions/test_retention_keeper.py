@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from partitions.replica import PartitionReplica
-from partitions.retention_keeper import GRACE_LOOKS, Kept, RetentionKeeper
+from partitions.hosting.retention_manager import GRACE_LOOKS, Kept, RetentionKeeper
+from partitions.replica.replica import PartitionReplica
 from partitions.values import QUORUM
 from raftlog.storage.retention import RetentionLimits
 from raftlog.storage.segment import INDEX_SUFFIX

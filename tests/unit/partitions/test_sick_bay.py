@@ -10,12 +10,12 @@ from typing import cast
 
 import msgspec
 
-from partitions.patient import Patient
-from partitions.repair_service import SERVICE, Ask, RepairService, Told
-from partitions.repairer import Repairer
-from partitions.sick_bay import Sick, SickBay
 from raftlog.errors import LogCorrupt
 from raftlog.node.group_host import GroupHost
+from raftlog.repair.repairer import Repairer
+from raftlog.repair.scheduler import Sick, SickBay
+from raftlog.repair.service import SERVICE, Ask, RepairService, Told
+from raftlog.repair.target import Patient
 from raftlog.types import GroupId, Index, TopicPartition
 from tests.helpers.controlled_cluster import ControlledCluster
 from tests.helpers.moving import create, holds, leader, move, produce, values

@@ -11,27 +11,27 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from partitions.applied_metadata import APPLIED_FILE, Applied
-from partitions.controller.commands import SetClusterId
-from partitions.controller.image import MetadataImage
-from partitions.folders import Folders, folder_name
-from partitions.manager import PartitionManager
-from partitions.trash import Trash
+from partitions.hosting.applied_metadata import APPLIED_FILE, Applied
+from partitions.hosting.directories import Folders, folder_name
+from partitions.hosting.replica_manager import PartitionManager
+from partitions.hosting.trash import Trash
+from partitions.metadata.commands import SetClusterId
+from partitions.metadata.image import MetadataImage
 from raftlog.clock import SystemClock
 from raftlog.node.group_host import GroupHost
 from raftlog.storage import twin_file
-from raftlog.storage.fake_filesystem import FakeFilesystem
 from raftlog.storage.filesystem import File
 from raftlog.storage.log_storage import DiskWork
 from raftlog.storage.os_filesystem import OsFilesystem
 from raftlog.storage.replica_registry import ReplicaRegistry
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
+from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.types import GroupId, NodeId
 from tests.helpers.controlled_cluster import PRODUCER_IDS
 from tests.helpers.memory_network import MemoryNetwork
 from tests.helpers.partition_cluster import eventually
-from tests.unit.partitions.controller.images import applied, create, register
-from tests.unit.partitions.controller.images import cluster as image_of_cluster
+from tests.unit.partitions.metadata.images import applied, create, register
+from tests.unit.partitions.metadata.images import cluster as image_of_cluster
 
 ME = NodeId(1)
 Result = TypeVar("Result")

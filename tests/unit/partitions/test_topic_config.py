@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from partitions.topic_config import DEFAULTS, check, complete
+from partitions.metadata.topic_config import DEFAULTS, check, complete
 from raftlog.errors import InvalidRequest
 
 

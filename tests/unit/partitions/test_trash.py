@@ -9,8 +9,8 @@ from typing import TypeVar
 
 import pytest
 
-from partitions.trash import Trash
-from raftlog.storage.fake_filesystem import FakeFilesystem, PowerLost
+from partitions.hosting.trash import Trash
+from raftlog.testing.fake_filesystem import FakeFilesystem, PowerLost
 
 FOLDER = "/data/orders-0123/Partition-1"
 HOUR_MS = 3_600_000

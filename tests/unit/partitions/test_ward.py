@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from partitions.controller.image import PartitionInfo, TopicInfo
-from partitions.replica import PartitionReplica
-from partitions.ward import Key, ReplicaWard
+from partitions.hosting.failed_replicas import Key, ReplicaWard
+from partitions.metadata.image import PartitionInfo, TopicInfo
+from partitions.replica.replica import PartitionReplica
 from raftlog.errors import LogCorrupt
 from raftlog.types import GroupId, NodeId, TopicId
 

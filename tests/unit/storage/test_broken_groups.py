@@ -8,7 +8,7 @@ import pytest
 
 from raftlog.errors import InvariantViolated
 from raftlog.storage.broken_groups import BrokenGroups
-from raftlog.storage.fake_filesystem import FakeFilesystem
+from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.types import GroupId
 from tests.helpers.manual_wall_clock import ManualWallClock
 

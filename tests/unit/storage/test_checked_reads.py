@@ -6,9 +6,9 @@ import pytest
 
 from raftlog.core.ready import HardState
 from raftlog.errors import LogCorrupt, OffsetOutOfRange
-from raftlog.storage.fake_filesystem import FakeFilesystem
-from raftlog.storage.scrub import check_rested, rested_in
+from raftlog.repair.scrubbing import check_rested, rested_in
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
+from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.types import Index, Term
 from tests.helpers.manual_wall_clock import ManualWallClock
 from tests.helpers.storage_batches import storage_batch

@@ -8,9 +8,9 @@ import pytest
 
 from raftlog.core.membership import Membership
 from raftlog.core.ready import HardState
-from raftlog.storage.fake_filesystem import FakeFilesystem
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.storage.slots import SLOT_NAMES
+from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.types import Index, NodeId, Term
 from tests.helpers.manual_wall_clock import ManualWallClock
 from tests.helpers.storage_batches import storage_batch

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from raftlog.storage.fake_filesystem import FakeFilesystem
 from raftlog.storage.inspect import inspect_segment
+from raftlog.testing.fake_filesystem import FakeFilesystem
 from tests.helpers.storage_batches import storage_batch
 
 

@@ -20,11 +20,11 @@ from raftlog.records.control import (
     leader_change_batch,
 )
 from raftlog.storage.epochs import EPOCHS_NAME
-from raftlog.storage.fake_filesystem import FakeFilesystem, PowerLost
 from raftlog.storage.log_storage import LogStorage
 from raftlog.storage.members import MEMBERS_NAME, batch_of, membership_in
-from raftlog.storage.memory_log import MemoryLog
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
+from raftlog.testing.fake_filesystem import FakeFilesystem, PowerLost
+from raftlog.testing.memory_log import MemoryLog
 from raftlog.types import Index, NodeId, Term
 from tests.helpers.manual_wall_clock import ManualWallClock
 from tests.helpers.raft_member import members

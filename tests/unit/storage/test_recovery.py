@@ -11,9 +11,9 @@ from raftlog.core.membership import Membership
 from raftlog.core.ready import HardState
 from raftlog.errors import LogCorrupt
 from raftlog.storage.durable_state import SlotsInDoubt
-from raftlog.storage.fake_filesystem import FakeFilesystem, PowerLost
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.storage.slots import SLOT_BYTES
+from raftlog.testing.fake_filesystem import FakeFilesystem, PowerLost
 from raftlog.types import EntryId, Index, NodeId, Term
 from tests.helpers.manual_wall_clock import ManualWallClock
 from tests.helpers.storage_batches import storage_batch

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from raftlog.storage.fake_filesystem import FakeFilesystem, PowerLost
 from raftlog.storage.replica_registry import ReplicaRegistry
+from raftlog.testing.fake_filesystem import FakeFilesystem, PowerLost
 from raftlog.types import METADATA_GROUP, GroupId
 
 FIVE, SIX = GroupId(5), GroupId(6)

@@ -11,11 +11,11 @@ from raftlog.core.membership import Membership
 from raftlog.core.ready import HardState
 from raftlog.errors import LogCorrupt
 from raftlog.records.batch import check_batch, split_batches
-from raftlog.storage.fake_filesystem import FakeFilesystem
 from raftlog.storage.filesystem import Filesystem
 from raftlog.storage.os_filesystem import OsFilesystem
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.storage.sparse_index import NOT_DATED
+from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.types import Index, Term
 from tests.helpers.manual_wall_clock import ManualWallClock
 from tests.helpers.storage_batches import storage_batch

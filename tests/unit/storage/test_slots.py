@@ -10,9 +10,9 @@ from raftlog.core.membership import Membership
 from raftlog.core.ready import HardState
 from raftlog.errors import LogCorrupt
 from raftlog.storage.durable_state import DurableState, SlotsInDoubt, found_slots, newest_slot
-from raftlog.storage.fake_filesystem import FakeFilesystem
 from raftlog.storage.segmented_log import SegmentedLog
 from raftlog.storage.slots import SLOT_BYTES, SLOT_NAMES, Slot, Trouble, encode_slot, newborn, read_slot
+from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.types import Index, NodeId, Term
 from tests.unit.storage.test_recovery import (
     BATCH,

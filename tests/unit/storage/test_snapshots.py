@@ -10,8 +10,8 @@ import pytest
 from raftlog.core.ready import HardState
 from raftlog.errors import LogCorrupt
 from raftlog.storage.epochs import EPOCHS_NAME
-from raftlog.storage.fake_filesystem import FakeFilesystem, PowerLost
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
+from raftlog.testing.fake_filesystem import FakeFilesystem, PowerLost
 from raftlog.types import EntryId, Index, NodeId, Term
 from tests.helpers.manual_wall_clock import ManualWallClock
 from tests.helpers.raft_member import members

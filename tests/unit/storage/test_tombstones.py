@@ -8,9 +8,9 @@ from raftlog.clock import SystemClock
 from raftlog.core.ready import HardState
 from raftlog.errors import LogCorrupt
 from raftlog.storage import tombstones
-from raftlog.storage.fake_filesystem import FakeFilesystem
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.storage.tombstones import LetGo, Tombstone
+from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.types import BEFORE_LOG, EntryId, GroupId, Index, NodeId, Term
 from tests.helpers.storage_batches import storage_batch
 

@@ -10,7 +10,7 @@ import pytest
 
 from raftlog.errors import LogCorrupt
 from raftlog.storage import twin_file
-from raftlog.storage.fake_filesystem import FakeFilesystem, PowerLost
+from raftlog.testing.fake_filesystem import FakeFilesystem, PowerLost
 
 FILES = ("/data/name", "/data/name.twin")
 

@@ -8,10 +8,10 @@ import random
 import pytest
 
 from raftlog.core.ready import HardState
+from raftlog.repair.segment_writer import Lacking, SegmentWriter, clear_sidecars, plan
+from raftlog.repair.verify import Examination, Hole, examine
 from raftlog.storage.durable_state import DurableState
-from raftlog.storage.fake_filesystem import FakeFilesystem, PowerLost
-from raftlog.storage.mend import Lacking, SegmentWriter, clear_sidecars, plan
-from raftlog.storage.verify import Examination, Hole, examine
+from raftlog.testing.fake_filesystem import FakeFilesystem, PowerLost
 from raftlog.types import EntryId, Index, NodeId, Term
 from tests.helpers.storage_batches import storage_batch
 from tests.unit.storage.test_recovery import (

@@ -1,0 +1,192 @@
+"""The connections that aiohttp reads, and the answer where it finds no HTTP in what a client sent.
+
+Nothing of what was sent is repeated, neither in the answer nor in the log: it may hold secrets, and
+it may be somebody else's bytes. Leaves to others: every request that is one (``app.Boundary``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import Final
+
+from aiohttp import StreamReader, http_exceptions, web
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.http import HttpVersion10, HttpVersion11, RawRequestMessage
+
+from api.app import Boundary
+from api.connections.fast_path import LINGER_S
+from api.http.errors import HeadersTooLarge, MalformedRequest, UriTooLong
+from raftlog.errors import RaftlogError
+from raftlog.log_limit import LogLimit
+
+TARGET_BYTES_MAX: Final = 8192
+HEADER_BYTES_MAX: Final = 8190  # aiohttp's errors tell the two apart by their limits only
+HEADERS_MAX: Final = 128
+NO_METHOD: Final = "UNKNOWN"  # aiohttp's, of what it could not read
+
+_LOG = logging.getLogger("raftlog.api")
+_REFUSED = (http_exceptions.HttpProcessingError, web.RequestPayloadError)
+
+
+class AiohttpServer:
+    """The connections that have brought a request which is not plain."""
+
+    def __init__(self, boundary: Boundary, keepalive_s: float) -> None:
+        self._boundary = boundary
+        self._keepalive_s = keepalive_s
+        self._server = web.Server(boundary.answer, request_factory=_request)
+        self._log_limit = LogLimit(asyncio.get_running_loop().time)
+
+    @property
+    def connection_count(self) -> int:
+        """How many there are."""
+        return len(self._server.connections)
+
+    def accept(self) -> asyncio.Protocol:
+        """The protocol of one more connection."""
+        return _Connection(self._boundary, self._log_limit, self._server, self._keepalive_s)
+
+    async def stop(self, timeout_s: float) -> None:
+        """Answer what is being worked on, within the time, and close all connections."""
+        self._server.pre_shutdown()
+        await self._server.shutdown(timeout_s)
+
+
+class _Connection(web.RequestHandler):
+    def __init__(
+        self, boundary: Boundary, log_limit: LogLimit, server: web.Server, keepalive_s: float
+    ) -> None:
+        super().__init__(
+            server,
+            loop=asyncio.get_running_loop(),
+            access_log=None,  # type: ignore[arg-type]  # none is wanted, as with AppRunner
+            auto_decompress=False,
+            keepalive_timeout=keepalive_s,
+            lingering_time=LINGER_S,
+            max_line_size=TARGET_BYTES_MAX,
+            max_field_size=HEADER_BYTES_MAX,
+            max_headers=HEADERS_MAX,
+        )
+        self._boundary = boundary
+        self._log_limit = log_limit
+        self._is_refused = False
+        self._is_lost = asyncio.Event()
+
+    def data_received(self, data: bytes) -> None:
+        """What comes behind something that is no HTTP is read by nobody."""
+        if not self._is_refused:
+            super().data_received(data)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """The client has gone, so there is nothing to wait for."""
+        self._is_lost.set()
+        super().connection_lost(exc)
+
+    async def _drain_helper(self) -> None:
+        """aiohttp's error is held by a frame of its traceback: a cycle, which would keep the answer."""
+        try:
+            await super()._drain_helper()
+        except ConnectionError as error:
+            raise error.with_traceback(None) from None
+
+    async def finish_response(
+        self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
+    ) -> tuple[web.StreamResponse, bool]:
+        """A refused client may still send: closing on it would take its answer from it."""
+        body = resp.body if isinstance(resp, web.Response) else None
+        size_bytes = len(body) if isinstance(body, bytes | bytearray | memoryview) else 0  # aiohttp copies it
+        with self._boundary.admission.answers.waiting(2 * size_bytes, self._abort):
+            finished = await super().finish_response(request, resp, start_time)
+        transport = self.transport
+        if self._is_refused and transport is not None and transport.can_write_eof():
+            transport.write_eof()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LINGER_S):
+                    await self._is_lost.wait()
+        return finished
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """A problem in place of aiohttp's text."""
+        if request.writer.output_size > 0:
+            raise ConnectionError("an answer has begun, so there is no other one")
+        if isinstance(exc, http_exceptions.HttpProcessingError):
+            self._is_refused = True
+            error = refusal_of(exc)
+            self._tell(str(error))
+            return self._boundary.refuse(request, error)
+        self.log_exception("a connection's reader failed", exc_info=exc)
+        return self._boundary.refuse(request, RaftlogError("an internal error; see the broker's log"))
+
+    def log_exception(self, *args: object, **kw: object) -> None:
+        """A body that ends in nonsense behind its answer is no failure of ours."""
+        error = kw.get("exc_info")
+        if isinstance(error, _REFUSED):
+            self._tell("the rest of a body that nobody read")
+        else:
+            _LOG.error(*args, exc_info=error if isinstance(error, BaseException) else True)
+
+    def _abort(self) -> None:
+        if self.transport is not None:
+            self.transport.abort()
+
+    def _tell(self, why: str) -> None:
+        left_out = self._log_limit.left_out("not HTTP")
+        if left_out is not None:
+            remote = self.transport.get_extra_info("peername") if self.transport else None
+            _LOG.warning("not HTTP, refused: %s, from %s; %d more since", why, remote, left_out)
+
+
+def refusal_of(error: http_exceptions.HttpProcessingError) -> RaftlogError:
+    """What to answer where aiohttp's parser has given up."""
+    if isinstance(error, http_exceptions.LineTooLong):
+        if error.args[1] == TARGET_BYTES_MAX:
+            return UriTooLong(
+                f"path and query have more than {TARGET_BYTES_MAX} bytes", limit_bytes=TARGET_BYTES_MAX
+            )
+        return HeadersTooLarge(
+            f"a header has more than {HEADER_BYTES_MAX} bytes", limit_bytes=HEADER_BYTES_MAX
+        )
+    if error.message.startswith("Too many headers"):
+        return HeadersTooLarge(f"there are more than {HEADERS_MAX} headers")
+    return MalformedRequest(_what_is_wrong(error))
+
+
+def _what_is_wrong(error: http_exceptions.HttpProcessingError) -> str:
+    match error:
+        case http_exceptions.BadHttpMethod() if "HTTPS" in error.message:
+            return "this looks like TLS, and HTTP without TLS is spoken here; use http://"
+        case http_exceptions.BadHttpMethod():
+            return "the request does not begin with a method of HTTP"
+        case http_exceptions.InvalidURLError():
+            return "the target of the request is neither a path nor a URL"
+        case http_exceptions.BadStatusLine():
+            return "the first line is not METHOD, path and HTTP/1.1, with one blank between them"
+        case http_exceptions.PayloadEncodingError():
+            return "the body is not framed as Transfer-Encoding or Content-Length say"
+        case _ if error.message.startswith("Missing 'Host'"):
+            return "the header Host is missing, which HTTP/1.1 requires"
+        case _ if error.message.startswith("Duplicate '"):
+            return "a header is sent twice that may be sent once, such as Host or Content-Length"
+        case _:
+            return "a header, or the framing of the body, is not valid HTTP/1.1"
+
+
+def _request(
+    message: RawRequestMessage,
+    payload: StreamReader,
+    protocol: web.RequestHandler,
+    writer: AbstractStreamWriter,
+    task: asyncio.Task[None],
+) -> web.BaseRequest:
+    """A request whose answer is in HTTP/1.1; in HTTP/1.0 only if it was asked in that."""
+    if message.version != HttpVersion10 or message.method == NO_METHOD:
+        message = message._replace(version=HttpVersion11)
+    return web.BaseRequest(message, payload, protocol, writer, task, asyncio.get_running_loop())

@@ -1,0 +1,235 @@
+"""The usual requests, read and answered with little ado; whatever is not plain is aiohttp's.
+
+Decides: whose a connection is. It begins here and stays while it brings plain requests: HTTP/1.1, a
+path and a query without escapes, a body of a known, small length, no wish for another protocol or for
+an answer without an end. With anything else, a head that comes in pieces included, it is aiohttp's from
+then on. Leaves to others: what is plain (``plain_requests``), and routes, negotiation, handlers and
+errors, which are the same on both ways (``app.Boundary``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, Protocol, cast
+
+from aiohttp import web
+
+from api.connections.plain_requests import Head, PlainBody, PlainRequest, read_head, write_answer
+from api.http.answers_in_flight import AnswersInFlight
+from api.http.requests import Request
+
+HEAD_BYTES_MAX: Final = 8 << 10
+LINGER_S: Final = 0.5  # so long the rest of a refused body is read, so that its answer arrives
+SWEEP_S: Final = 5.0
+
+
+class Application(Protocol):
+    """Answers the requests; ``app.Boundary`` is the one in service."""
+
+    def answer_plain(self, request: Request, /) -> Awaitable[web.StreamResponse]:
+        """The answer to a request."""
+
+    def is_streamed(self, method: str, path: str, headers: Mapping[str, str], /) -> bool:
+        """Whether that answer would have no end."""
+
+
+class PlainServer:
+    """The connections that have brought nothing but plain requests so far."""
+
+    def __init__(
+        self,
+        application: Application,
+        fallback: Callable[[], asyncio.BaseProtocol],
+        keepalive_s: float,
+        answers: AnswersInFlight,
+    ) -> None:
+        self.application = application
+        self.answers = answers
+        self.fallback = fallback
+        self.is_stopping = False
+        self.connections: dict[PlainConnection, None] = {}  # in the order in which they came
+        self._keepalive_s = keepalive_s
+        self._sweep_handle = asyncio.get_running_loop().call_later(SWEEP_S, self._sweep)
+
+    def accept(self) -> asyncio.Protocol:
+        """The protocol of a new connection."""
+        return PlainConnection(self)
+
+    async def stop(self, timeout_s: float) -> None:
+        """Answer what is being worked on, within the time, and close all connections."""
+        self.is_stopping = True
+        self._sweep_handle.cancel()
+        for connection in list(self.connections):
+            connection.close_if_idle()
+        if tasks := [connection.task for connection in self.connections if connection.task is not None]:
+            await asyncio.wait(tasks, timeout=timeout_s)
+        for connection in list(self.connections):
+            connection.abort()
+
+    def _sweep(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._sweep_handle = loop.call_later(SWEEP_S, self._sweep)
+        limit = loop.time() - self._keepalive_s
+        for connection in list(self.connections):
+            if connection.idle_since < limit:
+                connection.close_if_idle()
+
+
+class PlainConnection(asyncio.Protocol):
+    """One connection: one request after the other."""
+
+    def __init__(self, server: PlainServer) -> None:
+        self.transport: asyncio.Transport | None = None
+        self.remote: str | None = None
+        self.task: asyncio.Task[None] | None = None
+        self.idle_since = 0.0
+        self._server = server
+        self._request: PlainRequest | None = None  # read, and not answered
+        self._ahead = b""  # what has come behind it
+        self._linger: asyncio.TimerHandle | None = None  # it is answered, and its body is not there yet
+        self._is_last = False
+        self._is_full = False  # the client does not take what it was answered
+        self._head: Head | None = None  # of the request before
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Wait for a request."""
+        # uvloop's transports have the methods without being of the class.
+        self.transport = cast("asyncio.Transport", transport)
+        address = transport.get_extra_info("peername")
+        self.remote = str(address[0]) if address else None
+        if (connected := transport.get_extra_info("socket")) is not None:
+            connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # so that the dead are noticed
+        self.idle_since = asyncio.get_running_loop().time()
+        self._server.connections[self] = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """A handler that waits for the body is told; every other one goes on."""
+        self.transport = None
+        self._server.connections.pop(self, None)
+        self._server.answers.taken(self)
+        if self._linger is not None:
+            self._linger.cancel()
+        if self._request is not None and self._request.content.missing:
+            self._request.content.fail(ConnectionResetError("the client hung up in the middle of a body"))
+
+    def data_received(self, data: bytes) -> None:
+        """A request, the rest of its body, or the next request before this one is answered."""
+        request = self._request
+        if request is None and not self._is_full:
+            self._begin(data)
+            return
+        if request is not None and request.content.missing:
+            data = request.content.feed(data)
+        if data:
+            self._ahead += data
+            if self.transport is not None:
+                self.transport.pause_reading()
+        if self._linger is not None and request is not None and not request.content.missing:
+            self._linger.cancel()
+            self._linger = None
+            if self.transport is not None:
+                self._go_on(self.transport)
+
+    def pause_writing(self) -> None:
+        """Answers pile up: no further request until the client has taken them."""
+        self._is_full = True
+        if self.transport is not None:
+            self._server.answers.wait(self, self.transport.get_write_buffer_size(), self.abort)
+
+    def resume_writing(self) -> None:
+        """Go on with what has come meanwhile."""
+        self._is_full = False
+        self._server.answers.taken(self)
+        if self._request is None and self._ahead and self.transport is not None:
+            self._read_ahead(self.transport)
+
+    def close_if_idle(self) -> None:
+        """Close, unless there is a request, or an answer that has not left yet."""
+        if (
+            self._request is None
+            and self.transport is not None
+            and not self.transport.get_write_buffer_size()
+        ):
+            self.transport.close()
+
+    def abort(self) -> None:
+        """Close at once, whatever is under way."""
+        if self.task is not None:
+            self.task.cancel()
+        if self.transport is not None:
+            self.transport.abort()
+
+    def _begin(self, data: bytes) -> None:
+        request = self._request = self._read(data)
+        if request is None:
+            self._hand_over(data)
+            return
+        self.task = asyncio.get_running_loop().create_task(self._serve(request))
+
+    def _read(self, data: bytes) -> PlainRequest | None:
+        """The request that ``data`` begins with, if it is plain."""
+        end = data.find(b"\r\n\r\n", 0, HEAD_BYTES_MAX) + 4
+        if end < 4:
+            return None
+        text = data[:end]
+        head = self._head
+        if head is None or head.text != text:  # clients say the same over and over
+            head = self._head = self._read_head(text)
+            if head is None:
+                return None
+        body = data[end : end + head.length]
+        self._ahead = data[end + head.length :]
+        return PlainRequest(self, head, PlainBody(body, head.length - len(body)))
+
+    def _read_head(self, text: bytes) -> Head | None:
+        head = read_head(text)
+        if head is None or self._server.application.is_streamed(head.method, head.path, head.headers):
+            return None
+        return head
+
+    def _hand_over(self, data: bytes) -> None:
+        """From now on the connection is aiohttp's."""
+        transport = self.transport
+        assert transport is not None
+        self._server.connections.pop(self, None)
+        protocol = self._server.fallback()
+        transport.set_protocol(protocol)
+        protocol.connection_made(transport)
+        cast("asyncio.Protocol", protocol).data_received(data)
+
+    async def _serve(self, request: PlainRequest) -> None:
+        try:
+            self._answer(request, await self._server.application.answer_plain(request))
+        except BaseException:
+            if self.transport is not None:
+                self.transport.abort()
+            raise
+
+    def _answer(self, request: PlainRequest, response: web.StreamResponse) -> None:
+        transport = self.transport
+        if transport is None or transport.is_closing():
+            return
+        assert isinstance(response, web.Response)
+        self._is_last = response.keep_alive is False or self._server.is_stopping
+        write_answer(transport, response, is_last=self._is_last)
+        if request.content.missing:
+            self._linger = asyncio.get_running_loop().call_later(LINGER_S, transport.close)
+        else:
+            self._go_on(transport)
+
+    def _go_on(self, transport: asyncio.Transport) -> None:
+        """The request is over: wait for the next one, or go on with it if it has come."""
+        loop = asyncio.get_running_loop()
+        self._request = self.task = None
+        self.idle_since = loop.time()
+        if self._is_last:
+            transport.close()
+        elif self._ahead and not self._is_full:
+            self._read_ahead(transport)
+
+    def _read_ahead(self, transport: asyncio.Transport) -> None:
+        data, self._ahead = self._ahead, b""
+        transport.resume_reading()
+        self._begin(data)

@@ -1,0 +1,229 @@
+"""A plain request and its answer as bytes; see ``fast_path``.
+
+Nothing here is lenient: what is read wrongly by one of two readers is how requests are smuggled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from email.utils import formatdate
+from typing import Final, NamedTuple, Protocol
+
+from aiohttp import web
+from aiohttp.http import SERVER_SOFTWARE
+from multidict import CIMultiDict, CIMultiDictProxy, MultiDict, MultiDictProxy
+
+BODY_BYTES_MAX: Final = 256 << 10  # larger ones are aiohttp's, which holds back a client that is too fast
+HEADERS_MAX: Final = 64
+JOINED_BYTES_MAX: Final = 64 << 10  # a body up to this is copied behind its head
+
+_FIRST = re.compile(
+    r"(GET|POST|PUT|PATCH|DELETE) (/[A-Za-z0-9._~/-]*)(?:\?([A-Za-z0-9._~:,=&/-]*))? HTTP/1\.1\r\n"
+)
+_HEADER = re.compile(r"^([A-Za-z0-9-]+):([\t -~]*)\r\n", re.MULTILINE)
+_PAIRS = re.compile(r"[^=&]+=[^=&]*(?:&[^=&]+=[^=&]*)*")
+_NOT_PLAIN = ("Transfer-Encoding", "Expect", "Upgrade", "TE", "Trailer")
+
+
+class Client(Protocol):
+    """Who has sent a request."""
+
+    @property
+    def remote(self) -> str | None:
+        """Its address."""
+
+    @property
+    def transport(self) -> asyncio.Transport | None:
+        """Its connection; None when it is gone."""
+
+
+class PlainBody:
+    """A body of known length."""
+
+    __slots__ = ("_chunks", "_error", "_waiter", "missing")
+
+    def __init__(self, beginning: bytes, missing: int) -> None:
+        self.missing = missing  # bytes that have not come yet
+        self._chunks = [beginning] if beginning else []
+        self._error: BaseException | None = None
+        self._waiter: asyncio.Future[None] | None = None
+
+    def feed(self, data: bytes) -> bytes:
+        """More of it; gives back what is not its own."""
+        mine, rest = data[: self.missing], data[self.missing :]
+        self.missing -= len(mine)
+        self._chunks.append(mine)
+        self._wake()
+        return rest
+
+    def fail(self, error: BaseException) -> None:
+        """The rest will not come."""
+        self._error = error
+        self._wake()
+
+    def is_eof(self) -> bool:
+        """Whether all of it has been read; a body that is there whole counts, as nobody need wait for it."""
+        return not self.missing
+
+    def exception(self) -> BaseException | None:
+        """Why the rest will not come."""
+        return self._error
+
+    def read_nowait(self, n: int = -1, /) -> bytes:
+        """All that is there."""
+        chunks, self._chunks = self._chunks, []
+        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+    async def readany(self) -> bytes:
+        """What is there, or comes next; empty at the end."""
+        while not self._chunks and self.missing:
+            if self._error is not None:
+                raise self._error
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+        return self.read_nowait()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+class Head(NamedTuple):
+    """The head of a plain request: its bytes, and what they say."""
+
+    text: bytes
+    method: str
+    path: str
+    query_string: str
+    headers: CIMultiDictProxy[str]
+    length: int
+
+
+class PlainRequest:
+    """See ``Request``."""
+
+    __slots__ = (
+        "_client",
+        "content",
+        "content_length",
+        "headers",
+        "method",
+        "path",
+        "query_string",
+    )
+
+    def __init__(self, client: Client, head: Head, content: PlainBody) -> None:
+        self._client = client
+        self.method = head.method
+        self.path = head.path
+        self.query_string = head.query_string
+        self.headers = head.headers
+        self.content_length = head.length if "Content-Length" in head.headers else None
+        self.content = content
+
+    @property
+    def path_qs(self) -> str:
+        """The path with its query."""
+        return f"{self.path}?{self.query_string}" if self.query_string else self.path
+
+    @property
+    def query(self) -> MultiDictProxy[str]:
+        """The parameters of the query, which has no escapes."""
+        pairs = (pair.partition("=") for pair in self.query_string.split("&"))
+        return MultiDictProxy(MultiDict([(name, text) for name, _, text in pairs]))
+
+    @property
+    def remote(self) -> str | None:
+        """The client's address."""
+        return self._client.remote
+
+    @property
+    def can_read_body(self) -> bool:
+        """Whether there is a body."""
+        return bool(self.content_length)
+
+    @property
+    def transport(self) -> asyncio.Transport | None:
+        """The connection; None when it is gone."""
+        return self._client.transport
+
+
+class _Date:
+    """The time for the header ``Date``, made once a second."""
+
+    def __init__(self) -> None:
+        self._second = 0
+        self._text = ""
+
+    def text(self) -> str:
+        """Now."""
+        second = int(time.time())
+        if second != self._second:
+            self._second, self._text = second, formatdate(second, usegmt=True)
+        return self._text
+
+
+_DATE = _Date()
+
+
+def read_head(text: bytes) -> Head | None:
+    """The head that these bytes are, if it is plain."""
+    lines = text[:-2].decode("latin-1")
+    first = _FIRST.match(lines)
+    if first is None:
+        return None
+    method, path, query_string = first.groups("")
+    headers = _headers_of(lines[first.end() :])
+    if headers is None or "//" in path or "/." in path:
+        return None
+    if query_string and _PAIRS.fullmatch(query_string) is None:
+        return None
+    length = _length_of(headers)
+    if length is None:
+        return None
+    return Head(text, method, path, query_string, headers, length)
+
+
+def _headers_of(text: str) -> CIMultiDictProxy[str] | None:
+    """The headers, one a line, if all are plain."""
+    pairs = _HEADER.findall(text)
+    if len(pairs) != text.count("\n") or len(pairs) > HEADERS_MAX:
+        return None
+    if len({name.lower() for name, _ in pairs}) != len(pairs):
+        return None  # which of them may be sent twice is aiohttp's to say
+    headers = CIMultiDict([(name, value.strip(" \t")) for name, value in pairs])
+    if any(name in headers for name in _NOT_PLAIN) or "Host" not in headers:
+        return None
+    if headers.get("Connection", "keep-alive").lower() != "keep-alive":
+        return None
+    return CIMultiDictProxy(headers)
+
+
+def _length_of(headers: CIMultiDictProxy[str]) -> int | None:
+    """The length of the body; None when it is not plain."""
+    text = headers.get("Content-Length", "0")
+    if not (text.isascii() and text.isdigit() and len(text) < 8):
+        return None
+    return int(text) if int(text) <= BODY_BYTES_MAX else None
+
+
+def write_answer(transport: asyncio.Transport, response: web.Response, *, is_last: bool) -> None:
+    """Put an answer on the wire; ``is_last`` when the connection closes behind it."""
+    body = response.body or b""
+    assert isinstance(body, bytes | bytearray | memoryview)
+    lines = [f"HTTP/1.1 {response.status} {response.reason}"]
+    lines += [f"{name}: {value}" for name, value in response.headers.items()]
+    if response.status != 204:
+        lines.append(f"Content-Length: {len(body)}")
+    lines += [f"Date: {_DATE.text()}", f"Server: {SERVER_SOFTWARE}"]
+    if is_last:
+        lines.append("Connection: close")
+    head = "\r\n".join(lines) + "\r\n\r\n"
+    if head.count("\n") != len(lines) + 1 or head.count("\r") != len(lines) + 1:
+        raise ValueError("a header of the answer has a line break in it")
+    if len(body) > JOINED_BYTES_MAX:
+        transport.writelines((head.encode(), body))
+    else:
+        transport.write(b"".join((head.encode(), body)))

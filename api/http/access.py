@@ -1,0 +1,132 @@
+"""Which names a request may address the broker by, and which web pages may write to it.
+
+A browser sends the requests of any web page to any address that it reaches. A page can point a name of
+its own at the broker (DNS rebinding), so ``Host`` must be a name that the broker knows; an IP address and
+``localhost`` cannot be pointed elsewhere and are always taken. A page can also write without reading the
+answer, so a write with a foreign ``Origin`` is refused. A listed origin may write, and gets CORS headers.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final
+from urllib.parse import urlsplit
+
+from api.http.errors import MisdirectedRequest, OriginNotAllowed
+from api.http.requests import Request
+from api.http.services import Services
+from raftlog.wire import headers
+
+ALL: Final = "*"
+REMEMBERED_MAX: Final = 1024
+PREFLIGHT_AGE_S: Final = 3600
+
+Headers = Mapping[str, str]
+
+_SAFE = frozenset(("GET", "HEAD", "OPTIONS"))
+_HOST = re.compile(r"(?P<name>[^:\[\]]+?|\[[^\[\]]+\])\.?(:[0-9]*)?")
+_EXPOSED = ", ".join(
+    (
+        headers.REQUEST_ID,
+        headers.METADATA_VERSION,
+        headers.LEADER,
+        headers.NEXT_OFFSET,
+        headers.HIGH_WATERMARK,
+        headers.LOG_START_OFFSET,
+        headers.LEADER_EPOCH,
+        headers.WAIT_CAPPED,
+        headers.TIMEOUT_CAPPED,
+        "ETag",
+        "Location",
+        "Retry-After",
+    )
+)
+
+
+class Access:
+    """The rules of one broker."""
+
+    def __init__(self, services: Services) -> None:
+        self._controller = services.controller
+        self._names = services.own_names
+        self._allowed_hosts = services.allowed_hosts
+        self._origins = services.allowed_origins
+        self._hosts: set[str | None] = {None}  # taken before; HTTP/1.0 may leave it out, and browsers do not
+        self._for_others: Headers = {"Vary": "Origin"} if self._origins - {ALL} else {}
+
+    def admit(self, request: Request) -> Headers:
+        """The CORS headers of the answer. Raises ``MisdirectedRequest`` and ``OriginNotAllowed``."""
+        host = request.headers.get("Host")
+        if host not in self._hosts:
+            self._check(host or "")
+        origin = request.headers.get("Origin")
+        if origin is None:
+            return self._for_others
+        for allowed in (ALL, origin.lower()):
+            if allowed in self._origins:
+                return {
+                    **self._for_others,
+                    "Access-Control-Allow-Origin": allowed,
+                    "Access-Control-Expose-Headers": _EXPOSED,
+                }
+        if request.method not in _SAFE and not _is_same(origin, host or ""):
+            raise OriginNotAllowed(
+                f"a page of {origin[:100]!r} may not write here; add it to the setting cors.allowed_origins"
+            )
+        return self._for_others
+
+    def _check(self, host: str) -> None:
+        """Remember a host that is taken, unless it is so for the brokers that there are now."""
+        name = _name_of(host)
+        is_listed = not self._allowed_hosts.isdisjoint((ALL, name, host.lower()))
+        if is_listed or name in self._names or _leads_nowhere_else(name):
+            if len(self._hosts) >= REMEMBERED_MAX:
+                self._hosts = {None}
+            self._hosts.add(host)
+            return
+        brokers = self._controller.image.brokers.values()
+        if name not in names_of(broker.http_url for broker in brokers):
+            raise MisdirectedRequest(
+                f"Host {host[:100]!r} is no name of this broker; add it to the setting http.allowed_hosts"
+            )
+
+
+def is_preflight(request: Request, shared: Headers) -> bool:
+    """Whether a browser asks if a page of a listed origin may send a request."""
+    return "Access-Control-Allow-Origin" in shared and "Access-Control-Request-Method" in request.headers
+
+
+def preflight(methods: Iterable[str]) -> dict[str, str]:
+    """What such a page may send to a path with these methods."""
+    return {
+        "Access-Control-Allow-Methods": ", ".join(sorted(methods)),
+        "Access-Control-Allow-Headers": "*",
+        "Access-Control-Max-Age": str(PREFLIGHT_AGE_S),
+    }
+
+
+def names_of(urls: Iterable[str]) -> frozenset[str]:
+    """The names, in lower case, under which these URLs are reached."""
+    return frozenset(name for url in urls if (name := urlsplit(url).hostname))
+
+
+def _name_of(host: str) -> str:
+    """The name in ``name:port``, in lower case; empty when it is not of this form."""
+    found = _HOST.fullmatch(host)
+    return found["name"].lower() if found else ""
+
+
+def _leads_nowhere_else(name: str) -> bool:
+    """Whether no name server decides which machine this is."""
+    try:
+        ipaddress.ip_address(name.strip("[]"))
+    except ValueError:
+        return name == "localhost"
+    return True
+
+
+def _is_same(origin: str, host: str) -> bool:
+    """Whether a page came from this broker, or from the proxy in front of it."""
+    return origin.lower() in (f"http://{host.lower()}", f"https://{host.lower()}")

@@ -1,0 +1,105 @@
+"""Who may take memory: bodies and parked requests are counted before they are held.
+
+Decides: how much all clients together and one client alone may have in flight. Beyond the first the
+broker is overloaded (503), beyond the second the client is over its quota (429). A client is a network
+address. Leaves to others: rates per principal, and reading (``bodies``).
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+from api.http.answers_in_flight import AnswersInFlight
+from api.http.services import Limits
+from raftlog.errors import Overloaded, QuotaExceeded
+
+RETRY_AFTER_MS = 1000
+
+
+class Budget:
+    """An amount of one thing, shared by all clients, of which each may have a part."""
+
+    def __init__(self, what: str, total_max: int, client_max: int) -> None:
+        self.what = what
+        self.total_max = total_max
+        self.client_max = client_max
+        self.total = 0
+        self._of_client: dict[str, int] = {}
+
+    def hold(self, client: str, amount: int) -> Hold:
+        """Take an amount until the hold is left. Raises ``Overloaded`` or ``QuotaExceeded``."""
+        held = Hold(self, client)
+        held.grow(amount)
+        return held
+
+    def take(self, client: str, amount: int) -> None:
+        """Count an amount, or raise and count nothing."""
+        self._of_client[client] = self.check(client, amount)
+        self.total += amount
+
+    def check(self, client: str, amount: int) -> int:
+        """What the client would have with so much more. Raises as ``take`` would, and counts nothing."""
+        if self.total + amount > self.total_max:
+            raise Overloaded(
+                f"{self.total} of {self.total_max} {self.what} are in flight here; wait and send again",
+                retry_after_ms=RETRY_AFTER_MS,
+                limit=self.total_max,
+            )
+        of_client = self._of_client.get(client, 0) + amount
+        if of_client > self.client_max:
+            raise QuotaExceeded(
+                f"this client would have {of_client} {self.what} in flight, {self.client_max} are allowed; "
+                "wait for answers before sending more",
+                retry_after_ms=RETRY_AFTER_MS,
+                limit=self.client_max,
+            )
+        return of_client
+
+    def give_back(self, client: str, amount: int) -> None:
+        """Undo ``take``."""
+        self.total -= amount
+        left = self._of_client[client] - amount
+        if left:
+            self._of_client[client] = left
+        else:
+            del self._of_client[client]
+
+
+class Hold:
+    """What one request has taken of a budget; given back when the ``with`` block ends."""
+
+    __slots__ = ("_amount", "_budget", "_client")
+
+    def __init__(self, budget: Budget, client: str) -> None:
+        self._budget = budget
+        self._client = client
+        self._amount = 0
+
+    def expect(self, amount: int) -> None:
+        """Raise where ``grow`` would raise now, and take nothing: it has not come yet."""
+        self._budget.check(self._client, amount)
+
+    def grow(self, amount: int) -> None:
+        """Take more."""
+        if amount:
+            self._budget.take(self._client, amount)
+            self._amount += amount
+
+    def __enter__(self) -> Hold:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._amount:
+            self._budget.give_back(self._client, self._amount)
+            self._amount = 0
+
+
+class Admission:
+    """The budgets of one broker."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.bodies = Budget("bytes of bodies", limits.bodies_bytes_max, limits.bodies_bytes_client_max)
+        self.answers = AnswersInFlight(limits.untaken_bytes_max)
+        self.parked = Budget("waiting requests", limits.parked_max, limits.parked_client_max)

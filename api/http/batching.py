@@ -1,0 +1,173 @@
+"""Small produces that come at the same time, appended as one batch.
+
+Decides: which requests share a batch, and how long one waits for others: not at all while few batches
+of its lane are under way, else until one of them is answered, and never longer than ``HOLD_S``. So a lone
+request loses no time, and the more there is to do, the less a request costs. Leaves to others: reading
+and placing records (``json_records``), and everything about the append itself (the gateway).
+
+A request stands in one batch whole, and is told its own offsets. What a shared append is refused for is
+true of every request in it, but for its size: a batch that is too large is sent again request by request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
+from functools import partial
+from random import Random
+from typing import Final
+
+from api.http.services import GatewayPort
+from partitions.values import QUORUM, AppendReceipt
+from raftlog.errors import RecordTooLarge
+from raftlog.records.batch import Codec
+from raftlog.records.builder import BatchBuilder, Record
+from raftlog.types import Offset, TopicPartition
+
+REQUEST_BYTES_MAX: Final = 16 << 10  # a larger request is worth a batch of its own
+BATCH_BYTES_MAX: Final = 128 << 10
+IN_FLIGHT_MAX: Final = 2  # batches of one lane: one on its way while the other is on the disk
+HOLD_S: Final = 0.05  # a partition that has no leader must not hold up its lane
+
+
+Send = Callable[[Sequence[int], Sequence["Part"]], Coroutine[None, None, None]]
+
+
+class Part:
+    """The records of one request, and what becomes of them. ``target`` is known once they are sent."""
+
+    __slots__ = ("bytes_max", "now_ms", "receipt", "records", "size_bytes", "target")
+
+    def __init__(self, records: Sequence[Record], *, size_bytes: int, bytes_max: int, now_ms: int) -> None:
+        self.records = records
+        self.size_bytes = size_bytes  # of a batch that holds them alone, or more
+        self.bytes_max = bytes_max  # what the topic takes
+        self.now_ms = now_ms  # the time of records that bring none
+        self.target: TopicPartition | None = None
+        self.receipt: asyncio.Future[AppendReceipt] = asyncio.get_running_loop().create_future()
+
+    @property
+    def may_share(self) -> bool:
+        """Whether it is small enough to stand in a batch with others."""
+        return self.size_bytes <= min(REQUEST_BYTES_MAX, self.bytes_max)
+
+
+class Gatherer:
+    """The lanes of one broker: one a partition, and one a topic for records that may go anywhere."""
+
+    def __init__(self, gateway: GatewayPort, rng: Random, timeout_ms: int) -> None:
+        self._gateway = gateway
+        self._rng = rng
+        self._timeout_ms = timeout_ms
+        self._lanes: dict[tuple[str, int | None], _Lane] = {}
+
+    async def append(self, topic: str, partitions: Sequence[int], part: Part) -> AppendReceipt:
+        """Append with ``acks=quorum`` to one of these partitions, the only one or any; see the gateway."""
+        key = (topic, partitions[0] if len(partitions) == 1 else None)
+        lane = self._lanes.get(key)
+        if lane is None:
+            lane = self._lanes[key] = _Lane(partial(self._send, topic), partial(self._lanes.pop, key))
+        lane.add(partitions, part)
+        return await part.receipt
+
+    async def _send(self, topic: str, partitions: Sequence[int], parts: Sequence[Part]) -> None:
+        """Append all parts as one batch and tell each what became of it."""
+        target = TopicPartition(topic, self._rng.choice(partitions))
+        for part in parts:
+            part.target = target
+        try:
+            receipt = await self._gateway.append(
+                target, [_batch_of(parts)], acks=QUORUM, timeout_ms=self._timeout_ms
+            )
+        except RecordTooLarge as error:
+            if len(parts) == 1:
+                _fail(parts, error)
+                return
+            for part in parts:
+                await self._send(topic, [target.partition], [part])
+        except Exception as error:
+            _fail(parts, error)
+        else:
+            _share(parts, receipt)
+
+
+class _Lane:
+    """Requests on their way to one place, in the order in which they came."""
+
+    def __init__(self, send: Send, on_idle: Callable[[], object]) -> None:
+        self._send = send
+        self._on_idle = on_idle
+        self._partitions: Sequence[int] = ()
+        self._waiting: deque[Part] = deque()
+        self._sending: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.Handle | None = None
+
+    def add(self, partitions: Sequence[int], part: Part) -> None:
+        """Leaves at the end of this turn of the loop, with all that came in it, or once there is a place."""
+        self._partitions = partitions
+        self._waiting.append(part)
+        if self._timer is None:
+            loop = asyncio.get_running_loop()
+            if len(self._sending) < IN_FLIGHT_MAX:
+                self._timer = loop.call_soon(self._flush)
+            else:
+                self._timer = loop.call_later(HOLD_S, self._flush)
+
+    def _flush(self) -> None:
+        """Send one batch at least, and more while there are places."""
+        loop = asyncio.get_running_loop()
+        self._timer = None
+        while self._waiting:
+            task = loop.create_task(self._send(self._partitions, self._next_batch()))
+            self._sending.add(task)
+            task.add_done_callback(self._sent)
+            if len(self._sending) >= IN_FLIGHT_MAX:
+                break
+        if self._waiting:
+            self._timer = loop.call_later(HOLD_S, self._flush)
+
+    def _sent(self, task: asyncio.Task[None]) -> None:
+        self._sending.discard(task)
+        if task.cancelled():
+            return  # the process ends
+        if self._waiting and len(self._sending) < IN_FLIGHT_MAX:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._flush()
+        elif not self._waiting and not self._sending:
+            self._on_idle()
+
+    def _next_batch(self) -> list[Part]:
+        """The oldest requests, as many as fit together."""
+        waiting = self._waiting
+        parts = [waiting.popleft()]
+        size_bytes = parts[0].size_bytes
+        bytes_max = min(BATCH_BYTES_MAX, parts[0].bytes_max)
+        while waiting and size_bytes + waiting[0].size_bytes <= min(bytes_max, waiting[0].bytes_max):
+            size_bytes += waiting[0].size_bytes
+            parts.append(waiting.popleft())
+        return parts
+
+
+def _batch_of(parts: Sequence[Part]) -> bytes:
+    builder = BatchBuilder(Codec.NONE)
+    for part in parts:
+        builder.extend(part.records, timestamp_ms=part.now_ms)
+    return builder.build()
+
+
+def _share(parts: Sequence[Part], receipt: AppendReceipt) -> None:
+    offset: int = receipt.base_offset
+    for part in parts:
+        count = len(part.records)
+        if not part.receipt.done():
+            part.receipt.set_result(replace(receipt, base_offset=Offset(offset), record_count=count))
+        offset += count
+
+
+def _fail(parts: Sequence[Part], error: Exception) -> None:
+    for part in parts:
+        if not part.receipt.done():
+            part.receipt.set_exception(error)

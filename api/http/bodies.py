@@ -1,0 +1,196 @@
+"""Reads the body of a request, counted and limited before it is held, and decodes JSON.
+
+Decides: how large, how slow and how encoded a body may be, and how a decoding error becomes a JSON
+pointer. Leaves to others: what the body means.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import zlib
+from collections.abc import Iterator
+from typing import Protocol, TypeVar
+
+import aiohttp
+import msgspec
+from aiohttp import web
+
+from api.http.admission import Hold
+from api.http.errors import MalformedRequest, RequestTimeout
+from api.http.parameters import media_type_of
+from api.http.requests import Request
+from api.http.routes import Call
+from api.http.services import Limits
+from raftlog.errors import InvalidRequest, RecordTooLarge, UnsupportedMediaType
+from raftlog.wire import media_types
+
+CONTENT_ENCODINGS = ("identity", "gzip", "deflate")  # undone while the body is read
+ANY_ZLIB_WINDOW = 47  # tells gzip and zlib apart by their heads
+INFLATED_BYTES_MAX = 1 << 20  # at once, and no more of a body is held twice
+
+T = TypeVar("T")
+
+
+class _Inflater(Protocol):
+    """What is used of zlib's nameless class."""
+
+    @property
+    def eof(self) -> bool: ...
+    @property
+    def unused_data(self) -> bytes: ...
+    @property
+    def unconsumed_tail(self) -> bytes: ...
+    def decompress(self, data: bytes, max_length: int = 0, /) -> bytes: ...
+
+
+_PLACE = re.compile(r"^(?P<what>.*?)(?: - at `(?:key in )?\$(?P<path>.*)`)?$", re.DOTALL)
+_FIELD = re.compile(r"^Object (?:contains unknown|missing required) field `(?P<name>.*)`$", re.DOTALL)
+_STEP = re.compile(r"\[(\d+|\.\.\.)\]|\.([^.\[]+)")
+_JSON_DECODERS: dict[type, msgspec.json.Decoder[object]] = {}
+
+
+def check_announced(request: Request, limits: Limits) -> None:
+    """Refuse what is already known to be too large, before a byte of it is read."""
+    announced = request.content_length
+    if announced is not None and announced > limits.body_bytes_max:
+        raise _too_large(f"the body has {announced} bytes", limits)
+
+
+async def read_body(request: Request, held: Hold, limits: Limits) -> bytes | bytearray:
+    """The whole body; ``held`` grows with what has come, whatever was announced.
+
+    Raises ``RecordTooLarge``, ``RequestTimeout``, ``Overloaded``, ``QuotaExceeded``, and
+    ``ConnectionResetError`` when the client hangs up.
+    """
+    check_announced(request, limits)
+    encoding = request.headers.get("Content-Encoding", "identity").strip().lower()
+    if encoding not in CONTENT_ENCODINGS:
+        raise UnsupportedMediaType(
+            f"Content-Encoding {encoding[:64]!r} is not understood; send {', '.join(CONTENT_ENCODINGS)}",
+            supported=list(CONTENT_ENCODINGS),
+        )
+    announced = request.content_length if encoding == "identity" else None
+    if announced is not None:
+        held.expect(announced)
+        if request.content.is_eof() and request.content.exception() is None:
+            held.grow(announced)
+            return request.content.read_nowait(-1)  # it came together with the head
+    inflater = None if encoding == "identity" else zlib.decompressobj(ANY_ZLIB_WINDOW)
+    try:
+        return await _read_chunks(request, held, inflater, limits)
+    except TimeoutError:
+        raise RequestTimeout(
+            f"the body came too slowly: after {limits.body_grace_s:g} s it must have come at "
+            f"{limits.body_rate_min} bytes a second, and whole within {limits.body_timeout_s:g} s; send it "
+            "faster or in smaller parts"
+        ) from None
+    except (
+        web.RequestPayloadError,
+        aiohttp.ClientError,
+        aiohttp.http_exceptions.HttpProcessingError,
+    ) as error:
+        transport = request.transport
+        if transport is None or transport.is_closing():
+            raise ConnectionResetError("the client hung up in the middle of a body") from error
+        raise MalformedRequest("the body is not framed as its headers say", field="body") from error
+
+
+async def read_json(call: Call, kind: type[T]) -> T:
+    """A JSON body as a struct. An absent body is an empty object."""
+    if not call.request.can_read_body:
+        return decode_json(b"{}", kind)
+    media_type = media_type_of(call.request)
+    if media_type != media_types.JSON:
+        raise unsupported(media_type, (media_types.JSON,))
+    with call.admission.bodies.hold(call.request.remote or "", 0) as held:
+        body = await read_body(call.request, held, call.services.limits)
+        return decode_json(body or b"{}", kind)
+
+
+def unsupported(media_type: str, supported: tuple[str, ...]) -> UnsupportedMediaType:
+    """The error of a body in the wrong language."""
+    sent = f"Content-Type {media_type[:64]!r} is not understood" if media_type else "Content-Type is missing"
+    return UnsupportedMediaType(f"{sent}; send {' or '.join(supported)}", supported=list(supported))
+
+
+def decode_json(
+    body: bytes | bytearray, kind: type[T], error: type[InvalidRequest] = InvalidRequest, prefix: str = ""
+) -> T:
+    """JSON as a struct. Raises ``error`` with the JSON pointer of what is wrong."""
+    decoder = _JSON_DECODERS.get(kind)
+    if decoder is None:
+        decoder = _JSON_DECODERS[kind] = msgspec.json.Decoder(kind)
+    try:
+        if not body.isascii():
+            body.decode()  # the decoder does not look into values that it passes on as they are
+        decoded = decoder.decode(body)
+    except msgspec.ValidationError as wrong:
+        pointer, what = _pointed(str(wrong))
+        pointer = prefix + pointer
+        raise error(
+            f"{pointer or 'the body'}: {what}", errors=[f"{pointer}: {what}"], field=pointer
+        ) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as wrong:
+        what = "nested too deeply" if isinstance(wrong, RecursionError) else str(wrong)
+        raise error(
+            f"{prefix or 'the body'} is not JSON in UTF-8: {what}", errors=[f"{prefix}: {what}"], field=prefix
+        ) from None
+    assert isinstance(decoded, kind)
+    return decoded
+
+
+async def _read_chunks(
+    request: Request, held: Hold, inflater: _Inflater | None, limits: Limits
+) -> bytes | bytearray:
+    """Raises ``TimeoutError`` for a body that comes too slowly."""
+    content = request.content
+    body, received_bytes = bytearray(), 0
+    began = asyncio.get_running_loop().time()
+    while True:
+        allowed_s = min(limits.body_timeout_s, limits.body_grace_s + received_bytes / limits.body_rate_min)
+        async with asyncio.timeout_at(began + allowed_s):
+            chunk = await content.readany()
+        if not chunk:
+            break
+        received_bytes += len(chunk)
+        for part in (chunk,) if inflater is None else _inflated(inflater, chunk):
+            if len(body) + len(part) > limits.body_bytes_max:
+                raise _too_large(f"the body has more than {limits.body_bytes_max} bytes", limits)
+            held.grow(len(part))
+            body += part
+            if len(part) == INFLATED_BYTES_MAX:
+                await asyncio.sleep(0)  # others run in between
+        if inflater is not None and inflater.unused_data:
+            break  # zlib would collect all that follows
+    if inflater is not None and (not inflater.eof or inflater.unused_data):
+        raise InvalidRequest("the compressed body is cut short or has something after it", field="body")
+    return body
+
+
+def _inflated(inflater: _Inflater, chunk: bytes) -> Iterator[bytes]:
+    """What a chunk holds, in parts of ``INFLATED_BYTES_MAX`` at most."""
+    try:
+        while part := inflater.decompress(chunk, INFLATED_BYTES_MAX):
+            yield part
+            chunk = inflater.unconsumed_tail
+    except zlib.error as error:
+        raise InvalidRequest(f"the body is not what Content-Encoding says: {error}", field="body") from None
+
+
+def _too_large(what: str, limits: Limits) -> RecordTooLarge:
+    return RecordTooLarge(
+        f"{what}, {limits.body_bytes_max} are taken; send less at once", limit_bytes=limits.body_bytes_max
+    )
+
+
+def _pointed(message: str) -> tuple[str, str]:
+    """A decoder's message as JSON pointer and what is wrong there."""
+    found = _PLACE.match(message)
+    what, path = (found["what"], found["path"] or "") if found else (message, "")
+    pointer = "".join("/" + (index or name) for index, name in _STEP.findall(path))
+    field = _FIELD.match(what)
+    if field is not None:
+        pointer += "/" + field["name"].replace("~", "~0").replace("/", "~1")
+        what = "there is no such field" if "unknown" in what else "this field is missing"
+    return pointer[:300], what[:300]

@@ -1,0 +1,76 @@
+"""Notices when the client of a parked request has gone, so that the request does not stay parked.
+
+A server is not told about a closed connection while its handler waits for something else. One timer
+for all parked requests looks at their transports twice a second; nothing runs while none is parked.
+Writes are never ended this way: what a client asked to be stored is stored, listening or not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import TypeVar
+
+from api.http.requests import Request
+from raftlog.errors import Draining
+
+LOOK_EVERY_S = 0.5
+
+T = TypeVar("T")
+
+
+class HangUps:
+    """The parked requests of one server."""
+
+    def __init__(self) -> None:
+        self._parked: dict[asyncio.Task[object], Request] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_closed = False
+
+    def __len__(self) -> int:
+        return len(self._parked)
+
+    async def park(self, request: Request, waiting: Coroutine[None, None, T]) -> T:
+        """The result of ``waiting``, which is cancelled once the client of ``request`` has gone.
+
+        Raises ``ConnectionResetError`` then, and ``Draining`` when the server stops.
+        """
+        task = asyncio.ensure_future(waiting)
+        self._parked[task] = request
+        if self._is_closed:
+            task.cancel()
+        elif self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(LOOK_EVERY_S, self._look)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            if not task.cancelled():
+                raise  # it is the handler itself that is ended
+            if self._is_closed:
+                raise Draining("the broker is stopping; ask another one") from None
+            raise ConnectionResetError("the client has gone") from None
+        finally:
+            task.cancel()
+            del self._parked[task]
+
+    def close(self) -> None:
+        """End all parked requests; the server stops."""
+        self._is_closed = True
+        for task in self._parked:
+            task.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _look(self) -> None:
+        for task, request in self._parked.items():
+            if not has_client(request):
+                task.cancel()
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(LOOK_EVERY_S, self._look) if self._parked else None
+
+
+def has_client(request: Request) -> bool:
+    """Whether the connection of a request is still open."""
+    transport = request.transport
+    return transport is not None and not transport.is_closing()

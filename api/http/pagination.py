@@ -1,0 +1,42 @@
+"""Pages of lists: ``limit`` and ``page_token`` in, a slice and the token of the next page out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final, TypeVar
+
+from api.http.parameters import WholeNumber
+from raftlog.errors import InvalidRequest
+from raftlog.wire.limits import NAME_PATTERN
+
+LIMIT: Final = WholeNumber(1, 1000, 1000)
+NAMES: Final = re.compile(NAME_PATTERN)
+NUMBERS: Final = re.compile("^[0-9]{10}$")
+
+Item = TypeVar("Item")
+
+
+def page(
+    items: Sequence[tuple[str, Item]], query: Mapping[str, str], keys: re.Pattern[str]
+) -> tuple[list[Item], str | None]:
+    """A page of items that come with their ``keys``, such as ``NAMES``, and in the order of these.
+
+    The token is the last key shown, so that a page is right whatever was added or deleted meanwhile. Raises
+    ``InvalidRequest`` for a token that is no key.
+    """
+    limit = LIMIT.of(query, "limit")
+    after = query.get("page_token")
+    if after is not None and not keys.fullmatch(after):
+        raise InvalidRequest(
+            f"page_token is {after[:64]!r}; send the next_page_token of the page before, as it is",
+            field="page_token",
+        )
+    rest = items if after is None else [item for item in items if item[0] > after]
+    shown = rest[:limit]
+    return [item for _, item in shown], shown[-1][0] if len(rest) > limit else None
+
+
+def number_key(number: int) -> str:
+    """One of ``NUMBERS``, a key that sorts as its number does."""
+    return f"{number:010d}"

@@ -1,0 +1,222 @@
+"""Reads what stands in a URL and in headers: one small parser for each kind of value.
+
+Every parser names the parameter, what was sent and what may be sent. A parameter that is unknown or
+sent twice is refused: a misspelt option must not be ignored.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from api.http.requests import Request
+from partitions.values import QUORUM, Acks, AtTime, LastRecords, Position, Start
+from raftlog import units
+from raftlog.errors import InvalidRequest, PreconditionFailed
+from raftlog.records.batch import EPOCH_MAX, SEQUENCE_MAX
+from raftlog.types import Offset
+from raftlog.wire import headers
+
+OFFSET_MAX = (1 << 63) - 1
+DURATION_PATTERN = f"^[0-9]{{1,{units.DIGITS_MAX}}}({'|'.join(units.MILLISECONDS)})?$"
+POSITION_PATTERN = r"^([0-9]{1,18}|earliest|latest|-[1-9][0-9]{0,16}|timestamp:[0-9]{1,15})$"
+
+_NOTHING: Mapping[str, str] = {}
+_ETAG = re.compile(r'"([0-9]{1,18})"')
+_NAMED = {"earliest": Start.EARLIEST, "latest": Start.LATEST}
+
+
+@dataclass(frozen=True, slots=True)
+class WholeNumber:
+    """The numbers that a parameter may have, both bounds included: requests are read and described by it."""
+
+    low: int
+    high: int
+    default: int | None = None
+
+    @property
+    def schema(self) -> Mapping[str, object]:
+        """As JSON schema."""
+        bounds = {"type": "integer", "minimum": self.low, "maximum": self.high}
+        return bounds if self.default is None else {**bounds, "default": self.default}
+
+    def read(self, text: str, name: str) -> int:
+        """The number that a text is. Raises ``InvalidRequest`` for all others."""
+        return number_between(text, name, low=self.low, high=self.high)
+
+    def of(self, query: Mapping[str, str], name: str) -> int:
+        """The same of a query, which may leave out what has a default."""
+        if self.default is not None and name not in query:
+            return self.default
+        return self.read(query[name], name)
+
+
+OFFSET = WholeNumber(0, OFFSET_MAX)
+PRODUCER_ID = WholeNumber(0, OFFSET_MAX)
+PRODUCER_EPOCH = WholeNumber(0, EPOCH_MAX)
+PRODUCER_SEQUENCE = WholeNumber(0, SEQUENCE_MAX)
+
+
+def query_of(request: Request, known: frozenset[str]) -> Mapping[str, str]:
+    """The query parameters of a request. Raises ``InvalidRequest`` for unknown ones and duplicates."""
+    if not request.query_string:
+        return _NOTHING
+    pairs = request.query
+    query = dict(pairs)
+    if len(query) != len(pairs):
+        twice = sorted(name for name in query if len(pairs.getall(name)) > 1)
+        raise InvalidRequest(
+            f"the query parameter {twice[0][:64]!r} is sent twice; send it once", field=twice[0][:64]
+        )
+    if not query.keys() <= known:
+        name = min(query.keys() - known)[:64]
+        choices = f"this path knows {', '.join(sorted(known))}" if known else "this path knows none"
+        raise InvalidRequest(f"there is no query parameter {name!r}; {choices}", field=name)
+    return query
+
+
+def number_between(text: str, name: str, *, low: int, high: int) -> int:
+    """An integer between two bounds, both included."""
+    if text.isascii() and text.isdigit() and len(text) <= 19 and low <= int(text) <= high:
+        return int(text)
+    raise InvalidRequest(f"{name} is {text[:64]!r}; send a number from {low} to {high}", field=name)
+
+
+def duration_ms(query: Mapping[str, str], name: str, default_ms: int) -> int:
+    """A time such as ``250``, ``250ms``, ``30s`` or ``1m``."""
+    text = query.get(name)
+    if text is None:
+        return default_ms
+    found_ms = units.duration_ms(f"{text}ms" if text.isdigit() else text)
+    if found_ms is None:
+        raise InvalidRequest(
+            f"{name} is {text[:64]!r}; send milliseconds or a time such as 250ms, 30s or 1m", field=name
+        )
+    return found_ms
+
+
+def duration_text(milliseconds: int) -> str:
+    """The shortest such text: ``55s``, or ``1500ms`` where it is no whole seconds."""
+    seconds, rest = divmod(milliseconds, 1_000)
+    return f"{milliseconds}ms" if rest else f"{seconds}s"
+
+
+def one_of(query: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:
+    """One of several words; the first is the default."""
+    text = query.get(name, choices[0])
+    if text not in choices:
+        raise InvalidRequest(f"{name} is {text[:64]!r}; send {' or '.join(choices)}", field=name)
+    return text
+
+
+def acks(query: Mapping[str, str]) -> Acks:
+    """``acks=0 | 1 | quorum | every | K``."""
+    text = query.get("acks")
+    return QUORUM if text is None else Acks.parse(text[:64])
+
+
+def position(text: str, name: str) -> Position:
+    """A place in a partition: a number, ``earliest``, ``latest``, ``timestamp:…`` or ``-N``."""
+    if text.isascii() and text.isdigit() and len(text) <= 19 and int(text) <= OFFSET_MAX:
+        return Offset(int(text))
+    if text in _NAMED:
+        return _NAMED[text]
+    if text.startswith("timestamp:"):
+        return AtTime(time_ms(text.removeprefix("timestamp:"), name))
+    back = text[1:]
+    if text.startswith("-") and back.isascii() and back.isdigit() and len(back) <= 18 and int(back):
+        return LastRecords(int(back))
+    raise InvalidRequest(
+        f"{name} is {text[:64]!r}; send a number, earliest, latest, timestamp:2026-01-01T00:00:00Z, "
+        "or -100 for the last 100",
+        field=name,
+    )
+
+
+def position_or_time(text: str, name: str) -> Position:
+    """The same, and a bare RFC 3339 time as well."""
+    return AtTime(time_ms(text, name)) if "T" in text[4:] and ":" not in text[:10] else position(text, name)
+
+
+def time_ms(text: str, name: str) -> int:
+    """RFC 3339 with a zone, or milliseconds since 1970."""
+    if text.isascii() and text.isdigit() and len(text) <= 15:
+        return int(text)
+    # In a query a plus sign is a blank unless it was percent-encoded, which people forget.
+    written = text.replace(" ", "+") if "T" in text else text
+    try:
+        moment = datetime.fromisoformat(written)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None or len(text) < 20:
+        raise InvalidRequest(f"{name}: {text[:64]!r} is no time such as 2026-01-01T00:00:00Z", field=name)
+    since = moment - datetime(1970, 1, 1, tzinfo=UTC)
+    milliseconds = (since.days * 86_400 + since.seconds) * 1_000 + since.microseconds // 1_000
+    if milliseconds < 0:
+        raise InvalidRequest(f"{name}: {text[:64]!r} is before 1970", field=name)
+    return milliseconds
+
+
+def etag(version: int) -> str:
+    """The ETag of a resource that was last changed at a metadata version."""
+    return f'"{version}"'
+
+
+def if_match(request: Request) -> int | None:
+    """The version that a resource must still have, or ``None`` when any will do."""
+    text = request.headers.get("If-Match")
+    if text is None or text.strip() == "*":
+        return None
+    found = _ETAG.fullmatch(text.strip())
+    if found is None:
+        raise PreconditionFailed(
+            f"If-Match {text[:64]!r} is no ETag of ours, so it cannot match; GET the resource to learn it"
+        )
+    return int(found[1])
+
+
+def producer_of(request: Request) -> tuple[int, int, int] | None:
+    """Producer id, epoch and sequence: all three or none."""
+    names = (headers.PRODUCER_ID, headers.PRODUCER_EPOCH, headers.PRODUCER_SEQUENCE)
+    texts = [request.headers.get(name) for name in names]
+    given = [text for text in texts if text is not None]
+    if not given:
+        return None
+    if len(given) < 3:
+        missing = next(name for name, text in zip(names, texts, strict=True) if text is None)
+        raise InvalidRequest(
+            f"the header {missing} is missing; send all of {', '.join(names)} or none", field=missing
+        )
+    producer_id = PRODUCER_ID.read(given[0], names[0])
+    epoch = PRODUCER_EPOCH.read(given[1], names[1])
+    return producer_id, epoch, PRODUCER_SEQUENCE.read(given[2], names[2])
+
+
+def media_type_of(request: Request) -> str:
+    """The media type of a body, in lower case and without parameters; empty when none is named."""
+    return request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+
+
+def accepted(headers: Mapping[str, str], offered: tuple[str, ...]) -> str | None:
+    """The offered media type that the client likes best, or ``None``; the first one without a wish."""
+    text = headers.get("Accept")
+    if text is None or text in offered or text == "*/*":
+        return text if text in offered else offered[0]
+    wishes: dict[str, float] = {}
+    for part in text.split(","):
+        name, *options = (piece.strip().lower() for piece in part.split(";"))
+        weight = next((option[2:] for option in options if option.startswith("q=")), "1")
+        try:
+            wishes[name] = float(weight)
+        except ValueError:
+            wishes[name] = 0.0
+    best = max(offered, key=lambda kind: _weight(wishes, kind))
+    return best if _weight(wishes, best) > 0 else None
+
+
+def _weight(wishes: Mapping[str, float], media_type: str) -> float:
+    """The most exact wish counts: ``text/html`` before ``text/*`` before ``*/*``."""
+    family = media_type.partition("/")[0] + "/*"
+    return wishes.get(media_type, wishes.get(family, wishes.get("*/*", 0.0)))

@@ -1,0 +1,81 @@
+"""Finds the route of a request by its path and its method, and the parameters in the path.
+
+This is the only router: plain requests and those that aiohttp reads are both routed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+from urllib.parse import unquote
+
+from api.http.errors import MethodNotAllowed, PathNotFound
+from api.http.routes import Route
+
+REMEMBERED_MAX: Final = 1024  # paths are mostly asked for again
+
+Methods = dict[str, Route]
+_Found = tuple[Methods, Mapping[str, str]]
+
+
+class PathTable:
+    """Paths such as ``/v1/topics/{topic}``. A parameter is a segment, or its beginning: ``{id}:action``.
+
+    Of several paths that match, the most specific one counts: an action before a whole segment.
+    """
+
+    def __init__(self, routes: Iterable[Route]) -> None:
+        by_path: dict[str, Methods] = {}
+        for route in routes:
+            by_path.setdefault(route.path, {})[route.method] = route
+        self._templates: dict[int, list[tuple[list[str], Methods]]] = {}
+        for path in sorted(by_path, key=lambda path: [_vagueness(part) for part in path.split("/")]):
+            template = path.split("/")
+            self._templates.setdefault(len(template), []).append((template, by_path[path]))
+        self._found: dict[str, _Found] = {}
+
+    def find(self, method: str, path: str) -> tuple[Route, Mapping[str, str]]:
+        """The route of a path as it was sent, and its parameters without escapes.
+
+        Raises ``PathNotFound``, or ``MethodNotAllowed`` with the methods that the path has.
+        """
+        methods, parameters = self.at(path)
+        route = methods.get(method)
+        if route is None:
+            allowed = sorted(methods)
+            raise MethodNotAllowed(f"{unquote(path)[:200]} has {', '.join(allowed)}", allowed=allowed)
+        return route, parameters
+
+    def at(self, path: str) -> _Found:
+        """The same for all methods of a path."""
+        return self._found.get(path) or self._search(path)
+
+    def _search(self, path: str) -> _Found:
+        segments = [unquote(segment) for segment in path.split("/")]
+        for template, methods in self._templates.get(len(segments), ()):
+            parameters = _parameters(template, segments)
+            if parameters is not None:
+                if len(self._found) >= REMEMBERED_MAX:
+                    self._found.clear()
+                self._found[path] = methods, parameters
+                return methods, parameters
+        raise PathNotFound(f"there is nothing at {unquote(path)[:200]}; /docs lists all paths")
+
+
+def _vagueness(part: str) -> int:
+    """0 for a text, 1 for a parameter with a text behind it, 2 for a parameter."""
+    return part.startswith("{") + part.endswith("}")
+
+
+def _parameters(template: list[str], segments: list[str]) -> dict[str, str] | None:
+    parameters: dict[str, str] = {}
+    for wanted, segment in zip(template, segments, strict=True):
+        if not wanted.startswith("{"):
+            if wanted != segment:
+                return None
+            continue
+        name, _, suffix = wanted[1:].partition("}")
+        if not segment.endswith(suffix) or len(segment) == len(suffix):
+            return None
+        parameters[name] = segment.removesuffix(suffix)
+    return parameters

@@ -1,0 +1,36 @@
+"""What ``route`` makes of a request for a partition that another broker leads."""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from api.http.parameters import one_of
+from api.http.routes import Call
+from raftlog.errors import NoLeader, NotLeader
+from raftlog.types import TopicPartition
+
+
+def elsewhere(call: Call, target: TopicPartition) -> web.Response | None:
+    """``None`` when this broker takes the request; with ``route=redirect`` the way to the leader.
+
+    Raises ``NotLeader`` with ``route=none``, ``NoLeader`` when there is nobody to send the client to.
+    """
+    if "route" not in call.query:
+        return None
+    route = one_of(call.query, "route", ("forward", "redirect", "none"))
+    services = call.services
+    leader = services.gateway.leader_of(target)
+    if route == "forward" or leader == services.broker_id:
+        return None
+    address = services.http_address(leader)
+    if address is None:
+        raise NoLeader(f"{target} is electing a leader", topic=target.topic, partition=target.partition)
+    if route == "none":
+        raise NotLeader(
+            f"broker {leader} at {address} leads {target}, not this one (broker {services.broker_id})",
+            leader=leader,
+            leader_http=address,
+            topic=target.topic,
+            partition=target.partition,
+        )
+    return web.Response(status=307, headers={"Location": f"http://{address}{call.request.path_qs}"})

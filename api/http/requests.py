@@ -1,0 +1,72 @@
+"""What handlers may know of a request, whoever has read it: aiohttp or ``fast_path``."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+
+from multidict import MultiMapping
+
+
+class Body(Protocol):
+    """The bytes of a body as they come."""
+
+    def is_eof(self) -> bool:
+        """Whether nothing is left and nothing more will come."""
+
+    def exception(self) -> BaseException | None:
+        """Why the rest will not come."""
+
+    def read_nowait(self, n: int = -1, /) -> bytes:
+        """What is there."""
+
+    async def readany(self) -> bytes:
+        """What is there, or comes next; empty at the end."""
+
+
+class Request(Protocol):
+    """One request."""
+
+    @property
+    def method(self) -> str:
+        """In capitals."""
+
+    @property
+    def path(self) -> str:
+        """Decoded, without the query."""
+
+    @property
+    def path_qs(self) -> str:
+        """As it was sent, with the query."""
+
+    @property
+    def query_string(self) -> str:
+        """Empty without a query."""
+
+    @property
+    def query(self) -> MultiMapping[str]:
+        """The parameters of the query."""
+
+    @property
+    def headers(self) -> MultiMapping[str]:
+        """Whatever their case."""
+
+    @property
+    def remote(self) -> str | None:
+        """The client's address."""
+
+    @property
+    def content_length(self) -> int | None:
+        """As announced."""
+
+    @property
+    def content(self) -> Body:
+        """The body."""
+
+    @property
+    def can_read_body(self) -> bool:
+        """Whether there is one."""
+
+    @property
+    def transport(self) -> asyncio.Transport | None:
+        """The connection; None when it is gone."""

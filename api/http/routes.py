@@ -1,0 +1,247 @@
+"""The route table: what each path takes and gives. Routing and documentation are both made from it.
+
+A ``Route`` names its handler, its parameters, its bodies and its errors; ``app`` binds the handlers
+and ``documentation`` describes them, so that the served document cannot disagree with the code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final, Literal
+
+import msgspec
+from aiohttp import web
+
+from api.http import pagination, parameters
+from api.http.admission import Admission
+from api.http.batching import Gatherer
+from api.http.disconnects import HangUps
+from api.http.errors import (
+    HeadersTooLarge,
+    MalformedRequest,
+    MisdirectedRequest,
+    NotAcceptable,
+    OriginNotAllowed,
+    RequestTimeout,
+    UriTooLong,
+)
+from api.http.requests import Request
+from api.http.services import Limits, Services
+from partitions.metadata.image import MetadataImage, TopicInfo
+from raftlog.errors import (
+    InvalidRequest,
+    Overloaded,
+    QuotaExceeded,
+    RaftlogError,
+    UnknownPartition,
+    UnknownTopic,
+)
+from raftlog.types import TopicPartition
+from raftlog.wire import headers, media_types
+from raftlog.wire.limits import NAME_CHARACTERS_MAX
+
+CONFIRM_MS: Final = 2000  # as long as a partition may take to find its leader
+
+Schema = Mapping[str, object]
+BodyType = type[msgspec.Struct] | tuple[type[msgspec.Struct], ...] | Schema
+"""A struct, one of several, or a JSON schema for what is no JSON."""
+
+BINARY: Schema = {"type": "string", "format": "binary"}
+TEXT: Schema = {"type": "string"}
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One parameter of a route. Those in the path are always required. ``schema`` may follow the settings."""
+
+    name: str
+    description: str
+    schema: Schema | Callable[[Limits], Schema] = field(default_factory=lambda: TEXT)
+    place: Literal["query", "header", "path"] = "query"
+
+    def schema_for(self, limits: Limits) -> Schema:
+        """What a broker with these limits takes."""
+        return self.schema(limits) if callable(self.schema) else self.schema
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One good answer: its bodies by media type and the headers it brings."""
+
+    description: str
+    bodies: Mapping[str, BodyType] = field(default_factory=dict)
+    headers: tuple[str, ...] = ()
+
+
+def json_answer(description: str, body: type[msgspec.Struct], *headers: str) -> Answer:
+    """An answer with one JSON body."""
+    return Answer(description, {media_types.JSON: body}, headers)
+
+
+CAPPED: Final = {"wait": headers.WAIT_CAPPED, "timeout": headers.TIMEOUT_CAPPED}
+"""The header that says to what a time in the query was cut, by the name of its parameter."""
+
+
+@dataclass(slots=True)
+class Call:
+    """One request on its way through a handler. ``target`` is set once its partition is known.
+
+    ``shared`` are the CORS headers of its answer; ``capped`` says, by header, what became of longer times.
+    """
+
+    request: Request
+    services: Services
+    admission: Admission
+    hang_ups: HangUps
+    gatherer: Gatherer
+    request_id: str
+    route: str = "(none)"
+    match_info: Mapping[str, str] = field(default_factory=dict)
+    media_type: str = media_types.JSON
+    query: Mapping[str, str] = field(default_factory=dict)
+    target: TopicPartition | None = None
+    shared: Mapping[str, str] = field(default_factory=dict)
+    capped: dict[str, str] | None = None
+
+    async def metadata(self) -> MetadataImage:
+        """The metadata that this broker knows. Raises ``NoLeader`` while it knows none and nobody tells it.
+
+        A broker that has lost its files would else deny all topics and brokers.
+        """
+        controller = self.services.controller
+        return controller.image if controller.image.cluster_id else await controller.current_image(CONFIRM_MS)
+
+    def topic(self) -> TopicInfo:
+        """The topic of the path. No name goes further than this unless a topic has it."""
+        name = self.match_info["topic"]
+        found = self.services.controller.image.topics.get(name)
+        if found is None:
+            raise UnknownTopic(
+                f"there is no topic {name[:250]!r}; GET /v1/topics lists them", topic=name[:250]
+            )
+        return found
+
+    def partition(self) -> tuple[TopicInfo, TopicPartition]:
+        """The topic and the partition of the path."""
+        topic = self.topic()
+        text = self.match_info["partition"]
+        count = len(topic.partitions)
+        number = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else count
+        if number >= count:
+            raise UnknownPartition(
+                f"{topic.name} has the partitions 0 to {count - 1}, not {text[:32]!r}",
+                topic=topic.name,
+                partition=text[:32],
+            )
+        self.target = target = TopicPartition(topic.name, number)
+        return topic, target
+
+    def wait_ms(self) -> int:
+        """How long the request may wait."""
+        return self.capped_ms("wait", self.services.limits.wait_ms_max, 0)
+
+    def capped_ms(self, name: str, high_ms: int, default_ms: int) -> int:
+        """A time of the query. One beyond ``high_ms`` is cut, and the answer says so."""
+        wanted_ms = parameters.duration_ms(self.query, name, default_ms)
+        if wanted_ms <= high_ms:
+            return wanted_ms
+        self.capped = {CAPPED[name]: parameters.duration_text(high_ms)}
+        return high_ms
+
+    def stamp(self, response: web.StreamResponse) -> None:
+        """The headers that every answer carries."""
+        added = response.headers
+        added[headers.REQUEST_ID] = self.request_id
+        added[headers.METADATA_VERSION] = str(self.services.controller.image.version)
+        if self.capped:
+            added.update(self.capped)
+        if self.shared:
+            added.update(self.shared)
+        if self.target is not None and (address := self._leader_address(self.target)) is not None:
+            added[headers.LEADER] = address
+
+    def _leader_address(self, target: TopicPartition) -> str | None:
+        try:
+            return self.services.http_address(self.services.gateway.leader_of(target))
+        except RaftlogError:
+            return None  # the topic went while the request was on its way
+
+
+Handler = Callable[[Call], Awaitable[web.StreamResponse]]
+
+
+@dataclass(frozen=True)
+class Route:
+    """One method of one path. Unless ``negotiated``, what it answers is the same for any ``Accept``."""
+
+    method: str
+    path: str
+    handler: Handler
+    summary: str
+    description: str = ""
+    parameters: tuple[Parameter, ...] = ()
+    request: Mapping[str, BodyType] = field(default_factory=dict)
+    answers: Mapping[int, Answer] = field(default_factory=dict)
+    errors: tuple[type[RaftlogError], ...] = ()
+    body_required: bool = True
+    negotiated: bool = True
+
+    @property
+    def general_errors(self) -> tuple[type[RaftlogError], ...]:
+        """Those that follow from the shape of the route."""
+        of_body = (RequestTimeout, Overloaded, QuotaExceeded) if self.request else ()
+        of_head = (MalformedRequest, UriTooLong, HeadersTooLarge)
+        of_write = () if self.method == "GET" else (OriginNotAllowed,)
+        of_answer = (NotAcceptable,) if self.negotiated else ()
+        return (InvalidRequest, *of_answer, MisdirectedRequest, *of_write, *of_head, *of_body)
+
+    @cached_property
+    def query_names(self) -> frozenset[str]:
+        """The query parameters that this route knows."""
+        return frozenset(parameter.name for parameter in self.parameters if parameter.place == "query")
+
+    @cached_property
+    def media_types(self) -> tuple[str, ...]:
+        """What a good answer of this route may be in; the first is the default."""
+        kinds = dict.fromkeys(kind for answer in self.answers.values() for kind in answer.bodies)
+        return tuple(kinds) or (media_types.JSON,)
+
+
+def duration(name: str, description: str, default_of: Callable[[Limits], int]) -> Parameter:
+    """The parameter of a ``Call.capped_ms``; its default is in milliseconds."""
+
+    def schema(limits: Limits) -> Schema:
+        default = parameters.duration_text(default_of(limits))
+        return {"type": "string", "pattern": parameters.DURATION_PATTERN, "default": default}
+
+    return Parameter(
+        name,
+        f"{description}; a longer one than the broker allows is cut, and `{CAPPED[name]}` says so",
+        schema,
+    )
+
+
+def json_response(
+    body: msgspec.Struct, status: int = 200, headers: Mapping[str, str] | None = None
+) -> web.Response:
+    """An answer with a JSON body."""
+    return web.Response(
+        status=status,
+        body=msgspec.json.encode(body),
+        headers={"Content-Type": media_types.JSON, **(headers or {})},
+    )
+
+
+TOPIC = Parameter("topic", "name of a topic", {"type": "string", "maxLength": NAME_CHARACTERS_MAX}, "path")
+PARTITION = Parameter("partition", "number of a partition", {"type": "integer", "minimum": 0}, "path")
+LIMIT = Parameter("limit", "how many items at most", pagination.LIMIT.schema)
+PAGE_TOKEN = Parameter("page_token", "`next_page_token` of the page before")
+IF_MATCH = Parameter("If-Match", "the `ETag` that the resource must still have, or `*`", place="header")
+ROUTE = Parameter(
+    "route",
+    "what a broker does that does not lead the partition: `forward` (the default) asks the leader itself, "
+    "`redirect` answers 307, `none` answers 421",
+    {"type": "string", "enum": ["forward", "redirect", "none"], "default": "forward"},
+)

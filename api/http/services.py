@@ -1,0 +1,198 @@
+"""What the HTTP side needs from a broker, as ports, and the limits it keeps.
+
+Handlers translate and call one of these; they decide nothing. ``Boundary`` takes a ``Services``,
+the composition root fills it with the real parts and tests with fakes.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from prometheus_client import CollectorRegistry
+
+from partitions.metadata.image import MetadataImage, PartitionInfo, TopicInfo
+from partitions.metadata.move_planner import MoveReplicas
+from partitions.metadata.producer_ids import ProducerIds
+from partitions.metadata.topic_config import DEFAULTS, complete
+from partitions.values import (
+    Acks,
+    AppendReceipt,
+    FetchRequest,
+    FetchResult,
+    PartitionStatus,
+    Position,
+)
+from raftlog.clock import Clock
+from raftlog.types import NodeId, Offset, Term, TopicPartition
+from raftlog.wire.limits import RECORDS_MAX
+
+
+class ControllerPort(Protocol):
+    """The part of ``partitions.metadata.service.Controller`` that handlers call."""
+
+    @property
+    def image(self) -> MetadataImage:
+        """The newest metadata that this broker knows."""
+
+    @property
+    def leader(self) -> NodeId | None:
+        """The active controller."""
+
+    async def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int,
+        replication_factor: int,
+        config: Mapping[str, int | str],
+        timeout_ms: int,
+    ) -> TopicInfo:
+        """Raises ``InvalidRequest``, ``TopicExists``, ``NoLeader`` or ``CommitUnknown``."""
+
+    async def delete_topic(self, name: str, *, expected_version: int | None, timeout_ms: int) -> int:
+        """The metadata version from which on the topic is gone."""
+
+    async def alter_config(
+        self,
+        name: str,
+        changes: Mapping[str, int | str | None],
+        *,
+        expected_version: int | None,
+        timeout_ms: int,
+    ) -> TopicInfo:
+        """``None`` puts a key back to its default."""
+
+    async def allocate_producer_ids(self, count: int, timeout_ms: int) -> range:
+        """Numbers that nobody was given before."""
+
+    async def current_image(self, timeout_ms: int) -> MetadataImage:
+        """``image`` once it holds everything acknowledged before this call. Raises ``NoLeader``."""
+
+    async def wait_for_version(self, version: int, timeout_ms: int) -> None:
+        """Return once ``image`` is at least that new."""
+
+
+class GatewayPort(Protocol):
+    """The part of ``partitions.routing.gateway.Gateway`` that handlers call.
+
+    ``fetch`` may be cancelled at any time (its client hung up); ``append`` is never cancelled.
+    """
+
+    async def append(
+        self, target: TopicPartition, batches: bytes | Sequence[bytes], *, acks: Acks, timeout_ms: int
+    ) -> AppendReceipt:
+        """Produce to one partition, all or nothing."""
+
+    async def fetch(self, target: TopicPartition, request: FetchRequest) -> FetchResult:
+        """Read committed batches; parks when asked to wait."""
+
+    async def offset_at(self, target: TopicPartition, position: Position) -> tuple[Offset, int | None]:
+        """Where a position is, and the timestamp of that record if there is one."""
+
+    async def describe(self, topic: str) -> list[PartitionStatus]:
+        """All partitions of a topic."""
+
+    def leader_of(self, target: TopicPartition) -> NodeId | None:
+        """The leader as this broker knows it."""
+
+
+class AdminPort(Protocol):
+    """The part of ``partitions.reassignment.admin.PartitionAdmin`` that handlers call."""
+
+    async def transfer_leadership(
+        self, target: TopicPartition, to: NodeId | None, timeout_ms: int
+    ) -> tuple[NodeId, Term]:
+        """Who leads after that, and its term."""
+
+    async def change_replicas(self, wish: MoveReplicas, timeout_ms: int) -> PartitionInfo:
+        """Make this the target of a partition."""
+
+    async def until_settled(self, target: TopicPartition, wait_ms: int) -> bool:
+        """Whether no replica of a partition moves any more, within this time."""
+
+    async def recover_unsafely(
+        self, target: TopicPartition, confirm: str | None, timeout_ms: int
+    ) -> PartitionInfo:
+        """Recover without a majority; ``Conflict`` says what that means and how to confirm it."""
+
+    async def until_led(self, target: TopicPartition, wait_ms: int) -> bool:
+        """Whether a partition finds a leader within this time."""
+
+
+Checks = Callable[[], Mapping[str, bool]]
+"""Conditions by name, and whether each holds now."""
+
+
+def _nothing_to_check() -> Mapping[str, bool]:
+    return {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HealthProbes:
+    """What the health paths ask. All conditions of one must hold for a 200."""
+
+    live: Checks = _nothing_to_check  # restart the process when this fails
+    ready: Checks = _nothing_to_check  # send no requests while this fails
+    startup: Checks = _nothing_to_check  # wait while this fails
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Bounds that hold before anything is allocated."""
+
+    body_bytes_max: int = 64 << 20  # one request, after decompression
+    bodies_bytes_max: int = 256 << 20  # all requests being handled
+    bodies_bytes_client_max: int = 192 << 20  # those of one client address
+    untaken_bytes_max: int = 256 << 20  # answers that clients have not taken yet
+    parked_max: int = 20_000  # long polls and event streams
+    parked_client_max: int = 10_000
+    records_per_request_max: int = RECORDS_MAX
+    fetch_bytes_default: int = 1 << 20
+    fetch_bytes_max: int = 64 << 20  # of binary batches
+    fetch_json_bytes_max: int = 8 << 20  # showing them as JSON takes the loop's time
+    wait_ms_max: int = 55_000  # below the idle time-outs of usual load balancers
+    produce_timeout_ms_default: int = 30_000
+    produce_timeout_ms_max: int = 300_000
+    control_timeout_ms: int = 10_000  # topics, configuration, producer ids
+    body_timeout_s: float = 60.0  # a body must have arrived
+    body_grace_s: float = 5.0  # from then on it must have come at
+    body_rate_min: int = 16 << 10  # so many bytes a second
+    write_timeout_s: float = 60.0  # one event must have been taken by its reader
+    heartbeat_ms: int = 15_000  # of event streams
+    replication_factor_default: int = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """Everything that handlers use."""
+
+    broker_id: NodeId
+    controller: ControllerPort
+    gateway: GatewayPort
+    admin: AdminPort
+    clock: Clock
+    producer_ids: ProducerIds
+    rng: random.Random  # which partition a batch without keys goes to
+    version: str
+    registry: CollectorRegistry = field(default_factory=CollectorRegistry)
+    health: HealthProbes = field(default_factory=HealthProbes)
+    limits: Limits = field(default_factory=Limits)
+    own_names: frozenset[str] = frozenset()  # that ``Host`` may have, besides those of all brokers
+    allowed_hosts: frozenset[str] = frozenset()  # names, or name:port; * for all
+    allowed_origins: frozenset[str] = frozenset()  # of web pages that may write and read; * for all
+
+    def config_of(self, topic: TopicInfo) -> dict[str, int | str]:
+        """What holds for a topic, defaults included."""
+        return complete(topic.config, topic.replication_factor)
+
+    def batch_bytes_max(self, topic: TopicInfo) -> int:
+        """The topic's ``max.message.bytes``."""
+        return int(topic.config.get("max.message.bytes", DEFAULTS["max.message.bytes"]))
+
+    def http_address(self, broker: NodeId | None) -> str | None:
+        """``host:port`` of a broker's HTTP listener."""
+        info = None if broker is None else self.controller.image.brokers.get(broker)
+        return None if info is None else info.http_url.partition("//")[2].rstrip("/")

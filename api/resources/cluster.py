@@ -1,0 +1,143 @@
+"""Brokers, the cluster as a whole, its controller, and identities of producers."""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from api.http import pagination
+from api.http.bodies import read_json
+from api.http.errors import BrokerNotFound
+from api.http.parameters import WholeNumber
+from api.http.routes import (
+    LIMIT,
+    PAGE_TOKEN,
+    Call,
+    Parameter,
+    Route,
+    json_answer,
+    json_response,
+)
+from partitions.metadata.image import BrokerInfo
+from raftlog import errors
+from raftlog.errors import NoLeader
+from raftlog.types import NodeId
+from raftlog.wire import bodies, media_types, paths
+from raftlog.wire.limits import BROKER_ID_MAX
+
+
+async def list_brokers(call: Call) -> web.StreamResponse:
+    """All registered brokers."""
+    brokers = (await call.metadata()).brokers
+    keyed = [(pagination.number_key(number), brokers[number]) for number in sorted(brokers)]
+    shown, token = pagination.page(keyed, call.query, pagination.NUMBERS)
+    return json_response(bodies.BrokerList([_body(broker) for broker in shown], token))
+
+
+async def get_broker(call: Call) -> web.StreamResponse:
+    """One broker."""
+    text = call.match_info["broker"]
+    is_number = text.isascii() and text.isdigit() and len(text) < 12
+    found = (await call.metadata()).brokers.get(NodeId(int(text))) if is_number else None
+    if found is None:
+        raise BrokerNotFound(f"there is no broker {text[:32]!r}; GET {paths.BROKERS} lists them")
+    return json_response(_body(found))
+
+
+async def get_cluster(call: Call) -> web.StreamResponse:
+    """The cluster as this broker knows it."""
+    image, leader = await call.metadata(), call.services.controller.leader
+    return json_response(
+        bodies.ClusterBody(image.cluster_id, leader, image.version, len(image.brokers), call.services.version)
+    )
+
+
+async def get_controller(call: Call) -> web.StreamResponse:
+    """The active controller."""
+    controller = call.services.controller
+    leader = controller.leader
+    if leader is None:
+        raise NoLeader("no controller is active; one is being elected")
+    info = controller.image.brokers.get(leader)
+    return json_response(
+        bodies.ControllerBody(leader, None if info is None else info.http_url, controller.image.version)
+    )
+
+
+async def create_producer(call: Call) -> web.StreamResponse:
+    """An identity for deduplication."""
+    await read_json(call, bodies.CreateProducer)
+    limits = call.services.limits
+    (number,) = await call.services.controller.allocate_producer_ids(1, limits.control_timeout_ms)
+    return json_response(bodies.ProducerBody(call.services.producer_ids.id_of(number), 0), 201)
+
+
+def _body(broker: BrokerInfo) -> bodies.BrokerBody:
+    return bodies.BrokerBody(broker.broker_id, broker.http_url, broker.rack, broker.alive, broker.draining)
+
+
+_BROKER = Parameter("broker", "id of a broker", WholeNumber(1, BROKER_ID_MAX).schema, "path")
+
+ROUTES = (
+    Route(
+        "GET",
+        paths.BROKERS,
+        list_brokers,
+        "List brokers",
+        "By id.",
+        (LIMIT, PAGE_TOKEN),
+        {},
+        {200: json_answer("a page", bodies.BrokerList)},
+        (errors.InvalidRequest, errors.NoLeader),
+    ),
+    Route(
+        "GET",
+        paths.BROKER,
+        get_broker,
+        "Describe a broker",
+        "",
+        (_BROKER,),
+        {},
+        {200: json_answer("the broker", bodies.BrokerBody)},
+        (BrokerNotFound, errors.NoLeader),
+    ),
+    Route(
+        "GET",
+        paths.CLUSTER,
+        get_cluster,
+        "Describe the cluster",
+        "",
+        (),
+        {},
+        {200: json_answer("the cluster", bodies.ClusterBody)},
+        (errors.NoLeader,),
+    ),
+    Route(
+        "GET",
+        paths.CLUSTER_CONTROLLER,
+        get_controller,
+        "Find the controller",
+        "",
+        (),
+        {},
+        {200: json_answer("the active controller", bodies.ControllerBody)},
+        (errors.NoLeader,),
+    ),
+    Route(
+        "POST",
+        paths.PRODUCERS,
+        create_producer,
+        "Get an identity for deduplication",
+        "Send it with `Producer-Id`, `Producer-Epoch` and `Producer-Seq`: what is sent twice is stored once.",
+        (),
+        {media_types.JSON: bodies.CreateProducer},
+        {201: json_answer("an identity that nobody else has", bodies.ProducerBody)},
+        (
+            errors.InvalidRequest,
+            errors.UnsupportedMediaType,
+            errors.RecordTooLarge,
+            errors.NoLeader,
+            errors.CommitUnknown,
+        ),
+        body_required=False,
+    ),
+)

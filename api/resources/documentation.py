@@ -1,0 +1,270 @@
+"""The contract as documents, both made from the route table: OpenAPI 3.1 and a page for people."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import msgspec
+from aiohttp import web
+
+from api.http.errors import status_and_title
+from api.http.routes import (
+    CAPPED,
+    TEXT,
+    Answer,
+    BodyType,
+    Call,
+    Handler,
+    Parameter,
+    Route,
+)
+from api.http.services import Limits
+from api.resources.html_pages import page, text
+from api.resources.problem_pages import problem_table
+from raftlog.errors import RaftlogError
+from raftlog.wire import headers, media_types, paths
+from raftlog.wire.problems import Problem
+
+REFERENCE = "#/components/schemas/{name}"
+GONE = 410  # an offset below the log start, beside the 416 of the table
+
+_EVERYWHERE = (headers.REQUEST_ID, headers.METADATA_VERSION)
+_OF_HEADERS = {
+    headers.REQUEST_ID: "names the request in logs and problems",
+    headers.METADATA_VERSION: "the newest metadata that this broker knows",
+    headers.LEADER: "host:port of the partition's leader",
+    headers.WAIT_CAPPED: "the longest wait of the broker, such as `55s`, if `wait` was longer",
+    headers.TIMEOUT_CAPPED: "the longest timeout of the broker, such as `300s`, if `timeout` was longer",
+    headers.NEXT_OFFSET: "where to go on",
+    headers.HIGH_WATERMARK: "one past the newest record that can be read",
+    headers.LOG_START_OFFSET: "the oldest record kept",
+    headers.LEADER_EPOCH: "the term of the leader",
+    "Location": "where it is",
+    "ETag": "the version, for If-Match",
+}
+
+JsonObject = dict[str, object]
+
+
+def routes(table: Sequence[Route], version: str, limits: Limits) -> tuple[Route, ...]:
+    """The two documents as routes, which stand in them as well, and the way to the one for people."""
+    described: list[Route] = [*table]
+    own = (
+        Route(
+            "GET",
+            paths.OPENAPI,
+            _page(lambda: msgspec.json.encode(openapi(described, version, limits)), media_types.JSON),
+            "This contract as OpenAPI 3.1",
+            answers={200: Answer("the document", {media_types.JSON: {"type": "object"}})},
+        ),
+        Route(
+            "GET",
+            paths.DOCS,
+            _page(lambda: reference_page(described, version), media_types.HTML),
+            "This contract for people",
+            answers={200: Answer("a page", {media_types.HTML: TEXT})},
+        ),
+        Route(
+            "GET",
+            paths.ROOT,
+            root,
+            f"Go to `{paths.DOCS}`",
+            answers={303: Answer("the page for people", headers=("Location",))},
+            negotiated=False,
+        ),
+    )
+    described.extend(own)
+    return own
+
+
+def openapi(table: Iterable[Route], version: str, limits: Limits) -> JsonObject:
+    """The OpenAPI document of a route table, as a broker with these limits serves it."""
+    table = tuple(table)
+    structs: list[type] = [Problem, *dict.fromkeys(struct for route in table for struct in _structs(route))]
+    references, components = msgspec.json.schema_components(tuple(structs), ref_template=REFERENCE)
+    known: dict[type, JsonObject] = dict(zip(structs, references, strict=True))
+    by_path: dict[str, JsonObject] = {}
+    for route in table:
+        by_path.setdefault(route.path, {})[route.method.lower()] = _operation(route, known, limits)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "raftlog",
+            "version": version,
+            "description": "A distributed log. Any broker takes any request.",
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "servers": [{"url": "/"}],
+        "paths": by_path,
+        "components": {"schemas": _plain_tuples(components)},
+    }
+
+
+def _plain_tuples(schema: object) -> object:
+    """Tuples as arrays of any of their parts: many tools stumble over ``prefixItems``."""
+    if isinstance(schema, list):
+        return [_plain_tuples(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    translated = {name: _plain_tuples(part) for name, part in schema.items()}
+    if "prefixItems" in translated:
+        translated["items"] = {"anyOf": translated.pop("prefixItems")}
+    return translated
+
+
+def reference_page(table: Iterable[Route], version: str) -> bytes:
+    """The same as one page of HTML that needs nothing else."""
+    sections = "".join(_section(route) for route in table)
+    return page(
+        "raftlog HTTP API",
+        f"<h1>raftlog HTTP API <small>{text(version)}</small></h1>"
+        "<p>Any broker takes any request. Errors are <code>application/problem+json</code> (RFC 9457) with a "
+        f"<code>code</code> and <code>retryable</code>. <a href='{paths.OPENAPI}'>OpenAPI 3.1</a></p>"
+        f"{sections}<h2>Errors</h2>{problem_table()}",
+    )
+
+
+async def root(_: Call) -> web.StreamResponse:
+    """Where a browser begins."""
+    return web.Response(status=303, headers={"Location": paths.DOCS})
+
+
+def _page(make: Callable[[], bytes], content_type: str) -> Handler:
+    made: list[bytes] = []
+
+    async def handle(_: Call) -> web.StreamResponse:
+        if not made:
+            made.append(make())
+        return web.Response(body=made[0], headers={"Content-Type": content_type})
+
+    return handle
+
+
+def _operation(route: Route, known: Mapping[type, JsonObject], limits: Limits) -> JsonObject:
+    operation: JsonObject = {
+        "operationId": route.handler.__name__
+        if route.handler.__name__ != "handle"
+        else route.path.strip("/"),
+        "summary": route.summary,
+        "responses": _responses(route, known),
+    }
+    if route.description:
+        operation["description"] = route.description
+    named = [
+        _parameter(parameter, limits) for parameter in route.parameters if not parameter.name.endswith("*")
+    ]
+    if named:
+        operation["parameters"] = named
+    if route.request:
+        operation["requestBody"] = {
+            "required": route.body_required,
+            "content": {kind: {"schema": _schema(body, known)} for kind, body in route.request.items()},
+        }
+    return operation
+
+
+def _parameter(parameter: Parameter, limits: Limits) -> JsonObject:
+    return {
+        "name": parameter.name,
+        "in": parameter.place,
+        "required": parameter.place == "path",
+        "description": parameter.description,
+        "schema": dict(parameter.schema_for(limits)),
+    }
+
+
+def _responses(route: Route, known: Mapping[type, JsonObject]) -> JsonObject:
+    responses: JsonObject = {}
+    everywhere = (*_EVERYWHERE, *(header for name, header in CAPPED.items() if name in route.query_names))
+    for status, answer in route.answers.items():
+        responses[str(status)] = {
+            "description": answer.description,
+            "headers": {name: _header(name) for name in (*answer.headers, *everywhere)},
+            **_content(answer.bodies, known),
+        }
+    for status, kinds in sorted(_by_status(route).items()):
+        codes = ", ".join(sorted(f"`{code}`" for code in kinds))
+        described: JsonObject = {
+            "description": f"a problem: {codes}",
+            **_content({media_types.PROBLEM: Problem}, known),
+        }
+        responses.setdefault(str(status), described)
+    return responses
+
+
+def _by_status(route: Route) -> dict[int, set[str]]:
+    found: dict[int, set[str]] = {}
+    kinds: tuple[type[RaftlogError], ...] = (*route.errors, *route.general_errors, RaftlogError)
+    for kind in kinds:
+        status, _ = status_and_title(kind())
+        found.setdefault(status, set()).add(kind.code)
+        if kind.code == "offset_out_of_range":
+            found.setdefault(GONE, set()).add(kind.code)
+    return found
+
+
+def _codes(route: Route) -> list[str]:
+    kinds: tuple[type[RaftlogError], ...] = (*route.errors, *route.general_errors)
+    return sorted({kind.code for kind in kinds})
+
+
+def _header(name: str) -> JsonObject:
+    return {"description": _OF_HEADERS[name], "schema": {"type": "string"}}
+
+
+def _content(by_type: Mapping[str, BodyType], known: Mapping[type, JsonObject]) -> JsonObject:
+    if not by_type:
+        return {}
+    return {"content": {kind: {"schema": _schema(body, known)} for kind, body in by_type.items()}}
+
+
+def _schema(body: BodyType, known: Mapping[type, JsonObject]) -> JsonObject:
+    if isinstance(body, type):
+        return known[body]
+    if isinstance(body, tuple):
+        return {"anyOf": [known[struct] for struct in body]}
+    return dict(body)
+
+
+def _structs(route: Route) -> Iterable[type[msgspec.Struct]]:
+    shown = [
+        *route.request.values(),
+        *(body for answer in route.answers.values() for body in answer.bodies.values()),
+    ]
+    for body in shown:
+        if isinstance(body, type):
+            yield body
+        elif isinstance(body, tuple):
+            yield from body
+
+
+def _section(route: Route) -> str:
+    rows = "".join(
+        f"<tr><td><code>{text(parameter.name)}</code></td><td>{parameter.place}</td>"
+        f"<td>{text(parameter.description)}</td></tr>"
+        for parameter in route.parameters
+    )
+    answers = "".join(
+        f"<tr><td>{status}</td><td></td><td>{text(answer.description)} {_bodies(answer.bodies)}</td></tr>"
+        for status, answer in route.answers.items()
+    )
+    codes = ", ".join(f"<code>{code}</code>" for code in _codes(route))
+    request = f"<p>Body: {_bodies(route.request)}</p>" if route.request else ""
+    return (
+        f"<h2><code>{route.method} {text(route.path)}</code></h2><p>{text(route.summary)}. "
+        f"{text(route.description)}</p>{request}<table>{rows}{answers}</table>"
+        + (f"<p>Errors: {codes}</p>" if codes else "")
+    )
+
+
+def _bodies(by_type: Mapping[str, BodyType]) -> str:
+    return ", ".join(f"<code>{kind}</code>{_fields(body)}" for kind, body in by_type.items())
+
+
+def _fields(body: BodyType) -> str:
+    if isinstance(body, tuple):
+        return " or".join(_fields(struct) for struct in body)
+    if not isinstance(body, type):
+        return ""
+    names = ", ".join(f"<code>{field}</code>" for field in body.__struct_fields__)
+    return f" {body.__name__} ({names})"

@@ -1,0 +1,163 @@
+"""Server-sent events: one partition, followed until the reader goes, the topic goes or the broker stops.
+
+Events are ``record`` (its ``id`` is the offset, its data what a JSON fetch shows), ``heartbeat`` while
+nothing is written, and ``problem`` with an RFC 9457 body before the stream ends. A reader that comes
+back with ``Last-Event-ID`` goes on after that offset: the broker keeps nothing about it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Hashable
+from dataclasses import replace
+from functools import partial
+
+import msgspec
+from aiohttp import web
+
+from api.http.answers_in_flight import Turn
+from api.http.disconnects import has_client
+from api.http.errors import problem
+from api.http.routes import Call
+from api.resources.json_answers import Page, View, is_shown_fast
+from api.resources.reading import read_at_once, read_in_turn
+from partitions.values import FetchRequest, FetchResult
+from raftlog.errors import InvalidRequest, RaftlogError
+from raftlog.records.batch import split_batches
+from raftlog.types import Offset
+from raftlog.wire import media_types
+
+HEADERS = {
+    "Content-Type": media_types.EVENT_STREAM,
+    "Cache-Control": "no-store",
+    "X-Accel-Buffering": "no",  # a proxy that collects events defeats them
+}
+RECORDS_PER_WRITE = 1_000
+WRITE_BYTES = 1 << 20  # at once, of which aiohttp makes a copy
+
+
+async def stream(call: Call, view: View, request: FetchRequest) -> web.StreamResponse:
+    """Follow a partition. What is wrong with the request is an ordinary problem, before the stream."""
+    if "limit" in call.query:
+        raise InvalidRequest("limit is for JSON; an event stream does not end", field="limit")
+    with call.admission.parked.hold(call.request.remote or "", 1):
+        # What is wrong is found by a read of one batch, whose records are read again when it is their turn.
+        first = (await read_at_once(call, view.target, replace(request, bytes_max=1, wait_ms=0))).offset
+        request = replace(request, position=first, wait_ms=0)
+        response = web.StreamResponse(headers=HEADERS)
+        call.stamp(response)
+        assert isinstance(call.request, web.BaseRequest)
+        try:
+            await response.prepare(call.request)
+            error = await _follow(call, view, request, response)
+            body = problem(error, instance=call.request.path, request_id=call.request_id)
+            await _write(call, response, event("problem", msgspec.json.encode(body)))
+        except (ConnectionError, TimeoutError):
+            response.force_close()  # nobody reads
+    return response
+
+
+async def _follow(
+    call: Call, view: View, request: FetchRequest, response: web.StreamResponse
+) -> RaftlogError:
+    """Returns what ended the partition's side. Raises ``ConnectionError`` once the reader has gone."""
+
+    async def read(request: FetchRequest) -> FetchResult:
+        return await call.hang_ups.park(call.request, read_at_once(call, view.target, request))
+
+    try:
+        while True:
+            with call.admission.answers.turn(partial(has_client, call.request)) as turn:
+                result = await read_in_turn(read, request, turn)
+                next_offset = await _show(call, view, result, response, turn)
+            if not result.data:
+                await _write(call, response, heartbeat(next_offset, result.high_watermark))
+            del result  # the next read may wait long
+            request = replace(
+                request, position=Offset(next_offset), wait_ms=call.services.limits.heartbeat_ms
+            )
+    except RaftlogError as error:
+        return error
+
+
+async def _show(call: Call, view: View, result: FetchResult, response: web.StreamResponse, turn: Turn) -> int:
+    """Write the records of one read, page by page: the next is made when this one has been taken.
+
+    A read that is one page is kept for others: readers of one partition are woken by the same records.
+    """
+    recent, key = call.admission.answers.recent, _key(view, result)
+    if (kept := recent.get(key)) is not None:
+        turn.end()
+        await _write(call, response, kept)
+        return result.next_offset
+    pages, open_bytes, is_first = view.pages(result), 0, True
+    while True:
+        if open_bytes:
+            turn.wait(open_bytes, partial(_abort, call))
+        page = await view.next_page(pages, result, turn)
+        next_offset, open_bytes = page.next_offset, page.open_bytes
+        events = await turn.computed(partial(_events, page), is_short=is_shown_fast(result))
+        del page  # its reader may take long
+        turn.end()
+        if next_offset < result.next_offset:
+            open_bytes += len(result.data)
+        elif is_first and events:
+            recent.keep(key, events)
+        is_first = False
+        if events:
+            await _write(call, response, events, open_bytes)
+        if next_offset >= result.next_offset:
+            return next_offset
+
+
+def _key(view: View, result: FetchResult) -> Hashable:
+    """What the events of a read depend on; a checksum stands for the rest of its batch."""
+    batches = split_batches(result.data)
+    return view, result.offset, tuple((batch.base_offset, batch.header.crc) for batch in batches)
+
+
+async def _write(
+    call: Call, response: web.StreamResponse, data: bytes | bytearray, held_bytes: int = 0
+) -> None:
+    """Raises ``ConnectionError`` once the reader has gone: aiohttp tells that only to the write after it.
+
+    ``held_bytes`` are those that wait with the data.
+    """
+    copied_bytes = min(len(data), WRITE_BYTES)
+    with call.admission.answers.waiting(len(data) + copied_bytes + held_bytes, partial(_abort, call)):
+        async with asyncio.timeout(call.services.limits.write_timeout_s):
+            for at in range(0, len(data), WRITE_BYTES):
+                await response.write(memoryview(data)[at : at + WRITE_BYTES])
+    if _transport(call) is None:
+        raise ConnectionResetError("the reader of the stream has gone")
+
+
+def _abort(call: Call) -> None:
+    if (transport := _transport(call)) is not None:
+        transport.abort()
+
+
+def _transport(call: Call) -> asyncio.Transport | None:
+    assert isinstance(call.request, web.BaseRequest)  # only aiohttp streams
+    return call.request.transport
+
+
+def event(name: str, data: bytes) -> bytes:
+    """One event; JSON in one line needs no splitting."""
+    return b"event: %b\ndata: %b\n\n" % (name.encode(), data)
+
+
+def heartbeat(next_offset: int, high_watermark: int) -> bytes:
+    """Tells proxies that the connection lives and the reader that it is up to date."""
+    return event("heartbeat", b'{"next_offset":%d,"high_watermark":%d}' % (next_offset, high_watermark))
+
+
+def _events(page: Page) -> bytearray:
+    events, encoder = bytearray(), msgspec.json.Encoder()
+    for record in page.records:
+        events += b"event: record\nid: %d\ndata: " % record.offset
+        encoder.encode_into(record, events, -1)
+        events += b"\n\n"
+    for skipped in page.skipped:
+        events += event("skipped", encoder.encode(skipped))
+    return events

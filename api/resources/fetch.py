@@ -1,0 +1,346 @@
+"""Fetch: records of one partition as JSON, as binary batches, or as an event stream; and one message.
+
+A read is a function of its URL: no cursor is kept. Nothing there is a 204 with the headers that say
+where to go on. A request that waits is parked in the partition service until there is something, its
+time is over, its topic is deleted (404), or its client hangs up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from aiohttp import web
+
+from api.http import parameters
+from api.http.answers_in_flight import Turn
+from api.http.disconnects import has_client
+from api.http.errors import RecordNotFound
+from api.http.redirects import elsewhere
+from api.http.routes import (
+    BINARY,
+    PARTITION,
+    ROUTE,
+    TEXT,
+    TOPIC,
+    Answer,
+    Call,
+    Parameter,
+    Route,
+    duration,
+    json_answer,
+    json_response,
+)
+from api.http.services import Limits
+from api.resources import json_answers
+from api.resources.events import RECORDS_PER_WRITE, stream
+from api.resources.json_answers import Page, View, is_shown_fast
+from api.resources.reading import read, read_in_turn
+from partitions.values import FetchRequest, FetchResult, LastRecords, Position, Start
+from raftlog import errors
+from raftlog.errors import InvalidRequest, OffsetOutOfRange
+from raftlog.types import Offset, TopicPartition
+from raftlog.wire import bodies, headers, media_types, paths
+from raftlog.wire.limits import RECORDS_MAX
+
+RECORDS = parameters.WholeNumber(1, RECORDS_MAX, RECORDS_MAX)
+UNDECODABLE = ("fail", "skip")
+_JSON_ONLY = ("limit", "format", "undecodable")
+
+
+async def fetch(call: Call) -> web.StreamResponse:
+    """Records of one partition, in the media type that the client asks for."""
+    _, target = call.partition()
+    if (other := elsewhere(call, target)) is not None:
+        return other
+    match call.media_type:
+        case media_types.BATCH:
+            return await _fetch_batches(call, target)
+        case media_types.EVENT_STREAM:
+            return await stream(
+                call, _view(call, target, RECORDS_PER_WRITE), _request_of(call, headers_too=True)
+            )
+        case _:
+            return await _fetch_json(call, target)
+
+
+async def message(call: Call) -> web.StreamResponse:
+    """One record, by its address."""
+    _, target = call.partition()
+    offset = parameters.OFFSET.read(call.match_info["offset"], "offset")
+    result = await read(call, target, FetchRequest(position=Offset(offset), bytes_max=1))
+    if not result.data:
+        raise OffsetOutOfRange(
+            f"offset {offset} of {target} is not written yet; the newest is {result.high_watermark - 1}",
+            start=result.log_start_offset,
+            end=result.high_watermark,
+            offset=offset,
+        )
+    with call.admission.answers.turn(partial(has_client, call.request)) as turn:
+        shown = (await _view(call, target, 1).page(result, turn)).records
+    if not shown or shown[0].offset != offset:
+        raise RecordNotFound(f"offset {offset} of {target} holds no record of a user", offset=offset)
+    fields = {name: getattr(shown[0], name) for name in shown[0].__struct_fields__}
+    return json_response(bodies.Message(**fields, topic=target.topic, partition=target.partition))
+
+
+async def _fetch_batches(call: Call, target: TopicPartition) -> web.Response:
+    for name in _JSON_ONLY:
+        if name in call.query:
+            raise InvalidRequest(f"{name} is for JSON; whole batches are bounded by max_bytes", field=name)
+    result = await read(call, target, _request_of(call))
+    places = _places(result, result.next_offset)
+    if not result.data:
+        return web.Response(status=204, headers=places)
+    places["Content-Type"] = media_types.BATCH
+    return web.Response(body=bytes(result.data), headers=places)  # copies what another broker sent
+
+
+async def _fetch_json(call: Call, target: TopicPartition) -> web.Response:
+    request = _request_of(call)
+    limit = RECORDS.of(call.query, "limit")
+    with call.admission.answers.turn(partial(has_client, call.request)) as turn:
+        return await _shown(call, _view(call, target, limit), request, turn)
+
+
+async def _shown(call: Call, view: View, request: FetchRequest, turn: Turn) -> web.Response:
+    result, page = await _page(call, view, request, turn)
+    places = _places(result, page.next_offset)
+    if not page.records and not page.skipped:
+        return web.Response(status=204, headers=places)
+    body = bodies.Fetched(
+        view.target.topic,
+        view.target.partition,
+        result.leader_epoch,
+        result.log_start_offset,
+        result.high_watermark,
+        page.next_offset,
+        page.next_offset >= result.high_watermark,
+        page.records,
+        page.skipped,
+    )
+    answer = partial(json_response, body, headers=places)
+    return await turn.computed(answer, is_short=is_shown_fast(result))
+
+
+def _view(call: Call, target: TopicPartition, limit: int) -> View:
+    return View(
+        target=target,
+        format=parameters.one_of(call.query, "format", json_answers.FORMATS),
+        limit=limit,
+        skips_undecodable=parameters.one_of(call.query, "undecodable", UNDECODABLE) == "skip",
+    )
+
+
+async def _page(call: Call, view: View, request: FetchRequest, turn: Turn) -> tuple[FetchResult, Page]:
+    while True:
+        try:
+            if isinstance(request.position, LastRecords):
+                return await _last_records(call, view, request, request.position.count, turn)
+            return await _first_page(call, view, request, turn)
+        except OffsetOutOfRange:
+            if isinstance(request.position, int):
+                raise
+            # Retention deleted what a second read was to go on with: no offset that the client named.
+
+
+async def _first_page(call: Call, view: View, request: FetchRequest, turn: Turn) -> tuple[FetchResult, Page]:
+    """The first fetch that has a user's record in it, or that has nothing."""
+    clock = call.services.clock
+    ends_at = clock.monotonic() + request.wait_ms / 1000
+    while True:
+        result = await read_in_turn(partial(read, call, view.target), request, turn)
+        page = await view.page(result, turn)
+        if page.records or page.skipped or not result.data:
+            return result, page
+        left_ms = max(0, int((ends_at - clock.monotonic()) * 1000))
+        request = replace(request, position=Offset(page.next_offset), wait_ms=left_ms)
+
+
+async def _last_records(
+    call: Call, view: View, request: FetchRequest, count: int, turn: Turn
+) -> tuple[FetchResult, Page]:
+    """The last ``count`` records of users, or the first of those where ``limit`` or ``max_bytes`` ends them.
+
+    Looks further back while control records take their place.
+    """
+    back, step = count, 1
+    limit, view = view.limit, replace(view, limit=RECORDS_MAX)
+    result, page = await _at_once(call, view, request, back, turn)
+    while len(page.records) < count and _is_whole(result, page) and result.offset > result.log_start_offset:
+        missing = count - len(page.records)
+        step = max(step, missing)
+        wider, wider_page = await _at_once(call, view, request, back + step, turn)
+        if step > missing and not _is_whole(wider, wider_page):
+            step //= 2  # it may begin with more than ``count``, and the last of them are cut off
+            continue
+        back, step = back + step, 2 * step
+        result, page = wider, wider_page
+    if not page.records and request.wait_ms:
+        following = replace(request, position=Offset(page.next_offset))
+        return await _first_page(call, replace(view, limit=limit), following, turn)
+    records = page.records[-count:]
+    next_offset = records[limit].offset if len(records) > limit else page.next_offset
+    return result, Page(records[:limit], next_offset, page.skipped)
+
+
+def _is_whole(result: FetchResult, page: Page) -> bool:
+    """Whether it reaches the end, and was cut off neither by ``max_bytes`` nor by the bounds of a page."""
+    return page.next_offset >= result.next_offset >= result.high_watermark
+
+
+async def _at_once(
+    call: Call, view: View, request: FetchRequest, back: int, turn: Turn
+) -> tuple[FetchResult, Page]:
+    request = replace(request, position=LastRecords(back), wait_ms=0)
+    result = await read_in_turn(partial(read, call, view.target), request, turn)
+    return result, await view.page(result, turn)
+
+
+def _request_of(call: Call, *, headers_too: bool = False) -> FetchRequest:
+    query, limits = call.query, call.services.limits
+    json_bytes = min(limits.fetch_json_bytes_max, limits.fetch_bytes_max)
+    bytes_max = limits.fetch_bytes_max if call.media_type == media_types.BATCH else json_bytes
+    last_id = call.request.headers.get("Last-Event-ID", "") if headers_too else ""
+    position: Position
+    if last_id:
+        position = Offset(
+            parameters.number_between(last_id, "Last-Event-ID", low=0, high=parameters.OFFSET_MAX - 1) + 1
+        )
+    elif "offset" in query:
+        position = parameters.position(query["offset"], "offset")
+    else:
+        position = Start.EARLIEST
+    if not query:
+        return FetchRequest(position=position, bytes_max=min(limits.fetch_bytes_default, bytes_max))
+    wanted = min(_bytes_max(limits).of(query, "max_bytes"), bytes_max)
+    bytes_min = _bytes_min(limits).of(query, "min_bytes")
+    return FetchRequest(
+        position=position,
+        bytes_max=wanted,
+        bytes_min=min(max(bytes_min, 1), wanted),
+        wait_ms=call.wait_ms(),
+    )
+
+
+def _bytes_max(limits: Limits) -> parameters.WholeNumber:
+    high = limits.fetch_bytes_max
+    return parameters.WholeNumber(1, high, min(limits.fetch_bytes_default, high))
+
+
+def _bytes_min(limits: Limits) -> parameters.WholeNumber:
+    return parameters.WholeNumber(0, limits.fetch_bytes_max, 1)
+
+
+def _places(result: FetchResult, next_offset: int) -> dict[str, str]:
+    return {
+        headers.NEXT_OFFSET: str(next_offset),
+        headers.HIGH_WATERMARK: str(result.high_watermark),
+        headers.LOG_START_OFFSET: str(result.log_start_offset),
+        headers.LEADER_EPOCH: str(result.leader_epoch),
+    }
+
+
+_FORMAT = Parameter(
+    "format",
+    "how values stand in JSON: `auto` shows objects and arrays as JSON, other UTF-8 as strings, the rest in "
+    "base64; the others show every value in that form, or answer 422",
+    {"type": "string", "enum": list(json_answers.FORMATS), "default": "auto"},
+)
+_UNDECODABLE = Parameter(
+    "undecodable",
+    "what to do with a stored batch that cannot be read as records (JSON and event streams): `fail` answers "
+    "422, `skip` steps over it and says so",
+    {"type": "string", "enum": list(UNDECODABLE), "default": "fail"},
+)
+_PARAMETERS = (
+    Parameter(
+        "offset",
+        "where to begin: a number, `earliest` (the default), `latest`, `timestamp:` with RFC 3339 or "
+        "milliseconds, or `-100` for the last 100",
+        {"type": "string", "pattern": parameters.POSITION_PATTERN, "default": "earliest"},
+    ),
+    Parameter("limit", "how many records at most (JSON)", RECORDS.schema),
+    Parameter(
+        "max_bytes",
+        "how many bytes of batches at most; one batch comes in any case",
+        lambda limits: _bytes_max(limits).schema,
+    ),
+    Parameter(
+        "min_bytes",
+        "with `wait`: do not answer before there are as many",
+        lambda limits: _bytes_min(limits).schema,
+    ),
+    duration("wait", "how long to wait for records, such as `30s`", lambda _: 0),
+    _FORMAT,
+    _UNDECODABLE,
+    ROUTE,
+    Parameter("Last-Event-ID", "of an event stream: go on after this offset", place="header"),
+)
+_PLACES = (
+    headers.NEXT_OFFSET,
+    headers.HIGH_WATERMARK,
+    headers.LOG_START_OFFSET,
+    headers.LEADER_EPOCH,
+    headers.LEADER,
+)
+
+ROUTES = (
+    Route(
+        "GET",
+        paths.PARTITION_RECORDS,
+        fetch,
+        "Fetch records, or follow them",
+        "`Accept` chooses between JSON, binary batches (whole ones: the first may begin before the offset "
+        "asked for) and an event stream with the events `record`, `heartbeat` and `problem`.",
+        (TOPIC, PARTITION, *_PARAMETERS),
+        {},
+        {
+            200: Answer(
+                "records; go on at `next_offset`",
+                {media_types.JSON: bodies.Fetched, media_types.BATCH: BINARY, media_types.EVENT_STREAM: TEXT},
+                _PLACES,
+            ),
+            204: Answer("nothing there", {}, _PLACES),
+            307: Answer("route=redirect: ask the leader named in Location", {}, ("Location",)),
+        },
+        (
+            errors.InvalidRequest,
+            errors.UnknownTopic,
+            errors.UnknownPartition,
+            errors.OffsetOutOfRange,
+            errors.UndecodableBatch,
+            errors.NotLeader,
+            errors.NoLeader,
+            errors.Overloaded,
+            errors.QuotaExceeded,
+            errors.InvalidRecord,
+            errors.ConnectionLost,
+        ),
+    ),
+    Route(
+        "GET",
+        paths.MESSAGE,
+        message,
+        "One message",
+        "A permalink.",
+        (
+            TOPIC,
+            PARTITION,
+            Parameter("offset", "offset of a record", parameters.OFFSET.schema, "path"),
+            _FORMAT,
+        ),
+        {},
+        {200: json_answer("the record", bodies.Message, headers.LEADER)},
+        (
+            errors.InvalidRequest,
+            errors.UnknownTopic,
+            errors.UnknownPartition,
+            errors.OffsetOutOfRange,
+            errors.UndecodableBatch,
+            errors.NoLeader,
+            errors.InvalidRecord,
+            RecordNotFound,
+        ),
+    ),
+)

@@ -1,0 +1,297 @@
+"""JSON records on their way in: decoded, checked one by one, spread over partitions, built into batches.
+
+Decides: what a JSON record means in bytes and which partition it belongs to. Leaves to others: whether
+the partition takes it. Everything that is wrong with a request is said at once, with JSON pointers.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import contextlib
+import itertools
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+from random import Random
+from typing import NamedTuple
+
+import msgspec
+
+from api.http.bodies import decode_json
+from api.http.parameters import time_ms
+from raftlog.errors import InvalidRecord, InvalidRequest, RecordTooLarge
+from raftlog.records.batch import HEADER_BYTES, Codec, batch_too_large
+from raftlog.records.builder import Record, build_batch
+from raftlog.records.keys import encode_key, partition_for_key
+from raftlog.wire import bodies, media_types
+from raftlog.wire.headers import TAG_RECORD_HEADER
+from raftlog.wire.limits import TAG_CHARACTERS_MAX
+
+ERRORS_MAX = 20  # a request that is wrong everywhere is not answered with a book
+RECORD_OVERHEAD_BYTES = 36  # more than the lengths, deltas and attributes of a record can take
+HEADER_OVERHEAD_BYTES = 10
+
+WHOLE_BYTES_MAX = 256 << 10  # of JSON that is decoded in one go: few milliseconds
+_LINE = re.compile(rb"\S[^\n]*")
+
+
+class _AnyRecord:
+    """Stands for a record that is counted and not decoded."""
+
+
+_ANY_RECORD = _AnyRecord()
+
+
+class _AnyRecords(msgspec.Struct):
+    records: list[_AnyRecord]
+
+
+class _Parts(msgspec.Struct, forbid_unknown_fields=True):
+    records: list[msgspec.Raw]
+
+
+class _Fields(msgspec.Struct):
+    headers: msgspec.Raw = msgspec.Raw(b"{}")
+    headers_raw: msgspec.Raw = msgspec.Raw(b"[]")
+    tags: msgspec.Raw = msgspec.Raw(b"[]")
+
+
+_TEXT: msgspec.json.Decoder[str] = msgspec.json.Decoder(str)
+
+
+class Placed(NamedTuple):
+    """A record and the partition it goes to, ``None`` when it may go anywhere."""
+
+    record: Record
+    partition: int | None
+
+
+def decode_records(body: bytes | bytearray, media_type: str, count_max: int) -> Iterable[bodies.NewRecord]:
+    """The records of a JSON or NDJSON body. Raises ``InvalidRecord``, and ``RecordTooLarge`` for too many.
+
+    They are counted before they are decoded. A body above ``WHOLE_BYTES_MAX`` is decoded record by record, as
+    they are taken, so that no call of the decoder takes long and no two copies of all records are made.
+    """
+    parts: Iterable[bytes]
+    if media_type == media_types.NDJSON:
+        lines = list(islice(_LINE.finditer(body), count_max + 1))
+        _check_count(len(lines), count_max)
+        parts = (line.group() for line in lines)
+    else:
+        _count_records(body, count_max)
+        if len(body) <= WHOLE_BYTES_MAX:
+            records = decode_json(body, bodies.Produce, InvalidRecord).records
+            _check_count(len(records), count_max)
+            return records
+        raw = decode_json(body, _Parts, InvalidRecord).records
+        _check_count(len(raw), count_max)
+        parts = map(bytes, raw)
+    return (_decoded(part, f"/records/{number}") for number, part in enumerate(parts))
+
+
+def place_records(
+    records: Iterable[bodies.NewRecord], *, partition_count: int, only: int | None, trace: str | None
+) -> list[Placed]:
+    """Each record as bytes, with its partition. Raises ``InvalidRecord`` naming all that are wrong.
+
+    ``only`` is the partition of the path; ``trace`` a W3C traceparent kept as a header of each record.
+    """
+    placed: list[Placed] = []
+    errors: list[str] = []
+    for number, record in enumerate(records):
+        try:
+            placed.append(_place(record, partition_count, only, trace))
+        except InvalidRequest as wrong:
+            errors.append(f"/records/{number}/{wrong.details.get('field', '')}: {wrong}")
+            if len(errors) == ERRORS_MAX:
+                break
+    if errors:
+        raise InvalidRecord(f"{errors[0]} ({len(errors)} wrong in all)", errors=errors)
+    return placed
+
+
+def placed_raw(record: Record, *, partition_count: int, only: int | None) -> Placed:
+    """A record of a raw body with its partition."""
+    if only is None and record.key is not None:
+        return Placed(record, partition_for_key(record.key, partition_count))
+    return Placed(record, only)
+
+
+def spread(placed: Sequence[Placed], partition_count: int, rng: Random) -> dict[int, list[int]]:
+    """The numbers of the records for each partition. Those that may go anywhere go together."""
+    anywhere = rng.randrange(partition_count)
+    groups: dict[int, list[int]] = {}
+    for number, item in enumerate(placed):
+        partition = anywhere if item.partition is None else item.partition
+        groups.setdefault(partition, []).append(number)
+    return groups
+
+
+def build_batches(
+    records: Sequence[Record], *, bytes_max: int, now_ms: int, producer: tuple[int, int, int] | None
+) -> list[bytes]:
+    """As few batches as hold the records, none above ``bytes_max``. Raises ``RecordTooLarge``.
+
+    With a producer it is one batch, since its sequence stands in the header of exactly one.
+    """
+    producer_id, epoch, sequence = producer or (-1, -1, -1)
+    parts = list(_parts(records, bytes_max if producer is None else None))
+    batches = [
+        build_batch(
+            part,
+            codec=Codec.NONE,
+            timestamp_ms=now_ms,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            base_sequence=sequence,
+        )
+        for part in parts
+    ]
+    for part, batch in zip(parts, batches, strict=True):
+        if len(batch) > bytes_max:
+            raise batch_too_large(len(batch), len(part), bytes_max)
+    return batches
+
+
+def size_of(record: Record) -> int:
+    """At least as many bytes as it takes in a batch that is not compressed."""
+    size_bytes = RECORD_OVERHEAD_BYTES + len(record.value or b"") + len(record.key or b"")
+    for name, content in record.headers:
+        size_bytes += HEADER_OVERHEAD_BYTES + 4 * len(name) + len(content or b"")
+    return size_bytes
+
+
+def record_of(record: bodies.NewRecord) -> Record:
+    """A JSON record as bytes. Raises ``InvalidRequest`` naming the field that is wrong."""
+    timestamp = record.timestamp
+    if isinstance(timestamp, str):
+        timestamp = time_ms(timestamp, "timestamp")
+    elif timestamp is not None and not 0 <= timestamp < 1 << 62:
+        raise InvalidRequest("is out of range; send milliseconds since 1970", field="timestamp")
+    headers = _headers(record) if record.headers or record.headers_raw or record.tags else ()
+    key = None if record.key is None else _key(record)
+    return Record(_value(record), key, headers, timestamp)
+
+
+def raw_record(body: bytes, key: str | None, tags: Sequence[str], headers: Mapping[str, str]) -> Record:
+    """A record whose value is a whole body. Raises ``InvalidRecord``."""
+    try:
+        pairs = [*((name, text.encode()) for name, text in headers.items()), *map(_tag, tags)]
+        return Record(value=body, key=encode_key(key), headers=tuple(pairs))
+    except UnicodeEncodeError:
+        raise InvalidRecord("a header is not UTF-8", errors=["/headers: not UTF-8"]) from None
+
+
+def with_trace(record: Record, trace: str) -> Record:
+    """The record with the trace it belongs to."""
+    return record._replace(headers=(*record.headers, ("traceparent", trace.encode(errors="replace"))))
+
+
+def _check_count(count: int, count_max: int) -> None:
+    if not count:
+        raise InvalidRecord("there are no records; send one at least", errors=["/records: empty"])
+    if count > count_max:
+        raise RecordTooLarge(
+            f"one request takes {count_max} records at most; send several", limit_records=count_max
+        )
+
+
+def _count_records(body: bytes | bytearray, count_max: int) -> None:
+    """Raise ``RecordTooLarge`` for too many records, before memory is taken for them."""
+    if body.count(b"{") <= count_max:
+        return  # each record is an object
+    counted = itertools.count(1)
+
+    def count(_kind: type, _record: object) -> _AnyRecord:
+        _check_count(next(counted), count_max)
+        return _ANY_RECORD
+
+    with contextlib.suppress(msgspec.DecodeError, RecursionError):  # decoding says better what is wrong
+        msgspec.json.decode(body, type=_AnyRecords, dec_hook=count)
+
+
+def _decoded(part: bytes, pointer: str) -> bodies.NewRecord:
+    if len(part) > WHOLE_BYTES_MAX:
+        fields = decode_json(part, _Fields, InvalidRecord, pointer)
+        size = max(len(memoryview(field)) for field in (fields.headers, fields.headers_raw, fields.tags))
+        if size > WHOLE_BYTES_MAX:
+            what = f"headers and tags take {WHOLE_BYTES_MAX} bytes each at most; these take {size}"
+            raise InvalidRecord(f"{pointer}/headers: {what}", errors=[f"{pointer}/headers: {what}"])
+    return decode_json(part, bodies.NewRecord, InvalidRecord, pointer)
+
+
+def _place(record: bodies.NewRecord, partition_count: int, only: int | None, trace: str | None) -> Placed:
+    stored = record_of(record)
+    partition = record.partition
+    if partition is None:
+        partition = only
+        if only is None and stored.key is not None:
+            partition = partition_for_key(stored.key, partition_count)
+    elif not 0 <= partition < partition_count or (only is not None and partition != only):
+        allowed = f"0 to {partition_count - 1}" if only is None else f"{only}, as in the path"
+        raise InvalidRequest(f"is {partition}; send {allowed}, or leave it out", field="partition")
+    return Placed(stored if trace is None else with_trace(stored, trace), partition)
+
+
+def _value(record: bodies.NewRecord) -> bytes | None:
+    raw = bytes(record.value)
+    encoding = record.encoding
+    if raw == b"null":
+        return None
+    if encoding == "json" or (encoding is None and raw[:1] != b'"'):
+        return msgspec.json.format(raw, indent=-1)
+    if raw[:1] != b'"':
+        raise InvalidRequest(f"must be a string with encoding {encoding}", field="value")
+    text = _TEXT.decode(raw)
+    return _from_base64(text, "value") if encoding == "base64" else text.encode()
+
+
+def _key(record: bodies.NewRecord) -> bytes | None:
+    key = record.key
+    if isinstance(key, str) and record.key_encoding == "base64":
+        return _from_base64(key, "key")
+    return encode_key(key)
+
+
+def _headers(record: bodies.NewRecord) -> tuple[tuple[str, bytes | None], ...]:
+    pairs: list[tuple[str, bytes | None]] = []
+    for name, text in record.headers.items():
+        if name == TAG_RECORD_HEADER:
+            raise InvalidRequest(f"{name} is how tags are stored; send them in tags", field="headers")
+        pairs.append((name, None if text is None else text.encode()))
+    for name, coded in record.headers_raw:
+        pairs.append((name, None if coded is None else _from_base64(coded, "headers_raw")))
+    pairs.extend(_tag(tag) for tag in record.tags)
+    return tuple(pairs)
+
+
+def _tag(tag: str) -> tuple[str, bytes]:
+    if not 0 < len(tag) <= TAG_CHARACTERS_MAX or "," in tag:
+        raise InvalidRecord(
+            f"the tag {tag[:64]!r} must have 1 to {TAG_CHARACTERS_MAX} characters and no comma", field="tags"
+        )
+    return TAG_RECORD_HEADER, tag.encode()
+
+
+def _from_base64(text: str, field: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise InvalidRequest("is not base64 (RFC 4648, with padding)", field=field) from None
+
+
+def _parts(records: Sequence[Record], bytes_max: int | None) -> list[Sequence[Record]]:
+    """Runs of records that surely fit; a record that does not fit alone is a run of its own."""
+    if bytes_max is None:
+        return [records]
+    parts: list[Sequence[Record]] = []
+    start, size_bytes = 0, HEADER_BYTES
+    for number, record in enumerate(records):
+        record_bytes = size_of(record)
+        if size_bytes + record_bytes > bytes_max and number > start:
+            parts.append(records[start:number])
+            start, size_bytes = number, HEADER_BYTES
+        size_bytes += record_bytes
+    parts.append(records[start:])
+    return parts

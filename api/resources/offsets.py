@@ -1,0 +1,56 @@
+"""Where in a partition a time or a name points."""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from api.http import parameters
+from api.http.routes import (
+    PARTITION,
+    TOPIC,
+    Call,
+    Parameter,
+    Route,
+    json_answer,
+    json_response,
+)
+from raftlog import errors
+from raftlog.wire import bodies, paths
+
+
+async def get_offset(call: Call) -> web.StreamResponse:
+    """The offset of a time, of the earliest record or of the end."""
+    _, target = call.partition()
+    position = parameters.position_or_time(call.query.get("at", "latest"), "at")
+    offset, timestamp_ms = await call.services.gateway.offset_at(target, position)
+    return json_response(bodies.OffsetBody(offset, timestamp_ms))
+
+
+ROUTES = (
+    Route(
+        "GET",
+        paths.PARTITION_OFFSETS,
+        get_offset,
+        "Find an offset",
+        "`latest` is the high watermark: one past the newest record that can be read.",
+        (
+            TOPIC,
+            PARTITION,
+            Parameter(
+                "at",
+                "`earliest`, `latest` (the default), a time in RFC 3339 (the first record at or after it), "
+                "a number, or `-100` for the last 100",
+                {"type": "string", "default": "latest", "pattern": parameters.POSITION_PATTERN},
+            ),
+        ),
+        {},
+        {200: json_answer("the offset, and the timestamp of its record", bodies.OffsetBody)},
+        (
+            errors.InvalidRequest,
+            errors.UnknownTopic,
+            errors.UnknownPartition,
+            errors.OffsetOutOfRange,
+            errors.NoLeader,
+        ),
+    ),
+)

@@ -1,0 +1,70 @@
+"""A partition as JSON: what its leader says, and what the metadata wants of it. Nothing is decided here."""
+
+from __future__ import annotations
+
+from api.http.routes import Call
+from partitions.metadata.image import PartitionInfo
+from partitions.values import PartitionStatus
+from raftlog.errors import NoLeader, UnknownTopic
+from raftlog.types import NodeId, TopicPartition
+from raftlog.wire import bodies
+
+
+async def described(call: Call, target: TopicPartition) -> bodies.PartitionBody:
+    """One partition, by the newest metadata here. Raises ``NoLeader`` while nobody has opened it."""
+    statuses = await call.services.gateway.describe(target.topic)
+    topic = call.services.controller.image.topics.get(target.topic)
+    if topic is None:
+        raise UnknownTopic(f"there is no topic {target.topic!r}", topic=target.topic)
+    for status in statuses:
+        if status.partition == target.partition:
+            return body(status, topic.partitions[target.partition])
+    raise NoLeader(f"{target} is being opened", topic=target.topic, partition=target.partition)
+
+
+def body(status: PartitionStatus, info: PartitionInfo) -> bodies.PartitionBody:
+    """One partition."""
+    return bodies.PartitionBody(
+        partition=status.partition,
+        leader=status.leader,
+        term=status.term,
+        replicas=_in_order(status.replicas, info),
+        learners=list(status.learners),
+        in_sync=list(status.in_sync),
+        commit_index=status.commit_index,
+        log_start_offset=status.log_start_offset,
+        high_watermark=status.high_watermark,
+        end_offset=status.end_offset,
+        size_bytes=status.size_bytes,
+        rejoining=list(status.rejoining),
+        awaited=list(status.awaited),
+        offline=[bodies.OfflineReplicaBody(broker, reason) for broker, reason in status.offline],
+        reassignment=_reassignment(status, info),
+        unsafe_recoveries=[
+            bodies.UnsafeRecoveryBody(
+                survivor=record.survivor,
+                lost=list(record.lost),
+                last_offset=record.last_index,
+                committed_offset=record.commit_index,
+                at=record.at_ms,
+            )
+            for record in info.unsafe_recoveries
+        ],
+    )
+
+
+def _in_order(voters: tuple[NodeId, ...], info: PartitionInfo) -> list[int]:
+    """Those that vote, the preferred leader first."""
+    known: list[int] = [node for node in info.holders if node in voters]
+    return known + sorted(set(voters) - set(known))
+
+
+def _reassignment(status: PartitionStatus, info: PartitionInfo) -> bodies.ReassignmentBody | None:
+    if not info.target:
+        return None
+    missing = set(info.target) - set(status.replicas)
+    if not missing:
+        return bodies.ReassignmentBody(list(info.target), "changing", 100)
+    if missing <= set(status.learners):
+        return bodies.ReassignmentBody(list(info.target), "learning", status.caught_up_percent)
+    return bodies.ReassignmentBody(list(info.target), "preparing", 0)

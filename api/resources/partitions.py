@@ -1,0 +1,170 @@
+"""What operators do to one partition: move its leadership or its replicas, or recover it as the last resort.
+
+Leaves to others: which changes are allowed and how they are made (``partitions.reassignment.admin``).
+"""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from api.http.bodies import read_json
+from api.http.routes import (
+    PARTITION,
+    TOPIC,
+    Call,
+    Handler,
+    Route,
+    duration,
+    json_answer,
+    json_response,
+)
+from api.resources import partition_bodies
+from partitions.metadata.move_planner import MoveReplicas
+from raftlog import errors
+from raftlog.types import NodeId, TopicPartition
+from raftlog.wire import bodies, media_types, paths
+from raftlog.wire.limits import REPLICAS_MAX
+
+LEADER_WAIT_MS = 10_000  # how long a recovered partition may take to be led before it is shown
+
+
+async def transfer_leadership(call: Call) -> web.StreamResponse:
+    """Another leader; answers once it leads."""
+    _, target = call.partition()
+    wanted = await read_json(call, bodies.TransferLeadership)
+    leader, term = await call.services.admin.transfer_leadership(
+        target,
+        None if wanted.to is None else NodeId(wanted.to),
+        call.services.limits.control_timeout_ms,
+    )
+    return json_response(bodies.LeadershipBody(target.topic, target.partition, leader, term))
+
+
+async def add_replica(call: Call) -> web.StreamResponse:
+    """One more replica."""
+    _, target = call.partition()
+    wanted = await read_json(call, bodies.OneReplica)
+    return await _move(
+        call, target, MoveReplicas(target.topic, target.partition, add=NodeId(wanted.broker_id))
+    )
+
+
+async def remove_replica(call: Call) -> web.StreamResponse:
+    """One replica less."""
+    _, target = call.partition()
+    wanted = await read_json(call, bodies.OneReplica)
+    return await _move(
+        call, target, MoveReplicas(target.topic, target.partition, remove=NodeId(wanted.broker_id))
+    )
+
+
+async def set_replicas(call: Call) -> web.StreamResponse:
+    """Exactly these replicas."""
+    _, target = call.partition()
+    wanted = await read_json(call, bodies.SetReplicas)
+    replicas = tuple(NodeId(node) for node in wanted.replicas)
+    return await _move(call, target, MoveReplicas(target.topic, target.partition, replicas))
+
+
+async def unsafe_recover(call: Call) -> web.StreamResponse:
+    """The survivor's log becomes the truth."""
+    _, target = call.partition()
+    wanted = await read_json(call, bodies.UnsafeRecover)
+    admin = call.services.admin
+    await admin.recover_unsafely(target, wanted.confirm, call.services.limits.control_timeout_ms)
+    await admin.until_led(target, LEADER_WAIT_MS)
+    return json_response(await partition_bodies.described(call, target))
+
+
+async def _move(call: Call, target: TopicPartition, wish: MoveReplicas) -> web.StreamResponse:
+    limits = call.services.limits
+    wait_ms = call.wait_ms()
+    await call.services.admin.change_replicas(wish, limits.control_timeout_ms)
+    is_settled = await call.services.admin.until_settled(target, wait_ms)
+    return json_response(await partition_bodies.described(call, target), 200 if is_settled else 202)
+
+
+_WAIT = duration("wait", "how long to wait until no replica moves any more, such as `30s`", lambda _: 0)
+_ERRORS = (
+    errors.InvalidRequest,
+    errors.UnknownTopic,
+    errors.UnknownPartition,
+    errors.Conflict,
+    errors.UnsupportedMediaType,
+    errors.RecordTooLarge,
+    errors.NoLeader,
+    errors.CommitUnknown,
+)
+_MOVE_ERRORS = (*_ERRORS, errors.PreconditionFailed)
+_MOVED = {
+    200: json_answer("no replica moves any more", bodies.PartitionBody),
+    202: json_answer("they are on their way; see `reassignment`", bodies.PartitionBody),
+}
+
+
+def _move_route(
+    path: str, handler: Handler, body: type[bodies.Request], summary: str, description: str
+) -> Route:
+    """The three ways to name a target have all but their body in common."""
+    return Route(
+        "POST",
+        path,
+        handler,
+        summary,
+        description,
+        (TOPIC, PARTITION, _WAIT),
+        {media_types.JSON: body},
+        _MOVED,
+        _MOVE_ERRORS,
+    )
+
+
+ROUTES = (
+    Route(
+        "POST",
+        paths.TRANSFER_LEADERSHIP,
+        transfer_leadership,
+        "Move the leadership of a partition",
+        "To the broker `to`, or to the replica that keeps up best. Answers once another leads.",
+        (TOPIC, PARTITION),
+        {media_types.JSON: bodies.TransferLeadership},
+        {200: json_answer("who leads now", bodies.LeadershipBody)},
+        (*_ERRORS, errors.LeadershipNotMoved),
+        body_required=False,
+    ),
+    _move_route(
+        paths.ADD_REPLICA,
+        add_replica,
+        bodies.OneReplica,
+        "Add a replica",
+        "It learns first and votes when it has caught up. Even numbers survive no failure more.",
+    ),
+    _move_route(
+        paths.REMOVE_REPLICA,
+        remove_replica,
+        bodies.OneReplica,
+        "Remove a replica",
+        "Its files go when the others have agreed on a membership without it.",
+    ),
+    _move_route(
+        paths.SET_REPLICAS,
+        set_replicas,
+        bodies.SetReplicas,
+        "Set all replicas",
+        f"The general form: 1 to {REPLICAS_MAX} brokers, the preferred leader first. It replaces a move "
+        "under way.",
+    ),
+    Route(
+        "POST",
+        paths.UNSAFE_RECOVER,
+        unsafe_recover,
+        "Recover a partition whose majority is lost",
+        "The last resort. Without `confirm` it changes nothing: the 409 says who would survive, what may be "
+        "lost, and what to send.",
+        (TOPIC, PARTITION),
+        {media_types.JSON: bodies.UnsafeRecover},
+        {200: json_answer("it is recovered", bodies.PartitionBody)},
+        _MOVE_ERRORS,
+        body_required=False,
+    ),
+)

@@ -1,0 +1,87 @@
+"""A page for each kind of error, made from the one table of errors: where the ``type`` of a problem leads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from aiohttp import web
+
+from api.http.errors import TABLE, Kind, PathNotFound
+from api.http.routes import TEXT, Answer, Call, Parameter, Route
+from api.resources.html_pages import page, text
+from raftlog.errors import RaftlogError
+from raftlog.wire import media_types, paths
+
+
+async def list_problems(_: Call) -> web.StreamResponse:
+    """All kinds."""
+    return _html("raftlog problems", f"<h1>Problems</h1>{problem_table()}{_DOCS}")
+
+
+async def get_problem(call: Call) -> web.StreamResponse:
+    """All kinds that have one code, which are two where the status differs."""
+    code = call.match_info["code"].replace("-", "_")
+    found = list(_of_code(code))
+    if not found:
+        raise PathNotFound(f"there is no problem {code[:64]!r}; GET {paths.PROBLEMS} lists them")
+    sections = "".join(_section(kind, error) for error, kind in found)
+    return _html(f"raftlog problem {code}", f"<h1><code>{code}</code></h1>{sections}{_DOCS}")
+
+
+def problem_table() -> str:
+    """All kinds as a table of HTML."""
+    rows = "".join(
+        f"<tr><td><a href='{paths.problem(error.code)}'><code>{error.code}</code></a></td>"
+        f"<td>{kind.status}</td><td>{text(kind.title)}</td><td>{'yes' if error.retryable else 'no'}</td></tr>"
+        for error, kind in TABLE.items()
+    )
+    return f"<table><tr><th>code</th><th>status</th><th>meaning</th><th>retry</th></tr>{rows}</table>"
+
+
+def outcome(error: type[RaftlogError]) -> str:
+    """Whether a request that met this error was carried out."""
+    if error.is_definite:
+        return "No: the request was refused, and nothing was changed."
+    return "This is not known: what the request asked for may have happened, or may still happen."
+
+
+_DOCS = f"<p><a href='{paths.PROBLEMS}'>All problems</a> · <a href='{paths.DOCS}'>HTTP API</a></p>"
+
+
+def _of_code(code: str) -> Iterator[tuple[type[RaftlogError], Kind]]:
+    return ((error, kind) for error, kind in TABLE.items() if error.code == code)
+
+
+def _section(kind: Kind, error: type[RaftlogError]) -> str:
+    again = "Sending the same again can help." if error.retryable else "Sending the same again does not help."
+    return (
+        f"<h2>{kind.status}: {text(kind.title)}</h2><p>{text(kind.cause)}</p>"
+        f"<p><b>Was it done?</b> {outcome(error)}</p><p><b>What to do:</b> {text(kind.remedy)} {again}</p>"
+    )
+
+
+def _html(title: str, body: str) -> web.Response:
+    return web.Response(body=page(title, body), headers={"Content-Type": media_types.HTML})
+
+
+_CODE = Parameter("code", "the `code` of a problem, with dashes", place="path")
+
+ROUTES = (
+    Route(
+        "GET",
+        paths.PROBLEMS,
+        list_problems,
+        "List the kinds of problems",
+        answers={200: Answer("a page", {media_types.HTML: TEXT})},
+    ),
+    Route(
+        "GET",
+        paths.PROBLEM,
+        get_problem,
+        "Explain a kind of problem",
+        "This is the path of a problem's `type`.",
+        (_CODE,),
+        answers={200: Answer("a page", {media_types.HTML: TEXT})},
+        errors=(PathNotFound,),
+    ),
+)

@@ -1,0 +1,373 @@
+"""Produce: records of JSON, NDJSON, raw bodies and binary batches, to a topic or to one partition.
+
+A request to one partition is atomic and has one status. One that spreads over partitions is 200 only
+if all of them took theirs, else 207 with a receipt or a problem for each record. What a client asked to
+be stored is stored although the client hangs up: an append is never cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from aiohttp import web
+
+from api.http import parameters
+from api.http.admission import Hold
+from api.http.batching import Part
+from api.http.bodies import check_announced, read_body, unsupported
+from api.http.redirects import elsewhere
+from api.http.requests import Request
+from api.http.routes import (
+    BINARY,
+    PARTITION,
+    ROUTE,
+    TEXT,
+    TOPIC,
+    Answer,
+    BodyType,
+    Call,
+    Parameter,
+    Route,
+    duration,
+    json_answer,
+    json_response,
+)
+from api.resources import json_records
+from api.resources.json_records import Placed
+from api.resources.receipts import durability_body, produced
+from partitions.metadata.image import TopicInfo
+from partitions.values import QUORUM, Acks, AcksKind, AppendReceipt
+from raftlog import errors
+from raftlog.errors import InvalidRecord, InvalidRequest, RaftlogError
+from raftlog.node.computing import computed
+from raftlog.records.batch import HEADER_BYTES
+from raftlog.records.builder import Record
+from raftlog.types import TopicPartition
+from raftlog.wire import bodies, headers, media_types, paths
+
+NOT_YET = ("If-Offset", "Raftlog-Fence", "Idempotency-Key", "Raftlog-Transaction")
+"""Headers of the contract that change what a produce means and that this release does not know."""
+
+
+async def produce_to_partition(call: Call) -> web.StreamResponse:
+    """Records or batches for one partition."""
+    topic, target = call.partition()
+    if (other := elsewhere(call, target)) is not None:
+        return other
+    if parameters.media_type_of(call.request) == media_types.BATCH:
+        return await _produce_batches(call, target)
+    return await _produce_records(call, topic, target.partition)
+
+
+async def produce_to_topic(call: Call) -> web.StreamResponse:
+    """Records whose partitions are chosen here, by their keys."""
+    topic = call.topic()
+    if parameters.media_type_of(call.request) == media_types.BATCH:
+        path = paths.PARTITION_RECORDS.replace("{topic}", topic.name)
+        raise errors.UnsupportedMediaType(
+            f"a binary batch belongs to one partition: POST it to {path}",
+            supported=[media_types.JSON, media_types.NDJSON, media_types.OCTET_STREAM],
+        )
+    return await _produce_records(call, topic, None)
+
+
+async def _produce_batches(call: Call, target: TopicPartition) -> web.Response:
+    _refuse_unknown_meaning(call.request)
+    if parameters.producer_of(call.request) is not None:
+        raise InvalidRequest(
+            f"{headers.PRODUCER_ID} belongs to JSON; a binary batch carries its producer in its header",
+            field=headers.PRODUCER_ID,
+        )
+    acks, timeout_ms = _acks_and_timeout(call)
+    client = call.request.remote or ""
+    with call.admission.bodies.hold(client, 0) as held:
+        body = bytes(await read_body(call.request, held, call.services.limits))
+        if not body:
+            raise InvalidRequest("the body is empty; send one batch at least", field="body")
+        receipt = await call.services.gateway.append(target, body, acks=acks, timeout_ms=timeout_ms)
+    if acks.kind is AcksKind.NONE:
+        return json_response(bodies.Accepted(receipt.record_count), 202)
+    return json_response(
+        bodies.BatchesProduced(
+            target.partition,
+            receipt.base_offset,
+            receipt.record_count,
+            durability_body(receipt.durability),
+            receipt.leader_epoch,
+            receipt.timestamp_ms,
+            receipt.was_duplicate,
+        )
+    )
+
+
+async def _produce_records(call: Call, topic: TopicInfo, only: int | None) -> web.Response:
+    request, services = call.request, call.services
+    _refuse_unknown_meaning(request)
+    producer = parameters.producer_of(request)
+    if producer is not None and only is None:
+        raise InvalidRequest(
+            f"{headers.PRODUCER_ID} needs a partition: sequences are counted in each one; "
+            f"POST to {paths.PARTITION_RECORDS.replace('{topic}', topic.name)}",
+            field=headers.PRODUCER_ID,
+        )
+    acks, timeout_ms = _acks_and_timeout(call)
+    with call.admission.bodies.hold(request.remote or "", 0) as held:
+        body = await _read_body(call, held)
+        is_short = len(body) <= json_records.WHOLE_BYTES_MAX
+        placed = await computed(partial(_records_of, call, topic, only, body), is_short=is_short)
+        now_ms = services.clock.wall_ms()
+        part = None
+        if producer is None and acks == QUORUM and timeout_ms == services.limits.produce_timeout_ms_default:
+            part = _shared_part(placed, services.batch_bytes_max(topic), now_ms)
+        if part is not None:
+            return await _append_with_others(call, topic, placed, part)
+        del body
+        groups = json_records.spread(placed, len(topic.partitions), services.rng)
+        build = partial(
+            _batches_of, placed, groups, services.batch_bytes_max(topic), now_ms=now_ms, producer=producer
+        )
+        batches = await computed(build, is_short=is_short)
+        created_ms = [item.record.timestamp_ms for item in placed]
+        del placed, build  # the batches are what the body's bytes are counted for now
+        outcomes = await _append_all(call, topic.name, batches, acks, timeout_ms)
+    if acks.kind is AcksKind.NONE:
+        return json_response(bodies.Accepted(len(created_ms)), 202)
+    return produced(call, created_ms, groups, outcomes, now_ms)
+
+
+def _batches_of(
+    placed: Sequence[Placed],
+    groups: Mapping[int, Sequence[int]],
+    bytes_max: int,
+    *,
+    now_ms: int,
+    producer: tuple[int, int, int] | None,
+) -> dict[int, list[bytes]]:
+    return {
+        partition: json_records.build_batches(
+            [placed[number].record for number in numbers],
+            bytes_max=bytes_max,
+            now_ms=now_ms,
+            producer=producer,
+        )
+        for partition, numbers in groups.items()
+    }
+
+
+async def _read_body(call: Call, held: Hold) -> bytes | bytearray:
+    request, limits = call.request, call.services.limits
+    media_type = parameters.media_type_of(request)
+    if media_type not in media_types.PRODUCE:
+        check_announced(request, limits)
+        raise unsupported(media_type, media_types.PRODUCE)
+    return await read_body(request, held, limits)
+
+
+def _records_of(call: Call, topic: TopicInfo, only: int | None, body: bytes | bytearray) -> list[Placed]:
+    request, limits = call.request, call.services.limits
+    media_type = parameters.media_type_of(request)
+    trace = request.headers.get("traceparent")
+    count = len(topic.partitions)
+    if media_type == media_types.OCTET_STREAM:
+        record = _raw_record(request, bytes(body))
+        if trace is not None:
+            record = json_records.with_trace(record, trace)
+        return [json_records.placed_raw(record, partition_count=count, only=only)]
+    records = json_records.decode_records(body, media_type, limits.records_per_request_max)
+    return json_records.place_records(records, partition_count=count, only=only, trace=trace)
+
+
+def _shared_part(placed: Sequence[Placed], bytes_max: int, now_ms: int) -> Part | None:
+    """The records as a part of a batch, if they go to one place and are few."""
+    first = placed[0].partition
+    records = [item.record for item in placed if item.partition == first]
+    if len(records) < len(placed):
+        return None
+    size_bytes = HEADER_BYTES + sum(map(json_records.size_of, records))
+    part = Part(records, size_bytes=size_bytes, bytes_max=bytes_max, now_ms=now_ms)
+    return part if part.may_share else None
+
+
+async def _append_with_others(
+    call: Call, topic: TopicInfo, placed: Sequence[Placed], part: Part
+) -> web.Response:
+    """One request that shares its batch with those that come at the same time."""
+    partition = placed[0].partition
+    partitions = range(len(topic.partitions)) if partition is None else (partition,)
+    try:
+        receipt = await call.gatherer.append(topic.name, partitions, part)
+    finally:
+        call.target = part.target
+    assert part.target is not None
+    number = part.target.partition
+    created_ms = [record.timestamp_ms for record in part.records]
+    return produced(call, created_ms, {number: range(len(placed))}, {number: receipt}, part.now_ms)
+
+
+async def _append_all(
+    call: Call, topic: str, batches: Mapping[int, Sequence[bytes]], acks: Acks, timeout_ms: int
+) -> dict[int, AppendReceipt | RaftlogError]:
+    """One outcome for each partition. With one partition its error is the request's."""
+    append = call.services.gateway.append
+    if len(batches) == 1:
+        ((partition, only),) = batches.items()
+        call.target = TopicPartition(topic, partition)
+        return {partition: await append(call.target, only, acks=acks, timeout_ms=timeout_ms)}
+    outcomes = await asyncio.gather(
+        *(
+            append(TopicPartition(topic, partition), some, acks=acks, timeout_ms=timeout_ms)
+            for partition, some in batches.items()
+        ),
+        return_exceptions=True,
+    )
+    found: dict[int, AppendReceipt | RaftlogError] = {}
+    for partition, outcome in zip(batches, outcomes, strict=True):
+        if isinstance(outcome, BaseException) and not isinstance(outcome, RaftlogError):
+            raise outcome
+        found[partition] = outcome
+    return found
+
+
+def _acks_and_timeout(call: Call) -> tuple[Acks, int]:
+    limits = call.services.limits
+    if not call.query:
+        return QUORUM, limits.produce_timeout_ms_default
+    timeout_ms = call.capped_ms("timeout", limits.produce_timeout_ms_max, limits.produce_timeout_ms_default)
+    return parameters.acks(call.query), timeout_ms
+
+
+def _raw_record(request: Request, body: bytes) -> Record:
+    prefix = headers.HEADER_PREFIX.lower()
+    named: dict[str, str] = {}
+    for header, text in request.headers.items():
+        name = header.lower()
+        if name.startswith(prefix):
+            name = name.removeprefix(prefix)
+            if not name or name in named:
+                raise InvalidRecord(
+                    f"the header {header[:64]!r} has no name or is sent twice", errors=["/headers"]
+                )
+            named[name] = text
+    tags = [tag.strip() for tag in request.headers.get(headers.TAGS, "").split(",") if tag.strip()]
+    return json_records.raw_record(body, request.headers.get(headers.KEY), tags, named)
+
+
+def _refuse_unknown_meaning(request: Request) -> None:
+    for name in NOT_YET:
+        if name in request.headers:
+            raise InvalidRequest(
+                f"{name} is not supported by this release; leave it out, or nothing may rely on it",
+                field=name,
+            )
+
+
+_PARAMETERS = (
+    Parameter(
+        "acks",
+        "when to answer: `0` at once, `1` when the leader has fsynced, `quorum` (also `all`, `-1`; the "
+        "default) when committed, `every` when every in-sync replica has it too, a number K when K "
+        "replicas have it",
+        {
+            "type": "string",
+            "pattern": "^([Aa][Ll][Ll]|-1|[Qq][Uu][Oo][Rr][Uu][Mm]|[Ee][Vv][Ee][Rr][Yy]|[0-9]{1,3})$",
+            "default": "quorum",
+        },
+    ),
+    duration(
+        "timeout",
+        "how long to wait for that, such as `5s`, after which the outcome is unknown (504)",
+        lambda limits: limits.produce_timeout_ms_default,
+    ),
+)
+_RAW_HEADERS = (
+    Parameter(headers.KEY, "key of a raw body", place="header"),
+    Parameter(headers.TAGS, "tags of a raw body, with commas between them", place="header"),
+    Parameter(f"{headers.HEADER_PREFIX}*", "record headers of a raw body", place="header"),
+)
+_PRODUCER_HEADERS = (
+    Parameter(
+        headers.PRODUCER_ID,
+        "from POST /v1/producers; all three or none",
+        parameters.PRODUCER_ID.schema,
+        "header",
+    ),
+    Parameter(headers.PRODUCER_EPOCH, "from POST /v1/producers", parameters.PRODUCER_EPOCH.schema, "header"),
+    Parameter(
+        headers.PRODUCER_SEQUENCE,
+        "number of the first record sent here",
+        parameters.PRODUCER_SEQUENCE.schema,
+        "header",
+    ),
+)
+_RECORD_BODIES: dict[str, BodyType] = {
+    media_types.JSON: bodies.Produce,
+    media_types.NDJSON: TEXT,
+    media_types.OCTET_STREAM: BINARY,
+}
+_ERRORS = (
+    errors.InvalidRequest,
+    errors.InvalidRecord,
+    errors.RecordTooLarge,
+    errors.UnsupportedMediaType,
+    errors.UnknownTopic,
+    errors.NoLeader,
+    errors.NotEnoughReplicas,
+    errors.Overloaded,
+    errors.QuotaExceeded,
+    errors.Draining,
+    errors.StorageFull,
+    errors.CommitUnknown,
+)
+_ANSWERS = {
+    200: json_answer("all records are stored as `durability` says", bodies.Produced, headers.LEADER),
+    202: json_answer("acks=0: taken, and nothing is known", bodies.Accepted),
+}
+
+ROUTES = (
+    Route(
+        "POST",
+        paths.PARTITION_RECORDS,
+        produce_to_partition,
+        "Produce to one partition",
+        "Atomic: all records are stored, one after another, or none. A body of binary batches answers "
+        "`BatchesProduced`, every other body `Produced`.",
+        (TOPIC, PARTITION, *_PARAMETERS, ROUTE, *_RAW_HEADERS, *_PRODUCER_HEADERS),
+        {**_RECORD_BODIES, media_types.BATCH: BINARY},
+        {
+            **_ANSWERS,
+            200: Answer(
+                "the records are stored as `durability` says",
+                {media_types.JSON: (bodies.Produced, bodies.BatchesProduced)},
+                (headers.LEADER,),
+            ),
+            307: Answer("route=redirect: ask the leader named in Location", {}, ("Location",)),
+        },
+        (
+            *_ERRORS,
+            errors.CorruptBatch,
+            errors.UnknownPartition,
+            errors.NotLeader,
+            errors.OutOfOrderSequence,
+            errors.ProducerFenced,
+        ),
+    ),
+    Route(
+        "POST",
+        paths.TOPIC_RECORDS,
+        produce_to_topic,
+        "Produce records",
+        "The partition of a record is murmur2 of its key, as in Kafka's clients; records without a key go "
+        "together to a partition taken at random; `partition` in a record overrides both.",
+        (TOPIC, *_PARAMETERS, *_RAW_HEADERS),
+        _RECORD_BODIES,
+        {
+            **_ANSWERS,
+            207: json_answer(
+                "some partitions failed: a receipt or a problem for each record", bodies.Produced
+            ),
+        },
+        _ERRORS,
+    ),
+)

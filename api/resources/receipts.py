@@ -1,0 +1,64 @@
+"""What became of produced records, as the answer to their request."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from aiohttp import web
+
+from api.http.errors import problem
+from api.http.routes import Call, json_response
+from partitions.values import AppendReceipt, Durability
+from raftlog.errors import RaftlogError
+from raftlog.wire import bodies
+
+
+def produced(
+    call: Call,
+    created_ms: Sequence[int | None],
+    groups: Mapping[int, Sequence[int]],
+    outcomes: Mapping[int, AppendReceipt | RaftlogError],
+    now_ms: int,
+) -> web.Response:
+    """Receipts in the order of the records: 200 when every partition took its own, else 207.
+
+    ``created_ms`` are the timestamps that the records came with.
+    """
+    receipts: list[bodies.RecordReceipt | None] = [None] * len(created_ms)
+    for partition, numbers in groups.items():
+        outcome = outcomes[partition]
+        if isinstance(outcome, RaftlogError):
+            outcome.details.setdefault("partition", partition)
+            body = problem(outcome, instance=call.request.path, request_id=call.request_id)
+            failed = bodies.RecordReceipt(status=int(str(body["status"])), problem=body)
+            for number in numbers:
+                receipts[number] = failed
+            continue
+        for offset, number in enumerate(numbers, outcome.base_offset):
+            timestamp = outcome.timestamp_ms
+            if timestamp is None:
+                created = created_ms[number]
+                timestamp = now_ms if created is None else created
+            receipts[number] = bodies.RecordReceipt(partition, offset, timestamp)
+    good = [outcome.durability for outcome in outcomes.values() if isinstance(outcome, AppendReceipt)]
+    answer = bodies.Produced([receipt for receipt in receipts if receipt], _weakest(good))
+    return json_response(answer, 200 if len(good) == len(outcomes) else 207)
+
+
+def _weakest(durabilities: Sequence[Durability]) -> bodies.DurabilityBody | None:
+    """What holds for every partition that took its records."""
+    if not durabilities:
+        return None
+    return bodies.DurabilityBody(
+        durabilities[0].acks,
+        all(durability.committed for durability in durabilities),
+        all(durability.fsynced for durability in durabilities),
+        min(durability.replicas for durability in durabilities),
+    )
+
+
+def durability_body(durability: Durability) -> bodies.DurabilityBody:
+    """What an acknowledgement stands for, on the wire."""
+    return bodies.DurabilityBody(
+        durability.acks, durability.committed, durability.fsynced, durability.replicas
+    )

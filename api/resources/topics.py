@@ -1,0 +1,269 @@
+"""Topics, their configuration and their partitions: made, read, changed and deleted.
+
+An ``ETag`` is the metadata version that last changed the topic; ``If-Match`` makes a change hold only
+if that is still so. Leaves to others: whether a topic may be made and where its replicas go.
+"""
+
+from __future__ import annotations
+
+import re
+
+from aiohttp import web
+
+from api.http import pagination, parameters
+from api.http.bodies import read_json
+from api.http.routes import (
+    IF_MATCH,
+    LIMIT,
+    PAGE_TOKEN,
+    PARTITION,
+    TOPIC,
+    Call,
+    Route,
+    json_answer,
+    json_response,
+)
+from api.resources import partition_bodies
+from partitions.metadata.image import TopicInfo
+from raftlog import errors
+from raftlog.errors import InvalidRequest, RaftlogError
+from raftlog.wire import bodies, media_types, paths
+from raftlog.wire.limits import NAME_CHARACTERS_MAX, NAME_PATTERN
+
+_NAME = re.compile(NAME_PATTERN)
+
+
+async def list_topics(call: Call) -> web.StreamResponse:
+    """All topics that this broker knows of."""
+    topics = sorted((await call.metadata()).topics.items())
+    shown, token = pagination.page(topics, call.query, pagination.NAMES)
+    return json_response(bodies.TopicList([_body(call, topic) for topic in shown], token))
+
+
+async def create_topic(call: Call) -> web.StreamResponse:
+    """A new topic."""
+    wanted = await read_json(call, bodies.CreateTopic)
+    if not _NAME.fullmatch(wanted.name) or wanted.name in (".", ".."):
+        raise InvalidRequest(
+            f"name is {wanted.name[:64]!r}; send 1 to {NAME_CHARACTERS_MAX} of A-Z a-z 0-9 . _ - "
+            "(and not . or ..)",
+            field="name",
+        )
+    services = call.services
+    factor = wanted.replication_factor
+    topic = await services.controller.create_topic(
+        wanted.name,
+        partitions=wanted.partitions,
+        replication_factor=services.limits.replication_factor_default if factor is None else factor,
+        config=wanted.config,
+        timeout_ms=services.limits.control_timeout_ms,
+    )
+    await _until_known_here(call, topic.version)
+    return json_response(
+        _body(call, topic),
+        201,
+        {"Location": paths.topic(topic.name), "ETag": parameters.etag(topic.version)},
+    )
+
+
+async def get_topic(call: Call) -> web.StreamResponse:
+    """One topic."""
+    topic = call.topic()
+    return json_response(_body(call, topic), headers={"ETag": parameters.etag(topic.version)})
+
+
+async def change_topic(call: Call) -> web.StreamResponse:
+    """Change the configuration; answers the topic."""
+    topic = await _change(call)
+    return json_response(_body(call, topic), headers={"ETag": parameters.etag(topic.version)})
+
+
+async def delete_topic(call: Call) -> web.StreamResponse:
+    """Delete a topic and its records."""
+    topic = call.topic()
+    version = await call.services.controller.delete_topic(
+        topic.name,
+        expected_version=parameters.if_match(call.request),
+        timeout_ms=call.services.limits.control_timeout_ms,
+    )
+    await _until_known_here(call, version)
+    return json_response(bodies.TopicDeleted(topic.name, version))
+
+
+async def get_config(call: Call) -> web.StreamResponse:
+    """What holds for a topic, and what of it was set."""
+    return _config_answer(call, call.topic())
+
+
+async def change_config(call: Call) -> web.StreamResponse:
+    """Change the configuration; answers it."""
+    return _config_answer(call, await _change(call))
+
+
+async def list_partitions(call: Call) -> web.StreamResponse:
+    """The partitions of a topic as their leaders describe them."""
+    topic = call.topic()
+    statuses = sorted(await call.services.gateway.describe(topic.name), key=lambda status: status.partition)
+    keyed = [(pagination.number_key(status.partition), status) for status in statuses]
+    shown, token = pagination.page(keyed, call.query, pagination.NUMBERS)
+    infos = topic.partitions
+    shown_bodies = [partition_bodies.body(status, infos[status.partition]) for status in shown]
+    return json_response(bodies.PartitionList(shown_bodies, token))
+
+
+async def get_partition(call: Call) -> web.StreamResponse:
+    """One partition."""
+    _, target = call.partition()
+    return json_response(await partition_bodies.described(call, target))
+
+
+async def _change(call: Call) -> TopicInfo:
+    topic = call.topic()
+    wanted = await read_json(call, bodies.ChangeTopic)
+    changed = await call.services.controller.alter_config(
+        topic.name,
+        wanted.config,
+        expected_version=parameters.if_match(call.request),
+        timeout_ms=call.services.limits.control_timeout_ms,
+    )
+    await _until_known_here(call, changed.version)
+    return changed
+
+
+async def _until_known_here(call: Call, version: int) -> None:
+    """Let the client read what it wrote. It is written in any case, so running late is no error."""
+    try:
+        await call.services.controller.wait_for_version(version, call.services.limits.control_timeout_ms)
+    except (RaftlogError, TimeoutError):
+        return
+
+
+def _config_answer(call: Call, topic: TopicInfo) -> web.Response:
+    body = bodies.TopicConfigBody(call.services.config_of(topic), dict(topic.config), topic.version)
+    return json_response(body, headers={"ETag": parameters.etag(topic.version)})
+
+
+def _body(call: Call, topic: TopicInfo) -> bodies.TopicBody:
+    return bodies.TopicBody(
+        topic.name,
+        topic.topic_id,
+        len(topic.partitions),
+        topic.replication_factor,
+        topic.is_internal,
+        call.services.config_of(topic),
+        topic.version,
+    )
+
+
+_CHANGE_ERRORS = (
+    errors.InvalidRequest,
+    errors.UnsupportedMediaType,
+    errors.RecordTooLarge,
+    errors.NoLeader,
+    errors.Overloaded,
+    errors.CommitUnknown,
+)
+_OF_TOPIC = (errors.UnknownTopic, errors.PreconditionFailed)
+_CHANGE_BODY = {media_types.JSON: bodies.ChangeTopic}
+
+ROUTES = (
+    Route(
+        "GET",
+        paths.TOPICS,
+        list_topics,
+        "List topics",
+        "By name.",
+        (LIMIT, PAGE_TOKEN),
+        {},
+        {200: json_answer("a page", bodies.TopicList)},
+        (errors.InvalidRequest, errors.NoLeader),
+    ),
+    Route(
+        "POST",
+        paths.TOPICS,
+        create_topic,
+        "Create a topic",
+        f"Names are `{NAME_PATTERN[1:-1]}`. Replication factors are odd. `config` takes the names of Kafka.",
+        (),
+        {media_types.JSON: bodies.CreateTopic},
+        {201: json_answer("it is there", bodies.TopicBody, "Location", "ETag")},
+        (errors.TopicExists, *_CHANGE_ERRORS),
+    ),
+    Route(
+        "GET",
+        paths.TOPIC,
+        get_topic,
+        "Describe a topic",
+        "",
+        (TOPIC,),
+        {},
+        {200: json_answer("the topic", bodies.TopicBody, "ETag")},
+        (errors.UnknownTopic,),
+    ),
+    Route(
+        "PATCH",
+        paths.TOPIC,
+        change_topic,
+        "Change a topic",
+        "The same as PATCH of its config.",
+        (TOPIC, IF_MATCH),
+        _CHANGE_BODY,
+        {200: json_answer("the topic as it is now", bodies.TopicBody, "ETag")},
+        (*_OF_TOPIC, *_CHANGE_ERRORS),
+    ),
+    Route(
+        "DELETE",
+        paths.TOPIC,
+        delete_topic,
+        "Delete a topic",
+        "Its records go, readers that wait get 404, and a topic of the same name starts empty.",
+        (TOPIC, IF_MATCH),
+        {},
+        {200: json_answer("it is gone", bodies.TopicDeleted)},
+        (*_OF_TOPIC, errors.InvalidRequest, errors.NoLeader, errors.CommitUnknown),
+    ),
+    Route(
+        "GET",
+        paths.TOPIC_CONFIG,
+        get_config,
+        "Read a topic's configuration",
+        "",
+        (TOPIC,),
+        {},
+        {200: json_answer("what holds, and what was set", bodies.TopicConfigBody, "ETag")},
+        (errors.UnknownTopic,),
+    ),
+    Route(
+        "PATCH",
+        paths.TOPIC_CONFIG,
+        change_config,
+        "Change a topic's configuration",
+        "`null` puts a name back to its default; names that are not sent stay as they are.",
+        (TOPIC, IF_MATCH),
+        _CHANGE_BODY,
+        {200: json_answer("what holds now", bodies.TopicConfigBody, "ETag")},
+        (*_OF_TOPIC, *_CHANGE_ERRORS),
+    ),
+    Route(
+        "GET",
+        paths.PARTITIONS,
+        list_partitions,
+        "List the partitions of a topic",
+        "By number.",
+        (TOPIC, LIMIT, PAGE_TOKEN),
+        {},
+        {200: json_answer("a page", bodies.PartitionList)},
+        (errors.InvalidRequest, errors.UnknownTopic),
+    ),
+    Route(
+        "GET",
+        paths.PARTITION,
+        get_partition,
+        "Describe a partition",
+        "",
+        (TOPIC, PARTITION),
+        {},
+        {200: json_answer("the partition", bodies.PartitionBody)},
+        (errors.UnknownTopic, errors.UnknownPartition, errors.NoLeader),
+    ),
+)

@@ -1,0 +1,99 @@
+"""``make bench``: run the suite and write ``docs/benchmarks.md``.
+
+``--quick`` takes about three minutes and leaves Kafka out; ``--only ROW`` measures one row. Both print
+the page and write nothing, unless ``--output DIRECTORY`` says where to.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import uvloop
+
+from bench import (
+    rows_of_clients,
+    rows_of_growth,
+    rows_of_records,
+    rows_of_standing,
+)
+from bench.report import Section, page
+from bench.suite import Bench
+
+ROWS: dict[str, Callable[[Bench], Awaitable[Section]]] = {
+    "produce": rows_of_records.produce,
+    "synchronous": rows_of_records.synchronous,
+    "end-to-end": rows_of_records.end_to_end,
+    "consume": rows_of_records.consume,
+    "http": rows_of_clients.http_json,
+    "client": rows_of_clients.python_client,
+    "idle": rows_of_standing.idle,
+    "failover": rows_of_standing.failover,
+    "growth": rows_of_growth.growth,
+}
+ALONE = ("idle", "failover")
+"""Rows with clusters of their own: the others need not even start."""
+
+
+async def measure(bench: Bench, names: list[str]) -> list[Section]:
+    """Measure rows; whatever happens, every process that was started is ended."""
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    sections = []
+    try:
+        shared = [name for name in names if name not in ALONE]
+        if shared:
+            bench.say("starting all systems")
+            await bench.start()
+        for name in shared:
+            bench.say(name)
+            sections.append(await ROWS[name](bench))
+    finally:
+        await bench.stop()
+    for name in names:
+        if name in ALONE:
+            bench.say(name)
+            sections.append(await ROWS[name](bench))
+    return sections
+
+
+def main() -> None:
+    """Entry point."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="short rounds, no Kafka; about three minutes")
+    parser.add_argument("--only", metavar="ROW", choices=ROWS, help=f"one row: {', '.join(ROWS)}")
+    parser.add_argument("--seconds", type=float, default=2.0, help="length of a round")
+    parser.add_argument("--output", type=Path, help="write benchmarks.md and images/ into this directory")
+    arguments = parser.parse_args()
+    root = Path(__file__).resolve().parents[2]
+    is_whole = not arguments.quick and arguments.only is None
+    output: Path | None = arguments.output or (root / "docs" if is_whole else None)
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="raftlog-bench-") as directory:
+        bench = Bench(
+            Path(directory),
+            root / ".cache",
+            (output or Path(directory)) / "images",
+            rounds=3 if arguments.quick else 5,
+            seconds=0.5 if arguments.quick else arguments.seconds,
+            is_quick=arguments.quick,
+        )
+        sections = uvloop.run(measure(bench, [arguments.only] if arguments.only else list(ROWS)))
+    text = page(sections, took_s=time.monotonic() - began, rounds=bench.rounds)
+    if output is None:
+        sys.stdout.write(text)
+    else:
+        output.mkdir(parents=True, exist_ok=True)
+        (output / "benchmarks.md").write_text(text)
+        bench.say(f"wrote {output / 'benchmarks.md'}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,190 @@
+"""Apache Kafka as a peer: three combined KRaft brokers on Java, asked in raw frames.
+
+The jars come from Maven Central into ``.cache/kafka``; without Java and Maven Kafka is left out of
+the report. One cluster serves as two systems: a stream is a topic of its own kind, with the default
+flushing (none) or with ``flush.messages=1`` (an fsync for each batch).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import struct
+import subprocess
+import uuid
+from base64 import urlsafe_b64encode
+from pathlib import Path
+
+from bench.kafka_wire import KafkaConnection, KafkaReader, create_topic, text
+from bench.load import RETAINED_BYTES, SEGMENT_BYTES
+from chaos.cluster import free_ports
+from raftlog.records.batch import Codec
+from raftlog.records.builder import Record, build_batch
+
+VERSION = "4.1.0"
+NODES = 3
+START_S = 60
+JAVA_OPTIONS = ("-Xms512m", "-Xmx1g", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
+_POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
+<groupId>benchmarks</groupId><artifactId>kafka</artifactId><version>1</version><dependencies>
+<dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{0}</version></dependency>
+<dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-tools</artifactId><version>{0}</version></dependency>
+</dependencies></project>
+"""
+
+
+def fetch_jars(cache: Path) -> Path | None:
+    """The directory of the jars; they are fetched once. None without Java, Maven or a network."""
+    if shutil.which("java") is None or shutil.which("mvn") is None:
+        return None
+    jars = cache / f"kafka-{VERSION}"
+    if not jars.exists():
+        project = cache / "kafka"
+        project.mkdir(parents=True, exist_ok=True)
+        (project / "pom.xml").write_text(_POM.format(VERSION))
+        command = ["mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={project / 'new'}"]
+        done = subprocess.run(command, cwd=project, capture_output=True, timeout=300, check=False)
+        if done.returncode:
+            return None
+        (project / "new").rename(jars)
+    return jars
+
+
+class KafkaCluster:
+    """The processes that both systems share; started by whichever comes first."""
+
+    def __init__(self, directory: Path, jars: Path) -> None:
+        self._directory = directory
+        self._jars = jars
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._users = 0
+        self._first_port = 0
+
+    @property
+    def pids(self) -> list[int]:
+        """Process ids of the brokers."""
+        return [process.pid for process in self._processes]
+
+    async def start(self) -> None:
+        """Format the directories and start the brokers, once."""
+        self._users += 1
+        if self._processes:
+            return
+        self._first_port = free_ports(2 * NODES)
+        cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        for node in range(NODES):
+            await asyncio.to_thread(self._spawn, node, cluster_id)
+        for node in range(NODES):
+            await (await self.open(node)).close()
+
+    async def stop(self) -> None:
+        """End the brokers when nobody uses them any more."""
+        self._users -= 1
+        if self._users == 0:
+            for process in self._processes:
+                process.kill()
+                process.wait(20)
+
+    async def open(self, node: int) -> KafkaConnection:
+        """A connection to a broker that may still be starting."""
+        loop = asyncio.get_running_loop()
+        for _ in range(START_S * 10):
+            try:
+                port = self._first_port + node
+                _, connection = await loop.create_connection(KafkaConnection, "127.0.0.1", port)
+                return connection
+            except OSError:
+                await asyncio.sleep(0.1)
+        raise RuntimeError(f"Kafka did not start; see {self._directory}")
+
+    async def create(self, topic: str, partitions: int, config: dict[str, str]) -> None:
+        """Make a topic; stream n is partition n, and broker n % 3 leads it."""
+        settings = {
+            "retention.bytes": str(RETAINED_BYTES),
+            "retention.ms": "-1",  # the batches' timestamps are 0
+            "segment.bytes": str(SEGMENT_BYTES),
+            "min.insync.replicas": "2",
+            "file.delete.delay.ms": "100",
+            **config,
+        }
+        for _ in range(START_S):
+            for node in range(NODES):  # only the controller's broker may know all others already
+                connection = await self.open(node)
+                try:
+                    if await create_topic(connection, topic, partitions, NODES, settings):
+                        await asyncio.sleep(1)  # the brokers learn of it
+                        return
+                finally:
+                    await connection.close()
+            await asyncio.sleep(1)
+        raise RuntimeError(f"Kafka did not create {topic}; see {self._directory}")
+
+    def _spawn(self, node: int, cluster_id: str) -> None:
+        folder = self._directory / f"k{node}"
+        folder.mkdir(parents=True)
+        port, controller_port = self._first_port + node, self._first_port + NODES + node
+        voters = ",".join(f"{n + 1}@127.0.0.1:{self._first_port + NODES + n}" for n in range(NODES))
+        (folder / "settings").write_text(
+            f"process.roles=broker,controller\nnode.id={node + 1}\ncontroller.quorum.voters={voters}\n"
+            f"listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}\n"
+            f"advertised.listeners=PLAINTEXT://127.0.0.1:{port}\ncontroller.listener.names=CONTROLLER\n"
+            "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT\n"
+            f"log.dirs={folder / 'data'}\nlog.retention.check.interval.ms=2000\n"
+            "offsets.topic.replication.factor=3\nnum.network.threads=3\nnum.io.threads=8\n"
+        )
+        environment = {**os.environ, "LC_ALL": "C"}
+        java = ["java", *JAVA_OPTIONS, "-cp", f"{self._jars}/*"]
+        arguments = ["format", "-t", cluster_id, "-c", str(folder / "settings")]
+        with (folder / "log").open("wb") as log:
+            tool = [*java, "kafka.tools.StorageTool", *arguments]
+            subprocess.run(tool, stdout=log, stderr=log, env=environment, check=True)
+            command = [*java, "kafka.Kafka", str(folder / "settings")]
+            self._processes.append(subprocess.Popen(command, stdout=log, stderr=log, env=environment))
+
+
+class Kafka:
+    """One kind of topic on a shared cluster."""
+
+    def __init__(self, cluster: KafkaCluster, *, flush_always: bool) -> None:
+        self.name = "Kafka, flush.messages=1" if flush_always else "Kafka, default (no fsync)"
+        self._cluster = cluster
+        self._topic = "flushed" if flush_always else "unflushed"
+        self._config = {"flush.messages": "1"} if flush_always else {}
+
+    @property
+    def pids(self) -> list[int]:
+        """Process ids of the brokers."""
+        return self._cluster.pids
+
+    async def start(self, streams: int) -> None:
+        """Start the brokers unless they run, and create the topic."""
+        await self._cluster.start()
+        await self._cluster.create(self._topic, streams, self._config)
+
+    async def connect(self, stream: int, records: int, record_bytes: int) -> KafkaConnection:
+        """A connection to the partition's leader."""
+        connection = await self._cluster.open(stream % NODES)
+        batch = build_batch([Record(b"x" * record_bytes)] * records, codec=Codec.NONE, timestamp_ms=0)
+        connection.prepare(
+            0,
+            8,
+            struct.pack(">hhi", -1, -1, 30_000)  # no transaction; acks=all; timeout
+            + struct.pack(">i", 1)
+            + text(self._topic)
+            + struct.pack(">iii", 1, stream, len(batch))
+            + batch,
+            answer_error_at=4 + 2 + len(self._topic) + 8,
+        )
+        return connection
+
+    async def follow(self, stream: int, *, from_start: bool) -> KafkaReader:
+        """A long poll from the beginning or the end of the stream."""
+        reader = KafkaReader(await self._cluster.open(stream % NODES), self._topic, stream)
+        if not from_start:
+            await reader.seek_end()
+        return reader
+
+    async def stop(self) -> None:
+        """End the brokers when the other system has ended too."""
+        await self._cluster.stop()

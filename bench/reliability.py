@@ -1,0 +1,394 @@
+"""The scoreboard, measured: ``make reliability`` writes reliability.json and docs/reliability.md.
+
+Decides: what each row runs, which figures it shows and whether its target is kept. Leaves to others: the runs
+(``chaos.simulator``, ``chaos.crash_points``, ``chaos.corruption``, ``chaos.abuse``,
+``tests.simulation.mutants``). A row that was measured before stays as it is when others are measured again;
+each says on which commit, machine and day that was: rows come from clean checkouts of a commit, and from
+nothing else. Row 2 is measured in pieces (``long_runs``).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from bench import long_runs
+from bench.long_runs import Piece
+from chaos.abuse.suite import run_suite as run_abuse
+from chaos.corruption.suite import run_suite
+from chaos.crash_points import run_all
+from chaos.simulator.result import Result
+from chaos.simulator.rings import BROKERS
+from chaos.simulator.seed_choice import chosen, first_of_commit
+from chaos.simulator.sweep import last_line, sweep
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+FIGURES: Final = ROOT / "reliability.json"
+DOCUMENT: Final = ROOT / "docs" / "reliability.md"
+JOBS: Final = os.cpu_count() or 1
+RESULTS: Final = (
+    "reliability.json",
+    "docs/reliability.md",
+    "docs/planted-bugs.md",
+    "tests/*/mutants/caught.json",
+)
+"""What measuring writes: a change of these alone leaves a checkout clean."""
+
+Value = int | float | str
+Figures = dict[str, Value]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One measured row. ``kept`` says whether the target is reached."""
+
+    title: str
+    target: str
+    kept: bool
+    figures: Figures
+    command: str
+    commit: str
+    machine: str
+    date: str
+    pieces: list[Piece] = field(default_factory=list)  # of row 2
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """How to measure: a slice where ``is_quick``; of row 2 ``pieces`` behind those that are ``known``."""
+
+    is_quick: bool
+    commit: str
+    date: str
+    pieces: list[tuple[str, int]]
+    known: list[Piece]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The figures so far, and whether they keep the target."""
+
+    figures: Figures
+    kept: bool
+    pieces: list[Piece] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """What a row runs. What is measured step by step is written after each."""
+
+    title: str
+    target: str
+    measure: Callable[[Task], Iterator[Measured]]
+
+
+def simulation(is_quick: bool) -> tuple[Figures, bool]:
+    """Row 1: all rings, as ``make sim SEEDS=5000`` runs them."""
+    wanted = 100 if is_quick else 5000
+    began = time.monotonic()
+    first = first_of_commit()
+    results = list(sweep(chosen(first.number, wanted), JOBS))
+    took_s = time.monotonic() - began
+    figures: Figures = {
+        "seeds": len(results),
+        "new seeds begin at": f"{first.number} ({first.reason})",
+        "seeds of whole brokers": sum(result.name.startswith(BROKERS) for result in results),
+        **_totals(results),
+        "seconds": round(took_s, 1),
+        "processes": JOBS,
+        "last line": last_line(results),
+    }
+    enough = len(results) >= 5000 and int(figures["faults"]) >= 100_000
+    return figures, enough and figures["violations"] == 0 and took_s <= 300
+
+
+def long_run(task: Task) -> Iterator[Measured]:
+    """Row 2: seeds that no sweep runs, piece by piece."""
+    if task.is_quick:
+        slices = [(ring, max(1, count // 50)) for ring, count in long_runs.PLAN]
+        task = replace(task, pieces=slices, known=[])
+    for pieces in long_runs.go_on(
+        task.known,
+        task.pieces,
+        sources=long_runs.sources_of(ROOT),
+        commit=task.commit,
+        date=task.date,
+        jobs=JOBS,
+    ):
+        yield Measured(long_runs.composed(pieces), long_runs.is_kept(pieces), pieces)
+
+
+def mutation(is_quick: bool) -> tuple[Figures, bool]:
+    """Row 3: every planted bug; this also writes ``docs/planted-bugs.md``."""
+    if is_quick:
+        raise Skipped("row 3 has no quick form")
+    began = time.monotonic()
+    command = [sys.executable, "-m", "tests.simulation.mutants"]
+    end = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    try:
+        found: Figures = json.loads(next(line for line in end.stdout.splitlines() if line.startswith("{")))
+    except (StopIteration, ValueError):
+        raise RuntimeError(f"{' '.join(command)} ended with {end.returncode}: {end.stderr[-2000:]}") from None
+    matter = int(found["planted"]) - int(found["equivalent"])
+    found["score"] = f"{100 * int(found['caught']) / matter:.1f} %"
+    found["seconds"] = round(time.monotonic() - began, 1)
+    return found, end.returncode == 0 and found["caught"] == matter >= 40 and float(found["slowest_s"]) <= 15
+
+
+def crash_points(is_quick: bool) -> tuple[Figures, bool]:
+    """Row 7: a death after every disk operation."""
+    outcomes = run_all(stride=20 if is_quick else 1, jobs=JOBS)
+    figures: Figures = {
+        "operations": outcomes.operations,
+        "kills": outcomes.crashes,
+        "power losses": outcomes.power_losses,
+        "recovered": outcomes.recovered,
+        "failed": len(outcomes.failures),
+        "seconds": round(outcomes.seconds, 1),
+    }
+    is_whole = outcomes.crashes == outcomes.power_losses == outcomes.operations >= 60
+    return figures, is_whole and not outcomes.failures
+
+
+def corruption(is_quick: bool) -> tuple[Figures, bool]:
+    """Row 8: damaged disks, of one replica and then of all three at different places."""
+    cases, all_replicas = (20, 5) if is_quick else (1000, 200)
+    found = run_suite(cases, all_replicas, jobs=JOBS)
+    figures: Figures = {
+        "cases with one damaged replica": found.cases,
+        "cases with all replicas damaged": found.all_replicas,
+        "detected": found.detected,
+        "harmless, as was shown": found.harmless,
+        "missed": found.missed,
+        "replicas mended": found.repaired,
+        "acknowledged and lost": found.lost,
+        "served damaged": found.served_damaged,
+        "failed": found.failed,
+        "seconds": round(found.seconds, 1),
+        **{f"not detected: {reason}": number for reason, number in found.reasons},
+    }
+    return figures, found.is_good and not is_quick
+
+
+def abuse(is_quick: bool) -> tuple[Figures, bool]:
+    """Row 12: attacks on three real brokers."""
+    began = time.monotonic()
+    found = run_abuse(scale=0.1 if is_quick else 1.0)
+    took_s = time.monotonic() - began
+    attacks = found.results[1:]
+    figures: Figures = {
+        "attacks": len(attacks),
+        "requests and connections": sum(result.told.total() for result in attacks),
+        "acknowledged to the bystander": found.acknowledged,
+        "failures": "; ".join(found.failures)[:500] or 0,
+        "looks at a loop that came 50 ms late": sum(result.late for result in attacks),
+        "beyond their bounds": ", ".join(r.name for r in attacks if not r.keeps_bounds) or 0,
+        "seconds": round(took_s, 1),
+        **{result.name: result.line for result in found.results},
+    }
+    is_kept = not found.failures and all(result.keeps_bounds for result in attacks) and took_s <= 600
+    return figures, is_kept
+
+
+class Skipped(Exception):
+    """This row is not measured now; the text says why."""
+
+
+def _at_once(measure: Callable[[bool], tuple[Figures, bool]]) -> Callable[[Task], Iterator[Measured]]:
+    def measured(task: Task) -> Iterator[Measured]:
+        yield Measured(*measure(task.is_quick))
+
+    return measured
+
+
+ROWS: Final[dict[str, Measurement]] = {
+    "1": Measurement(
+        "Seeded simulation: whole brokers, bare cores, logs alone",
+        "5,000 seeds, 100,000 faults, no violation, within 300 s on 2 cores",
+        _at_once(simulation),
+    ),
+    "2": Measurement(
+        "Simulated time without a violation",
+        "1,000 simulated hours, 100 of them of whole brokers without quiet phases",
+        long_run,
+    ),
+    "3": Measurement(
+        "Planted bugs that are seen",
+        "all that can matter of at least 40, each within 15 s",
+        _at_once(mutation),
+    ),
+    "7": Measurement(
+        "Crash points",
+        "a kill and a power loss after every disk operation, at least 60 of them, all survived",
+        _at_once(crash_points),
+    ),
+    "8": Measurement(
+        "Damaged disks",
+        "1,000 cases of one replica, 200 of all: each detected or shown harmless, repaired, nothing lost",
+        _at_once(corruption),
+    ),
+    "12": Measurement(
+        "Abuse",
+        "no 500, no traceback, nothing lost; no loop held for 50 ms, 32 MiB beyond a bound at most; 600 s",
+        _at_once(abuse),
+    ),
+}
+
+
+def main() -> int:
+    """The exit status: 1 when a measured row misses its target, 2 where nothing may be measured."""
+    parser = argparse.ArgumentParser(prog="python -m bench.reliability", description=__doc__)
+    parser.add_argument(
+        "--only", action="append", choices=sorted(ROWS, key=int), help="this row; may be repeated"
+    )
+    parser.add_argument(
+        "--piece", action="append", type=long_runs.wanted, help="of row 2: brokers:400; may be repeated"
+    )
+    parser.add_argument("--quick", action="store_true", help="a slice of each row; nothing is written")
+    options = parser.parse_args()
+    if not options.quick and (changes := uncommitted(ROOT)):
+        print("the figures of a row stand for a commit, and this is none: commit or stash first")
+        print("\n".join(changes))
+        return 2
+    known = msgspec.json.decode(FIGURES.read_bytes(), type=dict[str, Row]) if FIGURES.exists() else {}
+    task = Task(
+        is_quick=options.quick,
+        commit=_commit(),
+        date=datetime.now(UTC).strftime("%Y-%m-%d"),
+        pieces=options.piece or [],
+        known=known["2"].pieces if "2" in known else [],
+    )
+    measured: dict[str, Row] = {}
+    for number, row in _measure(options.only or (["2"] if options.piece else ROWS), task):
+        measured[number] = row
+        if not options.quick:
+            _write(known | measured)
+    return 0 if options.quick or all(row.kept for row in measured.values()) else 1
+
+
+def uncommitted(checkout: Path) -> list[str]:
+    """What differs from the commit, but for the results of measuring; or why there is no commit."""
+    asked = [
+        "git",
+        "-C",
+        str(checkout),
+        "status",
+        "--porcelain",
+        "--",
+        ".",
+        *(f":!{path}" for path in RESULTS),
+    ]
+    end = subprocess.run(asked, capture_output=True, text=True, check=False)
+    return end.stdout.splitlines() if end.returncode == 0 else [end.stderr.strip()]
+
+
+def _write(rows: dict[str, Row]) -> None:
+    rows = {number: rows[number] for number in sorted(rows, key=int)}
+    FIGURES.write_text(json.dumps({number: asdict(row) for number, row in rows.items()}, indent=1) + "\n")
+    DOCUMENT.write_text(page(rows))
+
+
+def page(rows: dict[str, Row]) -> str:
+    """The document: what was measured, row by row."""
+    lines = [
+        "# Reliability, measured",
+        "",
+        "`make reliability` writes this page and `reliability.json`; `make reliability ROW=7` measures one",
+        "row again, from a clean checkout of a commit. Rows have the numbers of the project's scoreboard;",
+        "one that is missing has not been measured. What is run is told in [Simulator](simulation.md), which",
+        "bugs are planted in [Planted bugs](planted-bugs.md).",
+        "",
+        "| row | what | target | kept |",
+        "|---|---|---|---|",
+    ]
+    lines += [
+        f"| {number} | {row.title} | {row.target} | {'yes' if row.kept else '**no**'} |"
+        for number, row in rows.items()
+    ]
+    for number, row in rows.items():
+        lines += ["", f"## Row {number}: {row.title}", "", "| figure | value |", "|---|---|"]
+        lines += [f"| {name} | {_shown(value)} |" for name, value in row.figures.items()]
+        lines += ["", f"Commit {row.commit}, {row.date}, {row.machine}: `{row.command}`."]
+    return "\n".join([*lines, ""])
+
+
+def _measure(numbers: Iterable[str], task: Task) -> Iterator[tuple[str, Row]]:
+    for number in numbers:
+        measurement = ROWS[number]
+        print(f"row {number}: {measurement.title}", flush=True)
+        try:
+            for measured in measurement.measure(task):
+                yield number, _row(number, measured, task)
+                _tell(measurement, measured, is_quick=task.is_quick)
+        except Skipped as skipped:
+            print(f"  {skipped}")
+
+
+def _row(number: str, measured: Measured, task: Task) -> Row:
+    return Row(
+        title=ROWS[number].title,
+        target=ROWS[number].target,
+        kept=measured.kept,
+        figures=measured.figures,
+        command=f"python -m bench.reliability --only {number}",
+        commit=task.commit,
+        machine=_machine(),
+        date=task.date,
+        pieces=measured.pieces,
+    )
+
+
+def _tell(measurement: Measurement, measured: Measured, *, is_quick: bool) -> None:
+    for name, value in measured.figures.items():
+        print(f"  {name}: {_shown(value)}")
+    if not is_quick:
+        print(f"  target: {measurement.target}: {'kept' if measured.kept else 'MISSED'}", flush=True)
+
+
+def _totals(results: list[Result]) -> Figures:
+    broken = [result.name for result in results if result.violations]
+    return ({"seeds with violations": " ".join(broken)} if broken else {}) | {
+        "faults": sum(result.faults.total() for result in results),
+        "kinds of faults": len({kind for result in results for kind in result.faults}),
+        "acknowledged": sum(result.acknowledged for result in results),
+        "violations": sum(len(result.violations) for result in results),
+        "simulated hours": _hours(results),
+    }
+
+
+def _hours(results: list[Result]) -> float:
+    return round(sum(result.simulated_s for result in results) / 3600, 2)
+
+
+def _shown(value: Value) -> str:
+    return f"{value:,}" if isinstance(value, int | float) else f"`{value}`" if "=" in value else value
+
+
+def _commit() -> str:
+    asked = ["git", "-C", str(ROOT), "rev-parse", "--short=10", "HEAD"]
+    return subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
+
+
+def _machine() -> str:
+    model = platform.machine()
+    with open("/proc/cpuinfo") as file:
+        model = next(
+            (line.partition(":")[2].strip() for line in file if line.startswith("model name")), model
+        )
+    return f"{JOBS} cores of {model}, {platform.system()}, Python {platform.python_version()}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

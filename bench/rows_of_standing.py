@@ -1,0 +1,116 @@
+"""Rows about clusters rather than loads: what idle partitions cost, and how long a failover takes."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import time
+
+from api.cli import raw_http
+from api.cli.closed_loop import percentile
+from bench import processes
+from bench.raftlog_system import TOPIC, RaftlogSystem
+from bench.report import Floor, Section, table
+from bench.suite import Bench
+from raftlog.wire import media_types, paths
+
+PARTITIONS = 1000
+ASLEEP_S = 15.0  # after the last election: far more than the quiet time of a group
+FAILOVERS = 10
+
+
+async def idle(bench: Bench) -> Section:
+    """A thousand partitions that nobody uses."""
+    partitions = 200 if bench.is_quick else PARTITIONS
+    observed_s = 5.0 if bench.is_quick else 20.0
+    section = Section(
+        "Idle partitions",
+        f"{partitions} partitions with three replicas that nobody uses: CPU of each broker over "
+        f"{observed_s:.0f} s once they sleep, and how much its memory grew by them.",
+    )
+    system = RaftlogSystem(bench.directory / "idle")
+    try:
+        await system.start(1)
+        await asyncio.sleep(2)
+        before = [processes.resident_bytes(pid) for pid in system.pids]
+        await system.create("idle", partitions)
+        await asyncio.sleep(ASLEEP_S)
+        after = [processes.resident_bytes(pid) for pid in system.pids]
+        cpu = [processes.cpu_s(pid) for pid in system.pids]
+        await asyncio.sleep(observed_s)
+        used = [
+            100 * (processes.cpu_s(pid) - b) / observed_s for pid, b in zip(system.pids, cpu, strict=True)
+        ]
+    finally:
+        await system.stop()
+    growth = [(a - b) / 1024 / partitions for a, b in zip(after, before, strict=True)]
+    rows = [
+        [f"broker {number}", f"{percent:.1f} %", f"{kilobytes:.1f} KB"]
+        for number, (percent, kilobytes) in enumerate(zip(used, growth, strict=True), 1)
+    ]
+    section.tables.append(table(["", "CPU, of one core", "memory a partition"], rows))
+    what = f"CPU of a broker with {partitions} idle partitions"
+    section.floors.append(Floor(what, max(used), 8, " %", is_upper=True))
+    return section
+
+
+async def failover(bench: Bench) -> Section:
+    """``kill -9`` of a leader, as a client of another broker sees it."""
+    trials = 3 if bench.is_quick else FAILOVERS
+    section = Section(
+        "Failover",
+        f"A client writes one record at a time through a broker that does not lead the partition, and tries "
+        f"again at once when it fails. The leader is killed with `kill -9`, {trials} times; the gap is the "
+        "time between the last acknowledgement before and the first after.",
+    )
+    gaps: list[float] = []
+    system = RaftlogSystem(bench.directory / "failover")
+    try:
+        await system.start(1)
+        for number in range(trials):
+            gaps.append(await _failover_once(system))
+            bench.say(f"failover {number + 1} of {trials}: {gaps[-1]:.2f} s")
+    finally:
+        await system.stop()
+    gaps.sort()
+    row = [f"{percentile(gaps, 50):.2f} s", f"{percentile(gaps, 99):.2f} s", f"{gaps[0]:.2f} s"]
+    section.tables.append(table(["p50", "p99", "least"], [row]))
+    return section
+
+
+async def _failover_once(system: RaftlogSystem) -> float:
+    cluster = system.cluster
+    leader = await asyncio.to_thread(cluster.leader, TOPIC, 0)
+    url = cluster.url(next(broker for broker in cluster.running if broker != leader))
+    path = f"{paths.partition_records(TOPIC, 0)}?timeout=5s"
+    request = raw_http.post(url, path, media_types.JSON, json.dumps({"records": [{"value": "x"}]}).encode())
+    acknowledged: list[float] = []
+    writing = asyncio.create_task(_write(url, request, acknowledged))
+    try:
+        await asyncio.sleep(0.5)
+        killed_at = time.perf_counter()
+        await asyncio.to_thread(cluster.kill, leader)
+        for _ in range(20):
+            await asyncio.sleep(1.5)  # a second gap would count too
+            if acknowledged and acknowledged[-1] > killed_at + 1:
+                break
+    finally:
+        writing.cancel()
+        await asyncio.gather(writing, return_exceptions=True)
+    await asyncio.to_thread(cluster.start, leader)
+    await asyncio.sleep(1)
+    return max(later - earlier for earlier, later in itertools.pairwise(acknowledged))
+
+
+async def _write(url: str, request: bytes, acknowledged: list[float]) -> None:
+    connection = await raw_http.connect(url, request)
+    try:
+        while True:
+            try:
+                await connection.send()
+                acknowledged.append(time.perf_counter())
+            except RuntimeError:
+                await asyncio.sleep(0.005)
+    finally:
+        await connection.close()

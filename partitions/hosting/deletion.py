@@ -1,0 +1,94 @@
+"""May a replica be deleted? The broker that holds it asks, the leader of its partition answers.
+
+Decides: what makes it safe. A leader, confirmed by a quorum and with metadata at least as new as the
+asker's, says yes when the newest membership in its log is committed and names the asker nowhere, and
+the metadata does not want it back. A later membership can then make the asker a learner at most, and it
+votes no more before it has answered, in a new life, that it is prepared (``reassigner``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from partitions.metadata.image import MetadataImage, PartitionInfo
+from partitions.replica.replica import PartitionReplica
+from partitions.routing import replica_calls
+from partitions.values import key_of
+from raftlog.errors import NotLeader, RaftlogError
+from raftlog.node.group.raft_group import RaftGroup
+from raftlog.node.rpc import Calls
+from raftlog.storage.filesystem import Buffer
+from raftlog.storage.tombstones import LetGo
+from raftlog.types import EntryId, GroupId, Index, NodeId, Term, TopicPartition
+
+ASK_TIMEOUT_MS: Final = 2000
+
+
+class Departures:
+    """One broker's questions and answers about who may go."""
+
+    def __init__(
+        self,
+        node_id: NodeId,
+        image: Callable[[], MetadataImage],
+        replicas: Mapping[tuple[str, int], PartitionReplica],
+        calls: Calls,
+    ) -> None:
+        self._node_id = node_id
+        self._image = image
+        self._replicas = replicas
+        self._calls = calls
+        calls.serve(replica_calls.MAY_DELETE, self._serve)
+
+    async def may_delete(self, target: TopicPartition, partition: PartitionInfo) -> LetGo | None:
+        """The leader's term and the end of its log, if this broker's replica may go.
+
+        None when it may not, or no leader answers: it is asked again later.
+        """
+        head = replica_calls.pack_place((target, partition.group_id), partition.version)
+        for node in partition.holders:
+            try:
+                answer, _ = await self._calls.call(
+                    node, replica_calls.MAY_DELETE, head, timeout_ms=ASK_TIMEOUT_MS
+                )
+                may_go, term, last_term, last = replica_calls.unpack_numbers(answer, 4)
+            except RaftlogError:
+                continue  # it does not lead, or does not know yet
+            return LetGo(Term(term), EntryId(Term(last_term), Index(last))) if may_go else None
+        return None
+
+    async def _serve(
+        self, sender: NodeId, head: bytes, payload: memoryview
+    ) -> tuple[bytes, Sequence[Buffer]]:
+        (target, group_id), (version,) = replica_calls.unpack_place(head, 1)
+        group = await self._led(target, group_id)
+        may_go = self._is_gone(sender, target, group, version)
+        last = group.status().last
+        return replica_calls.pack_numbers(may_go, group.term, last.term, last.index), ()
+
+    async def _led(self, target: TopicPartition, group_id: GroupId) -> RaftGroup[None]:
+        """The group, which this broker leads as a quorum says."""
+        replica = self._replicas.get(key_of(target))
+        if replica is None or replica.group.group_id != group_id:
+            raise NotLeader(f"this broker holds no replica of {target}", leader=None)
+        group = replica.group
+        try:
+            async with asyncio.timeout(ASK_TIMEOUT_MS / 1000):
+                await group.confirm_read()
+        except TimeoutError:
+            raise NotLeader(f"this broker cannot confirm that it leads {target}", leader=None) from None
+        return group
+
+    def _is_gone(self, node: NodeId, target: TopicPartition, group: RaftGroup[None], version: int) -> bool:
+        image = self._image()
+        topic = image.topics.get(target.topic)
+        wanted = [] if topic is None else [p for p in topic.partitions if p.partition == target.partition]
+        return (
+            image.version >= version
+            and group.is_membership_committed
+            and not group.membership.is_joint
+            and node not in group.membership.members
+            and all(node not in partition.holders for partition in wanted)
+        )

@@ -1,0 +1,127 @@
+"""Where a broker's replicas lie on its disk, and which folders may go.
+
+Decides: names of folders, what marks a recovered partition's folder, and which folders belong to topics
+that are no more. Leaves to others: when a replica may be deleted (``replica_manager``), what is in a folder
+(``raftlog.storage``).
+
+``<data>/<topic>-<topic id>/Partition-<n>/`` is one replica. The file ``recovery`` in it holds the number
+of the unsafe recovery that its log has been through; without one it has been through none. It and ``disk_id``
+are kept twice (``raftlog.storage.twin_file``).
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import Final
+
+from partitions.hosting.applied_metadata import AppliedMetadata
+from partitions.hosting.trash import Trash
+from partitions.metadata.image import MetadataImage, TopicInfo
+from raftlog.node.blocking import RunBlocking
+from raftlog.storage import twin_file
+from raftlog.storage.filesystem import Filesystem
+from raftlog.types import TopicId
+
+_log = logging.getLogger("raftlog.partitions")
+
+RECOVERY_FILE: Final = "recovery"
+FOLDER_NAME_MAX: Final = 255  # bytes, on every usual filesystem
+
+_FOLDER: Final = re.compile(r"[A-Za-z0-9._-]+-([0-9a-f]{32})")
+_PARTITION: Final = re.compile(r"Partition-([0-9]{1,5})")
+
+
+class Folders:
+    """The folders of one broker. What waits for the disk is awaited."""
+
+    def __init__(
+        self, filesystem: Filesystem, data_directory: str, run_blocking: RunBlocking, trash: Trash
+    ) -> None:
+        self._filesystem = filesystem
+        self._data_directory = data_directory
+        self._run_blocking = run_blocking
+        self._trash = trash
+        self._applied = AppliedMetadata(filesystem, data_directory)
+        self._objection: str | None = None  # of the newest confirmed metadata
+        self.is_swept = False  # nothing lies here that metadata of this start does not know
+
+    def of_topic(self, topic: TopicInfo) -> str:
+        """Where a topic's partitions lie."""
+        return f"{self._data_directory}/{folder_name(topic)}"
+
+    def of_partition(self, topic: TopicInfo, partition: int) -> str:
+        """Where one replica lies."""
+        return f"{self.of_topic(topic)}/Partition-{partition}"
+
+    async def make(self) -> None:
+        """Make the broker's own folder."""
+        await self._run_blocking(lambda: self._filesystem.make_directories(self._data_directory))
+
+    async def partitions_in(self, topic: TopicInfo) -> list[int]:
+        """The partitions of a topic that have a folder here."""
+        names = await self._run_blocking(lambda: self._filesystem.list_directory(self.of_topic(topic)))
+        found = (_PARTITION.fullmatch(name) for name in names)
+        return [int(match[1]) for match in found if match is not None]
+
+    def recovery_of(self, directory: str) -> int:
+        """How many unsafe recoveries the log there has been through. Waits for the disk."""
+        return twin_file.load(self._filesystem, *self._mark_of(directory), int) or 0
+
+    def mark(self, directory: str, recovery: int) -> None:
+        """Note the recovery that the log there has been through. Waits for the disk."""
+        if recovery:
+            self._filesystem.make_directories(directory)
+            twin_file.keep(self._filesystem, *self._mark_of(directory), recovery)
+
+    def _mark_of(self, directory: str) -> tuple[str, str]:
+        return self._data_directory, f"{directory.removeprefix(self._data_directory + '/')}/{RECOVERY_FILE}"
+
+    async def give_up(self, folder: str, why: str) -> bool:
+        """Move a topic's folder, or a replica's, to the trash; whether metadata and disk let it.
+
+        A deleted topic's folder that did not go is left to a later sweep.
+        """
+        try:
+            if self.may_give_up:
+                await self._run_blocking(lambda: self.put_away(folder, why))
+                return True
+        except OSError as error:
+            _log.error("%s could not be moved to the trash, it is tried again later: %s", folder, error)
+        self.is_swept = False
+        return False
+
+    def put_away(self, folder: str, why: str) -> None:
+        """The same; waits for the disk. The one place where a folder is given up. Raises ``OSError``."""
+        self._trash.put(folder, why)
+
+    @property
+    def may_give_up(self) -> bool:
+        """Whether the newest metadata that was noted here may give up folders."""
+        return self._objection == ""
+
+    async def note(self, image: MetadataImage) -> None:
+        """This metadata is confirmed, and acted on from now on."""
+        try:
+            objection = await self._run_blocking(lambda: self._applied.objection(image))
+        except OSError as error:
+            objection = f"the metadata acted on cannot be remembered: {error}"
+        if objection and objection != self._objection:
+            _log.error("no folder in %s is given up, none is removed: %s", self._data_directory, objection)
+        self._objection = objection
+
+    async def sweep(self, image: MetadataImage) -> None:
+        """Give up the folders of all topics that metadata noted here does not know."""
+        known = {topic.topic_id for topic in image.topics.values()}
+        names = await self._run_blocking(lambda: self._filesystem.list_directory(self._data_directory))
+        found = ((_FOLDER.fullmatch(name), name) for name in names)
+        gone = [name for match, name in found if match is not None and TopicId(match[1]) not in known]
+        self.is_swept = self.may_give_up
+        for name in gone:
+            await self.give_up(f"{self._data_directory}/{name}", "deleted")
+
+
+def folder_name(topic: TopicInfo) -> str:
+    """The topic's name, as much of it as a folder may have, and its id."""
+    id_part = f"-{topic.topic_id}"
+    return topic.name[: FOLDER_NAME_MAX - len(id_part)] + id_part

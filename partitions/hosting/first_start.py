@@ -1,0 +1,124 @@
+"""Whether this broker's metadata log begins with its cluster, or begins again.
+
+An empty metadata log may be that of a cluster's first start, or of a broker that has lost its files. In the
+second case its votes and acknowledgements are lost, too, and it must not elect anybody before it has rejoined
+(``HardState.is_rejoining``). So a broker without a metadata log asks all others first. One that knows of the
+cluster settles it; only when each of them says that it does not, this is the first start.
+
+Decides: that. Leaves to others: opening the log (``metadata_ward``), and how a replica rejoins (``core``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from partitions.routing import replica_calls
+from raftlog.errors import RaftlogError
+from raftlog.node.blocking import RunBlocking
+from raftlog.node.group_host import GroupHost
+from raftlog.node.rpc_classes import CallClass, Service
+from raftlog.storage.durable_state import found_slots, newest_slot
+from raftlog.storage.filesystem import Buffer, Filesystem
+from raftlog.storage.replica_registry import ReplicaRegistry
+from raftlog.storage.slots import has_lived
+from raftlog.types import METADATA_GROUP, NodeId
+
+_log = logging.getLogger("raftlog.broker")
+
+SERVICE: Final = Service("knows-cluster", CallClass.METADATA)
+ASK_TIMEOUT_MS: Final = 1000
+ASK_AGAIN_S: Final = 0.1
+SAY_AGAIN_S: Final = 5.0
+
+
+class FirstStart:
+    """One broker's question to the others, and its answer to theirs."""
+
+    def __init__(
+        self,
+        host: GroupHost,
+        peers: Sequence[NodeId],
+        filesystem: Filesystem,
+        directory: str,
+        registry: ReplicaRegistry,
+        run_blocking: RunBlocking,
+    ) -> None:
+        """``directory`` holds the metadata log; ``peers`` are all other brokers of the configuration."""
+        self._host = host
+        self._peers = peers
+        self._filesystem = filesystem
+        self._directory = directory
+        self._registry = registry
+        self._run_blocking = run_blocking
+        self.trouble = ""  # whose answer is lacking before a metadata log begins here
+
+    def offer(self) -> None:
+        """Answer the others from now on."""
+        self._host.calls.serve(SERVICE, self._serve)
+
+    async def is_over(self) -> bool:
+        """Whether a metadata log that is created here begins again. One that is there is not asked about.
+
+        Returns once a broker has said that it knows the cluster, or all have said that they do not.
+        """
+        if await self._run_blocking(lambda: has_lived(self._filesystem, self._directory)):
+            return False
+        if self._registry.has_held(METADATA_GROUP):
+            _log.warning("%s is gone: this broker rejoins the metadata group", self._directory)
+            return True
+        try:
+            return await self._others_know()
+        finally:
+            self.trouble = ""
+
+    async def _others_know(self) -> bool:
+        unheard = {*self._peers}
+        said_at = self._host.clock.monotonic()
+        while unheard:
+            answers = await asyncio.gather(*(self._ask(peer) for peer in sorted(unheard)))
+            if any(answers):
+                _log.warning("%s is empty and there is a cluster: this broker rejoins it", self._directory)
+                return True
+            unheard -= {
+                peer for peer, answer in zip(sorted(unheard), answers, strict=True) if answer is not None
+            }
+            self.trouble = _waits_for(unheard)
+            if unheard and self._host.clock.monotonic() - said_at > SAY_AGAIN_S:
+                said_at = self._host.clock.monotonic()
+                _log.warning("%s", self.trouble)
+            await asyncio.sleep(ASK_AGAIN_S if unheard else 0)
+        return False
+
+    async def _ask(self, peer: NodeId) -> bool | None:
+        try:
+            answer, _ = await self._host.calls.call(peer, SERVICE, b"", timeout_ms=ASK_TIMEOUT_MS)
+            return bool(replica_calls.unpack_numbers(answer, 1)[0])
+        except RaftlogError:
+            return None
+
+    async def _serve(
+        self, sender: NodeId, head: bytes, payload: memoryview
+    ) -> tuple[bytes, Sequence[Buffer]]:
+        group = self._host.groups.get(METADATA_GROUP)
+        if group is None:
+            knows = await self._run_blocking(self._knows_by_files)
+        else:
+            knows = group.term > 0 or group.is_rejoining
+        return replica_calls.pack_numbers(knows), ()
+
+    def _knows_by_files(self) -> bool:
+        """Whether there was an election that this broker heard of, or there may have been one."""
+        if not has_lived(self._filesystem, self._directory):
+            return self._registry.has_held(METADATA_GROUP)
+        newest = newest_slot(found_slots(self._filesystem, self._directory))
+        return newest is None or newest.state.hard_state.term > 0 or newest.state.hard_state.is_rejoining
+
+
+def _waits_for(unheard: Iterable[NodeId]) -> str:
+    return (
+        f"there is no metadata log here: waiting for brokers {sorted(unheard)} to say whether there is a "
+        "cluster; start them"
+    )

@@ -1,0 +1,156 @@
+"""Opens the log of one replica: as a founder's, a newcomer's, or that of the survivor of a recovery.
+
+Decides: what becomes of a folder whose log has been through fewer unsafe recoveries than its partition, and
+with which membership a group begins. Leaves to others: when to open (``replica_manager``), what the bytes
+mean (``raftlog.storage``). Waits for the disk: runs away from the loop.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+
+from partitions.hosting.directories import Folders
+from partitions.metadata.image import PartitionInfo, TopicInfo
+from partitions.metadata.topic_config import complete, number
+from raftlog.clock import Clock
+from raftlog.core.membership import NOBODY, Membership
+from raftlog.core.ready import HardState
+from raftlog.errors import LogCorrupt
+from raftlog.storage import tombstones
+from raftlog.storage.broken_groups import BrokenGroups
+from raftlog.storage.filesystem import Filesystem
+from raftlog.storage.members import batch_of
+from raftlog.storage.replica_registry import ReplicaRegistry
+from raftlog.storage.segmented_log import LogSettings, SegmentedLog
+from raftlog.storage.slots import has_lived
+from raftlog.storage.tombstones import LetGo
+from raftlog.types import BEFORE_LOG, EntryId, GroupId, Index, NodeId, Term
+
+_log = logging.getLogger("raftlog.partitions")
+
+
+class MetadataBehind(LogCorrupt):
+    """The metadata here may be older than what was done to this folder: wait for newer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Openings:
+    """What opening needs to know of its broker."""
+
+    node_id: NodeId
+    filesystem: Filesystem
+    data_directory: str
+    folders: Folders
+    clock: Clock
+    registry: ReplicaRegistry
+    broken: BrokenGroups
+
+    def first_membership(self, partition: PartitionInfo) -> Membership:
+        """What a log that begins here begins with; one that is there already has kept its own.
+
+        The group's first one while it is in force. A later one stands in the log, which will come.
+        """
+        is_first = partition.membership_index < 0 and self.node_id in partition.replicas
+        return Membership(frozenset(partition.replicas)) if is_first else NOBODY
+
+    def open(
+        self, topic: TopicInfo, partition: PartitionInfo, *, may_begin: bool
+    ) -> tuple[SegmentedLog, EntryId]:
+        """The log of a replica, and the newest entry that an earlier life of it held.
+
+        ``may_begin``: the metadata is confirmed. Until then a replica without files may be one that was
+        deleted here with its topic, and its vote with it. Raises ``LogCorrupt`` and ``OSError``.
+        """
+        directory = self.folders.of_partition(topic, partition.partition)
+        if not may_begin and not has_lived(self.filesystem, directory):
+            raise MetadataBehind(f"{directory} begins once the metadata is confirmed to be current")
+        self._keep_pace(topic, partition, directory, may_give_up=may_begin)
+        is_lost = self.registry.has_held(partition.group_id) and not has_lived(self.filesystem, directory)
+        if is_lost:
+            _log.warning("%s is gone, and was opened here before: this replica rejoins its group", directory)
+        buried = tombstones.load(self.filesystem, self.data_directory, partition.group_id)
+        log = SegmentedLog.open(
+            self.filesystem,
+            directory,
+            log_settings(topic),
+            self.clock,
+            is_rejoining=is_lost or not partition.is_founder(self.node_id),
+        )
+        if buried is None:
+            return log, BEFORE_LOG
+        known = log.restored(NOBODY).hard_state
+        if buried.hard_state.term > known.term:
+            log.save_hard_state(replace(buried.hard_state, is_rejoining=known.is_rejoining))
+            _make_durable(log)
+        return log, buried.last
+
+    def bury(self, group_id: GroupId, directory: str, leader: LetGo) -> None:
+        """Keep what a closed replica has promised that its leader lets go. Raises ``LogCorrupt``.
+
+        What it has broken is forgotten: the next replica of the group begins with nothing.
+        """
+        data, me = self.data_directory, self.node_id
+        tombstones.bury(self.filesystem, data, group_id, directory, self.clock, leader, me)
+        self.broken.forget(group_id)
+
+    def _keep_pace(
+        self, topic: TopicInfo, partition: PartitionInfo, directory: str, *, may_give_up: bool
+    ) -> None:
+        """Make the folder one that has been through all recoveries of its partition.
+
+        Each recovery makes another group, which the registry names once the survivor has opened it:
+        then only the mark is lost, or the folder. A survivor that has lost its disk has others to rejoin once
+        the group has grown. Without its mark another replica's folder may be of the time before.
+        """
+        recoveries = partition.unsafe_recoveries
+        done = self.folders.recovery_of(directory)
+        if done > len(recoveries):
+            raise MetadataBehind(
+                f"{directory} has been through recovery {done}, of which the metadata here does not know yet"
+            )
+        if done == len(recoveries):
+            return
+        if recoveries[-1].survivor != self.node_id:
+            if not may_give_up:
+                raise MetadataBehind(f"{directory} is given up once the metadata is confirmed to be current")
+            _log.warning(
+                "%s is given up: its partition was recovered from broker %s",
+                directory,
+                recoveries[-1].survivor,
+            )
+            self.folders.put_away(directory, "recovered-elsewhere")
+        elif self.registry.has_held(partition.group_id):
+            _log.warning("%s has lost the mark of its recovery, which is written again", directory)
+        elif self.filesystem.exists(directory):
+            self._survive(topic, directory)
+        elif partition.membership_index < 0:
+            raise LogCorrupt(f"{directory} is gone, and its partition was recovered from it")
+        self.folders.mark(directory, len(recoveries))
+
+    def _survive(self, topic: TopicInfo, directory: str) -> None:
+        """Behind everything in the log, and in a term above all it has seen: this broker alone votes."""
+        log = SegmentedLog.open(self.filesystem, directory, log_settings(topic), self.clock)
+        try:
+            state = log.restored(NOBODY).hard_state
+            term, index = Term(state.term + 1), Index(log.last_index + 1)
+            alone = Membership(frozenset({self.node_id}))
+            log.save_hard_state(HardState(term, self.node_id))
+            log.append([batch_of(alone, index=index, term=term, timestamp_ms=self.clock.wall_ms())])
+            _make_durable(log)
+        finally:
+            log.close()
+        _log.warning("%s: the log up to %d is the truth from now on", directory, index - 1)
+
+
+def _make_durable(log: SegmentedLog) -> None:
+    sync = log.take_sync()
+    if sync is not None:
+        sync.run()
+        log.sync_finished(sync)
+
+
+def log_settings(topic: TopicInfo) -> LogSettings:
+    """What storage must know of a topic's configuration."""
+    config = complete(topic.config, topic.replication_factor)
+    return LogSettings(segment_bytes=number(config, "segment.bytes"), segment_ms=number(config, "segment.ms"))

@@ -1,0 +1,182 @@
+"""Gives space back: old segments go, on all replicas of a partition that can be asked.
+
+Decides: when retention is looked at, and for how long it waits for members that are alive and behind.
+Leaves to others: which segments are too old (``raftlog.storage.retention``), by which clock
+(``raftlog.node.cluster_time``), removing them in a safe
+order (the log), and bringing up whoever needs what is gone (snapshots).
+
+The leader decides for its partition. It has the others that it can reach cut their logs first, so that
+whoever leads next usually begins no earlier than what was shown before; segments of replicas may end in
+other places. A member that is down holds nothing back; whose log still begins earlier than it should is
+asked again at every look: when it is back, or has applied enough.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from partitions.metadata import topic_config
+from raftlog.errors import InvalidRequest, RaftlogError
+from raftlog.node.group.raft_group import RaftGroup
+from raftlog.node.group_host import GroupHost
+from raftlog.node.rpc import request_of
+from raftlog.node.rpc_classes import CallClass, Service
+from raftlog.storage.filesystem import Buffer
+from raftlog.storage.retention import RetentionLimits, first_index_to_keep
+from raftlog.storage.segmented_log import SegmentedLog
+from raftlog.types import GroupId, Index, NodeId, Term
+
+_log = logging.getLogger("raftlog.partitions")
+
+SERVICE: Final = Service("retention", CallClass.REPLICAS)
+CUT_TIMEOUT_MS: Final = 5000
+GRACE_LOOKS: Final = 10  # so often a log waits for members that are alive and behind, no longer
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """One replica here, and what its topic wants kept."""
+
+    group: RaftGroup[None]
+    log: SegmentedLog
+    limits: RetentionLimits
+
+
+def retention_limits(config: Mapping[str, int | str]) -> RetentionLimits | None:
+    """What a topic with these settings wants kept. None: its old segments do not go."""
+    if config["cleanup.policy"] != "delete":
+        return None
+    age_ms, size_bytes = (topic_config.number(config, key) for key in ("retention.ms", "retention.bytes"))
+    return RetentionLimits(retention_ms=age_ms, retention_bytes=size_bytes)
+
+
+@dataclass(slots=True)
+class _Office:
+    """What one leader has seen of one group. Another term begins anew."""
+
+    term: Term
+    waited: int = 0  # looks, for members that are behind
+    starts: dict[NodeId, Index] = field(
+        default_factory=dict
+    )  # where members' logs began when they last said so
+
+
+class _Cut(msgspec.Struct, frozen=True, array_like=True):
+    group_id: GroupId
+    first_kept: Index
+
+
+class RetentionKeeper:
+    """One broker's part in retention. All on the event loop's thread."""
+
+    def __init__(self, host: GroupHost, replicas: Callable[[], Iterable[Kept]]) -> None:
+        self._host = host
+        self._replicas = replicas
+        self._offices: dict[GroupId, _Office] = {}
+        host.calls.serve(SERVICE, self._serve)
+
+    async def run(self, interval_ms: int) -> None:
+        """Look at every replica now and then, until cancelled."""
+        while True:
+            await asyncio.sleep(interval_ms / 1000)
+            await self.look()
+
+    async def look(self) -> None:
+        """Cut the logs of all partitions led here that hold more than their topics want kept.
+
+        Before that, on all replicas, segments that nobody appends to are closed when they are old.
+        """
+        before, self._offices = self._offices, {}
+        for kept in list(self._replicas()):
+            with self._host.blames(kept.group.group_id):
+                await self._look_at(kept, before)
+            await asyncio.sleep(0)
+
+    async def _look_at(self, kept: Kept, before: Mapping[GroupId, _Office]) -> None:
+        clock = self._host.clock
+        if (cluster_ms := clock.trusted_ms()) is not None:  # the earlier clock decides, the later one dates
+            kept.log.date(max(cluster_ms, clock.wall_ms()))
+        _close_idle_segment(kept)
+        group = kept.group
+        if group.is_ready:
+            office = before.get(group.group_id)
+            if office is None or office.term != group.term:
+                office = _Office(group.term)
+            self._offices[group.group_id] = office
+            await self._cut_everywhere(kept, office)
+
+    def _first_kept(self, kept: Kept, office: _Office) -> Index:
+        group, log = kept.group, kept.log
+        closed = log.closed_segments
+        wanted = first_index_to_keep(
+            closed,
+            log.size_bytes - sum(segment.size_bytes for segment in closed),
+            kept.limits,
+            now_ms=self._host.clock.trusted_ms(),
+            commit_index=group.commit_index,
+            first_index=log.first_index,
+        )
+        limit = min(wanted, self._held_back(group, office, wanted))
+        return max((Index(s.last + 1) for s in closed if s.last < limit), default=log.first_index)
+
+    def _held_back(self, group: RaftGroup[None], office: _Office, wanted: Index) -> Index:
+        """What members that are alive and catching up still have to read, for a while."""
+        status = group.status()
+        matches = {**status.learner_match_index, **status.match_index}
+        behind = [
+            Index(match + 1)
+            for node, match in matches.items()
+            if match + 1 < wanted
+            and node not in status.awaiting_snapshot
+            and node != self._host.node_id
+            and self._host.is_reachable(node)
+        ]
+        office.waited = office.waited + 1 if behind and office.waited < GRACE_LOOKS else 0
+        return min(behind) if office.waited else wanted
+
+    async def _cut_everywhere(self, kept: Kept, office: _Office) -> None:
+        group, first_kept = kept.group, self._first_kept(kept, office)
+        head = msgspec.msgpack.encode(_Cut(group.group_id, first_kept))
+        begin_earlier = [
+            node
+            for node in sorted(group.membership.members - {self._host.node_id})
+            if office.starts.get(node, Index(0)) < first_kept and self._host.is_reachable(node)
+        ]
+        starts = await asyncio.gather(
+            *(self._ask(node, head) for node in begin_earlier), return_exceptions=True
+        )
+        for node, start in zip(begin_earlier, starts, strict=True):
+            if isinstance(start, RaftlogError):
+                _log.info("group %s: broker %s has not cut its log: %s", group.group_id, node, start)
+            elif isinstance(start, BaseException):
+                raise start
+            else:
+                office.starts[node] = start
+        if first_kept > kept.log.first_index:
+            await group.truncate_prefix(first_kept)
+
+    async def _ask(self, peer: NodeId, head: bytes) -> Index:
+        answer, _ = await self._host.calls.call(peer, SERVICE, head, timeout_ms=CUT_TIMEOUT_MS)
+        return msgspec.msgpack.decode(answer, type=Index)
+
+    async def _serve(
+        self, sender: NodeId, head: bytes, payload: memoryview
+    ) -> tuple[bytes, Sequence[Buffer]]:
+        cut = request_of(head, _Cut, "to cut a log")
+        group = self._host.groups.get(cut.group_id)
+        if group is None or sender not in group.membership.members:
+            raise InvalidRequest(f"group {cut.group_id} is not here")
+        return msgspec.msgpack.encode(await group.truncate_prefix(cut.first_kept)), ()
+
+
+def _close_idle_segment(kept: Kept) -> None:
+    try:
+        kept.log.roll_if_due()
+    except OSError as error:
+        _log.warning("group %s: its old segment stays open: %s", kept.group.group_id, error)

@@ -1,0 +1,152 @@
+"""The duties of the active controller: requests become commands, and silence is noticed.
+
+Decides: that planning goes one request at a time, so that every plan sees the one before it.
+Leaves to others: what makes a good plan (``planner``), who counts as alive (``liveness``), finding
+the active controller (``service``). Every broker has this part; it acts where it leads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass, field
+from typing import assert_never
+
+from partitions.metadata import liveness
+from partitions.metadata.commands import Command, SetClusterId, command_batch
+from partitions.metadata.image import BrokerInfo, MetadataImage, TopicInfo
+from partitions.metadata.machine import MetadataMachine, Reply
+from partitions.metadata.move_planner import MoveReplicas
+from partitions.metadata.planner import NewTopic, PlannerLimits, plan
+from partitions.metadata.requests import Answer, CurrentVersion, Request
+from raftlog.errors import CommitUnknown, NoLeader, RaftlogError
+from raftlog.node.group.pending_requests import Proposal
+from raftlog.node.group.raft_group import RaftGroup
+from raftlog.node.group_host import GroupHost
+from raftlog.types import NodeId
+
+_log = logging.getLogger("raftlog.controller")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerSettings:
+    """What a controller must be told. Every broker of a cluster should have the same."""
+
+    cluster_id: str
+    dead_timeout_ms: int = 3000  # after so much silence a broker gets no new replicas
+    duty_interval_ms: int = 250  # how often silence is looked at
+    command_timeout_ms: int = 5000  # for what the controller asks of itself
+    retry_pause_ms: int = 50  # before a request is tried again
+    attempt_timeout_ms: int = 3000  # of one try of a request that may be repeated
+    limits: PlannerLimits = field(default_factory=PlannerLimits)
+
+
+class ActiveController:
+    """One broker's readiness to lead. All on the event loop's thread."""
+
+    def __init__(
+        self,
+        host: GroupHost,
+        group: RaftGroup[Reply],
+        machine: MetadataMachine,
+        settings: ControllerSettings,
+        bootstrap_id: str,
+    ) -> None:
+        self._host = host
+        self._group = group
+        self._machine = machine
+        self._settings = settings
+        self._bootstrap_id = bootstrap_id
+        self._planning = asyncio.Lock()
+        self._heard_at_ms: dict[NodeId, float] = {}
+        self._leading_since_ms: float | None = None
+
+    async def handle(self, request: Request | SetClusterId | Command, timeout_ms: float) -> Answer:
+        """Carry out a request. Raises what ``plan`` and the machine refuse, ``NotLeader``, ``NoLeader``
+        when nothing was begun in time, and ``CommitUnknown``.
+        """
+        if isinstance(request, CurrentVersion):
+            return await self._current_version(timeout_ms)
+        proposal: Proposal[Reply] | None = None
+        try:
+            async with asyncio.timeout(timeout_ms / 1000), self._planning:
+                await self._group.ready()
+                command = await self._plan(request)
+                proposal = self._group.propose([command_batch(command, self._host.clock.wall_ms())])
+                reply = await proposal.outcome
+        except TimeoutError:
+            if proposal is None:
+                raise NoLeader("the controller did not come to it in time; retry") from None
+            raise CommitUnknown(
+                "the metadata may have changed; the time ran out while replicating", committed=None
+            ) from None
+        return _answer(reply, self._machine.image)
+
+    async def _current_version(self, timeout_ms: float) -> Answer:
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await self._group.confirm_read()
+        except TimeoutError:
+            raise NoLeader("the controller could not confirm in time that it still leads; retry") from None
+        return Answer(self._machine.image.version)
+
+    async def _plan(self, request: NewTopic | MoveReplicas | Command) -> Command:
+        limits = self._settings.limits
+        try:
+            return plan(request, self._machine.image, limits)
+        except RaftlogError:
+            # A controller that was deposed without noticing must not refuse by old metadata.
+            await self._group.confirm_read()
+            return plan(request, self._machine.image, limits)
+
+    async def run(self) -> None:
+        """Do the duties that nobody asks for, until cancelled."""
+        while True:
+            await asyncio.sleep(self._settings.duty_interval_ms / 1000)
+            self._note_who_is_heard()
+            for command in self._due():
+                try:
+                    await self.handle(command, self._settings.command_timeout_ms)
+                except RaftlogError as error:
+                    _log.warning("%s: %s", command, error)
+                    break  # what is still due will be seen again
+
+    def _note_who_is_heard(self) -> None:
+        now_ms = self._host.clock.monotonic() * 1000
+        if not self._group.is_leader:
+            self._leading_since_ms = None
+        elif self._leading_since_ms is None:
+            self._leading_since_ms = now_ms
+        for broker_id in self._machine.image.brokers:
+            if self._host.is_reachable(broker_id):
+                self._heard_at_ms[broker_id] = now_ms
+
+    def _due(self) -> list[Command]:
+        if self._leading_since_ms is None or not self._group.is_ready:
+            return []
+        image = self._machine.image
+        if not image.bootstrap_id:
+            return [SetClusterId(self._settings.cluster_id, self._bootstrap_id)]
+        return [
+            *liveness.decide(
+                image,
+                self._heard_at_ms,
+                now_ms=self._host.clock.monotonic() * 1000,
+                leading_since_ms=self._leading_since_ms,
+                dead_timeout_ms=self._settings.dead_timeout_ms,
+            )
+        ]
+
+
+def _answer(reply: Reply, image: MetadataImage) -> Answer:
+    match reply:
+        case RaftlogError():
+            raise reply
+        case TopicInfo():
+            return Answer(image.version, topic=reply)
+        case range():
+            return Answer(image.version, ids=(reply.start, reply.stop))
+        case BrokerInfo() | int():
+            return Answer(image.version)
+        case _:
+            assert_never(reply)

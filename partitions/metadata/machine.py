@@ -1,0 +1,349 @@
+"""What each command of the metadata log does: images out of images.
+
+Decides: which commands are carried out, topic and group ids, and who comes first when two want the
+same name. Leaves to others: good choices (``planner``), the order of commands (Raft).
+
+Total and deterministic: whatever stands in a committed batch is carried out, or answered with an
+error and changes nothing. An image is never changed, a change makes a new one that shares what is
+the same, so a command costs one copy of one dict at most. ``image.version`` is the index of the
+last command that changed something, plus one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final, assert_never
+
+import msgspec
+
+from partitions.metadata import replica_commands
+from partitions.metadata.commands import (
+    AllocateProducerIds,
+    AlterTopicConfig,
+    Command,
+    CreateTopic,
+    DeleteTopic,
+    DrainBroker,
+    FenceBroker,
+    RecoveredUnsafely,
+    RegisterBroker,
+    ReplicasChanged,
+    SetClusterId,
+    SetReplicas,
+    UnfenceBroker,
+    UnknownCommand,
+    decode,
+)
+from partitions.metadata.image import BrokerInfo, MetadataImage, PartitionInfo, TopicInfo
+from partitions.metadata.names import check_name, is_id
+from raftlog.errors import (
+    Conflict,
+    InvalidRequest,
+    InvariantViolated,
+    PreconditionFailed,
+    RaftlogError,
+    TopicExists,
+    UnknownTopic,
+)
+from raftlog.records.batch import Batch
+from raftlog.records.reader import read_records
+from raftlog.types import GroupId, NodeId, ProducerId, TopicId
+
+SNAPSHOT_VERSION: Final = 1
+DELETED_REMEMBERED: Final = 1000  # creations, so that one that is repeated late makes no topic again
+
+Reply = TopicInfo | BrokerInfo | range | int | RaftlogError
+"""What a command gave: the topic or broker as it is now, a block of ids, the new version, or why not."""
+
+
+class MetadataMachine:
+    """The state machine of the metadata group."""
+
+    def __init__(self) -> None:
+        self.image = MetadataImage()
+        self._listeners: list[Callable[[MetadataImage], None]] = []
+
+    def subscribe(self, listener: Callable[[MetadataImage], None]) -> None:
+        """Call ``listener`` with every new image. It must neither block nor raise."""
+        self._listeners.append(listener)
+
+    def apply(self, entry: Batch) -> Reply:
+        """Take in one committed batch; the reply is that of its last command."""
+        before = self.image
+        reply: Reply = before.version
+        if entry.header.is_control:
+            return reply
+        try:
+            records = read_records(entry)
+        except RaftlogError as error:
+            return error  # the same bytes are as unreadable everywhere
+        for record in records:
+            self.image, reply = apply_command(self.image, decode(record.value), record.offset + 1)
+        if self.image is not before:
+            self._tell()
+        return reply
+
+    def snapshot(self) -> bytes:
+        """The whole image, versioned, in the same bytes on every replica."""
+        return encode_image(self.image)
+
+    def restore(self, snapshot: bytes) -> None:
+        """Become what ``snapshot`` describes; an empty one means the image at birth."""
+        self.image = decode_image(snapshot) if snapshot else MetadataImage()
+        self._tell()
+
+    def _tell(self) -> None:
+        for listener in self._listeners:
+            listener(self.image)
+
+
+def apply_command(
+    image: MetadataImage, command: Command | UnknownCommand, version: int
+) -> tuple[MetadataImage, Reply]:
+    """The image after a command, with this version if anything changed, and the reply to its proposer."""
+    match command:
+        case RegisterBroker():
+            return _register(image, command, version)
+        case FenceBroker(broker_id, incarnation):
+            return _change_broker(image, version, broker_id, incarnation, alive=False)
+        case UnfenceBroker(broker_id, incarnation):
+            return _change_broker(image, version, broker_id, incarnation, alive=True)
+        case DrainBroker(broker_id, draining):
+            return _change_broker(image, version, broker_id, None, draining=draining)
+        case CreateTopic():
+            return _create_topic(image, command, version)
+        case DeleteTopic():
+            return _delete_topic(image, command, version)
+        case AlterTopicConfig():
+            return _alter_topic(image, command, version)
+        case AllocateProducerIds(count):
+            return _allocate_producer_ids(image, count, version)
+        case SetClusterId(cluster_id, bootstrap_id):
+            if image.bootstrap_id:
+                return image, image.version
+            changed = replace(image, cluster_id=cluster_id, bootstrap_id=bootstrap_id, version=version)
+            return changed, version
+        case SetReplicas():
+            return replica_commands.set_replicas(image, command, version)
+        case ReplicasChanged():
+            return replica_commands.replicas_changed(image, command, version)
+        case RecoveredUnsafely():
+            return replica_commands.recovered_unsafely(image, command, version)
+        case UnknownCommand(reason):
+            return image, InvalidRequest(f"the command is not understood: {reason}")
+        case _:
+            assert_never(command)
+
+
+def _register(image: MetadataImage, command: RegisterBroker, version: int) -> tuple[MetadataImage, Reply]:
+    before = image.brokers.get(command.broker_id)
+    if before is not None and before.incarnation not in (command.incarnation, command.replaces):
+        return image, PreconditionFailed(f"broker {command.broker_id} has been started again since")
+    broker = BrokerInfo(
+        broker_id=command.broker_id,
+        incarnation=command.incarnation,
+        http_url=command.http_url,
+        rpc_host=command.rpc_host,
+        rpc_port=command.rpc_port,
+        rack=command.rack,
+        draining=before is not None and before.draining,
+        disk_id=command.disk_id,
+    )
+    if before is not None and before.disk_id not in ("", command.disk_id):
+        image = replica_commands.disk_replaced(image, command.broker_id, version)
+    return _with_broker(image, broker, version)
+
+
+def _change_broker(
+    image: MetadataImage,
+    version: int,
+    broker_id: NodeId,
+    incarnation: str | None,
+    *,
+    alive: bool | None = None,
+    draining: bool | None = None,
+) -> tuple[MetadataImage, Reply]:
+    broker = image.brokers.get(broker_id)
+    if broker is None:
+        return image, InvalidRequest(f"no broker {broker_id} is registered", field="broker_id")
+    if incarnation is not None and incarnation != broker.incarnation:
+        return image, PreconditionFailed(f"broker {broker_id} has been started again since")
+    changed = replace(
+        broker,
+        alive=broker.alive if alive is None else alive,
+        draining=broker.draining if draining is None else draining,
+    )
+    return _with_broker(image, changed, version)
+
+
+def _with_broker(image: MetadataImage, broker: BrokerInfo, version: int) -> tuple[MetadataImage, Reply]:
+    if image.brokers.get(broker.broker_id) == broker:
+        return image, broker
+    brokers = {**image.brokers, broker.broker_id: broker}
+    return replace(image, brokers=brokers, version=version), broker
+
+
+def _create_topic(image: MetadataImage, command: CreateTopic, version: int) -> tuple[MetadataImage, Reply]:
+    exists = image.topics.get(command.name)
+    if exists is not None:
+        if exists.creation_id == command.creation_id:
+            return image, exists  # its creator asks again, not having heard the answer
+        return image, TopicExists(f"topic {command.name!r} exists already", topic=command.name)
+    if command.creation_id in image.deleted:
+        return image, Conflict(
+            f"topic {command.name!r} was created by this request and has been deleted since",
+            topic=command.name,
+        )
+    refused = _refused(image, command)
+    if refused is not None:
+        return image, refused
+    first = image.next_group_id
+    topic = TopicInfo(
+        name=command.name,
+        topic_id=_new_topic_id(image, version, command.creation_id),
+        replication_factor=len(command.placement[0]),
+        partitions=tuple(
+            PartitionInfo(partition=number, group_id=GroupId(first + number), replicas=row)
+            for number, row in enumerate(command.placement)
+        ),
+        config=command.config,
+        version=version,
+        creation_id=command.creation_id,
+    )
+    following = GroupId(first + len(command.placement))
+    return replace(_with_topic(image, topic), next_group_id=following), topic
+
+
+def _new_topic_id(image: MetadataImage, version: int, creation_id: str) -> TopicId:
+    """An id that no other command gives: none stands at this index of this metadata log."""
+    source = f"{image.bootstrap_id} {version} {creation_id}"
+    return TopicId(hashlib.blake2b(source.encode(), digest_size=16).hexdigest())
+
+
+def _refused(image: MetadataImage, command: CreateTopic) -> InvalidRequest | None:
+    """What a planner never writes and an image must never hold: the manager makes paths of it."""
+    try:
+        check_name(command.name, internal=True)
+    except InvalidRequest as error:
+        return error
+    if not is_id(command.creation_id):
+        return InvalidRequest("creation_id is not 32 hexadecimal digits", field="creation_id")
+    if not command.placement or not command.placement[0]:
+        return InvalidRequest("a topic has at least one partition and one replica", field="placement")
+    factor = len(command.placement[0])
+    for row in command.placement:
+        if len(row) != factor or len(set(row)) != factor:
+            return InvalidRequest(f"{list(row)} are not {factor} different brokers", field="placement")
+        for broker in row:
+            if broker not in image.brokers:
+                return InvalidRequest(f"no broker {broker} is registered", field="placement")
+    return None
+
+
+def _delete_topic(image: MetadataImage, command: DeleteTopic, version: int) -> tuple[MetadataImage, Reply]:
+    found = _find_topic(image, command)
+    if isinstance(found, RaftlogError):
+        return image, found
+    topics = dict(image.topics)
+    del topics[command.name]
+    deleted = (*image.deleted, found.creation_id)[-DELETED_REMEMBERED:]
+    return replace(image, topics=topics, deleted=deleted, version=version), version
+
+
+def _alter_topic(
+    image: MetadataImage, command: AlterTopicConfig, version: int
+) -> tuple[MetadataImage, Reply]:
+    found = _find_topic(image, command)
+    if isinstance(found, RaftlogError):
+        return image, found
+    merged = {**found.config, **command.changes}
+    config = {key: value for key, value in merged.items() if value is not None}
+    if config == found.config:
+        return image, found
+    topic = replace(found, config=config, version=version)
+    return _with_topic(image, topic), topic
+
+
+def _find_topic(
+    image: MetadataImage, command: DeleteTopic | AlterTopicConfig
+) -> TopicInfo | UnknownTopic | PreconditionFailed:
+    name, expected_version = command.name, command.expected_version
+    topic = image.topics.get(name)
+    if topic is None or command.topic_id not in (None, topic.topic_id):
+        return UnknownTopic(f"there is no topic {name!r}, or it is another one now", topic=name)
+    if expected_version is not None and expected_version != topic.version:
+        return PreconditionFailed(
+            f"topic {name!r} is at version {topic.version}, not {expected_version}; read it again",
+            topic=name,
+            version=topic.version,
+        )
+    return topic
+
+
+def _with_topic(image: MetadataImage, topic: TopicInfo) -> MetadataImage:
+    return replace(image, topics={**image.topics, topic.name: topic}, version=topic.version)
+
+
+def _allocate_producer_ids(image: MetadataImage, count: int, version: int) -> tuple[MetadataImage, Reply]:
+    if count < 1:
+        return image, InvalidRequest(f"count: is {count}; ask for 1 or more ids", field="count")
+    first = image.next_producer_id
+    following = ProducerId(first + count)
+    return replace(image, next_producer_id=following, version=version), range(first, following)
+
+
+class _Snapshot(msgspec.Struct, frozen=True, array_like=True):
+    format: int
+    cluster_id: str
+    bootstrap_id: str
+    version: int
+    next_group_id: GroupId
+    next_producer_id: ProducerId
+    brokers: tuple[BrokerInfo, ...]
+    topics: tuple[TopicInfo, ...]
+    deleted: tuple[str, ...] = ()
+
+
+_ENCODER: Final = msgspec.msgpack.Encoder(order="deterministic")
+_DECODER: Final = msgspec.msgpack.Decoder(_Snapshot)
+
+
+def encode_image(image: MetadataImage) -> bytes:
+    """An image as bytes; equal images give equal bytes."""
+    return _ENCODER.encode(
+        _Snapshot(
+            SNAPSHOT_VERSION,
+            image.cluster_id,
+            image.bootstrap_id,
+            image.version,
+            image.next_group_id,
+            image.next_producer_id,
+            tuple(image.brokers[broker] for broker in sorted(image.brokers)),
+            tuple(image.topics[name] for name in sorted(image.topics)),
+            image.deleted,
+        )
+    )
+
+
+def decode_image(data: bytes) -> MetadataImage:
+    """The image in ``data``. Raises ``InvariantViolated`` when there is none: its checksum was right."""
+    try:
+        found = _DECODER.decode(data)
+    except msgspec.DecodeError as error:
+        raise InvariantViolated(f"the snapshot of the metadata is not one: {error}") from None
+    if found.format != SNAPSHOT_VERSION:
+        raise InvariantViolated(
+            f"the metadata's snapshot has format {found.format}; this broker reads {SNAPSHOT_VERSION}"
+        )
+    return MetadataImage(
+        cluster_id=found.cluster_id,
+        bootstrap_id=found.bootstrap_id,
+        version=found.version,
+        next_group_id=found.next_group_id,
+        next_producer_id=found.next_producer_id,
+        brokers={broker.broker_id: broker for broker in found.brokers},
+        topics={topic.name: topic for topic in found.topics},
+        deleted=found.deleted,
+    )

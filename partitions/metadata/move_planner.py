@@ -1,0 +1,144 @@
+"""From a wish about a partition's replicas to the command that makes it the target.
+
+Decides: which targets are refused, and why. Leaves to others: working towards a target
+(``partitions.reassignment.reassigner``). Pure, as ``planner`` is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from partitions.metadata.commands import RecoveredUnsafely, SetReplicas
+from partitions.metadata.image import MetadataImage, PartitionInfo, TopicInfo
+from raftlog.errors import Conflict, InvalidRequest, UnknownPartition, UnknownTopic
+from raftlog.types import NodeId, TopicId
+from raftlog.units import counted
+from raftlog.wire.limits import REPLICAS_MAX
+
+
+class MoveReplicas(msgspec.Struct, frozen=True, array_like=True, tag="move_replicas"):
+    """A wish: exactly these replicas, or those that are wanted so far with one more or one less."""
+
+    name: str
+    partition: int
+    replicas: tuple[NodeId, ...] | None = None
+    add: NodeId | None = None
+    remove: NodeId | None = None
+    topic_id: TopicId | None = None  # None: whichever has the name
+
+
+def plan_move(wish: MoveReplicas, image: MetadataImage) -> SetReplicas:
+    """The command for a wish. Raises ``InvalidRequest``, ``Conflict``, or that there is no such partition."""
+    topic, partition = find(image, wish.name, wish.partition, wish.topic_id)
+    target = _target(wish, partition)
+    where = f"{wish.name}/{wish.partition}"
+    if not target:
+        raise InvalidRequest(
+            f"{where} would have no replica left; name one at least, or delete the topic", field="replicas"
+        )
+    if len(set(target)) != len(target):
+        raise InvalidRequest(f"replicas {list(target)} name a broker twice; name each once", field="replicas")
+    if len(target) > REPLICAS_MAX:
+        raise InvalidRequest(
+            f"{len(target)} replicas are too many; choose 1 to {REPLICAS_MAX}", field="replicas"
+        )
+    _check_in_sync(topic, partition, where, len(target))
+    for node in target:
+        _check_broker(image, node, is_new=node not in partition.replicas)
+    _check_majority(image, where, "vote now", partition.replicas)
+    _check_majority(image, where, "shall vote", target)
+    return SetReplicas(topic.name, topic.topic_id, wish.partition, target, partition.wanted)
+
+
+def check_recovery(command: RecoveredUnsafely, image: MetadataImage) -> RecoveredUnsafely:
+    """The command, where the controller too sees no majority. Raises ``Conflict`` where it does."""
+    _, partition = find(image, command.name, command.partition, command.topic_id)
+    holders = [node for node in partition.replicas if node not in partition.newcomers]
+    alive = [node for node in holders if _is_alive(image, node)]
+    if 2 * len(alive) > len(partition.replicas):
+        raise Conflict(
+            f"brokers {alive} are alive, a majority of the replicas of {command.name}/{command.partition}: "
+            "it needs no recovery; if a disk is lost, stop its broker first",
+            alive=[str(node) for node in alive],
+        )
+    return command
+
+
+def find_topic(image: MetadataImage, name: str, topic_id: TopicId | None = None) -> TopicInfo:
+    """The topic of a name, with this id where one is given. Raises ``UnknownTopic``."""
+    topic = image.topics.get(name)
+    if topic is None:
+        raise UnknownTopic(f"there is no topic {name!r}", topic=name)
+    if topic_id not in (None, topic.topic_id):
+        raise UnknownTopic(f"topic {name!r} was deleted; another one has the name now", topic=name)
+    return topic
+
+
+def find(
+    image: MetadataImage, name: str, number: int, topic_id: TopicId | None = None
+) -> tuple[TopicInfo, PartitionInfo]:
+    """A topic and one partition of it. Raises ``UnknownTopic`` or ``UnknownPartition``."""
+    topic = find_topic(image, name, topic_id)
+    if not 0 <= number < len(topic.partitions):
+        raise UnknownPartition(
+            f"topic {name!r} has the partitions 0 to {len(topic.partitions) - 1}, not {number}",
+            topic=name,
+            partition=number,
+        )
+    return topic, topic.partitions[number]
+
+
+def _target(wish: MoveReplicas, partition: PartitionInfo) -> tuple[NodeId, ...]:
+    wanted = partition.wanted if wish.replicas is None else wish.replicas
+    if wish.add is not None:
+        if wish.add in wanted:
+            raise InvalidRequest(f"broker {wish.add} holds a replica already, or shall", field="broker_id")
+        wanted = (*wanted, wish.add)
+    if wish.remove is not None:
+        if wish.remove not in wanted:
+            raise InvalidRequest(
+                f"broker {wish.remove} holds no replica; replicas are on {list(wanted)}", field="broker_id"
+            )
+        wanted = tuple(node for node in wanted if node != wish.remove)
+    return wanted
+
+
+def _check_in_sync(topic: TopicInfo, partition: PartitionInfo, where: str, count: int) -> None:
+    """Fewer than a produce needs would refuse them all. Where there are fewer already, nothing gets worse."""
+    least = topic.config.get("min.insync.replicas")
+    if isinstance(least, int) and count < min(least, len(partition.replicas)):
+        raise InvalidRequest(
+            f"{where} would have {counted(count, 'replica')}, and min.insync.replicas of {topic.name} is "
+            f"{least}: every produce would be refused; name {least} at least, or set min.insync.replicas "
+            f"to {count} first",
+            field="replicas",
+        )
+
+
+def _check_broker(image: MetadataImage, node: NodeId, *, is_new: bool) -> None:
+    broker = image.brokers.get(node)
+    if broker is None:
+        known = ", ".join(str(one) for one in sorted(image.brokers))
+        raise InvalidRequest(f"no broker {node} is registered; there are {known}", field="replicas")
+    if is_new and not broker.alive:
+        raise Conflict(f"broker {node} is not alive; start it, or choose another", broker_id=node)
+    if is_new and broker.draining:
+        raise Conflict(f"broker {node} is being drained and takes no replicas", broker_id=node)
+
+
+def _check_majority(image: MetadataImage, where: str, who: str, voters: Iterable[NodeId]) -> None:
+    voters = list(voters)
+    alive = [node for node in voters if _is_alive(image, node)]
+    if 2 * len(alive) <= len(voters):
+        raise Conflict(
+            f"of the brokers {voters} that {who} in {where}, only {alive} are alive, which is no majority; "
+            "start the others first",
+            alive=[str(node) for node in alive],
+        )
+
+
+def _is_alive(image: MetadataImage, node: NodeId) -> bool:
+    broker = image.brokers.get(node)
+    return broker is not None and broker.alive

@@ -1,0 +1,140 @@
+"""From what somebody asks for to the command that brings it about.
+
+Decides: whether a request makes sense, and with ``placement`` where a new topic's replicas go.
+Leaves to others: who comes first (``machine``) and replicating the command (``service``). Pure:
+the same request on the same image gives the same command, or the same error.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from partitions.metadata import topic_config
+from partitions.metadata.commands import (
+    AlterTopicConfig,
+    Command,
+    CreateTopic,
+    DeleteTopic,
+    RecoveredUnsafely,
+)
+from partitions.metadata.image import MetadataImage, TopicInfo
+from partitions.metadata.move_planner import MoveReplicas, check_recovery, find_topic, plan_move
+from partitions.metadata.names import check_name
+from partitions.metadata.placement import Placement, place
+from raftlog.errors import InvalidRequest, TopicExists
+from raftlog.types import NodeId
+from raftlog.wire.limits import PARTITIONS_MAX, REPLICATION_FACTORS
+
+
+class NewTopic(msgspec.Struct, frozen=True, array_like=True, tag="new_topic"):
+    """A wish for a topic. ``creation_id`` is the request's own: repeated, it cannot make a second topic."""
+
+    name: str
+    creation_id: str
+    partitions: int
+    replication_factor: int
+    config: dict[str, int | str]
+    internal: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannerLimits:
+    """What a cluster is allowed to grow to."""
+
+    replicas_per_broker_max: int = 10_000
+
+
+def plan(request: NewTopic | MoveReplicas | Command, image: MetadataImage, limits: PlannerLimits) -> Command:
+    """The command for a request. Raises ``InvalidRequest``, ``Conflict``, ``TopicExists`` and the like."""
+    match request:
+        case NewTopic():
+            return _plan_topic(request, image, limits)
+        case MoveReplicas():
+            return plan_move(request, image)
+        case RecoveredUnsafely():
+            return check_recovery(request, image)
+        case AlterTopicConfig(name, changes, expected_version, topic_id):
+            topic = find_topic(image, name, topic_id)
+            fewest = min(len(partition.wanted) for partition in topic.partitions)
+            checked = topic_config.check(changes, replication_factor=fewest, internal=topic.is_internal)
+            return AlterTopicConfig(name, checked, expected_version, topic_id)
+        case DeleteTopic(name, topic_id=topic_id):
+            if find_topic(image, name, topic_id).is_internal:
+                raise InvalidRequest(
+                    f"topic {name!r} is the system's own and cannot be deleted", field="name"
+                )
+            return request
+        case _:
+            return request
+
+
+def _plan_topic(request: NewTopic, image: MetadataImage, limits: PlannerLimits) -> CreateTopic:
+    check_name(request.name, internal=request.internal)
+    exists = image.topics.get(request.name)
+    if exists is not None:
+        if exists.creation_id != request.creation_id:
+            raise TopicExists(f"topic {request.name!r} exists already", topic=request.name)
+        return CreateTopic(exists.name, exists.creation_id, placement_of(exists), dict(exists.config))
+    if not 1 <= request.partitions <= PARTITIONS_MAX:
+        raise InvalidRequest(
+            f"partitions is {request.partitions}; give a topic 1 to {PARTITIONS_MAX}", field="partitions"
+        )
+    brokers = _usable_brokers(image)
+    _check_factor(request.replication_factor, len(brokers))
+    config = topic_config.check(
+        request.config, replication_factor=request.replication_factor, internal=request.internal
+    )
+    existing = [partition.replicas for topic in image.topics.values() for partition in topic.partitions]
+    _check_room(request, sum(map(len, existing)), len(brokers), limits)
+    return CreateTopic(
+        request.name,
+        request.creation_id,
+        place(brokers, existing, request.partitions, request.replication_factor),
+        {key: value for key, value in config.items() if value is not None},
+    )
+
+
+def placement_of(topic: TopicInfo) -> Placement:
+    """The rows that a topic was created with."""
+    return tuple(partition.replicas for partition in topic.partitions)
+
+
+def _usable_brokers(image: MetadataImage) -> dict[NodeId, str | None]:
+    return {
+        broker.broker_id: broker.rack
+        for broker in image.brokers.values()
+        if broker.alive and not broker.draining
+    }
+
+
+def _check_factor(factor: int, usable: int) -> None:
+    if factor not in REPLICATION_FACTORS:
+        even = factor > 0 and factor % 2 == 0
+        why = (
+            f"{factor} replicas survive no more failures than {factor - 1}, as more than half must agree; "
+            if even
+            else ""
+        )
+        raise InvalidRequest(
+            f"replication_factor is {factor}; {why}choose 1, 3 or 5", field="replication_factor"
+        )
+    if factor > usable:
+        raise InvalidRequest(
+            f"replication_factor is {factor}, brokers that take new replicas: {usable}; "
+            "choose a smaller factor, or start more brokers",
+            field="replication_factor",
+        )
+
+
+def _check_room(request: NewTopic, replicas: int, brokers: int, limits: PlannerLimits) -> None:
+    room = limits.replicas_per_broker_max * brokers - replicas
+    wanted = request.partitions * request.replication_factor
+    if wanted > room:
+        raise InvalidRequest(
+            f"the topic needs {wanted} replicas and the cluster has room for {max(room, 0)} more "
+            f"({limits.replicas_per_broker_max} a broker); choose fewer partitions, delete topics, "
+            "or add brokers",
+            field="partitions",
+        )

@@ -1,0 +1,178 @@
+"""What the commands about replicas do to the metadata: who shall vote, who does, and the last resort.
+
+Decides: which report of a leader is news, who begins without a membership, and that a recovered
+partition becomes another group. Leaves to others: which targets are wise (``move_planner``), and working
+towards them (``partitions.reassignment.reassigner``). Pure and total, as ``machine`` is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Protocol
+
+from partitions.metadata.commands import RecoveredUnsafely, ReplicasChanged, SetReplicas
+from partitions.metadata.image import MetadataImage, PartitionInfo, TopicInfo, UnsafeRecovery
+from raftlog.errors import InvalidRequest, PreconditionFailed, RaftlogError, UnknownPartition, UnknownTopic
+from raftlog.types import GroupId, NodeId, TopicId
+
+Applied = tuple[MetadataImage, TopicInfo | RaftlogError]
+
+
+def set_replicas(image: MetadataImage, command: SetReplicas, version: int) -> Applied:
+    """The target is new. Whoever is not reported to vote yet begins without a membership."""
+    found = _find(image, command)
+    if isinstance(found, RaftlogError):
+        return image, found
+    topic, partition = found
+    wanted = command.replicas
+    if partition.wanted != command.expected:
+        return image, PreconditionFailed(
+            f"{command.name}/{command.partition} is on its way to {list(partition.wanted)} already, "
+            f"not to {list(command.expected)}; read it again",
+            topic=command.name,
+            partition=command.partition,
+        )
+    if not wanted or len(set(wanted)) != len(wanted) or not image.brokers.keys() >= set(wanted):
+        return image, InvalidRequest(f"{list(wanted)} are not different brokers", field="replicas")
+    if set(wanted) == set(partition.replicas) and not partition.target:
+        return _with_partition(image, topic, replace(partition, replicas=wanted, version=version), version)
+    new = set(wanted) - {*partition.replicas, *partition.newcomers}
+    moved = replace(partition, target=wanted, newcomers=(*partition.newcomers, *sorted(new)), version=version)
+    return _with_partition(image, topic, moved, version)
+
+
+def replicas_changed(image: MetadataImage, command: ReplicasChanged, version: int) -> Applied:
+    """A leader says who votes. An older membership than the one known is no news.
+
+    The target is reached only where the leader worked towards this very target: a report of an earlier one
+    that comes late may name the same brokers, while the group has gone on from there.
+    """
+    found = _find(image, command)
+    if isinstance(found, RaftlogError):
+        return image, found
+    topic, partition = found
+    if command.group_id != partition.group_id or command.membership_index < partition.membership_index:
+        return image, topic
+    voters = set(command.replicas)
+    if not voters:
+        return image, InvalidRequest("a partition has at least one replica", field="replicas")
+    arrived = voters == set(partition.target) and command.target_version == partition.version
+    if not arrived and command.membership_index == partition.membership_index:
+        return image, topic
+    order = partition.target if arrived else command.replicas
+    target = () if arrived else partition.target
+    changed = replace(
+        partition,
+        replicas=order,
+        target=target,
+        newcomers=tuple(node for node in partition.newcomers if _begins(node, voters, target, command)),
+        membership_index=command.membership_index,
+        version=version,
+    )
+    if replace(changed, version=partition.version) == partition:
+        return image, topic
+    return _with_partition(image, topic, changed, version)
+
+
+def recovered_unsafely(image: MetadataImage, command: RecoveredUnsafely, version: int) -> Applied:
+    """Another group, in which the survivor begins alone. Asked twice for one group it happens once."""
+    found = _find(image, command)
+    if isinstance(found, RaftlogError):
+        return image, found
+    topic, partition = found
+    if command.group_id != partition.group_id:
+        return image, PreconditionFailed(
+            f"{command.name}/{command.partition} was recovered already; read it again",
+            topic=command.name,
+            partition=command.partition,
+        )
+    if command.survivor not in partition.holders:
+        return image, InvalidRequest(
+            f"broker {command.survivor} holds no replica of {command.name}/{command.partition}",
+            field="survivor",
+        )
+    record = UnsafeRecovery(
+        survivor=command.survivor,
+        lost=command.lost,
+        last_term=command.last_term,
+        last_index=command.last_index,
+        commit_index=command.commit_index,
+        at_ms=command.at_ms,
+    )
+    recovered = PartitionInfo(
+        partition=partition.partition,
+        group_id=image.next_group_id,
+        replicas=(command.survivor,),
+        version=version,
+        unsafe_recoveries=(*partition.unsafe_recoveries, record),
+    )
+    image, reply = _with_partition(image, topic, recovered, version)
+    return replace(image, next_group_id=GroupId(image.next_group_id + 1)), reply
+
+
+def disk_replaced(image: MetadataImage, broker: NodeId, version: int) -> MetadataImage:
+    """All that a broker held is gone with its disk: wherever it had replicas, it is a newcomer."""
+
+    def begins_anew(partition: PartitionInfo) -> PartitionInfo:
+        if broker not in partition.holders or broker in partition.newcomers:
+            return partition
+        return replace(partition, newcomers=(*partition.newcomers, broker), version=version)
+
+    return _with_all_partitions(image, begins_anew, version)
+
+
+def _begins(node: NodeId, voters: set[NodeId], target: tuple[NodeId, ...], report: ReplicasChanged) -> bool:
+    """Whether a newcomer is one still: it does not vote yet, or the first membership is still in force."""
+    return report.membership_index < 0 if node in voters else node in target
+
+
+class _AboutPartition(Protocol):
+    """The part of a command that says which partition it is about."""
+
+    @property
+    def name(self) -> str:
+        """The topic's name."""
+
+    @property
+    def topic_id(self) -> TopicId:
+        """The topic's id: an older topic of that name is another one."""
+
+    @property
+    def partition(self) -> int:
+        """The partition's number."""
+
+
+def _find(
+    image: MetadataImage, command: _AboutPartition
+) -> tuple[TopicInfo, PartitionInfo] | UnknownTopic | UnknownPartition:
+    topic = image.topics.get(command.name)
+    if topic is None or topic.topic_id != command.topic_id:
+        return UnknownTopic(f"there is no topic {command.name!r} of that id", topic=command.name)
+    if not 0 <= command.partition < len(topic.partitions):
+        return UnknownPartition(
+            f"topic {command.name!r} has no partition {command.partition}",
+            topic=command.name,
+            partition=command.partition,
+        )
+    return topic, topic.partitions[command.partition]
+
+
+def _with_partition(
+    image: MetadataImage, topic: TopicInfo, partition: PartitionInfo, version: int
+) -> tuple[MetadataImage, TopicInfo]:
+    """A topic's own version, its ETag, stays: its configuration is what it was."""
+    at = partition.partition
+    changed = replace(topic, partitions=(*topic.partitions[:at], partition, *topic.partitions[at + 1 :]))
+    return replace(image, topics={**image.topics, topic.name: changed}, version=version), changed
+
+
+def _with_all_partitions(
+    image: MetadataImage, change: Callable[[PartitionInfo], PartitionInfo], version: int
+) -> MetadataImage:
+    topics = dict(image.topics)
+    for name, topic in image.topics.items():
+        partitions = tuple(change(partition) for partition in topic.partitions)
+        if partitions != topic.partitions:
+            topics[name] = replace(topic, partitions=partitions)
+    return replace(image, topics=topics, version=version)

@@ -1,0 +1,86 @@
+"""What brokers ask the active controller, and what it answers, as bytes. Nothing is decided here."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from partitions.metadata.commands import (
+    AllocateProducerIds,
+    AlterTopicConfig,
+    DeleteTopic,
+    DrainBroker,
+    RecoveredUnsafely,
+    RegisterBroker,
+    ReplicasChanged,
+)
+from partitions.metadata.image import TopicInfo
+from partitions.metadata.move_planner import MoveReplicas
+from partitions.metadata.planner import NewTopic
+from raftlog.errors import InvalidRequest
+from raftlog.node.rpc_classes import CallClass, Service
+
+SERVICE: Final = Service("controller", CallClass.METADATA)
+
+
+class CurrentVersion(msgspec.Struct, frozen=True, array_like=True, tag="current_version"):
+    """How new must metadata be to hold everything that was acknowledged before this question?"""
+
+
+Request = (
+    NewTopic
+    | DeleteTopic
+    | AlterTopicConfig
+    | AllocateProducerIds
+    | RegisterBroker
+    | DrainBroker
+    | MoveReplicas
+    | ReplicasChanged
+    | RecoveredUnsafely
+    | CurrentVersion
+)
+
+
+class Answer(msgspec.Struct, frozen=True, array_like=True):
+    """What a request gave. Metadata of ``version`` holds it; the rest is there where it makes sense."""
+
+    version: int
+    topic: TopicInfo | None = None
+    ids: tuple[int, int] = (0, 0)
+
+
+class _Question(msgspec.Struct, frozen=True, array_like=True):
+    timeout_ms: int
+    request: Request
+
+
+_QUESTION: Final = msgspec.msgpack.Decoder(_Question)
+_ANSWER: Final = msgspec.msgpack.Decoder(Answer)
+
+
+def encode_question(request: Request, timeout_ms: int) -> bytes:
+    """The head of a call."""
+    return msgspec.msgpack.encode(_Question(timeout_ms, request))
+
+
+def decode_question(head: bytes) -> tuple[Request, int]:
+    """Request and milliseconds left. Raises ``InvalidRequest`` for what this broker does not understand."""
+    try:
+        question = _QUESTION.decode(head)
+    except msgspec.DecodeError as error:
+        raise InvalidRequest(f"the controller does not understand this request: {error}") from None
+    return question.request, question.timeout_ms
+
+
+def encode_answer(answer: Answer) -> bytes:
+    """The head of an answer."""
+    return msgspec.msgpack.encode(answer)
+
+
+def decode_answer(head: bytes) -> Answer:
+    """Raises ``InvalidRequest`` when the peer speaks another version."""
+    try:
+        return _ANSWER.decode(head)
+    except msgspec.DecodeError as error:
+        raise InvalidRequest(f"the controller's answer is not understood: {error}") from None

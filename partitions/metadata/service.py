@@ -1,0 +1,408 @@
+"""The controller as any part of any broker calls it.
+
+Decides: where a request goes, when it is tried again, and when it is answered: once the metadata
+here holds what it brought about. Leaves to others: carrying it out (``active``), and who leads
+(Raft). Also keeps this broker registered.
+
+A request that may be repeated (a second time changes nothing, however late it comes) is tried until its
+time is up. Any other one is tried again only while it surely has not happened; after that its
+caller is told ``CommitUnknown`` and looks at the metadata. A refusal that follows an attempt in doubt is
+in doubt as well. A request about a topic names its id, so that it cannot hit a later topic of that name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Mapping, Sequence
+from itertools import count
+from typing import Final
+
+from msgspec import structs
+
+from partitions.metadata import log_trim, topic_config
+from partitions.metadata.active import ActiveController, ControllerSettings
+from partitions.metadata.commands import (
+    AllocateProducerIds,
+    AlterTopicConfig,
+    DeleteTopic,
+    DrainBroker,
+    RecoveredUnsafely,
+    RegisterBroker,
+    ReplicasChanged,
+)
+from partitions.metadata.image import MetadataImage, TopicInfo
+from partitions.metadata.machine import MetadataMachine, Reply
+from partitions.metadata.move_planner import MoveReplicas, find_topic
+from partitions.metadata.names import check_name
+from partitions.metadata.planner import NewTopic
+from partitions.metadata.requests import (
+    SERVICE,
+    Answer,
+    CurrentVersion,
+    Request,
+    decode_answer,
+    decode_question,
+    encode_answer,
+    encode_question,
+)
+from raftlog.core.membership import Membership
+from raftlog.core.ready import Role
+from raftlog.errors import (
+    CommitUnknown,
+    ConnectionLost,
+    Draining,
+    LogCorrupt,
+    NoLeader,
+    NotLeader,
+    RaftlogError,
+    UnknownTopic,
+)
+from raftlog.node.group.raft_group import RaftGroup
+from raftlog.node.group_host import GroupHost
+from raftlog.storage.filesystem import Buffer
+from raftlog.storage.log_storage import LogStorage
+from raftlog.types import METADATA_GROUP, Index, NodeId, Term
+
+_log = logging.getLogger("raftlog.controller")
+_REPEATABLE: Final = (NewTopic, AllocateProducerIds, RegisterBroker, ReplicasChanged, CurrentVersion)
+
+AboutTopic = DeleteTopic | AlterTopicConfig | MoveReplicas
+
+
+class Controller:
+    """One broker's way to the metadata. It listens to the metadata group; all on the loop's thread."""
+
+    def __init__(
+        self,
+        host: GroupHost,
+        voters: frozenset[NodeId],
+        registration: RegisterBroker,
+        settings: ControllerSettings,
+        rng: random.Random,
+    ) -> None:
+        self.failure: BaseException | None = None  # why this broker's metadata is not kept up any more
+        self._host = host
+        self._voters = voters
+        self._registration = registration
+        self._settings = settings
+        self._rng = rng
+        self._shown = MetadataImage()
+        self._listeners: list[Callable[[MetadataImage], None]] = []
+        self._versions: dict[int, tuple[int, asyncio.Future[None]]] = {}
+        self._waiter_ids = count()
+        self._something_new = asyncio.Event()  # a leader, or an image
+        self._was_registered = False
+        self._tasks: list[asyncio.Task[None]] = []
+        self._trim: asyncio.Task[None] | None = None
+        self._active: ActiveController | None = None
+        self._group: RaftGroup[Reply] | None = None
+
+    @property
+    def image(self) -> MetadataImage:
+        """The newest metadata seen here; it never goes back, also when its log is read anew."""
+        return self._shown
+
+    @property
+    def leader(self) -> NodeId | None:
+        """The active controller, if known."""
+        return None if self._group is None else self._group.leader
+
+    @property
+    def leader_known(self) -> str:
+        """Who leads the metadata group, as a sentence, and which of its members are not heard."""
+        return self._host.leader_known(METADATA_GROUP)
+
+    @property
+    def is_registered(self) -> bool:
+        """Whether the metadata here shows this life of this broker, with its addresses."""
+        shown = self.image.brokers.get(self._registration.broker_id)
+        mine = self._registration
+        return shown is not None and (
+            (shown.incarnation, shown.http_url, shown.rpc_host, shown.rpc_port, shown.rack, shown.disk_id)
+            == (mine.incarnation, mine.http_url, mine.rpc_host, mine.rpc_port, mine.rack, mine.disk_id)
+        )
+
+    @property
+    def is_superseded(self) -> bool:
+        """Whether a later process has registered with this broker's id."""
+        shown = self.image.brokers.get(self._registration.broker_id)
+        return (
+            self._was_registered and shown is not None and shown.incarnation != self._registration.incarnation
+        )
+
+    async def start(self, log: LogStorage) -> None:
+        """Take part in the metadata group and register this broker.
+
+        Raises ``LogCorrupt`` when what is committed in the log cannot be applied; the log is closed then.
+        """
+        assert not self._tasks, "it takes part already; ``leave`` first"
+        machine = MetadataMachine()
+        machine.subscribe(self._image_changed)
+        try:
+            group = self._host.open_group(METADATA_GROUP, log, machine, Membership(self._voters), self)
+        except LogCorrupt:
+            await asyncio.to_thread(log.close)
+            raise
+        self.failure = None
+        self._group = group
+        self._active = active = ActiveController(self._host, group, machine, self._settings, self._new_id())
+        self._host.calls.serve(SERVICE, self._serve)
+        self._tasks = [self._host.begin(work) for work in (active.run(), self._keep_registered())]
+
+    async def leave(self) -> None:
+        """Take part no more; the log is closed. ``start`` may follow."""
+        await self._end_duties()
+        await self._host.close_group(METADATA_GROUP)
+
+    async def stop(self) -> None:
+        """End the duties; the group is closed by the host."""
+        await self._end_duties()
+        for _, future in self._versions.values():
+            if not future.done():
+                future.set_exception(Draining("this broker is stopping"))
+
+    async def _end_duties(self) -> None:
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # What one may ask.
+
+    async def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int,
+        replication_factor: int,
+        config: Mapping[str, int | str],
+        timeout_ms: int,
+        internal: bool = False,
+    ) -> TopicInfo:
+        """Returns once the metadata here has the topic.
+
+        Raises ``InvalidRequest`` naming the field, ``TopicExists``, ``NoLeader``, ``CommitUnknown``.
+        """
+        check_name(name, internal=internal)
+        checked = topic_config.check(config, replication_factor=topic_config.REPLICAS_MAX, internal=internal)
+        plain = {key: value for key, value in checked.items() if value is not None}
+        request = NewTopic(name, self._new_id(), partitions, replication_factor, plain, internal=internal)
+        return _topic(await self._ask(request, timeout_ms), name)
+
+    async def delete_topic(self, name: str, *, expected_version: int | None, timeout_ms: int) -> int:
+        """The metadata version from which on the topic is gone.
+
+        Raises ``UnknownTopic``, ``PreconditionFailed``, ``NoLeader``, ``CommitUnknown``.
+        """
+        return (await self._ask_about(DeleteTopic(name, expected_version), timeout_ms)).version
+
+    async def alter_config(
+        self,
+        name: str,
+        changes: Mapping[str, int | str | None],
+        *,
+        expected_version: int | None,
+        timeout_ms: int,
+    ) -> TopicInfo:
+        """``None`` puts a key back to its default. Raises as ``create_topic``, and ``PreconditionFailed``."""
+        checked = topic_config.check(changes, replication_factor=topic_config.REPLICAS_MAX, internal=True)
+        request = AlterTopicConfig(name, checked, expected_version)
+        return _topic(await self._ask_about(request, timeout_ms), name)
+
+    async def allocate_producer_ids(self, count: int, timeout_ms: int) -> range:
+        """Numbers that nobody was given before; ``ProducerIds`` makes ids of them."""
+        return range(*(await self._ask(AllocateProducerIds(count), timeout_ms)).ids)
+
+    async def drain_broker(self, broker_id: NodeId, *, draining: bool, timeout_ms: int) -> None:
+        """Place no new replicas on a broker, or place them there again."""
+        await self._ask(DrainBroker(broker_id, draining), timeout_ms)
+
+    async def change_replicas(
+        self, wish: MoveReplicas | ReplicasChanged | RecoveredUnsafely, timeout_ms: int
+    ) -> TopicInfo:
+        """The topic with the partition as it is now: a new target, what a leader reports, or a recovery.
+
+        Raises ``InvalidRequest``, ``Conflict``, ``PreconditionFailed``, ``UnknownTopic``, ``NoLeader``,
+        ``CommitUnknown``.
+        """
+        if isinstance(wish, MoveReplicas):
+            return _topic(await self._ask_about(wish, timeout_ms), wish.name)
+        return _topic(await self._ask(wish, timeout_ms), wish.name)
+
+    async def current_image(self, timeout_ms: int) -> MetadataImage:
+        """Metadata that holds everything acknowledged anywhere before this call. Raises ``NoLeader``."""
+        try:
+            await self._ask(CurrentVersion(), timeout_ms)
+        except CommitUnknown as late:  # asking changes nothing
+            raise NoLeader("the active controller did not answer in time; retry") from late
+        return self.image
+
+    async def wait_for_version(self, version: int, timeout_ms: float) -> None:
+        """Return once ``image`` is at least that new. Raises ``NoLeader`` when the time is up first."""
+        if self.image.version >= version:
+            return
+        waiter = next(self._waiter_ids)
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._versions[waiter] = (version, future)
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await future
+        except TimeoutError:
+            raise NoLeader(
+                f"the metadata here is at version {self.image.version}, {version} has not come yet; retry"
+            ) from None
+        finally:
+            del self._versions[waiter]
+
+    def subscribe(self, listener: Callable[[MetadataImage], None]) -> None:
+        """Call ``listener`` with every new image. It must neither block nor raise."""
+        self._listeners.append(listener)
+
+    # What the Raft group and its machine tell.
+
+    def role_changed(self, role: Role, term: Term, leader: NodeId | None) -> None:
+        """Whoever waits for a leader looks again."""
+        self._something_new.set()
+
+    def commit_advanced(self, commit_index: Index) -> None:
+        """The machine has told already; what led to its image may go."""
+        group = self._group
+        is_trimming = self._trim is not None and not self._trim.done()
+        if group is not None and log_trim.is_long(group) and not is_trimming:
+            self._trim = self._host.begin(log_trim.trim(group), METADATA_GROUP)
+
+    def membership_changed(self, membership: Membership, is_committed: bool) -> None:
+        """The metadata group's members are those of the configuration."""
+
+    def removed(self) -> None:
+        """This broker keeps its copy; nothing to do."""
+
+    def replica_stopped(self, error: BaseException) -> None:
+        """The metadata here is not kept up any more."""
+        self.failure = error
+
+    def _image_changed(self, image: MetadataImage) -> None:
+        if image.version < self._shown.version:
+            return  # the log is being read anew
+        self._shown = image
+        self._was_registered |= self.is_registered
+        self._something_new.set()
+        for version, future in self._versions.values():
+            if image.version >= version and not future.done():
+                future.set_result(None)
+        for listener in self._listeners:
+            listener(image)
+
+    # How a request finds the active controller.
+
+    async def _ask_about(self, request: AboutTopic, timeout_ms: int) -> Answer:
+        """Ask about the topic that has the name now, and no later one."""
+        began = self._host.clock.monotonic()
+        topic = find_topic(await self.current_image(timeout_ms), request.name)
+        left_ms = timeout_ms - (self._host.clock.monotonic() - began) * 1000
+        return await self._ask(structs.replace(request, topic_id=topic.topic_id), left_ms)
+
+    async def _ask(self, request: Request, timeout_ms: float) -> Answer:
+        now = self._host.clock.monotonic
+        deadline = now() + timeout_ms / 1000
+        repeatable = isinstance(request, _REPEATABLE)
+        may_have_happened, why = False, "no answer came in time"
+        hint: NodeId | None = None
+        while (left_ms := (deadline - now()) * 1000) > 0:
+            followed, target, hint = hint, hint or self.leader, None
+            attempt_ms = min(left_ms, self._settings.attempt_timeout_ms) if repeatable else left_ms
+            try:
+                if target is not None:
+                    answer = await self._ask_broker(target, request, attempt_ms)
+                    return await self._once_known_here(answer, (deadline - now()) * 1000)
+            except NotLeader as refused:
+                hint = _named_leader(refused, target)
+            except NoLeader:
+                pass
+            except (CommitUnknown, ConnectionLost) as unknown:
+                may_have_happened |= unknown.details.get("sent") is not False
+                if may_have_happened and not repeatable:
+                    break
+            except RaftlogError as refused:
+                if not may_have_happened:
+                    raise
+                why = f"an attempt is in doubt, and a later one was refused: {refused}"
+                break
+            if hint is None or followed is not None:  # two brokers that name each other get no hot loop
+                await asyncio.sleep(min(left_ms, self._settings.retry_pause_ms) / 1000)
+        if may_have_happened:
+            raise CommitUnknown(
+                f"the metadata may have changed: {why}; read it before trying again", committed=None
+            )
+        raise NoLeader(
+            f"no active controller was found in time: {self.leader_known}; retry", retry_after_ms=500
+        )
+
+    async def _ask_broker(self, target: NodeId, request: Request, timeout_ms: float) -> Answer:
+        if target == self._host.node_id:
+            assert self._active is not None
+            return await self._active.handle(request, timeout_ms)
+        head = encode_question(request, int(timeout_ms))
+        answer, _ = await self._host.calls.call(target, SERVICE, head, timeout_ms=int(timeout_ms) + 1)
+        return decode_answer(answer)
+
+    async def _once_known_here(self, answer: Answer, timeout_ms: float) -> Answer:
+        try:
+            await self.wait_for_version(answer.version, max(timeout_ms, 0.0))
+        except NoLeader as late:
+            raise CommitUnknown(f"it is done, but {late}", committed=True) from None
+        return answer
+
+    async def _serve(
+        self, sender: NodeId, head: bytes, payload: memoryview
+    ) -> tuple[bytes, Sequence[Buffer]]:
+        request, timeout_ms = decode_question(head)
+        assert self._active is not None
+        return encode_answer(await self._active.handle(request, timeout_ms)), ()
+
+    # Keeping this broker registered.
+
+    async def _keep_registered(self) -> None:
+        """Register at the start of this life, and again should the metadata show otherwise.
+
+        Never against a later life of this broker: two processes with one id would fight for ever.
+        """
+        while True:
+            self._something_new.clear()
+            if self.is_superseded:
+                _log.error("another process took the id of broker %s: give each its own", self._host.node_id)
+                return
+            if not self.is_registered:
+                try:
+                    await self._register(self._settings.command_timeout_ms)
+                except RaftlogError as error:
+                    _log.warning("not registered yet: %s", error)
+                await asyncio.sleep(self._settings.retry_pause_ms / 1000)
+                continue
+            await self._something_new.wait()
+
+    async def _register(self, timeout_ms: int) -> None:
+        """Replace the incarnation that is registered now, and no later one, however late this arrives."""
+        shown = (await self.current_image(timeout_ms)).brokers.get(self._host.node_id)
+        replaces = "" if shown is None else shown.incarnation
+        if not self.is_superseded:
+            await self._ask(structs.replace(self._registration, replaces=replaces), timeout_ms)
+
+    def _new_id(self) -> str:
+        """32 hexadecimal digits: a version 4 UUID."""
+        bits = self._rng.getrandbits(128)
+        bits = bits & ~(0xF << 76) | (4 << 76)
+        return f"{bits & ~(3 << 62) | (2 << 62):032x}"
+
+
+def _named_leader(refused: NotLeader, asked: NodeId | None) -> NodeId | None:
+    leader = refused.details.get("leader")
+    return NodeId(leader) if isinstance(leader, int) and leader != asked else None
+
+
+def _topic(answer: Answer, name: str) -> TopicInfo:
+    if answer.topic is None:
+        raise UnknownTopic(f"there is no topic {name!r}", topic=name)
+    return answer.topic

@@ -1,0 +1,22 @@
+"""The metadata as the parts of a broker see it that follow it. Nothing is decided here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from partitions.metadata.image import MetadataImage
+
+
+class MetadataSource(Protocol):
+    """The part of ``controller.service.Controller`` that is needed here."""
+
+    @property
+    def image(self) -> MetadataImage:
+        """The newest metadata here."""
+
+    def subscribe(self, listener: Callable[[MetadataImage], None]) -> None:
+        """Call ``listener`` with every new image."""
+
+    async def current_image(self, timeout_ms: int) -> MetadataImage:
+        """Metadata that holds everything acknowledged before this call."""

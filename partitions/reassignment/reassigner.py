@@ -1,0 +1,208 @@
+"""Moves replicas: at the leader of a partition that has a target, one step after another.
+
+Decides: when to look, and what counts as prepared. Leaves to others: which step is next
+(``reassignment``), safety (Raft), what is wanted (the metadata), opening and deleting (``replica_manager``).
+
+Nothing is kept but what a look has seen: a new leader, or this one after a failed step, begins with what
+stands in the log and in the metadata.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Protocol, assert_never
+
+from partitions.metadata.commands import ReplicasChanged
+from partitions.metadata.image import MetadataImage, PartitionInfo, TopicInfo
+from partitions.reassignment.steps import Change, Prepare, Report, Step, View, Wait, next_step
+from partitions.replica.replica import PartitionReplica
+from partitions.routing import replica_calls
+from raftlog.core.membership import Membership
+from raftlog.errors import RaftlogError
+from raftlog.node.group_host import GroupHost
+from raftlog.types import Index, NodeId, Term, TopicPartition
+
+_log = logging.getLogger("raftlog.partitions")
+
+LOOK_S: Final = 0.1  # a learner has caught up when it holds what the log held one look ago
+ASK_TIMEOUT_MS: Final = 2000
+REPORT_TIMEOUT_MS: Final = 5000
+CHANGE_TIMEOUT_S: Final = 10.0  # then it is looked at again; the change itself may go on
+SAY_AGAIN_S: Final = 5.0
+
+Key = tuple[str, int]
+
+
+class Metadata(Protocol):
+    """The part of ``controller.service.Controller`` that is needed here."""
+
+    @property
+    def image(self) -> MetadataImage:
+        """The newest metadata here."""
+
+    async def change_replicas(self, wish: ReplicasChanged, timeout_ms: int) -> TopicInfo:
+        """Report who votes."""
+
+
+@dataclass(slots=True)
+class _Move:
+    """What one office has seen of one target. Another term or target begins anew."""
+
+    office: tuple[Term, int]  # term, and metadata version of the target
+    goal: Index
+    prepared: set[NodeId] = field(default_factory=set)
+    step: asyncio.Task[None] | None = None
+    complained_at: float = float("-inf")
+
+
+class Reassigner:
+    """One broker's part in moving replicas. All on the event loop's thread."""
+
+    def __init__(self, host: GroupHost, metadata: Metadata, replicas: Mapping[Key, PartitionReplica]) -> None:
+        self._host = host
+        self._metadata = metadata
+        self._replicas = replicas
+        self._moves: dict[Key, _Move] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Look for partitions to move from now on."""
+        self._task = self._host.begin(self._run())
+
+    async def stop(self) -> None:
+        """Stop looking; what is under way is left to the next leader."""
+        tasks = [self._task, *(move.step for move in self._moves.values())]
+        waiting = [task for task in tasks if task is not None]
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+
+    async def _run(self) -> None:
+        seen: Mapping[str, TopicInfo] = {}
+        moving: list[Key] = []
+        while True:
+            topics = self._metadata.image.topics
+            if topics is not seen:
+                seen, moving = topics, list(_moving(topics))
+            for key in list(self._moves):
+                if key not in moving:
+                    self._forget(key)
+            for key in moving:
+                self._look(key)
+            await asyncio.sleep(LOOK_S)
+
+    def _look(self, key: Key) -> None:
+        replica, info = self._replicas.get(key), self._info(key)
+        if replica is None or info is None or not replica.group.is_ready:
+            self._forget(key)
+            return
+        group = replica.group
+        if group.group_id != info.group_id:
+            return
+        office = (group.term, info.version)
+        move = self._moves.get(key)
+        if move is None or move.office != office:
+            self._forget(key)
+            move = self._moves[key] = _Move(office, group.last_index)
+        if move.step is None:
+            step = next_step(_view(replica, info, move))
+            move.goal = group.last_index
+            if not isinstance(step, Wait):
+                move.step = self._host.begin(self._take(key, replica, info, move, step), group.group_id)
+
+    async def _take(
+        self, key: Key, replica: PartitionReplica, info: PartitionInfo, move: _Move, step: Step
+    ) -> None:
+        try:
+            match step:
+                case Prepare(nodes):
+                    move.prepared |= await self._prepared(key, info, nodes)
+                case Change(membership):
+                    _log.info("%s/%s: %s", *key, _words(membership))
+                    async with asyncio.timeout(CHANGE_TIMEOUT_S):
+                        await replica.group.change_membership(membership)
+                    move.goal = replica.group.last_index
+                case Report():
+                    await self._report(key, replica, info)
+                case Wait():
+                    pass
+                case _:
+                    assert_never(step)
+        except (RaftlogError, TimeoutError) as error:
+            now = self._host.clock.monotonic()
+            if now - move.complained_at > SAY_AGAIN_S:
+                move.complained_at = now
+                _log.warning("%s/%s: %s has not worked yet: %s", *key, type(step).__name__, error)
+        finally:
+            move.step = None
+
+    async def _prepared(self, key: Key, info: PartitionInfo, nodes: frozenset[NodeId]) -> set[NodeId]:
+        """Those that answer, on the link on which their replicas' messages come, that they are open."""
+        head = replica_calls.pack_place((TopicPartition(*key), info.group_id), info.version)
+
+        async def ask(node: NodeId) -> bool:
+            try:
+                answer, _ = await self._host.calls.call(
+                    node, replica_calls.PREPARED, head, timeout_ms=ASK_TIMEOUT_MS
+                )
+            except RaftlogError:
+                return False
+            return bool(replica_calls.unpack_numbers(answer, 1)[0])
+
+        order = sorted(nodes)
+        answers = await asyncio.gather(*(ask(node) for node in order))
+        return {node for node, is_open in zip(order, answers, strict=True) if is_open}
+
+    async def _report(self, key: Key, replica: PartitionReplica, info: PartitionInfo) -> None:
+        status = replica.group.status()
+        topic = self._metadata.image.topics.get(key[0])
+        if topic is None:
+            return  # it was deleted meanwhile
+        await self._metadata.change_replicas(
+            ReplicasChanged(
+                key[0],
+                topic.topic_id,
+                key[1],
+                info.group_id,
+                tuple(sorted(status.membership.voters)),
+                status.membership_index,
+                info.version,
+            ),
+            REPORT_TIMEOUT_MS,
+        )
+
+    def _info(self, key: Key) -> PartitionInfo | None:
+        topic = self._metadata.image.topics.get(key[0])
+        return topic.partitions[key[1]] if topic is not None and key[1] < len(topic.partitions) else None
+
+    def _forget(self, key: Key) -> None:
+        move = self._moves.pop(key, None)
+        if move is not None and move.step is not None:
+            move.step.cancel()
+
+
+def _moving(topics: Mapping[str, TopicInfo]) -> Iterator[Key]:
+    for topic in topics.values():
+        for partition in topic.partitions:
+            if partition.target:
+                yield topic.name, partition.partition
+
+
+def _view(replica: PartitionReplica, info: PartitionInfo, move: _Move) -> View:
+    status = replica.group.status()
+    return View(
+        target=frozenset(info.target),
+        membership=status.membership,
+        is_committed=status.commit_index >= status.membership_index,
+        prepared=frozenset(move.prepared),
+        learner_match=status.learner_match_index,
+        goal=move.goal,
+    )
+
+
+def _words(membership: Membership) -> str:
+    learners = f", learners {sorted(membership.learners)}" if membership.learners else ""
+    return f"voters {sorted(membership.voters)}{learners}"

@@ -1,0 +1,73 @@
+"""The last resort, when a majority of a partition is gone for good: who survives, and what may be lost.
+
+Decides: whether it is needed, whose log becomes the truth, and the phrase that confirms it. Leaves to
+others: asking the replicas and carrying it out (``partition_admin``, ``opener``). Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from partitions.routing.replica_calls import LogEnd
+from raftlog.types import NodeId, TopicPartition
+from raftlog.units import counted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survey:
+    """What a partition's replicas have answered."""
+
+    target: TopicPartition
+    ends: Mapping[NodeId, LogEnd]  # of those that answered and hold a log that names its voters
+    survivor: NodeId | None  # whose log goes furthest
+    lost: tuple[NodeId, ...]  # the voters, by that log, that did not answer
+    is_needed: bool
+
+    @property
+    def phrase(self) -> str:
+        """What must be sent to go on; it names what is given up, and changes when that does."""
+        return f"recover {self.target} from broker {self.survivor} without {_brokers(self.lost)}"
+
+    @property
+    def estimate(self) -> str:
+        """What would be done, and what is known of the loss."""
+        if self.survivor is None:
+            return f"no replica of {self.target} answers: there is nothing to recover from"
+        end = self.ends[self.survivor]
+        return (
+            f"broker {self.survivor} would be chosen: its log goes furthest, to offset {end.last.index} in "
+            f"term {end.last.term}, and it knows {counted(end.commit_index + 1, 'offset')} to be committed. "
+            f"All of its log is kept. Records behind offset {end.commit_index} that "
+            f"{_brokers(self.lost)} acknowledged without it are lost; whether there are any, and how "
+            "many, only they knew"
+        )
+
+    @property
+    def lines(self) -> list[str]:
+        """One line for each replica that answered."""
+        return [
+            f"broker {node}: log ends at offset {end.last.index} in term {end.last.term}, "
+            f"committed up to {end.commit_index}"
+            for node, end in sorted(self.ends.items())
+        ]
+
+
+def survey(target: TopicPartition, replicas: tuple[NodeId, ...], answers: Mapping[NodeId, LogEnd]) -> Survey:
+    """Judge the answers. ``replicas`` counts where nobody holds a log that names its voters."""
+    ends = {node: end for node, end in answers.items() if any(end.halves)}
+    survivor = max(sorted(ends), key=lambda node: (ends[node].last.term, ends[node].last.index), default=None)
+    halves = (frozenset(replicas),) if survivor is None else ends[survivor].halves
+    voters = frozenset().union(*halves)
+    return Survey(
+        target=target,
+        ends=ends,
+        survivor=survivor,
+        lost=tuple(sorted(voters - ends.keys())),
+        is_needed=any(2 * len(half & ends.keys()) <= len(half) for half in halves),
+    )
+
+
+def _brokers(nodes: tuple[NodeId, ...]) -> str:
+    names = ", ".join(str(node) for node in nodes)
+    return f"broker {names}" if len(nodes) == 1 else f"brokers {names}"

@@ -1,0 +1,122 @@
+"""When a produce is answered.
+
+Decides: what each kind of acknowledgement waits for, and what is said when it does not come in
+time. Leaves to others: committing (``raftlog``) and which replicas are healthy (``replica``).
+
+Nothing here reports failure once records have been appended: whoever cannot wait any longer is
+told ``CommitUnknown``, with ``committed`` True when only the wanted number of replicas is missing.
+A caller that goes away takes nothing with it; the proposal goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from partitions.values import Acks, AcksKind, Durability
+from raftlog.errors import CommitUnknown, InvalidRequest
+from raftlog.node.group.pending_requests import Proposal
+from raftlog.node.group.raft_group import RaftGroup
+from raftlog.types import Index, NodeId, Offset, Term
+from raftlog.units import counted
+
+LOOK_AGAIN_S: Final = 0.2  # a replica that falls out of sync is announced by nobody
+
+Nodes = frozenset[NodeId]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placed:
+    """Records that stand in the leader's log. ``proposal`` is None once they are known to be committed."""
+
+    first: Offset
+    last: Index
+    leader_epoch: Term
+    timestamp_ms: int | None
+    was_duplicate: bool
+    proposal: Proposal[None] | None
+    in_one_run: bool = True  # from ``first`` to ``last`` stand these records and no others
+
+    @property
+    def is_committed(self) -> bool:
+        """Whether they are committed as far as this replica knows."""
+        if self.proposal is None:
+            return True
+        outcome = self.proposal.outcome
+        return outcome.done() and not outcome.cancelled() and outcome.exception() is None
+
+
+def check_acks(acks: Acks, replication_factor: int) -> None:
+    """Raise ``InvalidRequest`` for a number of replicas that the partition does not have."""
+    if acks.kind is AcksKind.COUNT and not 1 <= acks.count <= replication_factor:
+        raise InvalidRequest(
+            f"acks is {acks.count}, the partition has {counted(replication_factor, 'replica')}; "
+            f"send 1 to {replication_factor}, quorum or every",
+            field="acks",
+        )
+
+
+async def acknowledged(
+    group: RaftGroup[None], placed: Placed, acks: Acks, in_sync: Callable[[], Nodes], deadline: float
+) -> Durability:
+    """Return what holds once ``acks`` is reached. ``deadline`` is a time of the running loop.
+
+    Raises ``CommitUnknown`` when the deadline passes or leadership is lost first, and what the
+    proposal's outcome raises.
+    """
+    if acks.kind is AcksKind.NONE:
+        return Durability(acks=str(acks), committed=False, fsynced=False, replicas=0)
+    try:
+        async with asyncio.timeout_at(deadline):
+            await _reached(group, placed, acks, in_sync)
+    except TimeoutError:
+        raise _unknown(placed, acks, "the time ran out") from None
+    except CommitUnknown as error:
+        raise _unknown(placed, acks, str(error)) from error
+    committed = acks.kind is not AcksKind.LEADER or placed.proposal is None
+    quorum = len(group.membership.voters) // 2 + 1
+    return Durability(
+        acks=str(acks),
+        committed=committed,
+        fsynced=True,
+        replicas=max(group.replicas_holding(placed.last), quorum if committed else 1),
+    )
+
+
+async def _reached(group: RaftGroup[None], placed: Placed, acks: Acks, in_sync: Callable[[], Nodes]) -> None:
+    proposal = placed.proposal
+    if acks.kind is AcksKind.LEADER:
+        if proposal is not None:
+            await group.durable(proposal)
+        return
+    if proposal is not None:
+        await asyncio.shield(proposal.outcome)  # shared with every retry of the same batch
+    if acks.kind is AcksKind.COUNT:
+        await _held(group, placed, lambda nodes: len(nodes) >= acks.count and group.leader in nodes)
+    elif acks.kind is AcksKind.EVERY:
+        await _held(group, placed, lambda nodes: in_sync() <= nodes)
+
+
+async def _held(group: RaftGroup[None], placed: Placed, is_enough: Callable[[Nodes], bool]) -> None:
+    """Until enough nodes hold the records durably."""
+    while group.is_leader:
+        matches = group.status().match_index
+        holding = frozenset(node for node, match in matches.items() if match >= placed.last)
+        if is_enough(holding):
+            return
+        try:
+            async with asyncio.timeout(LOOK_AGAIN_S):
+                if placed.proposal is None:
+                    await asyncio.sleep(LOOK_AGAIN_S)
+                else:
+                    await group.replicated(placed.proposal, len(holding) + 1)
+        except TimeoutError:
+            continue
+    raise CommitUnknown("leadership was lost")
+
+
+def _unknown(placed: Placed, acks: Acks, why: str) -> CommitUnknown:
+    fate = "the records are committed" if placed.is_committed else "the records may still be committed"
+    return CommitUnknown(f"acks={acks} was not reached: {why}; {fate}", committed=placed.is_committed or None)

@@ -1,0 +1,237 @@
+"""Which batches a producer has sent before: what makes a retry harmless.
+
+Decides: whether a batch is new, a duplicate, out of order, or from a producer that was replaced.
+Leaves to others: what is remembered of committed batches (``producer_table``), when a batch is committed
+(``machine`` applies it then) and what is answered (``replica``).
+
+What is *applied* and what is *in flight* are kept apart. ``ProducerTable`` is part of every replica's
+state. ``InFlight`` belongs to a leader for one term of office: batches it has appended and that are not
+applied yet. A leader that loses its office drops ``InFlight`` whole; what became of those batches is for
+the next leader to find in its log.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Generic, NamedTuple, TypeVar
+
+from partitions.replica.producer_table import WINDOW, ProducerTable, Sequenced
+from raftlog.errors import InvalidRequest, OutOfOrderSequence, ProducerFenced
+from raftlog.records.batch import SEQUENCE_MAX, BatchHeader
+from raftlog.types import Index, Offset, Term
+
+Handle = TypeVar("Handle")
+
+
+@dataclass(frozen=True, slots=True)
+class Known(Generic[Handle]):
+    """Batches that were sent before. ``handle`` is their proposal, or None once they are applied."""
+
+    base_offset: Offset
+    last_offset: Offset
+    timestamp_ms: int
+    leader_epoch: Term
+    handle: Handle | None
+    in_one_run: bool = True  # they stand one behind another
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """Of a request that was sent before, a death has left the first ``count`` batches; the others are new."""
+
+    count: int
+
+
+class _Pending(NamedTuple, Generic[Handle]):
+    epoch: int
+    batch: Sequenced
+    handle: Handle
+
+
+class InFlight(Generic[Handle]):
+    """A leader's view of its producers: the applied table, and on top what it has appended since.
+
+    ``check``, propose and ``add`` must follow one another without a pause, or two retries of one
+    batch could both pass.
+    """
+
+    def __init__(self, table: ProducerTable) -> None:
+        self._table = table
+        self._pending: dict[int, deque[_Pending[Handle]]] = {}
+        self._order: deque[tuple[int, int]] = deque()  # (last offset, producer id), in log order
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def check(self, headers: Sequence[BatchHeader]) -> Known[Handle] | Begun | None:
+        """None when the batches may be appended; ``Known`` when all of them have been before.
+
+        ``Begun`` when the first of them have been, and the others may be appended. Raises
+        ``OutOfOrderSequence``, ``ProducerFenced``, and ``InvalidRequest`` when another part is known.
+        """
+        if len(headers) == 1:
+            header = headers[0]
+            if header.producer_id < 0:
+                return None
+            tail = self._tail(header.producer_id)
+            if tail is None or _follows(header, tail):
+                return None  # nearly always: the rest is for retries and mistakes
+            found = self._find(header)
+            if found is not None:
+                return _known([found])
+            _expect(header, tail)
+            return None
+        return self._check_many(headers)
+
+    def unknown(self, headers: Iterable[BatchHeader]) -> set[int]:
+        """The producers of these batches that have no batch here, neither applied nor in flight."""
+        ids = {header.producer_id for header in headers if header.producer_id >= 0}
+        return {one for one in ids if one not in self._pending and one not in self._table}
+
+    def add(
+        self,
+        headers: Sequence[BatchHeader],
+        first: Index,
+        term: Term,
+        append_time_ms: int | None,
+        handle: Handle,
+    ) -> None:
+        """Remember batches that were just appended in ``term``, the first of them at ``first``."""
+        base_offset: int = first
+        for header in headers:
+            if header.producer_id >= 0:
+                timestamp_ms = header.max_timestamp if append_time_ms is None else append_time_ms
+                batch = _sequenced(header, base_offset, timestamp_ms, term)
+                pending = self._pending.setdefault(header.producer_id, deque())
+                pending.append(_Pending(header.producer_epoch, batch, handle))
+                self._order.append((batch.last_offset, header.producer_id))
+            base_offset += header.last_offset_delta + 1
+
+    def applied(self, applied_index: Index) -> None:
+        """Forget what the table now holds."""
+        while self._order and self._order[0][0] <= applied_index:
+            _, producer_id = self._order.popleft()
+            pending = self._pending[producer_id]
+            pending.popleft()
+            if not pending:
+                del self._pending[producer_id]
+
+    def clear(self) -> None:
+        """The term of office is over: nothing here can be vouched for any more."""
+        self._pending.clear()
+        self._order.clear()
+
+    def _check_many(self, headers: Sequence[BatchHeader]) -> Known[Handle] | Begun | None:
+        found: list[_Pending[Handle] | _Pending[None]] = []
+        new = 0
+        tails: dict[int, tuple[int, int] | None] = {}
+        counts: dict[int, int] = {}
+        for header in headers:
+            producer_id = header.producer_id
+            if producer_id < 0:
+                new += 1
+                continue
+            counts[producer_id] = counts.get(producer_id, 0) + 1
+            if counts[producer_id] > WINDOW:
+                raise InvalidRequest(
+                    f"more than {WINDOW} batches of producer {producer_id} in one request; a retry could not "
+                    f"be recognised; send at most {WINDOW}",
+                    field="batches",
+                )
+            known = self._find(header)
+            if known is not None:
+                if new:
+                    raise _not_as_it_was()
+                found.append(known)
+                continue
+            _expect(header, tails.get(producer_id) or self._tail(producer_id))
+            tails[producer_id] = (header.producer_epoch, header.last_sequence)
+            new += 1
+        if not found:
+            return None
+        if not new:
+            return _known(found)
+        if any(header.producer_id < 0 for header in headers):
+            raise _not_as_it_was()  # who has no id is not recognised
+        return Begun(len(found))
+
+    def _find(self, header: BatchHeader) -> _Pending[Handle] | _Pending[None] | None:
+        """The same batch of the same life of its producer, if its like is remembered."""
+        sequences = (header.base_sequence, header.last_sequence)
+        epoch = header.producer_epoch
+        tail = self._tail(header.producer_id)
+        if tail is None or tail[0] != epoch:
+            return None
+        for pending in reversed(self._pending.get(header.producer_id, ())):
+            if pending.epoch == epoch and pending.batch[:2] == sequences:
+                return pending
+        state = self._table.get(header.producer_id)
+        if state is not None and state.epoch == epoch:
+            for batch in state.window:
+                if batch[:2] == sequences:
+                    return _Pending(epoch, batch, None)
+        return None
+
+    def _tail(self, producer_id: int) -> tuple[int, int] | None:
+        """Epoch and last sequence of the newest batch of a producer, applied or not."""
+        pending = self._pending.get(producer_id)
+        if pending:
+            return pending[-1].epoch, pending[-1].batch.last_sequence
+        return self._table.tail(producer_id)
+
+
+def _follows(header: BatchHeader, tail: tuple[int, int]) -> bool:
+    """Whether this is the next batch of the same life of its producer."""
+    return header.producer_epoch == tail[0] and header.base_sequence == (tail[1] + 1) & SEQUENCE_MAX
+
+
+def _expect(header: BatchHeader, tail: tuple[int, int] | None) -> None:
+    """Raise unless this batch is the one that must follow ``tail``."""
+    if tail is None or _follows(header, tail):
+        return  # without a tail: never seen, or so long ago that it has expired
+    epoch, last_sequence = tail
+    if header.producer_epoch < epoch:
+        raise ProducerFenced(
+            f"producer {header.producer_id} has epoch {epoch} by now; {header.producer_epoch} is over",
+            current_epoch=epoch,
+        )
+    expected = 0 if header.producer_epoch > epoch else (last_sequence + 1) & SEQUENCE_MAX
+    if header.base_sequence != expected:
+        raise OutOfOrderSequence(
+            f"producer {header.producer_id} sent sequence {header.base_sequence}; {expected} comes next",
+            expected_seq=expected,
+        )
+
+
+def _not_as_it_was() -> InvalidRequest:
+    return InvalidRequest(
+        "some of these batches were sent before, in other requests; repeat each request as it was",
+        field="batches",
+    )
+
+
+def _sequenced(header: BatchHeader, base_offset: int, timestamp_ms: int, leader_epoch: int) -> Sequenced:
+    return Sequenced(
+        header.base_sequence,
+        header.last_sequence,
+        base_offset,
+        base_offset + header.last_offset_delta,
+        timestamp_ms,
+        leader_epoch,
+    )
+
+
+def _known(found: Sequence[_Pending[Handle] | _Pending[None]]) -> Known[Handle]:
+    """Batches commit in order, so the fate of the last is the fate of all."""
+    first, last = found[0].batch, found[-1]
+    ends = [known.batch.last_offset + 1 for known in found[:-1]]
+    return Known(
+        Offset(first.base_offset),
+        Offset(last.batch.last_offset),
+        last.batch.timestamp_ms,
+        Term(first.leader_epoch),
+        last.handle,
+        in_one_run=ends == [known.batch.base_offset for known in found[1:]],
+    )

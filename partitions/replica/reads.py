@@ -1,0 +1,193 @@
+"""Reading a partition at its leader.
+
+Decides: what a fetch may see, how long it waits, and when an offset is out of range. Leaves to
+others: the right to serve (``serving``), waking (``fetch_waiters``), positions (``positions``), which
+reads go to a thread (``raftlog.node.reading``).
+
+Only whole batches below the high watermark are shown, and those never change. A deposed leader that
+has not noticed yet therefore shows an old end, never other records; and since a reader may have
+been further at a newer leader, "out of range" above the end is said only after proof of leadership.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from partitions.replica.fetch_waiters import FetchWaiters
+from partitions.replica.positions import ONE_BATCH, find, needs_high_watermark, timestamp_at
+from partitions.replica.serving import RETRY_AFTER_MS, Serving
+from partitions.values import AtTime, FetchRequest, FetchResult, Position
+from raftlog.errors import NoLeader, OffsetOutOfRange, RaftlogError
+from raftlog.node.reading import LogBytes, LogChanged, read_batches, read_part
+from raftlog.records.batch import HEADER_BYTES
+from raftlog.types import Index, Offset
+
+Found = TypeVar("Found")
+
+
+class Reads:
+    """The reads of one replica."""
+
+    def __init__(self, serving: Serving) -> None:
+        self.waiters = FetchWaiters()
+        self._serving = serving
+
+    @property
+    def high_watermark(self) -> Offset:
+        """One past the newest record that is known to be committed and can be read here."""
+        return Offset(self._visible_index + 1)
+
+    @property
+    def _visible_index(self) -> Index:
+        """A leader whose disk is full may commit, on its followers' disks, what it cannot write itself."""
+        group = self._serving.group
+        return min(group.commit_index, group.log.last_index)
+
+    async def fetch(self, request: FetchRequest) -> FetchResult:
+        """Whole committed batches from a position on; with ``wait_ms`` it waits for ``bytes_min``.
+
+        Raises ``OffsetOutOfRange`` with the valid range, ``NoLeader`` when the offset may exist and is
+        not known here to be committed, ``UnknownTopic``, and ``NotLeader``, also when leadership is lost
+        while waiting.
+        """
+        deadline = asyncio.get_running_loop().time() + max(request.wait_ms, 0) / 1000
+        serving = self._serving
+        serving.check_leads()
+        if needs_high_watermark(request.position):
+            await serving.ready(deadline)
+        offset, _ = await self._find(request.position)
+        while True:
+            try:
+                return await self._fetched(offset, request, deadline)
+            except OffsetOutOfRange:
+                log_start = Offset(serving.group.log.first_index)
+                if isinstance(request.position, int) or log_start <= offset:
+                    raise
+                offset = log_start  # retention deleted what another kind of position stood for
+
+    async def _fetched(self, offset: Offset, request: FetchRequest, deadline: float) -> FetchResult:
+        if request.wait_ms > 0:
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await self._gathered(offset, min(request.bytes_min, request.bytes_max))
+            except TimeoutError:
+                pass  # what is there by now is the answer
+        found, high_watermark = await self._read(offset, request.bytes_max)
+        if offset > high_watermark:
+            raise await self._above(offset)
+        return FetchResult(
+            offset=offset,
+            data=b"" if found is None else found.data,
+            next_offset=offset if found is None else Offset(found.last + 1),
+            log_start_offset=Offset(self._serving.group.log.first_index),
+            high_watermark=high_watermark,
+            leader_epoch=self._serving.group.term,
+        )
+
+    async def offset_at(self, position: Position) -> tuple[Offset, int | None]:
+        """The offset of a position and the timestamp of its record, if there is one; linearizable.
+
+        Raises ``NotLeader``, ``NoLeader``, ``UnknownTopic``.
+        """
+        serving = self._serving
+        serving.check_leads()
+        await serving.confirm()
+        offset, visible = await self._find(position)
+
+        async def look() -> int | None:
+            log = serving.group.log
+            if not log.first_index <= offset <= visible:
+                return None
+            part = log.part(Index(offset), ONE_BATCH)
+            return await read_part(log, part, lambda part: timestamp_at(part, visible, offset))
+
+        return offset, await self._from_log(look)
+
+    async def _find(self, position: Position) -> tuple[Offset, Index]:
+        """The offset that a position stands for among the records up to an index, and that index."""
+        if not isinstance(position, AtTime):
+            visible = self._visible_index
+            return find(self._serving.group.log, visible, position), visible
+
+        async def look() -> tuple[Offset, Index]:
+            log, visible = self._serving.group.log, self._visible_index
+            part = log.part_at_time(position.timestamp_ms)
+            if part is None:
+                return Offset(visible + 1), visible
+            return await read_part(log, part, lambda part: find(part, visible, position)), visible
+
+        return await self._from_log(look)
+
+    async def _read(self, offset: Offset, bytes_max: int) -> tuple[LogBytes | None, Offset]:
+        """The committed batches from ``offset`` on, or None, and the high watermark that they lie below."""
+
+        async def look() -> tuple[LogBytes | None, Offset]:
+            log, visible = self._serving.group.log, self._visible_index
+            self._check_start(offset)
+            if offset > visible:
+                return None, Offset(visible + 1)
+            found = await read_batches(log, Index(offset), visible, bytes_max=bytes_max)
+            return found, Offset(visible + 1)
+
+        found = await self._from_log(look)
+        self._check_start(offset)
+        return found
+
+    async def _from_log(self, look: Callable[[], Awaitable[Found]]) -> Found:
+        """What is found in the log while this replica leads, looked for again where retention cut in."""
+        serving = self._serving
+        while True:
+            serving.check_leads()
+            with serving.healthy_log(), contextlib.suppress(LogChanged):
+                found = await look()
+                serving.check_leads()  # a thread may have taken its time
+                return found
+
+    async def _gathered(self, offset: Offset, goal: int) -> None:
+        """Return once ``goal`` bytes from ``offset`` on are committed, or when waiting is of no use.
+
+        Each wake counts only what is new, so that waiting for much costs no more than reading it twice.
+        """
+        group = self._serving.group
+        counted, following = 0, offset
+        while counted < goal:
+            self._serving.check_leads()
+            if goal - counted <= HEADER_BYTES and group.log.first_index <= following < self.high_watermark:
+                return  # no batch is smaller
+            found, _ = await self._read(following, goal - counted)
+            if found is not None:
+                counted += len(found.data)
+                following = Offset(found.last + 1)
+            elif following <= self.high_watermark:
+                await self.waiters.wait(Index(following))
+            elif self._serving.is_ready and following > group.last_index + 1:
+                return  # beyond everything that was ever appended
+            else:
+                await self.waiters.wait(Index(group.commit_index + 1))
+
+    async def _above(self, offset: Offset) -> RaftlogError:
+        """What to tell a reader above the high watermark."""
+        group = self._serving.group
+        if self._serving.is_ready and offset > group.last_index + 1:
+            await self._serving.confirm()
+            if offset > group.last_index + 1:
+                return self._out_of_range(offset)
+        return NoLeader(
+            f"offset {offset} of {self._serving.target} is not known to be committed yet; retry",
+            retry_after_ms=RETRY_AFTER_MS,
+        )
+
+    def _check_start(self, offset: Offset) -> None:
+        if offset < self._serving.group.log.first_index:
+            raise self._out_of_range(offset)
+
+    def _out_of_range(self, offset: Offset) -> OffsetOutOfRange:
+        start, end = self._serving.group.log.first_index, self.high_watermark
+        return OffsetOutOfRange(
+            f"offset {offset} of {self._serving.target} is not there; valid are {start} to {end}",
+            start=start,
+            end=end,
+        )

@@ -1,0 +1,277 @@
+"""One replica of one partition: the log that producers and consumers see.
+
+The Raft log *is* the partition's log, a record's Raft index *is* its offset. Decides: whether a
+produced body is appended. Leaves to others: consensus and disk (``raftlog``), sequences
+(``producers``), when a produce is answered (``acks``), what a fetch sees (``reads``), finding the
+leader (``gateway``), opening and deleting replicas (``replica_manager``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from partitions.replica.acks import Placed, acknowledged, check_acks
+from partitions.replica.machine import PartitionMachine
+from partitions.replica.producer_admission import ProducerAdmission
+from partitions.replica.producers import InFlight, Known
+from partitions.replica.reads import Reads
+from partitions.replica.serving import RETRY_AFTER_MS, Serving
+from partitions.replica.topic_rules import Body, TopicRules
+from partitions.values import (
+    Acks,
+    AppendReceipt,
+    FetchRequest,
+    FetchResult,
+    PartitionStatus,
+    Position,
+    TopicConfig,
+)
+from raftlog.clock import Clock
+from raftlog.core.membership import Membership
+from raftlog.core.ready import Role
+from raftlog.errors import CommitUnknown, NotEnoughReplicas, NotLeader, OutOfOrderSequence
+from raftlog.node.group.pending_requests import Proposal
+from raftlog.node.group.raft_group import RaftGroup
+from raftlog.records.batch import Batch
+from raftlog.types import Index, NodeId, Offset, Term, TopicPartition
+
+
+class PartitionReplica:
+    """One broker's copy of a partition. All methods belong to the event loop's thread.
+
+    Make it, open the Raft group with its ``machine`` and itself as the listener, then ``attach``
+    the group. Until then it answers ``NoLeader``.
+    """
+
+    def __init__(
+        self,
+        target: TopicPartition,
+        replicas: Sequence[NodeId],
+        config: TopicConfig,
+        clock: Clock,
+        admission: ProducerAdmission | None = None,
+    ) -> None:
+        self.target = target
+        self.replicas = tuple(replicas)  # who votes, in the order of the metadata
+        self.machine = PartitionMachine()
+        self._clock = clock
+        self._admission = admission  # without one, every producer is taken
+        self._config = config
+        self._rules = TopicRules.of(config, len(self.replicas))
+        self._in_flight: InFlight[Proposal[None]] = InFlight(self.machine.producers)
+        self._serving = Serving(target)
+        self._checking = asyncio.Lock()  # first come, first served
+        self._reads = Reads(self._serving)
+
+    def attach(self, group: RaftGroup[None]) -> None:
+        """Serve from this group from now on."""
+        self._serving.attach(group)
+        self._count(group.membership)
+
+    @property
+    def group(self) -> RaftGroup[None]:
+        """The Raft group behind this replica. Raises ``NoLeader`` until it has been attached."""
+        return self._serving.group
+
+    @property
+    def leader(self) -> NodeId | None:
+        """The leader as far as this replica knows; None too until a group has been attached."""
+        return self._serving.leader
+
+    @property
+    def high_watermark(self) -> Offset:
+        """One past the newest record that can be read here. Raises ``NoLeader`` like ``group``."""
+        return self._reads.high_watermark
+
+    @property
+    def producers(self) -> int:
+        """How many producers it remembers."""
+        return len(self.machine.producers)
+
+    @property
+    def parked(self) -> int:
+        """How many reads wait here for records to come."""
+        return len(self._reads.waiters)
+
+    def reconfigure(self, config: TopicConfig) -> None:
+        """The topic's configuration is new; what is under way goes on by the old one."""
+        self._config = config
+        self._rules = TopicRules.of(config, len(self.replicas))
+
+    def topic_deleted(self) -> None:
+        """The topic is gone: whoever waits here is told so, and nothing is served any more."""
+        self._serving.is_deleted = True
+        self._reads.waiters.wake_all()
+
+    # What the Raft group tells.
+
+    def role_changed(self, role: Role, term: Term, leader: NodeId | None) -> None:
+        """An office begins or ends: only the log knows what becomes of what was in flight."""
+        office = term if role is Role.LEADER else None
+        if office != self._serving.office:
+            self._serving.office = office
+            self._in_flight.clear()
+        self._reads.waiters.wake_all()
+
+    def commit_advanced(self, commit_index: Index) -> None:
+        """The table now holds everything up to this index, and readers may see it."""
+        self._in_flight.applied(commit_index)
+        self._reads.waiters.advance(commit_index)
+
+    def membership_changed(self, membership: Membership, is_committed: bool) -> None:
+        """As many replicas as vote now are counted on from now on."""
+        self._count(membership)
+
+    def removed(self) -> None:
+        """Whoever has opened this replica closes it."""
+
+    def replica_stopped(self, error: BaseException) -> None:
+        """This replica serves no more."""
+        self._serving.office = None
+        self._in_flight.clear()
+        self._reads.waiters.wake_all()
+
+    # What it does for producers and consumers.
+
+    async def append(self, body: Body, *, acks: Acks, timeout_ms: int) -> AppendReceipt:
+        """Append all batches of a body, or none, and return once ``acks`` is reached.
+
+        Raises with nothing written: ``InvalidRequest`` and its kinds, ``UnknownTopic``, ``NotLeader``,
+        ``NoLeader``, ``NotEnoughReplicas``, ``OutOfOrderSequence``, ``ProducerFenced``, ``Overloaded``,
+        ``StorageFull``. Raises ``CommitUnknown`` when the records may be, or may become, committed.
+        """
+        deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
+        check_acks(acks, len(self.replicas))
+        self._serving.check_leads()
+        self._check_health()
+        batches = self._rules.validated(body)
+        async with self._checking:  # none overtakes another that takes longer to check
+            await self._rules.check_records(batches)
+        if any(batch.header.producer_id >= 0 for batch in batches):
+            await self._serving.ready(deadline)
+            await self._admit(batches, deadline)
+        try:
+            placed = self._place(batches)
+        except OutOfOrderSequence:
+            # A deposed leader sees a gap where it only lacks what the next one has taken in.
+            await self._serving.confirm()
+            placed = self._place(batches)
+        durability = await acknowledged(self.group, placed, acks, self.in_sync, deadline)
+        if not placed.in_one_run:
+            raise CommitUnknown(
+                "all is stored, but a change of leader stands in its midst: read where",
+                committed=durability.committed or None,
+            )
+        return AppendReceipt(
+            base_offset=placed.first,
+            record_count=placed.last - placed.first + 1,
+            leader_epoch=placed.leader_epoch,
+            timestamp_ms=placed.timestamp_ms,
+            was_duplicate=placed.was_duplicate,
+            durability=durability,
+        )
+
+    async def fetch(self, request: FetchRequest) -> FetchResult:
+        """Whole committed batches from a position on; see ``Reads.fetch``."""
+        return await self._reads.fetch(request)
+
+    async def offset_at(self, position: Position) -> tuple[Offset, int | None]:
+        """The offset of a position and its record's timestamp; see ``Reads.offset_at``."""
+        return await self._reads.offset_at(position)
+
+    def status(self) -> PartitionStatus:
+        """How this replica sees its partition; ``in_sync`` is known to the leader only."""
+        group = self.group
+        learners = group.membership.learners
+        rejoining = group.status().rejoining
+        return PartitionStatus(
+            partition=self.target.partition,
+            leader=group.leader,
+            term=group.term,
+            replicas=self._in_order(group.membership.all_voters) or self.replicas,
+            in_sync=tuple(sorted(self.in_sync())),
+            commit_index=group.commit_index,
+            log_start_offset=Offset(group.log.first_index),
+            high_watermark=self.high_watermark,
+            end_offset=Offset(group.last_index + 1),
+            size_bytes=group.log.size_bytes,
+            learners=tuple(sorted(learners)),
+            caught_up_percent=self._caught_up_percent() if learners else None,
+            rejoining=(group.node_id,) if group.is_rejoining else tuple(sorted(rejoining.keys() - learners)),
+            awaited=tuple(sorted(frozenset[NodeId]().union(*rejoining.values()))),
+        )
+
+    def in_sync(self) -> frozenset[NodeId]:
+        """The replicas that keep up, the leader among them; empty unless this is the leader."""
+        return self.group.in_sync(self._rules.lag_messages_max, self._rules.lag_ms_max)
+
+    async def _admit(self, batches: Sequence[Batch], deadline: float) -> None:
+        unknown = self._in_flight.unknown(batch.header for batch in batches)
+        if unknown and self._admission is not None:
+            left_s = deadline - asyncio.get_running_loop().time()
+            await self._admission.admit(unknown, left_s * 1000)
+            await self._serving.ready(deadline)  # another term may have begun meanwhile
+
+    def _place(self, batches: Sequence[Batch]) -> Placed:
+        """Judge the sequences and append, in one go: no other request may come in between."""
+        stamps = self._rules.stamps_append_time
+        headers = [batch.header for batch in batches]
+        known = self._in_flight.check(headers)
+        if isinstance(known, Known):
+            return Placed(
+                first=known.base_offset,
+                last=Index(known.last_offset),
+                leader_epoch=known.leader_epoch,
+                timestamp_ms=known.timestamp_ms if stamps else None,
+                was_duplicate=True,
+                proposal=known.handle,
+                in_one_run=known.in_one_run,
+            )
+        begun = 0 if known is None else known.count
+        append_time_ms = self._clock.wall_ms() if stamps else None
+        proposal = self.group.propose(batches[begun:], append_time_ms=append_time_ms)
+        if self.group.last_index < proposal.last:
+            raise NotLeader(f"{self.target} is handing its leadership over; retry", leader=None)
+        self._in_flight.add(headers[begun:], proposal.first, proposal.term, append_time_ms, proposal)
+        return Placed(
+            first=Offset(proposal.first),
+            last=proposal.last,
+            leader_epoch=proposal.term,
+            timestamp_ms=append_time_ms,
+            was_duplicate=False,
+            proposal=proposal,
+            in_one_run=not begun,
+        )
+
+    def _count(self, membership: Membership) -> None:
+        """A replica whose log names nobody yet goes by what the metadata said."""
+        voters = self._in_order(membership.voters)
+        if voters and voters != self.replicas:
+            self.replicas = voters
+            self._rules = TopicRules.of(self._config, len(voters))
+
+    def _in_order(self, voters: frozenset[NodeId]) -> tuple[NodeId, ...]:
+        known = [node for node in self.replicas if node in voters]
+        return (*known, *sorted(voters - set(known)))
+
+    def _caught_up_percent(self) -> int | None:
+        """How far the slowest learner is; known to the leader only."""
+        group = self.group
+        matches = group.status().learner_match_index.values()
+        if not matches:
+            return None
+        start = group.log.first_index
+        whole = group.last_index - start + 1
+        return 100 if whole <= 0 else max(0, min(100, 100 * (min(matches) - start + 1) // whole))
+
+    def _check_health(self) -> None:
+        healthy, wanted = len(self.in_sync()), self._rules.in_sync_min
+        if healthy < wanted:
+            raise NotEnoughReplicas(
+                f"{healthy} of {len(self.replicas)} replicas of {self.target} are in sync, "
+                f"min.insync.replicas is {wanted}; retry when they are back",
+                in_sync=healthy,
+                wanted=wanted,
+                retry_after_ms=RETRY_AFTER_MS,
+            )

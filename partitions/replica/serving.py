@@ -1,0 +1,99 @@
+"""What must hold before a replica serves: its topic exists, it leads, it knows what others committed.
+
+Decides: which error tells a caller that it does not hold. Leaves to others: serving (``replica``
+writes, ``reads`` reads).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+from typing import Final
+
+from raftlog.errors import LogCorrupt, NoLeader, NotLeader, UnknownTopic
+from raftlog.node.group.raft_group import RaftGroup
+from raftlog.types import NodeId, Term, TopicPartition
+
+CONFIRM_S: Final = 1.0  # how long it may take to prove that this is still the leader
+RETRY_AFTER_MS: Final = 200
+
+
+class Serving:
+    """The right of one replica to serve, as it comes and goes."""
+
+    def __init__(self, target: TopicPartition) -> None:
+        self.target = target
+        self.office: Term | None = None  # the term in which this replica leads, as its listener was told
+        self.is_deleted = False
+        self._group: RaftGroup[None] | None = None
+
+    def attach(self, group: RaftGroup[None]) -> None:
+        """Serve from this group from now on."""
+        self._group = group
+
+    @property
+    def group(self) -> RaftGroup[None]:
+        """The Raft group behind it. Raises ``NoLeader`` until there is one."""
+        if self._group is None:
+            raise NoLeader(f"{self.target} is being opened here; retry", retry_after_ms=RETRY_AFTER_MS)
+        return self._group
+
+    @property
+    def leader(self) -> NodeId | None:
+        """Who leads, as far as is known here."""
+        return None if self._group is None else self._group.leader
+
+    @property
+    def is_ready(self) -> bool:
+        """Leads, and has applied everything that stood in the log at its election."""
+        group = self.group
+        return group.is_ready and group.term == self.office
+
+    def check_leads(self) -> None:
+        """Raise unless this replica leads."""
+        if self.is_deleted:
+            raise UnknownTopic(f"topic {self.target.topic!r} was deleted", topic=self.target.topic)
+        group = self.group
+        if not group.is_leader:
+            leader = group.leader
+            hint = "an election is under way" if leader is None else f"ask broker {leader}"
+            raise NotLeader(f"this broker does not lead {self.target}; {hint}", leader=leader)
+
+    async def ready(self, deadline: float) -> None:
+        """Return once this leader knows all that earlier ones committed. Raises ``NoLeader`` if too late."""
+        if self.is_ready:
+            return
+        try:
+            async with asyncio.timeout_at(deadline):
+                while not self.is_ready:
+                    await self.group.ready()
+                    await asyncio.sleep(0)  # the election may be too young for its listeners to know
+        except TimeoutError:
+            raise self._unconfirmed() from None
+        self.check_leads()
+
+    async def confirm(self) -> None:
+        """Return once this replica has proved that it leads and has applied what was acknowledged before."""
+        try:
+            async with asyncio.timeout(CONFIRM_S):
+                await self.group.confirm_read()
+        except TimeoutError:
+            raise self._unconfirmed() from None
+
+    @contextlib.contextmanager
+    def healthy_log(self) -> Iterator[None]:
+        """Around reads of the log: a damaged one, and one that the disk does not give, serves no more.
+
+        Its readers go to the next leader.
+        """
+        try:
+            yield
+        except (LogCorrupt, OSError) as error:
+            self.group.stop(error)
+            raise NotLeader(f"the log of {self.target} is damaged here; retry", leader=None) from error
+
+    def _unconfirmed(self) -> NoLeader:
+        return NoLeader(
+            f"the leader of {self.target} has not been confirmed yet; retry", retry_after_ms=RETRY_AFTER_MS
+        )

@@ -1,0 +1,433 @@
+"""Any partition from any broker: the local replica when it leads, else one hop to the one that does.
+
+Decides: whom to ask, how long to look for a leader, which call may be repeated, and how many
+produced bytes this broker holds at once. Leaves to others: serving (``replica``), what a call looks
+like (``forwarding``), which partitions exist (the metadata image).
+
+A broker that is asked by another serves from its own replica or raises ``NotLeader``; it never asks
+further. A call that may have been carried out is repeated only when that is harmless: reads always,
+a produce only when every batch carries a producer id, so that its repetition is recognised.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Final, TypeVar
+
+from partitions.metadata.image import MetadataImage, PartitionInfo, TopicInfo
+from partitions.replica.replica import PartitionReplica
+from partitions.replica.topic_rules import Body
+from partitions.routing import forwarding
+from partitions.routing.forwarding import Place
+from partitions.routing.leader_search import PATIENCE_S, LeaderSearch
+from partitions.values import (
+    Acks,
+    AcksKind,
+    AppendReceipt,
+    FetchRequest,
+    FetchResult,
+    PartitionStatus,
+    Position,
+    key_of,
+)
+from raftlog.errors import (
+    CommitUnknown,
+    ConnectionLost,
+    InvalidRequest,
+    NoLeader,
+    NotLeader,
+    Overloaded,
+    RaftlogError,
+    Rejected,
+    UnknownPartition,
+    UnknownTopic,
+)
+from raftlog.node.rpc import Calls
+from raftlog.records.batch import Buffer, split_batches
+from raftlog.types import NodeId, Offset, Term, TopicPartition
+from raftlog.units import counted
+
+Answer = TypeVar("Answer")
+Ask = Callable[[NodeId, Place], Awaitable[Answer]]
+
+BYTES_IN_FLIGHT_MAX: Final = 64 << 20
+GRACE_MS: Final = 500  # a leader's own "unknown" says more than a time-out here: let it come
+PARK_MS: Final = 5_000  # a forwarded read parks for so long at a time: it cannot hear that its client left
+RETRY_AFTER_MS: Final = 200
+REASON_CHARS_MAX: Final = 500  # of why one replica takes no part
+NO_BYTES: Final[tuple[Buffer, ...]] = ()
+
+
+class Gateway:
+    """All partitions, as one broker reaches them. It offers its own replicas to the other brokers."""
+
+    def __init__(
+        self,
+        node_id: NodeId,
+        image: Callable[[], MetadataImage],
+        replicas: Mapping[tuple[str, int], PartitionReplica],
+        calls: Calls,
+        *,
+        bytes_in_flight_max: int = BYTES_IN_FLIGHT_MAX,
+        why_offline: Callable[[TopicPartition], str] = lambda target: "it is not open",
+    ) -> None:
+        """``why_offline`` says what a replica of this broker that takes no part waits for."""
+        self._node_id = node_id
+        self._image = image
+        self._replicas = replicas
+        self._calls = calls
+        self._bytes_in_flight_max = bytes_in_flight_max
+        self._why_offline = why_offline
+        self._leaders: dict[TopicPartition, NodeId] = {}  # who answered last, where no replica here knows
+        self.bytes_in_flight = 0
+        calls.serve(forwarding.APPEND, self._serve_append)
+        calls.serve(forwarding.FETCH, self._serve_fetch)
+        calls.serve(forwarding.OFFSET_AT, self._serve_offset_at)
+        calls.serve(forwarding.DESCRIBE, self._serve_describe)
+
+    async def append(
+        self, target: TopicPartition, batches: Body, *, acks: Acks, timeout_ms: int
+    ) -> AppendReceipt:
+        """Append a produced body at the leader, all of it or nothing; see ``PartitionReplica.append``.
+
+        Raises what the leader raises, ``NoLeader`` when none is found in time, ``Overloaded`` before
+        anything is copied, and ``CommitUnknown`` when the answer was lost.
+        """
+        deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
+        buffers = (batches,) if isinstance(batches, bytes | bytearray | memoryview) else batches
+
+        async def ask(node: NodeId, place: Place) -> AppendReceipt:
+            left_ms = max(1, _ms_until(deadline))
+            if node == self._node_id:
+                return await self.here(place).append(buffers, acks=acks, timeout_ms=left_ms)
+            head = forwarding.pack_append(place, acks, left_ms)
+            answer, _ = await self._calls.call(
+                node, forwarding.APPEND, head, buffers, timeout_ms=left_ms + GRACE_MS
+            )
+            return forwarding.unpack_receipt(answer)
+
+        def is_repeatable() -> bool:
+            return acks.kind is not AcksKind.NONE and all(
+                batch.header.has_producer for buffer in buffers for batch in split_batches(buffer)
+            )
+
+        with self._room_for(buffers):
+            return await self._write_at_leader(target, ask, deadline, is_repeatable)
+
+    async def fetch(self, target: TopicPartition, request: FetchRequest) -> FetchResult:
+        """Read at the leader; see ``Reads.fetch``. A change of leader while waiting goes unnoticed."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + max(request.wait_ms, 0) / 1000
+        goal = min(request.bytes_min, request.bytes_max)
+        if request.wait_ms > 0 and not isinstance(request.position, int):
+            # Only an offset means the same at the next leader: find it before waiting.
+            result = await self._fetch_once(target, request, loop.time())
+            if len(result.data) >= goal:
+                return result
+            request = replace(request, position=result.offset)
+        while True:
+            began = loop.time()
+            result = await self._fetch_once(target, request, end)
+            now = loop.time()
+            if len(result.data) >= goal or now >= end or now - began < PARK_MS / 1000:
+                return result
+
+    async def _fetch_once(self, target: TopicPartition, request: FetchRequest, end: float) -> FetchResult:
+        """One answer; a forwarded read is answered after ``PARK_MS`` even when it asked to wait longer."""
+
+        async def ask(node: NodeId, place: Place) -> FetchResult:
+            left_ms = max(0, _ms_until(end))
+            if node == self._node_id:
+                return await self.here(place).fetch(replace(request, wait_ms=left_ms))
+            wait_ms = min(left_ms, PARK_MS)
+            answer, data = await self._calls.call(
+                node,
+                forwarding.FETCH,
+                forwarding.pack_fetch(place, replace(request, wait_ms=wait_ms)),
+                timeout_ms=wait_ms + int(PATIENCE_S * 1000),
+            )
+            return forwarding.unpack_result(answer, data)
+
+        return await self.read_at_leader(target, ask, end + PATIENCE_S)
+
+    async def offset_at(self, target: TopicPartition, position: Position) -> tuple[Offset, int | None]:
+        """An offset and its record's timestamp, from the leader; see ``Reads.offset_at``."""
+        deadline = asyncio.get_running_loop().time() + PATIENCE_S
+
+        async def ask(node: NodeId, place: Place) -> tuple[Offset, int | None]:
+            if node == self._node_id:
+                return await self.here(place).offset_at(position)
+            head = forwarding.pack_offset_at(place, position)
+            timeout_ms = max(1, _ms_until(deadline)) + GRACE_MS
+            answer, _ = await self._calls.call(node, forwarding.OFFSET_AT, head, timeout_ms=timeout_ms)
+            return forwarding.unpack_offset(answer)
+
+        return await self.read_at_leader(target, ask, deadline)
+
+    async def describe(self, topic: str) -> list[PartitionStatus]:
+        """Every partition of a topic: as its leader sees it, else as the newest term that answers.
+
+        Without a leader it says which replicas rejoin, which take no part, and why.
+        """
+        info = self._topic(topic)
+        best = {p.partition: _unknown_status(p.partition, p.replicas) for p in info.partitions}
+        asked: set[tuple[int, NodeId]] = set()
+        heard: dict[int, list[PartitionStatus]] = {number: [] for number in best}
+        for _ in range(1 + max(len(partition.replicas) for partition in info.partitions)):
+            wanted: dict[NodeId, list[PartitionInfo]] = {}
+            for partition in info.partitions:
+                status = best[partition.partition]
+                if status.leader is not None and (partition.partition, status.leader) in asked:
+                    continue
+                known = status.leader or self.leader_of(TopicPartition(topic, partition.partition))
+                for node in (known, *partition.replicas):
+                    if node is not None and (partition.partition, node) not in asked:
+                        wanted.setdefault(node, []).append(partition)
+                        asked.add((partition.partition, node))
+                        break
+            if not wanted:
+                break
+            answers = await asyncio.gather(*(self._ask_status(node, topic, w) for node, w in wanted.items()))
+            for status in (status for answer in answers for status in answer):
+                best[status.partition] = max(best[status.partition], status, key=_authority)
+                heard[status.partition].append(status)
+        return [_why_unled(best[number], heard[number]) for number in best]
+
+    def leader_of(self, target: TopicPartition) -> NodeId | None:
+        """The leader as far as this broker knows."""
+        replica = self._replicas.get(key_of(target))
+        here = None if replica is None else replica.leader
+        return here if here is not None else self._leaders.get(target)
+
+    # Finding the leader.
+
+    async def read_at_leader(self, target: TopicPartition, ask: Ask[Answer], deadline: float) -> Answer:
+        """Ask until the leader answers. Reads may be asked again whatever became of them."""
+        search = LeaderSearch(deadline)
+        last: RaftlogError | None = None
+        while True:
+            node, place = self._next(target, search)
+            error: RaftlogError | None = None
+            if node is not None:
+                try:
+                    return self._learned(target, node, await ask(node, place))
+                except (NotLeader, NoLeader, ConnectionLost) as refusal:
+                    last = error = refusal
+                    self._leaders.pop(target, None)
+            if not await search.goes_on(error):
+                raise _no_leader(target, last)
+
+    async def _write_at_leader(
+        self,
+        target: TopicPartition,
+        ask: Ask[AppendReceipt],
+        deadline: float,
+        is_repeatable: Callable[[], bool],
+    ) -> AppendReceipt:
+        """Ask until the leader answers, but never again what may have happened unless that is harmless."""
+        search = LeaderSearch(deadline)
+        last: RaftlogError | None = None
+        in_doubt = False
+        while True:
+            error: RaftlogError | None = None
+            try:
+                node, place = self._next(target, search)
+                if node is not None:
+                    return self._learned(target, node, await ask(node, place))
+            except InvalidRequest:
+                raise  # it was as wrong the first time
+            except (NotLeader, NoLeader, ConnectionLost, CommitUnknown) as refusal:
+                last = error = refusal
+                self._leaders.pop(target, None)
+                if _may_have_happened(refusal):
+                    in_doubt = True
+                    if refusal.details.get("committed") is True or not is_repeatable():
+                        raise _unknown(target, refusal) from refusal
+            except Rejected as refusal:
+                if in_doubt:
+                    raise _unknown(target, refusal) from refusal
+                raise
+            if not await search.goes_on(error):
+                raise _unknown(target, last) if in_doubt else _no_leader(target, last)
+
+    def _next(self, target: TopicPartition, search: LeaderSearch) -> tuple[NodeId | None, Place]:
+        """Whom to ask now. Raises ``UnknownTopic`` and ``UnknownPartition``, also while searching."""
+        info = self._topic(target.topic)
+        partition = _partition(info, target.partition)
+        if partition is None:
+            raise UnknownPartition(
+                f"topic {target.topic!r} has {counted(len(info.partitions), 'partition')}, "
+                f"none is {target.partition}",
+                topic=target.topic,
+                partition=target.partition,
+            )
+        node = search.choose((self.leader_of(target), *partition.replicas))
+        return node, (target, partition.group_id)
+
+    def _topic(self, name: str) -> TopicInfo:
+        info = self._image().topics.get(name)
+        if info is None:
+            raise UnknownTopic(f"there is no topic {name!r}", topic=name)
+        return info
+
+    def _learned(self, target: TopicPartition, node: NodeId, answer: Answer) -> Answer:
+        if key_of(target) not in self._replicas:
+            self._leaders[target] = node
+        return answer
+
+    def here(self, place: Place) -> PartitionReplica:
+        """This broker's replica. Raises ``NotLeader`` when it has none of this very group."""
+        target, group_id = place
+        replica = self._replicas.get(key_of(target))
+        if replica is None or replica.group.group_id != group_id:
+            raise NotLeader(f"this broker holds no replica of {target}", leader=None)
+        return replica
+
+    @contextlib.contextmanager
+    def _room_for(self, buffers: Sequence[Buffer]) -> Iterator[None]:
+        """Count the bytes of a body while it is on its way."""
+        size = sum(len(buffer) for buffer in buffers)
+        if self.bytes_in_flight and self.bytes_in_flight + size > self._bytes_in_flight_max:
+            raise Overloaded(
+                f"{self.bytes_in_flight} bytes are on their way through this broker; slow down and retry",
+                retry_after_ms=RETRY_AFTER_MS,
+            )
+        self.bytes_in_flight += size
+        try:
+            yield
+        finally:
+            self.bytes_in_flight -= size
+
+    # Asking.
+
+    async def _ask_status(
+        self, node: NodeId, topic: str, partitions: Sequence[PartitionInfo]
+    ) -> list[PartitionStatus]:
+        groups = [(partition.partition, partition.group_id) for partition in partitions]
+        head = forwarding.pack_describe(topic, groups)
+        if node == self._node_id:
+            return self._statuses(forwarding.unpack_describe(head))
+        try:
+            answer, _ = await self._calls.call(
+                node, forwarding.DESCRIBE, head, timeout_ms=int(PATIENCE_S * 1000)
+            )
+        except RaftlogError:
+            silent = [_unknown_status(partition.partition) for partition in partitions]
+            return [replace(status, offline=((node, "its broker does not answer"),)) for status in silent]
+        return forwarding.unpack_statuses(answer)
+
+    def _statuses(self, places: Sequence[Place]) -> list[PartitionStatus]:
+        return [self._status(place) for place in places]
+
+    def _status(self, place: Place) -> PartitionStatus:
+        """Of this broker's replica, which may take no part."""
+        target = place[0]
+        try:
+            replica = self.here(place)
+            status = replica.status()
+            if replica.group.stopped is None:
+                return status
+        except (NotLeader, NoLeader):
+            status = _unknown_status(target.partition)
+        return replace(status, offline=((self._node_id, self._why_offline(target)[:REASON_CHARS_MAX]),))
+
+    # Answering other brokers.
+
+    async def _serve_append(
+        self, sender: NodeId, head: bytes, payload: memoryview
+    ) -> tuple[bytes, Sequence[Buffer]]:
+        place, acks, timeout_ms = forwarding.unpack_append(head)
+        with self._room_for((payload,)):
+            receipt = await self.here(place).append(payload, acks=acks, timeout_ms=timeout_ms)
+        return forwarding.pack_receipt(receipt), NO_BYTES
+
+    async def _serve_fetch(
+        self, sender: NodeId, head: bytes, payload: memoryview
+    ) -> tuple[bytes, Sequence[Buffer]]:
+        place, request = forwarding.unpack_fetch(head)
+        result = await self.here(place).fetch(request)
+        return forwarding.pack_result(result), (result.data,)
+
+    async def _serve_offset_at(
+        self, sender: NodeId, head: bytes, payload: memoryview
+    ) -> tuple[bytes, Sequence[Buffer]]:
+        place, position = forwarding.unpack_offset_at(head)
+        return forwarding.pack_offset(await self.here(place).offset_at(position)), NO_BYTES
+
+    async def _serve_describe(
+        self, sender: NodeId, head: bytes, payload: memoryview
+    ) -> tuple[bytes, Sequence[Buffer]]:
+        return forwarding.pack_statuses(self._statuses(forwarding.unpack_describe(head))), NO_BYTES
+
+
+def _may_have_happened(error: RaftlogError) -> bool:
+    return isinstance(error, CommitUnknown) or (
+        isinstance(error, ConnectionLost) and error.details.get("sent") is not False
+    )
+
+
+def _unknown(target: TopicPartition, error: RaftlogError | None) -> CommitUnknown:
+    """Nobody knows, or will find out in time, what became of a produce."""
+    if isinstance(error, CommitUnknown):
+        return error
+    return CommitUnknown(f"whether {target} took the records is not known: {error}", committed=None)
+
+
+def _no_leader(target: TopicPartition, last: RaftlogError | None) -> RaftlogError:
+    if isinstance(last, NoLeader):
+        return last
+    return NoLeader(
+        f"{target} has no leader that can be reached; retry",
+        retry_after_ms=RETRY_AFTER_MS,
+        topic=target.topic,
+        partition=target.partition,
+    )
+
+
+def _authority(status: PartitionStatus) -> tuple[int, bool, int]:
+    """The newest term knows best, and within it the leader, who alone knows who is in sync."""
+    return status.term, bool(status.in_sync), status.commit_index
+
+
+def _why_unled(status: PartitionStatus, heard: Sequence[PartitionStatus]) -> PartitionStatus:
+    """A leader knows who rejoins and who is awaited; where there is none, each replica speaks for itself."""
+    if status.leader is not None:
+        return replace(status, offline=())
+    rejoining = {node for one in heard for node in one.rejoining}
+    offline = dict(reason for one in heard for reason in one.offline)
+    return replace(
+        status,
+        rejoining=tuple(sorted(rejoining)),
+        awaited=tuple(sorted(offline)),
+        offline=tuple(sorted(offline.items())),
+    )
+
+
+def _partition(info: TopicInfo, number: int) -> PartitionInfo | None:
+    """Partitions mostly stand where their number says."""
+    partitions = info.partitions
+    if number < len(partitions) and partitions[number].partition == number:
+        return partitions[number]
+    return next((partition for partition in partitions if partition.partition == number), None)
+
+
+def _unknown_status(partition: int, replicas: tuple[NodeId, ...] = ()) -> PartitionStatus:
+    return PartitionStatus(
+        partition=partition,
+        leader=None,
+        term=Term(-1),
+        replicas=replicas,
+        in_sync=(),
+        commit_index=-1,
+        log_start_offset=Offset(0),
+        high_watermark=Offset(0),
+        end_offset=Offset(0),
+        size_bytes=0,
+    )
+
+
+def _ms_until(deadline: float) -> int:
+    return round((deadline - asyncio.get_running_loop().time()) * 1000)

@@ -1,0 +1,10 @@
+"""One member of one Raft group: a core, its log and its state machine, driven.
+
+Decides: in which order a core's ``Ready`` is carried out, and who is told what. Leaves to others: when syncs
+run and which groups there are (``raftlog.node``).
+
+Read ``raft_group`` first. ``log_writer`` brings a core's writes into the log, ``replication`` sends entries,
+``applier`` feeds the state machine, ``pending_requests`` keeps who waits for what, ``leader_requests`` is
+what one may ask of a leader, ``view`` what one may ask of any replica, ``snapshot_transfer`` brings up a
+replica whose log ends before the leader's begins. ``ports`` says what a group needs of its broker.
+"""

@@ -1,0 +1,118 @@
+"""What one may ask of a leader and has to wait for. Raised in place of an answer: see each method.
+
+Decides: what each question waits for. Leaves to others: when that has come (``proposals``, ``raft_group``).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Generic, TypeVar
+
+from raftlog.core.inputs import ChangeMembership, ConfirmRead, Input, TransferLeadership, Unquiesce
+from raftlog.core.membership import Membership
+from raftlog.core.raft import Raft
+from raftlog.errors import CommitUnknown, NotLeader
+from raftlog.node.group.leadership_transfer import hand_over
+from raftlog.node.group.membership_watch import MembershipWatch
+from raftlog.node.group.pending_requests import Proposal, UncommittedBytes, Waits
+from raftlog.node.group.replica_health import ReplicaHealth
+from raftlog.node.group.view import GroupView
+from raftlog.storage.log_storage import LogStorage
+from raftlog.types import METADATA_GROUP, GroupId, Index, NodeId
+
+Reply = TypeVar("Reply")
+
+
+class LeaderRequests(GroupView, Generic[Reply]):
+    """The part of a ``RaftGroup`` that lets callers wait."""
+
+    def __init__(
+        self,
+        group_id: GroupId,
+        node_id: NodeId,
+        core: Raft,
+        log: LogStorage,
+        watch: MembershipWatch,
+        health: ReplicaHealth,
+        uncommitted: UncommittedBytes,
+    ) -> None:
+        super().__init__(group_id, node_id, core, log, watch, health)
+        self._waits: Waits[Reply] = Waits(None if group_id == METADATA_GROUP else uncommitted)
+
+    async def durable(self, proposal: Proposal[Reply]) -> None:
+        """Return once this node has fsynced it. Raises ``CommitUnknown`` when leadership is lost first."""
+        self._check_still_leads(proposal)
+        if self._core.durable_index < proposal.last:
+            await self._waits.until_durable(proposal.last)
+
+    async def replicated(self, proposal: Proposal[Reply], count: int) -> None:
+        """Return once ``count`` voters, this leader among them, have fsynced it. Raises ``CommitUnknown``."""
+        self._check_still_leads(proposal)
+        if self.replicas_holding(proposal.last) < count:
+            await self._waits.until_replicated(proposal.last, count)
+
+    async def ready(self) -> None:
+        """Return once this leader may judge producers' sequences. Raises ``NotLeader`` when it stops."""
+        while not self.is_ready:
+            if not self.is_leader:
+                raise self._not_leader()
+            await self._waits.until_ready()
+
+    async def confirm_read(self) -> Index:
+        """An index, applied here, that covers everything acknowledged before the call (ReadIndex).
+
+        Raises ``NotLeader``, also when the disk is so full that it cannot be applied, and ``Overloaded``.
+        """
+        if not self.is_leader:
+            raise self._not_leader()
+        token, future = self._waits.read()
+        self._step(ConfirmRead(token))
+        index = await future
+        if self.applied_index < index:
+            raise NotLeader("the leader's disk is full, and what is committed is not in its log", leader=None)
+        return index
+
+    async def change_membership(self, target: Membership) -> None:
+        """Return once ``target`` is in force and committed; at once where it is so already.
+
+        Raises ``NotLeader`` and ``InvalidRequest`` with nothing done, ``CommitUnknown`` when leadership is
+        lost first: then the change may still be finished, or undone, by another leader. Asking that one
+        for the same target is harmless.
+        """
+        if not self.is_leader:
+            raise self._not_leader()
+        is_begun = self.membership.left() == target
+        if is_begun and self.membership == target and self.is_membership_committed:
+            return
+        token, future = self._waits.change(target)
+        if not is_begun:
+            self._step(ChangeMembership(token, target))
+        await future
+
+    async def hand_over_to(self, to: NodeId, timeout_ms: int) -> None:
+        """Return once another replica leads, ``to`` unless it loses the election.
+
+        Raises ``NotLeader`` and ``InvalidRequest`` with nothing done, or ``LeadershipNotMoved``.
+        """
+        if not self.is_leader:
+            raise self._not_leader()
+        await hand_over(
+            self, to, partial(self._step, TransferLeadership(to)), self._waits.until_role_changes, timeout_ms
+        )
+
+    def _step(self, event: Input) -> None:
+        raise NotImplementedError
+
+    def _check_still_leads(self, proposal: Proposal[Reply]) -> None:
+        if not self.is_leader or self._core.term != proposal.term:
+            raise CommitUnknown(
+                "leadership was lost before the records were known to be kept", committed=None
+            )
+
+    def _not_leader(self) -> NotLeader:
+        """Also wakes a sleeping group: its leader may be gone without a word."""
+        leader = self.leader
+        if self._core.is_asleep:
+            self._step(Unquiesce())
+        known = "no leader is known yet" if leader is None else f"the leader is broker {leader}"
+        return NotLeader(f"this broker does not lead the partition; {known}", leader=leader)

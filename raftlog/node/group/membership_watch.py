@@ -1,0 +1,47 @@
+"""Which membership this replica goes by, and whether it is known to be committed.
+
+Decides when a listener hears of it. Leaves to others: which membership it should be (``core``), who waits
+for a change (``proposals``).
+"""
+
+from __future__ import annotations
+
+from raftlog.core.membership import Membership
+from raftlog.core.raft import Raft
+from raftlog.node.group.ports import GroupListener
+from raftlog.types import NodeId
+
+
+class MembershipWatch:
+    """What was last told of one replica's membership."""
+
+    def __init__(self, node_id: NodeId, core: Raft, listener: GroupListener) -> None:
+        self._node_id = node_id
+        self._core = core
+        self._listener = listener
+        self._told = core.membership
+        self.is_open = not self._is_committed  # the newest membership is not known to be committed
+
+    @property
+    def is_removed(self) -> bool:
+        """Whether this log has named this node, and a committed membership does so no more."""
+        return (
+            not self.is_open
+            and self._node_id not in self._core.membership.members
+            and self._core.has_named(self._node_id)
+        )
+
+    def look(self) -> Membership | None:
+        """Tell the listener what is new; the membership that is committed since the last look, if one is."""
+        membership, is_committed = self._core.membership, self._is_committed
+        if membership == self._told and is_committed is not self.is_open:
+            return None
+        self._told, self.is_open = membership, not is_committed
+        self._listener.membership_changed(membership, is_committed)
+        if self.is_removed:
+            self._listener.removed()
+        return membership if is_committed else None
+
+    @property
+    def _is_committed(self) -> bool:
+        return self._core.commit_index >= self._core.membership_index

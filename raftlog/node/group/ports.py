@@ -1,0 +1,93 @@
+"""What a Raft group's driver needs of the world around it, and who hears from it. Nothing is decided here."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from typing import Protocol
+
+from raftlog.core.membership import Membership
+from raftlog.core.messages import Message
+from raftlog.core.ready import Role
+from raftlog.node.catch_up import CatchUpRate
+from raftlog.node.flusher import Flushed
+from raftlog.node.group.pending_requests import UncommittedBytes
+from raftlog.node.rpc import Calls
+from raftlog.storage.filesystem import Buffer
+from raftlog.types import GroupId, Index, NodeId, Term
+
+
+class GroupListener(Protocol):
+    """Who wants to know. Calls come on the loop's thread and must neither block nor raise."""
+
+    def role_changed(self, role: Role, term: Term, leader: NodeId | None) -> None:
+        """The member's role, its term or the leader it knows is new."""
+
+    def commit_advanced(self, commit_index: Index) -> None:
+        """The machine has applied everything up to this index."""
+
+    def membership_changed(self, membership: Membership, is_committed: bool) -> None:
+        """Another membership is in force here, or the one in force is committed now.
+
+        What was found when the group was opened is not told: ask the group.
+        """
+
+    def removed(self) -> None:
+        """This replica was named by its log, and a membership without it is committed: it may go.
+
+        Unless it was added anew since: a new life reads of the end of the old one first.
+        """
+
+    def replica_stopped(self, error: BaseException) -> None:
+        """Failed sync or damaged log: this replica serves and votes no more."""
+
+
+class GroupEnvironment(Protocol):
+    """What a group needs of its host."""
+
+    @property
+    def node_id(self) -> NodeId:
+        """This broker."""
+
+    @property
+    def calls(self) -> Calls:
+        """Questions to other brokers, for snapshots."""
+
+    @property
+    def catch_up(self) -> CatchUpRate:
+        """What may go to members that are far behind, all groups together."""
+
+    @property
+    def uncommitted(self) -> UncommittedBytes:
+        """What waits to be committed, all groups together."""
+
+    def wall_ms(self) -> int:
+        """For timestamps of control records."""
+
+    @property
+    def tick_ms(self) -> int:
+        """How long a tick is, for the health of peers."""
+
+    def has_room(self) -> bool:
+        """Whether the disk has more than its reserve left."""
+
+    def schedule(self, group: GroupId) -> None:
+        """Call ``drain`` at the end of this loop turn."""
+
+    def request_sync(self, group: Flushed) -> None:
+        """Have the flusher call ``begin_sync`` and ``end_sync``."""
+
+    def send(self, group: GroupId, to: NodeId, message: Message, payload: Sequence[Buffer] = ()) -> bool:
+        """Queue a message; False when it was dropped, as all are once the process has failed."""
+
+    def meet(self, peers: frozenset[NodeId]) -> None:
+        """These take part in a group with this broker: let them hear that it lives, and watch them."""
+
+    def begin(self, work: Coroutine[None, None, None], group: GroupId | None = None) -> asyncio.Task[None]:
+        """Run this beside the rest; the caller keeps the task. What it raises ends the process."""
+
+    def replica_failed(self, error: BaseException) -> None:
+        """A replica has ended for this reason: to be counted."""
+
+    def fail(self, error: BaseException, group: GroupId | None = None) -> None:
+        """A broken invariant, of this group: the process must end."""

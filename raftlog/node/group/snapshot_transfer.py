@@ -1,0 +1,204 @@
+"""A snapshot on its way from a leader to a replica whose log ends before the leader's begins.
+
+Decides: how the state travels (in chunks over ``rpc``, one at a time, each with its checksum) and what of
+it is kept when a call fails: all that has come, as long as the next offer is of the same snapshot and who
+gives it then holds the same bytes. A leader that has lost the state is no obstacle: what is applied at an
+index is equal everywhere, so any log that begins there can give it. Leaves to others: when a snapshot is
+offered (``core``), and whether it is still wanted once it is here (``raft_group``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+from crc32c import crc32c
+
+from raftlog.core.raft import Raft
+from raftlog.core.ready import FetchSnapshot
+from raftlog.errors import InvalidRequest, RaftlogError
+from raftlog.node.group.view import GroupView
+from raftlog.node.reading import on_thread
+from raftlog.node.rpc import Calls, request_of
+from raftlog.node.rpc_classes import CallClass, Service
+from raftlog.storage.filesystem import Buffer
+from raftlog.types import EntryId, GroupId, Index, NodeId, Term
+
+SERVICE: Final = Service("snapshot", CallClass.REPAIR)
+CHUNK_BYTES: Final = 256 << 10
+CHUNK_TIMEOUT_MS: Final = 5000
+
+_log = logging.getLogger("raftlog.node")
+
+
+class _Ask(msgspec.Struct, frozen=True, array_like=True):
+    group_id: GroupId
+    term: Term  # of the entry just before the leader's log
+    index: Index
+    offset: int
+
+
+class _Chunk(msgspec.Struct, frozen=True, array_like=True):
+    length: int  # of the whole state
+    checksum: int  # its CRC-32C
+    chunk_checksum: int
+
+
+class SnapshotService:
+    """One broker's side of it, as a leader or in its place: gives out the state that its log begins with."""
+
+    def __init__(self, calls: Calls, groups: Callable[[], Mapping[GroupId, GroupView]]) -> None:
+        self._groups = groups
+        self._newest: tuple[GroupId, Index, bytes, int] | None = None  # what is asked for next, most likely
+        calls.serve(SERVICE, self._serve)
+
+    async def _serve(
+        self, sender: NodeId, head: bytes, payload: memoryview
+    ) -> tuple[bytes, Sequence[Buffer]]:
+        ask = request_of(head, _Ask, "for a snapshot")
+        state, checksum = await self._state(ask)
+        chunk = memoryview(state)[ask.offset : ask.offset + CHUNK_BYTES]
+        return msgspec.msgpack.encode(_Chunk(len(state), checksum, crc32c(chunk))), [chunk]
+
+    async def _state(self, ask: _Ask) -> tuple[bytes, int]:
+        log = self._group(ask).log
+        start = log.first_index
+        if self._newest is None or self._newest[:2] != (ask.group_id, start):
+            state = await on_thread(lambda: log.states.load(start))
+            self._group(ask)  # the log may begin elsewhere by now
+            if state is None:
+                raise InvalidRequest(f"the state at {start} is not here; wait until the log begins later")
+            self._newest = (ask.group_id, start, state, crc32c(state))
+        return self._newest[2:]
+
+    def _group(self, ask: _Ask) -> GroupView:
+        group = self._groups().get(ask.group_id)
+        if group is None or group.stopped is not None:
+            raise InvalidRequest(f"group {ask.group_id} is not here")
+        start = group.log.first_index
+        if start != ask.index + 1 or group.log.term_at(ask.index) != ask.term:
+            raise InvalidRequest(f"the log begins at {start} now, not behind {ask.index} of term {ask.term}")
+        return group
+
+
+class SnapshotTransfer:
+    """One group's side of it as a follower: at most one snapshot at a time, in memory until it is whole."""
+
+    def __init__(
+        self, node_id: NodeId, group_id: GroupId, calls: Calls, arrived: Callable[[], None] = lambda: None
+    ) -> None:
+        self._node_id = node_id
+        self._group_id = group_id
+        self._calls = calls
+        self._arrived = arrived
+        self._request: FetchSnapshot | None = None
+        self._manifest: tuple[int, int] | None = None
+        self._received = bytearray()
+        self._task: asyncio.Task[None] | None = None
+        self.whole: tuple[FetchSnapshot, bytes] | None = None  # what has come and is to be installed
+
+    def want(self, request: FetchSnapshot) -> None:
+        """Fetch this one, unless that is under way or done; go on where an earlier try ended."""
+        if self._request == request and (self._task is not None or self.whole is not None):
+            return
+        if self._request is None or self._request.snapshot != request.snapshot:
+            self.drop()
+        self._cancel()
+        self._request = request
+        self._task = asyncio.get_running_loop().create_task(self._fetch(request))
+
+    def may_install(self, core: Raft) -> bool:
+        """Whether what has come may replace the log now.
+
+        While a write is open it waits, so this is asked for again. Where another leader has brought the
+        entries meanwhile, it is dropped.
+        """
+        if self.whole is None:
+            return False
+        snapshot = self.whole[0].snapshot
+        if core.may_install(snapshot):
+            return True
+        if core.commit_index >= snapshot.index:
+            self.drop()
+        return False
+
+    def taken(self) -> tuple[FetchSnapshot, bytes]:
+        """What has come; it is kept here no longer."""
+        assert self.whole is not None
+        whole = self.whole
+        self.drop()
+        return whole
+
+    def drop(self) -> None:
+        """What has come is of no use any more."""
+        self._cancel()
+        self._request = self._manifest = self.whole = None
+        self._received = bytearray()
+
+    def _cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+
+    async def _fetch(self, request: FetchSnapshot) -> None:
+        try:
+            state = await self.fetch(request)
+        except RaftlogError as error:
+            _log.warning(
+                "group %d: the snapshot at %s of broker %d is not here yet, %d bytes are: %s",
+                self._group_id,
+                request.snapshot,
+                request.leader,
+                len(self._received),
+                error,
+            )
+            if self._manifest is not None and len(self._received) >= self._manifest[0]:
+                self._manifest, self._received = None, bytearray()
+            self._task = None  # the next offer begins anew, or goes on
+            return
+        self._task = None
+        self.whole = (request, state)
+        self._arrived()
+
+    async def fetch(self, request: FetchSnapshot) -> bytes:
+        """The whole state, checked: the leader's, or where that lacks it, of another log that begins there.
+
+        Raises ``RaftlogError``; what has come is kept for the next try.
+        """
+        refusals = []
+        others = sorted(request.membership.members - {request.leader, self._node_id})
+        for source in (request.leader, *others):
+            try:
+                return await self._fetch_from(source, request)
+            except InvalidRequest as refusal:
+                refusals.append(refusal)
+        raise refusals[0]
+
+    async def _fetch_from(self, source: NodeId, request: FetchSnapshot) -> bytes:
+        while self._manifest is None or len(self._received) < self._manifest[0]:
+            await self._fetch_chunk(source, request.snapshot)
+        if crc32c(self._received) != self._manifest[1]:
+            raise InvalidRequest("the state that came is not the one that was announced")
+        return bytes(self._received)
+
+    async def _fetch_chunk(self, source: NodeId, snapshot: EntryId) -> None:
+        offset = len(self._received)
+        ask = _Ask(self._group_id, snapshot.term, snapshot.index, offset)
+        head, payload = await self._calls.call(
+            source, SERVICE, msgspec.msgpack.encode(ask), timeout_ms=CHUNK_TIMEOUT_MS
+        )
+        try:
+            chunk = msgspec.msgpack.decode(head, type=_Chunk)
+        except msgspec.DecodeError as error:
+            raise InvalidRequest(f"this is no chunk of a snapshot: {error}") from None
+        if self._manifest != (chunk.length, chunk.checksum):
+            self._manifest = (chunk.length, chunk.checksum)
+            if offset:  # another broker's bytes differ: begin anew with its own
+                self._received = bytearray()
+                return
+        if crc32c(payload) != chunk.chunk_checksum or len(payload) != min(CHUNK_BYTES, chunk.length - offset):
+            raise InvalidRequest(f"the chunk at {offset} is damaged")
+        self._received += payload

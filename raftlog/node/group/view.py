@@ -1,0 +1,141 @@
+"""What one may ask of a replica without changing it: role, indexes, who takes part, who keeps up.
+
+Nothing is decided here; ``raft_group`` drives what is looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from raftlog.core.membership import Membership
+from raftlog.core.raft import Raft
+from raftlog.core.ready import RaftStatus, Role
+from raftlog.node.group.membership_watch import MembershipWatch
+from raftlog.node.group.replica_health import ReplicaHealth
+from raftlog.storage.log_storage import LogStorage
+from raftlog.types import GroupId, Index, NodeId, Term
+
+
+class GroupView:
+    """One member of one group, for those who look on. All of it belongs to the event loop's thread."""
+
+    def __init__(
+        self,
+        group_id: GroupId,
+        node_id: NodeId,
+        core: Raft,
+        log: LogStorage,
+        watch: MembershipWatch,
+        health: ReplicaHealth,
+    ) -> None:
+        self.group_id = group_id
+        self.node_id = node_id
+        self.log = log
+        self.stopped: BaseException | None = None
+        self._core = core
+        self._watch = watch
+        self._health = health
+        self._ready_at: tuple[Term, Index] | None = None  # an office, and the log's end when it began
+
+    @property
+    def role(self) -> Role:
+        """What this member is doing."""
+        return self._core.role
+
+    @property
+    def term(self) -> Term:
+        """The newest term it has seen."""
+        return self._core.term
+
+    @property
+    def leader(self) -> NodeId | None:
+        """The leader of this term, if known and if this replica still takes part."""
+        return None if self.stopped else self._core.leader
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether it leads in its own eyes; a deposed leader may think so for a while."""
+        return self.stopped is None and self._core.role is Role.LEADER
+
+    @property
+    def is_ready(self) -> bool:
+        """Leads, and has applied everything that stood in its log when it was elected."""
+        if not self.is_leader or self._ready_at is None:
+            return False
+        term, index = self._ready_at
+        return term == self._core.term and self.applied_index >= index
+
+    @property
+    def is_rejoining(self) -> bool:
+        """Whether this replica may have forgotten votes and entries, and counts towards no quorum yet."""
+        return self._core.is_rejoining
+
+    @property
+    def commit_index(self) -> Index:
+        """Newest index known committed."""
+        return self._core.commit_index
+
+    @property
+    def applied_index(self) -> Index:
+        """Newest index that the machine has taken in."""
+        raise NotImplementedError
+
+    @property
+    def last_index(self) -> Index:
+        """Newest index in the log here, committed or not."""
+        return self._core.last.index
+
+    @property
+    def durable_index(self) -> Index:
+        """Newest index that survives a crash of this node."""
+        return self._core.durable_index
+
+    @property
+    def membership(self) -> Membership:
+        """Who takes part, by the newest membership in this log, committed or not: the one in force."""
+        return self._core.membership
+
+    def membership_at(self, index: Index) -> Membership:
+        """The membership in force once the log up to ``index`` counts; not before the log's first entry."""
+        return self._core.membership_at(index)
+
+    @property
+    def is_membership_committed(self) -> bool:
+        """Whether that is known to be committed; a new leader may undo it otherwise."""
+        return not self._watch.is_open
+
+    @property
+    def is_removed(self) -> bool:
+        """Whether this log has named this replica, and a committed membership does so no more.
+
+        A replica that was added anew reads of its own earlier removal first: ask the metadata, too,
+        before it is deleted.
+        """
+        return self._watch.is_removed
+
+    def status(self) -> RaftStatus:
+        """For metrics and people."""
+        return self._core.status()
+
+    def replicas_holding(self, index: Index) -> int:
+        """How many voters are known to have fsynced everything up to ``index``; 0 unless leader."""
+        voters = self._core.membership.voters
+        return sum(match >= index and node in voters for node, match in self._matches().items())
+
+    def successor(self, candidates: Iterable[NodeId]) -> NodeId | None:
+        """The candidate that is furthest, to lead after this leader; None elsewhere."""
+        voters = self._core.membership.voters
+        match = self._matches()
+        known = [peer for peer in sorted(candidates) if peer in match and peer in voters - {self.node_id}]
+        return max(known, key=match.__getitem__, default=None)
+
+    def in_sync(self, lag_messages_max: int | None, lag_ms_max: int) -> frozenset[NodeId]:
+        """Voters that keep up, as the leader sees it; empty elsewhere."""
+        if not self.is_leader:
+            return frozenset()
+        if self._core.is_asleep:
+            return self._core.membership.voters
+        return self._health.in_sync(self._core.status(), lag_messages_max, lag_ms_max)
+
+    def _matches(self) -> dict[NodeId, Index]:
+        return dict(self._core.status().match_index)  # empty unless leader

@@ -1,0 +1,323 @@
+"""One TCP connection between two nodes: first the handshake, then frames in one direction.
+
+The side that dialled sends frames, the side that listens receives them. A connection decides
+nothing about its peer beyond "proven or refused": dialling again, replacing an older connection
+and telling the layer above are left to its owner, to whom it reports by ``ConnectionOwner``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, Protocol, cast
+
+from raftlog.node.codec import MalformedFrame
+from raftlog.node.network.framing import HEADER_BYTES, FrameDamaged, FrameParser, frame_header
+from raftlog.node.network.handshake import Handshake, HandshakeRefused
+from raftlog.storage.filesystem import Buffer
+from raftlog.types import NodeId
+
+WRITE_BYTES = 1024 * 1024
+"""As much is given to the operating system at once."""
+
+_JOIN_BELOW_MEAN_BYTES = 1024
+"""Buffers that are smaller on average are copied into one before a write.
+
+Measured under uvloop: 1,000 buffers of 100 bytes leave in half the time when joined; from 1,000
+bytes up it makes no difference, and buffers of 100 KB leave a fifth faster when not copied.
+"""
+
+
+KEEPALIVE_S: Final = 1
+"""An idle connection asks the other machine so often whether it is there."""
+
+
+class ConnectionOwner(Protocol):
+    """Who hears of what becomes of a connection."""
+
+    def connection_proven(self, connection: Connection) -> None:
+        """The handshake is over and ``connection.peer`` is who it says."""
+
+    def connection_refused(self, connection: Connection, reason: str) -> None:
+        """It is being closed because the other side sent what it must not; ``connection_closed`` follows."""
+
+    def connection_closed(self, connection: Connection) -> None:
+        """It is gone. Comes once for every connection that was made, proven or not."""
+
+
+class Connection(asyncio.BufferedProtocol):
+    """What both directions share: reading the handshake, its time limit, and one end."""
+
+    def __init__(
+        self,
+        handshake: Handshake,
+        owner: ConnectionOwner,
+        handshake_limit_ms: int,
+        unacknowledged_limit_ms: int,
+    ) -> None:
+        self._handshake = handshake
+        self._owner = owner
+        self._handshake_limit_ms = handshake_limit_ms
+        self._unacknowledged_limit_ms = unacknowledged_limit_ms
+        self._message = memoryview(bytearray(handshake.bytes_expected))
+        self._message_filled = 0
+        self._deadline: asyncio.TimerHandle | None = None
+        self._transport: asyncio.Transport | None = None
+        self.remote_address = "?"
+        self.claimed_node: int = handshake.peer
+        self.is_proven = False
+        self.is_closed = False
+        self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    @property
+    def peer(self) -> NodeId:
+        """The other side; proven once ``is_proven``."""
+        return self._handshake.peer
+
+    @property
+    def is_open(self) -> bool:
+        """Whether frames may travel."""
+        return self.is_proven and not self.is_closed
+
+    @property
+    def is_made(self) -> bool:
+        """Whether there is, or was, a TCP connection; ``closed`` will then come to be done."""
+        return self._transport is not None
+
+    def abort(self) -> None:
+        """Close at once; what is queued is lost and nothing more is delivered. Idempotent."""
+        self.is_closed = True
+        self._cancel_deadline()
+        if self._transport is not None:
+            self._transport.abort()
+
+    def refuse(self, reason: str, last_words: bytes = b"") -> None:
+        """Tell the owner why, and close."""
+        self._owner.connection_refused(self, reason)
+        if last_words and self._transport is not None:
+            # Fewer bytes than any socket buffer holds, so closing in order cannot hang.
+            self.is_closed = True
+            self._cancel_deadline()
+            self._transport.write(last_words)
+            self._transport.close()
+        else:
+            self.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Greet, and start the time limit. (asyncio and uvloop set TCP_NODELAY themselves.)"""
+        # uvloop's transports have the methods without being of the class.
+        self._transport = transport = cast("asyncio.Transport", transport)
+        if self.is_closed:
+            transport.abort()
+            return
+        _end_unless_acknowledged(transport.get_extra_info("socket"), self._unacknowledged_limit_ms)
+        address = transport.get_extra_info("peername")
+        self.remote_address = f"{address[0]}:{address[1]}" if address else "?"
+        self._deadline = asyncio.get_running_loop().call_later(
+            self._handshake_limit_ms / 1000, self.refuse, "handshake_took_too_long"
+        )
+        transport.write(self._handshake.greeting())
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Before the proof there is room for one message of the handshake and not a byte more."""
+        if self.is_proven:
+            return self._frames_buffer()
+        return self._message[self._message_filled :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Bytes came."""
+        if self.is_closed:
+            return
+        if self.is_proven:
+            self._frames_updated(nbytes)
+            return
+        self._message_filled += nbytes
+        if self._message_filled == len(self._message):
+            self._handshake_message(bytes(self._message))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Report the end to the owner."""
+        if not self.is_closed and not self.is_proven:
+            self._owner.connection_refused(self, "closed_during_handshake")
+        self.is_closed = True
+        self._cancel_deadline()
+        self.closed.set_result(None)
+        self._owner.connection_closed(self)
+
+    def _handshake_message(self, message: bytes) -> None:
+        assert self._transport is not None
+        try:
+            answer = self._handshake.receive(message)
+        except HandshakeRefused as refusal:
+            self.claimed_node = refusal.claimed
+            self.refuse(refusal.reason, refusal.answer)
+            return
+        if answer:
+            self._transport.write(answer)
+        self._message_filled = 0
+        self._message = memoryview(bytearray(self._handshake.bytes_expected))
+        if self._handshake.bytes_expected == 0:
+            self._cancel_deadline()
+            self.is_proven = True
+            self._owner.connection_proven(self)
+
+    def _cancel_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _frames_buffer(self) -> memoryview:
+        raise NotImplementedError
+
+    def _frames_updated(self, count: int) -> None:
+        raise NotImplementedError
+
+
+class InboundConnection(Connection):
+    """The listener's side: frames come in. ``deliver`` is set by the owner when the peer is proven."""
+
+    _parser: FrameParser
+
+    def receive_frames(
+        self, deliver: Callable[[memoryview], None], heard: Callable[[], None], frame_bytes_max: int
+    ) -> None:
+        """From now on give every whole frame to ``deliver``, and call ``heard`` for each read."""
+        self._heard = heard
+        self._parser = FrameParser(deliver, frame_bytes_max)
+
+    def abort(self) -> None:
+        """Close at once, and deliver nothing more even in the midst of a read."""
+        if self.is_proven:
+            self._parser.stop()
+        super().abort()
+
+    def _frames_buffer(self) -> memoryview:
+        return self._parser.get_buffer()
+
+    def _frames_updated(self, count: int) -> None:
+        self._heard()
+        try:
+            self._parser.buffer_updated(count)
+        except FrameDamaged as damage:
+            self.refuse(damage.reason)
+        except MalformedFrame:  # what it says may quote the frame
+            self.refuse("malformed_frame")
+
+
+class OutboundConnection(Connection):
+    """The dialler's side: frames go out, and nothing may come back.
+
+    Frames wait here and not in asyncio's transport, whose buffer is copied whole when it grows.
+    """
+
+    def __init__(
+        self,
+        handshake: Handshake,
+        owner: ConnectionOwner,
+        handshake_limit_ms: int,
+        unacknowledged_limit_ms: int,
+    ) -> None:
+        super().__init__(handshake, owner, handshake_limit_ms, unacknowledged_limit_ms)
+        self._queue: deque[Buffer] = deque()
+        self._queue_bytes = 0
+        self._is_flush_due = False
+        self._is_paused = False
+        self._unexpected = memoryview(bytearray(1))
+
+    @property
+    def queued_bytes(self) -> int:
+        """What has not been taken by the operating system yet."""
+        if self._transport is None:
+            return 0
+        return self._queue_bytes + self._transport.get_write_buffer_size()
+
+    def send(self, buffers: Sequence[Buffer], length: int) -> None:
+        """Queue one frame; everything queued within one turn of the loop leaves in one write."""
+        self._queue.append(frame_header(buffers, length))
+        if length <= WRITE_BYTES:
+            self._queue.extend(buffers)
+        else:
+            self._queue.extend(_pieces(buffers))
+        self._queue_bytes += HEADER_BYTES + length
+        if not self._is_flush_due and not self._is_paused:
+            self._is_flush_due = True
+            asyncio.get_running_loop().call_soon(self._flush)
+
+    def pause_writing(self) -> None:
+        """The operating system takes no more for now."""
+        self._is_paused = True
+
+    def resume_writing(self) -> None:
+        """It does again."""
+        self._is_paused = False
+        self._flush()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Ask to be paused as soon as one write waits."""
+        super().connection_made(transport)
+        if self._transport is not None and not self.is_closed:
+            self._transport.set_write_buffer_limits(high=WRITE_BYTES)
+
+    def _flush(self) -> None:
+        self._is_flush_due = False
+        while self._queue and not self._is_paused and not self.is_closed:
+            self._write(self._next_buffers())
+
+    def _next_buffers(self) -> list[Buffer]:
+        """Take what leaves in one write: everything, unless that is more than ``WRITE_BYTES``."""
+        queue = self._queue
+        if self._queue_bytes <= WRITE_BYTES:
+            buffers = list(queue)
+            queue.clear()
+            self._queue_bytes = 0
+            return buffers
+        buffers = [queue.popleft()]
+        taken_bytes = len(buffers[0])
+        while queue and taken_bytes + len(queue[0]) <= WRITE_BYTES:
+            taken_bytes += len(queue[0])
+            buffers.append(queue.popleft())
+        self._queue_bytes -= taken_bytes
+        return buffers
+
+    def _write(self, buffers: list[Buffer]) -> None:
+        assert self._transport is not None
+        if sum(map(len, buffers)) < _JOIN_BELOW_MEAN_BYTES * len(buffers):
+            self._transport.write(b"".join(buffers))
+        else:
+            self._transport.writelines(buffers)
+
+    def _frames_buffer(self) -> memoryview:
+        return self._unexpected
+
+    def _frames_updated(self, count: int) -> None:
+        self.refuse("bytes_from_the_listener")
+
+
+def _end_unless_acknowledged(connected: socket.socket, limit_ms: int) -> None:
+    """Have the kernel end a connection whose other machine acknowledges nothing for ``limit_ms``.
+
+    Without it Linux retransmits for a quarter of an hour, at ever longer intervals. What a platform does not
+    have is left out: the layer above ends silent connections as well.
+    """
+    options = (
+        (socket.SOL_SOCKET, "SO_KEEPALIVE", 1),
+        (socket.IPPROTO_TCP, "TCP_KEEPIDLE", KEEPALIVE_S),
+        (socket.IPPROTO_TCP, "TCP_KEEPALIVE", KEEPALIVE_S),  # what macOS calls TCP_KEEPIDLE
+        (socket.IPPROTO_TCP, "TCP_KEEPINTVL", KEEPALIVE_S),
+        (socket.IPPROTO_TCP, "TCP_KEEPCNT", max(1, limit_ms // 1000 // KEEPALIVE_S)),
+        (socket.IPPROTO_TCP, "TCP_USER_TIMEOUT", limit_ms),
+    )
+    for level, name, value in options:
+        number = getattr(socket, name, None)
+        if number is not None:
+            with contextlib.suppress(OSError):  # the other side may have closed it already
+                connected.setsockopt(level, number, value)
+
+
+def _pieces(buffers: Sequence[Buffer]) -> Iterator[Buffer]:
+    for buffer in buffers:
+        for start in range(0, len(buffer), WRITE_BYTES):
+            yield memoryview(buffer)[start : start + WRITE_BYTES]

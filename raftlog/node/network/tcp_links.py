@@ -1,0 +1,261 @@
+"""Which connections a node keeps: one out to each peer, dialled for ever, and one in from each.
+
+Each end of a proven connection is told to the layer above exactly once. A connection that never
+was proven is nobody's loss: it is counted as a refusal and not told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from random import Random
+
+from raftlog.clock import Clock
+from raftlog.node.network.framing import HEADER_BYTES
+from raftlog.node.network.handshake import (
+    NONCE_BYTES,
+    Credentials,
+    DiallerHandshake,
+    ListenerHandshake,
+)
+from raftlog.node.network.rejected_connections import Refusals
+from raftlog.node.network.tcp_connection import Connection, InboundConnection, OutboundConnection
+from raftlog.node.network.transport import FrameReceiver
+from raftlog.types import NodeId
+
+_MEBIBYTE = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class TransportLimits:
+    """The bounds of a transport. All nodes of a cluster should have the same ``frame_bytes_max``."""
+
+    frame_bytes_max: int = 32 * _MEBIBYTE
+    queue_bytes_max: int = 64 * _MEBIBYTE
+    """For each peer; headers count."""
+    handshake_ms_max: int = 5_000
+    """For whoever connects to this node."""
+    dial_ms_max: int = 750
+    """For a connection that this node dials, and once more for its handshake. Bytes that a broken network
+    has swallowed never come: an attempt that outlasts the trouble must end soon after it."""
+    redial_ms_min: int = 50
+    redial_ms_max: int = 500
+    unacknowledged_ms_max: int = 1_500
+    """A connection whose bytes the other machine does not acknowledge for so long is closed by the kernel."""
+    unproven_connections_max: int = 64
+    """Above it the oldest connection that has not proven itself is closed."""
+    log_interval_ms: int = 5_000
+    """Refusals for the same reason are logged once in so long, with the number left out."""
+
+    def __post_init__(self) -> None:
+        if self.queue_bytes_max < self.frame_bytes_max + HEADER_BYTES:
+            raise ValueError(
+                f"queue_bytes_max is {self.queue_bytes_max}: give at least frame_bytes_max "
+                f"plus a header, {self.frame_bytes_max + HEADER_BYTES}"
+            )
+        if not 0 < self.redial_ms_min <= self.redial_ms_max:
+            raise ValueError("redial_ms_min: give a number above 0 and not above redial_ms_max")
+
+
+@dataclass(frozen=True, slots=True)
+class LinkContext:
+    """What all connections of one node share."""
+
+    credentials: Credentials
+    limits: TransportLimits
+    clock: Clock
+    rng: Random
+    refusals: Refusals
+    receiver: FrameReceiver
+
+
+class OutboundLink:
+    """The way out to one peer: dials, waits until the connection breaks, dials again."""
+
+    def __init__(self, context: LinkContext, peer: NodeId, host: str, port: int) -> None:
+        self._context = context
+        self._peer = peer
+        self._address = (host, port)
+        self._redial_ms = context.limits.redial_ms_min
+        self._dial_now = asyncio.Event()
+        self._is_stopped = False
+        self._is_connected = False  # whether ``connection`` was handed over by the loop
+        self.connection = self._new_connection()
+        self._task = asyncio.get_running_loop().create_task(self._dial_for_ever())
+
+    def move(self, host: str, port: int) -> None:
+        """The peer lives elsewhere now; nothing happens if it does not."""
+        if (host, port) != self._address:
+            self._address = (host, port)
+            self.connection.abort()
+            self.dial_now()
+
+    def dial_now(self) -> None:
+        """The peer seems to be there: do not wait for the next attempt's time."""
+        if not self.connection.is_open:
+            self._redial_ms = self._context.limits.redial_ms_min
+            self._dial_now.set()
+
+    def disconnect(self) -> None:
+        """Break the connection; one that is only being made may go on."""
+        if self.connection.is_open:
+            self.connection.abort()
+
+    async def stop(self) -> None:
+        """Dial no more and close the connection."""
+        self._is_stopped = True
+        self._task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._task
+        self.connection.abort()
+        if self._is_connected:
+            await self.connection.closed
+
+    def connection_proven(self, connection: Connection) -> None:
+        """Frames leave from now on."""
+        self._redial_ms = self._context.limits.redial_ms_min
+        self._context.receiver.peer_connected(self._peer)
+
+    def connection_refused(self, connection: Connection, reason: str) -> None:
+        """Whoever answered is not the peer, or will not have us."""
+        self._context.refusals.add(
+            reason,
+            direction="outbound",
+            remote_address=connection.remote_address,
+            claimed_node=connection.claimed_node,
+        )
+
+    def connection_closed(self, connection: Connection) -> None:
+        """The dialling task sees it too; the layer above hears of it first."""
+        if connection.is_proven and not self._is_stopped:
+            self._context.receiver.peer_lost(self._peer)
+
+    def _new_connection(self) -> OutboundConnection:
+        nonce = secrets.token_bytes(NONCE_BYTES)
+        handshake = DiallerHandshake(self._context.credentials, self._peer, nonce)
+        limits = self._context.limits
+        return OutboundConnection(handshake, self, limits.dial_ms_max, limits.unacknowledged_ms_max)
+
+    async def _dial_for_ever(self) -> None:
+        loop = asyncio.get_running_loop()
+        limits = self._context.limits
+        while True:
+            connection = self.connection = self._new_connection()
+            self._dial_now.clear()
+            try:
+                # A call that is cancelled closes what it has made, and uvloop then tells the protocol
+                # nothing: only a connection that was handed over has an end that one can wait for.
+                self._is_connected = False
+                async with asyncio.timeout(limits.dial_ms_max / 1000):
+                    await loop.create_connection(partial(_same, connection), *self._address)
+                self._is_connected = True
+                await asyncio.shield(connection.closed)
+            except (OSError, TimeoutError, UnicodeError):
+                pass  # Nobody there, or no such name. The layer above knows that it is not connected.
+            pause_ms = self._redial_ms * (1 + self._context.rng.random() / 2)
+            self._redial_ms = min(2 * self._redial_ms, limits.redial_ms_max)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause_ms / 1000):
+                    await self._dial_now.wait()
+
+
+class InboundConnections:
+    """The way in from every peer: the newest proven connection of each is the one that counts.
+
+    ``on_peer_ended`` is called when the connection of a peer has ended or a newer one has replaced it.
+    """
+
+    def __init__(
+        self,
+        context: LinkContext,
+        on_peer_proven: Callable[[NodeId], None],
+        on_peer_ended: Callable[[NodeId], None],
+    ) -> None:
+        self._context = context
+        self._on_peer_proven = on_peer_proven
+        self._on_peer_ended = on_peer_ended
+        self._all: set[InboundConnection] = set()
+        self._unproven: dict[InboundConnection, None] = {}  # in the order in which they came
+        self._by_peer: dict[NodeId, InboundConnection] = {}
+        self._heard_at: dict[NodeId, float] = {}
+
+    def accept(self) -> InboundConnection:
+        """The protocol for a connection that was just accepted."""
+        handshake = ListenerHandshake(self._context.credentials, secrets.token_bytes(NONCE_BYTES))
+        limits = self._context.limits
+        connection = InboundConnection(handshake, self, limits.handshake_ms_max, limits.unacknowledged_ms_max)
+        if len(self._unproven) >= limits.unproven_connections_max:
+            oldest = next(iter(self._unproven))
+            del self._unproven[oldest]
+            oldest.refuse("too_many_unproven_connections")
+        self._all.add(connection)
+        self._unproven[connection] = None
+        return connection
+
+    def seconds_since_heard(self, peer: NodeId) -> float:
+        """How long nothing has come from this peer; infinite if nothing ever has."""
+        heard_at = self._heard_at.get(peer)
+        return math.inf if heard_at is None else self._context.clock.monotonic() - heard_at
+
+    def disconnect(self, peer: NodeId) -> None:
+        """Break the connection from this peer, if there is one."""
+        if peer in self._by_peer:
+            self._by_peer[peer].abort()
+
+    async def stop(self) -> None:
+        """Close all connections and tell nobody."""
+        self._by_peer.clear()
+        connections = list(self._all)
+        for connection in connections:
+            connection.abort()
+        # A connection that was accepted as the listener closed may never be made: nothing to wait for.
+        await asyncio.gather(*(connection.closed for connection in connections if connection.is_made))
+
+    def connection_proven(self, connection: Connection) -> None:
+        """From now on this is the connection of its peer, and any older one is none."""
+        assert isinstance(connection, InboundConnection)
+        peer = connection.peer
+        self._unproven.pop(connection, None)
+        deliver = partial(self._context.receiver.frame_received, peer)
+        connection.receive_frames(deliver, partial(self._heard, peer), self._context.limits.frame_bytes_max)
+        self._heard(peer)
+        older = self._by_peer.get(peer)
+        self._by_peer[peer] = connection
+        if older is not None:
+            older.abort()
+            self._ended(peer)
+        self._on_peer_proven(peer)
+
+    def connection_refused(self, connection: Connection, reason: str) -> None:
+        """Whoever dialled is no node of ours, or sent a damaged frame."""
+        self._context.refusals.add(
+            reason,
+            direction="inbound",
+            remote_address=connection.remote_address,
+            claimed_node=connection.claimed_node or connection.peer,
+        )
+
+    def connection_closed(self, connection: Connection) -> None:
+        """Forget it; the layer above hears of it if frames may have been lost."""
+        assert isinstance(connection, InboundConnection)
+        self._all.discard(connection)
+        self._unproven.pop(connection, None)
+        if connection.is_proven and self._by_peer.get(connection.peer) is connection:
+            del self._by_peer[connection.peer]
+            self._ended(connection.peer)
+
+    def _ended(self, peer: NodeId) -> None:
+        self._context.receiver.peer_lost(peer)
+        self._on_peer_ended(peer)
+
+    def _heard(self, peer: NodeId) -> None:
+        self._heard_at[peer] = self._context.clock.monotonic()
+
+
+def _same(connection: OutboundConnection) -> OutboundConnection:
+    return connection

@@ -1,0 +1,152 @@
+"""The transport between nodes over TCP: one connection for each direction of each pair.
+
+This node's frames to a peer travel on the connection that this node dialled, and the peer's on
+the one that the peer dialled, so two nodes that dial each other at the same moment never have to
+agree on which connection stays. When the peer's connection ends or is replaced, this node ends its own, too,
+and dials again: one that is half open does not outlive its twin. How bytes become frames is decided in
+``framing``, who gets in in ``handshake``, which connections are kept in ``tcp_links``; whether a silent
+peer is dead is left to the layer above.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Mapping, Sequence
+from random import Random
+
+from raftlog.clock import Clock, SystemClock
+from raftlog.node.network.framing import HEADER_BYTES
+from raftlog.node.network.handshake import Credentials
+from raftlog.node.network.rejected_connections import LogEvent, Refusals, log_to_standard_logging
+from raftlog.node.network.tcp_links import (
+    InboundConnections,
+    LinkContext,
+    OutboundLink,
+    TransportLimits,
+)
+from raftlog.node.network.transport import FrameReceiver
+from raftlog.storage.filesystem import Buffer
+from raftlog.types import NodeId
+
+
+class TcpTransport:
+    """One node's links to all its peers; ``raftlog.node.network.transport.Transport`` over TCP.
+
+    ``rng`` spreads the moments of redialling; what secrecy depends on never comes from it.
+    """
+
+    def __init__(
+        self,
+        node_id: NodeId,
+        cluster_id: str,
+        secret: bytes,
+        listen_host: str,
+        listen_port: int,
+        *,
+        rng: Random,
+        clock: Clock | None = None,
+        log: LogEvent = log_to_standard_logging,
+        limits: TransportLimits | None = None,
+    ) -> None:
+        self._credentials = Credentials(node_id, cluster_id, secret)
+        self._listen_address = (listen_host, listen_port)
+        self._rng = rng
+        self._clock = clock or SystemClock()
+        self._limits = limits or TransportLimits()
+        self._refusals = Refusals(log, self._clock, self._limits.log_interval_ms)
+        self._addresses: dict[NodeId, tuple[str, int]] = {}
+        self._links: dict[NodeId, OutboundLink] = {}
+        self._context: LinkContext | None = None
+        self._inbound: InboundConnections | None = None
+        self._server: asyncio.Server | None = None
+
+    def __repr__(self) -> str:
+        return f"TcpTransport(node_id={self._credentials.node_id}, peers={sorted(self._addresses)})"
+
+    @property
+    def port(self) -> int:
+        """Where it listens, which ``start`` has found out if port 0 was asked for."""
+        if self._server is None:
+            raise RuntimeError("the transport does not listen yet: await start() first")
+        return int(self._server.sockets[0].getsockname()[1])
+
+    @property
+    def refusals(self) -> Mapping[str, int]:
+        """How many connections were closed for what the other side sent, by reason; for metrics."""
+        return self._refusals.counts
+
+    async def start(self, receiver: FrameReceiver) -> None:
+        """Listen, and keep dialling every peer until ``stop``. Raises ``OSError`` if it cannot listen."""
+        if self._context is not None:
+            raise RuntimeError("the transport was started before: make a new one")
+        self._context = LinkContext(
+            self._credentials, self._limits, self._clock, self._rng, self._refusals, receiver
+        )
+        self._inbound = InboundConnections(self._context, self._peer_proven, self._peer_ended)
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(self._inbound.accept, *self._listen_address)
+        for peer, (host, port) in self._addresses.items():
+            self._links[peer] = OutboundLink(self._context, peer, host, port)
+
+    def set_peer(self, peer: NodeId, host: str, port: int) -> None:
+        """Learn or change a peer's address. A connection to its former address is closed."""
+        if peer == self._credentials.node_id:
+            raise ValueError(f"peer {peer} is this node itself: set only the other nodes")
+        self._addresses[peer] = (host, port)
+        if peer in self._links:
+            self._links[peer].move(host, port)
+        elif self._server is not None and self._context is not None:
+            self._links[peer] = OutboundLink(self._context, peer, host, port)
+
+    def send(self, peer: NodeId, buffers: Sequence[Buffer]) -> bool:
+        """Queue one frame made of these buffers (views of single bytes); see the port.
+
+        Raises ``ValueError`` for a frame above ``frame_bytes_max``: no later try could help.
+        """
+        length = sum(map(len, buffers))
+        if length > self._limits.frame_bytes_max:
+            raise ValueError(f"frame has {length} bytes: send at most {self._limits.frame_bytes_max}")
+        link = self._links.get(peer)
+        if link is None or not link.connection.is_open:
+            return False
+        if link.connection.queued_bytes + HEADER_BYTES + length > self._limits.queue_bytes_max:
+            return False
+        link.connection.send(buffers, length)
+        return True
+
+    def queued_bytes(self, peer: NodeId) -> int:
+        """What waits to leave for this peer."""
+        link = self._links.get(peer)
+        return link.connection.queued_bytes if link is not None else 0
+
+    def seconds_since_heard(self, peer: NodeId) -> float:
+        """How long nothing has come from this peer; infinite if nothing ever has."""
+        return math.inf if self._inbound is None else self._inbound.seconds_since_heard(peer)
+
+    def disconnect(self, peer: NodeId) -> None:
+        """Break the connections to and from this peer; dialling goes on."""
+        if self._inbound is not None:
+            self._inbound.disconnect(peer)
+        if peer in self._links:
+            self._links[peer].disconnect()
+
+    async def stop(self) -> None:
+        """Close all connections and the listener; what is queued is lost, and nobody is told."""
+        server, self._server = self._server, None
+        if server is None or self._inbound is None:
+            return
+        server.close()
+        links = list(self._links.values())
+        self._links.clear()
+        await asyncio.gather(self._inbound.stop(), *(link.stop() for link in links))
+        await server.wait_closed()
+
+    def _peer_proven(self, peer: NodeId) -> None:
+        if peer in self._links:
+            self._links[peer].dial_now()
+
+    def _peer_ended(self, peer: NodeId) -> None:
+        """What broke the peer's connection, or made it dial again, may have broken ours without a sign."""
+        if peer in self._links:
+            self._links[peer].disconnect()

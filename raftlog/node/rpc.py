@@ -1,0 +1,192 @@
+"""Requests and answers between brokers, over the same authenticated links as Raft's messages.
+
+Decides: how an answer finds its question, how an error travels, and how many questions of each class may
+be open and worked on at once. Leaves to others: what the services do, and the bounds (``rpc_classes``).
+A call is not retried here; when the link breaks or the time runs out the caller gets ``ConnectionLost``
+and only it knows whether asking again is harmless.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Final, TypeVar
+
+import msgspec
+
+from raftlog.errors import ConnectionLost, InvalidRequest, Overloaded, RaftlogError, from_code
+from raftlog.node.codec import FrameKind, MalformedFrame, encode_frame, unpack_head
+from raftlog.node.network.transport import Transport
+from raftlog.node.rpc_classes import CALLS_MAX, CallClass, Service
+from raftlog.storage.filesystem import Buffer
+from raftlog.types import NodeId
+
+Answering = Awaitable[tuple[bytes, Sequence[Buffer]]]
+Handler = Callable[[NodeId, bytes, memoryview], Answering]
+"""Takes caller, head and payload; gives head and payload of the answer, or raises a RaftlogError."""
+
+Ask = TypeVar("Ask")
+
+RETRY_AFTER_MS: Final = 100
+ANSWER_AGAIN_S: Final = 0.05  # an answer that cannot leave is sent again after so long
+ANSWER_TRIES_MAX: Final = 100
+_log = logging.getLogger("raftlog.node")
+
+
+class Calls:
+    """One broker's open questions and the services it offers to its peers.
+
+    ``first_id`` should be drawn anew in each life of a process: the answer to a question of an
+    earlier life must not be taken for the answer to one of this.
+    """
+
+    def __init__(self, transport: Transport, *, first_id: int) -> None:
+        self._transport = transport
+        self._services: dict[str, tuple[CallClass, Handler]] = {}
+        self._open: dict[int, tuple[NodeId, asyncio.Future[tuple[bytes, memoryview]]]] = {}
+        self._asked: Counter[CallClass] = Counter()
+        self._running: dict[asyncio.Task[None], tuple[NodeId, CallClass]] = {}
+        self._served: Counter[CallClass] = Counter()
+        self._last_id = first_id
+
+    def serve(self, service: Service, handler: Handler) -> None:
+        """Offer a service under its name; one handler a name."""
+        self._services[service.name] = service.kind, handler
+
+    async def call(
+        self,
+        peer: NodeId,
+        service: Service,
+        head: bytes,
+        payload: Sequence[Buffer] = (),
+        *,
+        timeout_ms: int,
+    ) -> tuple[bytes, memoryview]:
+        """Ask a peer; return head and payload of its answer.
+
+        Raises what the handler raised, by its code, and ``ConnectionLost`` when the link is or
+        goes down or ``timeout_ms`` runs out: ``sent`` in its details says whether the question
+        may have arrived. Raises ``InvalidRequest`` when it is larger than a frame may be, and
+        ``Overloaded``, with nothing done, when here or there too many calls of its class are open.
+        """
+        if self._asked[service.kind] >= CALLS_MAX[service.kind]:
+            raise _overloaded(service.kind)
+        self._last_id += 1
+        call_id = self._last_id
+        future: asyncio.Future[tuple[bytes, memoryview]] = asyncio.get_running_loop().create_future()
+        self._open[call_id] = (peer, future)
+        self._asked[service.kind] += 1
+        try:
+            if not self._send(peer, encode_frame(FrameKind.CALL, [call_id, service.name, head], payload)):
+                raise ConnectionLost(f"broker {peer} cannot be reached", sent=False)
+            async with asyncio.timeout(timeout_ms / 1000):
+                return await future
+        except TimeoutError:
+            raise ConnectionLost(f"broker {peer} did not answer within {timeout_ms} ms", sent=True) from None
+        finally:
+            del self._open[call_id]
+            self._asked[service.kind] -= 1
+
+    def frame_received(self, sender: NodeId, kind: FrameKind, head: memoryview, payload: memoryview) -> None:
+        """Take a ``CALL``, ``ANSWER`` or ``FAILURE`` frame. Raises ``MalformedFrame``."""
+        fields = unpack_head(head)
+        if kind is FrameKind.CALL:
+            self._question(sender, fields, payload)
+            return
+        asked, future = self._open.get(
+            fields[0] if fields and isinstance(fields[0], int) else -1, (None, None)
+        )
+        if future is None or asked != sender or future.done():
+            return  # its caller has gone
+        match kind, fields:
+            case FrameKind.ANSWER, [_, bytes(answer)]:
+                future.set_result((answer, payload))
+            case FrameKind.FAILURE, [_, str(code), str(message), dict(details)]:
+                future.set_exception(from_code(code, message, details))
+            case _:
+                raise MalformedFrame(f"answer {fields!r}")
+
+    def peer_lost(self, peer: NodeId) -> None:
+        """Fail every question that this peer still owes an answer, and drop its own questions."""
+        for asked, future in self._open.values():
+            if asked == peer and not future.done():
+                future.set_exception(ConnectionLost(f"lost broker {peer} before it answered", sent=True))
+        for task, (asker, _) in self._running.items():
+            if asker == peer:
+                task.cancel()
+
+    async def stop(self) -> None:
+        """Cancel the handlers that run."""
+        tasks = list(self._running)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _question(self, sender: NodeId, fields: list[object], payload: memoryview) -> None:
+        match fields:
+            case [int(call_id), str(name), bytes(head)]:
+                pass
+            case _:
+                raise MalformedFrame(f"question {fields!r}")
+        kind, handler = self._services.get(name, (None, None))
+        if kind is None or handler is None:
+            refusal: RaftlogError = InvalidRequest(f"this broker offers no service {name!r}")
+        elif self._served[kind] >= CALLS_MAX[kind]:
+            refusal = _overloaded(kind)
+        else:
+            work = self._answer(sender, call_id, name, partial(handler, sender, head, payload))
+            task = asyncio.get_running_loop().create_task(work)
+            self._running[task] = sender, kind
+            self._served[kind] += 1
+            task.add_done_callback(self._forget)
+            return
+        self._send(sender, _failure(call_id, refusal))
+
+    def _forget(self, task: asyncio.Task[None]) -> None:
+        _, kind = self._running.pop(task)
+        self._served[kind] -= 1
+
+    async def _answer(self, sender: NodeId, call_id: int, name: str, answer: Callable[[], Answering]) -> None:
+        try:
+            head, data = await answer()
+            await self._deliver(sender, encode_frame(FrameKind.ANSWER, [call_id, head], data))
+        except RaftlogError as error:
+            await self._deliver(sender, _failure(call_id, error))
+        except Exception:
+            # What it has done is not known: the caller must not take it for refused.
+            _log.exception("service %s failed for broker %d", name, sender)
+            await self._deliver(sender, _failure(call_id, ConnectionLost(f"{name} failed there", sent=True)))
+
+    async def _deliver(self, peer: NodeId, frame: Sequence[Buffer]) -> None:
+        """Send an answer once its link takes it: the question came over another one, and its caller waits."""
+        for _ in range(ANSWER_TRIES_MAX):
+            if self._send(peer, frame):
+                return
+            await asyncio.sleep(ANSWER_AGAIN_S)
+
+    def _send(self, peer: NodeId, frame: Sequence[Buffer]) -> bool:
+        try:
+            return self._transport.send(peer, frame)
+        except ValueError as error:
+            raise InvalidRequest(f"too large for one message between brokers: {error}") from error
+
+
+def _overloaded(kind: CallClass) -> Overloaded:
+    return Overloaded(
+        f"too many calls of class {kind.value} between brokers are open; retry", retry_after_ms=RETRY_AFTER_MS
+    )
+
+
+def _failure(call_id: int, error: RaftlogError) -> list[Buffer]:
+    return encode_frame(FrameKind.FAILURE, [call_id, error.code, str(error), error.details])
+
+
+def request_of(head: bytes, kind: type[Ask], what: str) -> Ask:
+    """The question in a head. Raises ``InvalidRequest``, saying ``what`` it is not."""
+    try:
+        return msgspec.msgpack.decode(head, type=kind)
+    except msgspec.DecodeError as error:
+        raise InvalidRequest(f"this is no request {what}: {error}") from None

@@ -1,0 +1,58 @@
+"""When a leader's log may take the place of a damaged one, and how much of it must.
+
+Decides: which leader, how far its log is copied, and the term and vote that go with it. Leaves to others:
+in which terms the damaged replica may have promised anything, and the copying (``repairer``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from raftlog.core.ready import HardState
+from raftlog.repair.service import Told
+from raftlog.repair.target import BeyondRepair, CannotMend, NeedsRebuild, Patient
+from raftlog.repair.verify import Examination
+from raftlog.types import NodeId, Term
+
+
+def leader_of(patient: Patient, told: Mapping[NodeId, Told], term: Term, trouble: str) -> NodeId:
+    """Who leads in ``term`` or a later one. Raises ``CannotMend``."""
+    for peer, answer in told.items():
+        if answer.is_leader and answer.term >= term:
+            return peer
+    if not patient.peers:
+        raise NeedsRebuild(f"{trouble}, and there is no other replica; restore its files or delete it")
+    silent = [peer for peer in patient.peers if peer not in told]
+    if silent:
+        raise CannotMend(f"{trouble}: brokers {silent} do not answer")
+    raise CannotMend(f"{trouble}: no replica has them whole, and none leads yet")
+
+
+def members_told(seen: Examination, told: Mapping[NodeId, Told]) -> bytes:
+    """Who took part where this log begins. Raises ``CannotMend``; ``BeyondRepair`` where waiting is no use.
+
+    A leader whose log leads up to there will know, once so much is committed.
+    """
+    known = next((answer.members for answer in told.values() if answer.members), b"")
+    if known:
+        return known
+    trouble, start = "no replica says who took part where the log begins", seen.state.log_start
+    if any(answer.is_leader and (answer.first > start or start == 0) for answer in told.values()):
+        raise BeyondRepair(trouble)
+    raise CannotMend(trouble)
+
+
+def owed(seen: Examination, leader: Told) -> int:
+    """All that this replica may have acknowledged, as far as the leader's log goes."""
+    end = seen.holes[-1].last if seen.holes else seen.last
+    if end is None or seen.doubt is not None or seen.torn or seen.state.is_given_up:
+        return leader.last
+    return min(leader.last, max(end, seen.state.promised, seen.covers - 1, seen.last))
+
+
+def hard_state_in(term: Term, seen: Examination, node_id: NodeId) -> HardState:
+    """In doubt of its own, or in a later term, a replica that takes a leader's log has voted for itself."""
+    own = seen.state.hard_state
+    if seen.doubt is None and term <= own.term:
+        return own
+    return HardState(max(term, own.term), node_id, own.is_rejoining)

@@ -1,0 +1,109 @@
+"""Another log in place of one that cannot be mended: a leader's, from where that begins.
+
+Decides: in which order files come and go. Leaves to others: whose log it is, how far it must reach, and
+why it may take the place of the old one (``raftlog.repair.repairer``).
+
+Everything is fetched into files beside the old log, which stays as it is until then. Then:
+
+    slots      the log is *given up*: promised up to an index that no log reaches, so that nothing here opens
+    old log    removed, with all that stands beside it
+    new log    members, state, segments: each durable
+    slots      where it begins, and the promise of what it holds
+
+A crash before the first step leaves the old log, one between the slots a log that was given up, which is
+fetched once more, one after the last step the new log.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from raftlog.core.ready import HardState
+from raftlog.repair.segment_writer import NewSegment, SegmentWriter
+from raftlog.repair.verify import Examination
+from raftlog.storage.durable_state import DurableState
+from raftlog.storage.epochs import EPOCHS_NAME, Epochs
+from raftlog.storage.filesystem import Filesystem
+from raftlog.storage.members import replace_members
+from raftlog.storage.segment import INDEX_SUFFIX, LOG_SUFFIX
+from raftlog.storage.slots import Promise, ReplicaState, given_up
+from raftlog.storage.state_files import CHECKPOINT_NAME, STATE_SUFFIX, StateFiles
+from raftlog.types import EntryId, Index, Term
+
+SEGMENT_BYTES: Final = 128 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beginning:
+    """What a log begins with: everything before ``start`` led to ``state``, and these take part."""
+
+    start: Index
+    before: Term  # of the entry just before
+    members: bytes  # as the file of that name holds them
+    state: bytes  # of no meaning for a log that goes back to its first entry
+
+    @property
+    def end(self) -> EntryId:
+        """The entry just before the log."""
+        return EntryId(self.before, Index(self.start - 1))
+
+
+class NewLog:
+    """Files beside a damaged log. Blocks; nothing is in use before ``replace``."""
+
+    def __init__(self, filesystem: Filesystem, directory: str, beginning: Beginning) -> None:
+        self._filesystem = filesystem
+        self._directory = directory
+        self._beginning = beginning
+        self._writers: list[SegmentWriter] = []
+
+    @property
+    def following(self) -> int:
+        """The offset that must come next."""
+        return self._writers[-1].following if self._writers else self._beginning.start
+
+    @property
+    def term(self) -> int:
+        """Of the entry before that."""
+        return self._writers[-1].term if self._writers else self._beginning.before
+
+    def writer(self) -> SegmentWriter:
+        """What takes the next batches."""
+        if not self._writers or self._writers[-1].size >= SEGMENT_BYTES:
+            segment = NewSegment(self.following, ())
+            self._writers.append(SegmentWriter(self._filesystem, self._directory, segment, self.term))
+        return self._writers[-1]
+
+    def abandon(self) -> None:
+        """Leave no trace; the old log stays."""
+        for writer in self._writers:
+            writer.abandon()
+
+    def replace(self, seen: Examination, hard_state: HardState, term: Term) -> None:
+        """Take the place of the log that was examined.
+
+        ``term`` is the newest in which it may have acknowledged anything: after a crash in the middle, the
+        leader whose log is fetched again must not be of an earlier one.
+        """
+        begin, old = self._beginning, seen.state
+        self._put_slots(hard_state, old.log_start, old.before, given_up(term))
+        for name in self._filesystem.list_directory(self._directory):
+            if name in (EPOCHS_NAME, CHECKPOINT_NAME) or name.endswith(
+                (LOG_SUFFIX, INDEX_SUFFIX, STATE_SUFFIX)
+            ):
+                self._filesystem.remove(f"{self._directory}/{name}")
+        self._filesystem.sync_directory(self._directory)
+        replace_members(self._filesystem, self._directory, begin.members)
+        if begin.start > 0:
+            StateFiles(self._filesystem, self._directory).save(begin.end, begin.state)
+        terms, last = Epochs(), self.following - 1
+        for writer in self._writers:
+            writer.finish()
+            for entry in writer.terms.entries(begin.start):
+                terms.note(entry.term, entry.index)
+        self._put_slots(hard_state, begin.start, begin.before, terms.promise(begin.start, begin.before, last))
+
+    def _put_slots(self, hard_state: HardState, start: Index, before: Term, promise: Promise) -> None:
+        state = ReplicaState(hard_state, start, before, promise, Index(start - 1))
+        DurableState.replace(self._filesystem, self._directory, state)

@@ -1,0 +1,383 @@
+"""Mends one damaged replica from the other logs of its group, without an operator.
+
+Decides: what makes a peer's entries the right ones, and when this replica may vote again. Leaves to
+others: what is damaged (``storage.verify``), writing files (``storage.mend``), when a repair is tried
+(``scheduler``), what a peer gives away (``service``).
+
+Four rules, each a consequence of Raft's own:
+
+1. *By an anchor.* Below the newest entry that this log is known to have had durably (its promise, or what
+   the epochs file covers), whoever holds that entry has the same log (Log Matching). Any peer will do.
+2. *By a leader.* What has no anchor, or one that nobody holds, is replaced by the log of a leader whose term
+   is at least any in which this replica may have voted or acknowledged: as a follower would take it from
+   that leader's appends. All that was ever committed in earlier terms stands there.
+3. *By everybody.* A slot that is lost may have held a vote. All other voters say the newest term they know:
+   no vote was given in a later one, since its candidate knew it first. This replica goes on in that term
+   with its vote spent on itself. A peer that has forgotten its own term, too, says what its log tells;
+   then a thousand terms are left out.
+4. *Anew.* What no log has any more, since the others begin later, or what stands nowhere else, is not
+   mended: the whole log is replaced by that of a leader as in rule 2, from where that begins, as a
+   follower that lags behind would take its snapshot.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from raftlog.core.ready import HardState
+from raftlog.errors import CorruptBatch, LogCorrupt, NotLeader, RaftlogError
+from raftlog.node.blocking import RunBlocking, ToItsEnd
+from raftlog.node.group_host import GroupHost
+from raftlog.records.batch import Batch
+from raftlog.repair.donor import hard_state_in, leader_of, members_told, owed
+from raftlog.repair.full_resync import FreshStart
+from raftlog.repair.segment_writer import (
+    Lacking,
+    NewSegment,
+    SegmentWriter,
+    clear_sidecars,
+    end_doubt,
+    forget_from,
+    plan,
+    settle,
+)
+from raftlog.repair.service import SERVICE, Ask, RepairService, Told, voters_in_files
+from raftlog.repair.target import BeyondRepair, CannotMend, NeedsRebuild, Patient
+from raftlog.repair.verify import Examination, Hole, examine
+from raftlog.storage.batch_search import Run
+from raftlog.storage.filesystem import Filesystem
+from raftlog.storage.members import MEMBERS_NAME, replace_members
+from raftlog.storage.state_files import is_state_known
+from raftlog.types import EntryId, Index, NodeId, Term
+
+_log = logging.getLogger("raftlog.repair")
+
+CALL_TIMEOUT_MS: Final = 5000
+ROUNDS_MAX: Final = 6  # each mends something, or the repair has failed
+FORGOTTEN_TERMS: Final = 1000  # elections that nobody remembers are fewer
+
+
+@dataclass(slots=True)
+class RepairCounts:
+    """For metrics."""
+
+    replicas_mended: int = 0
+    bytes_fetched: int = 0
+    attempts_failed: int = 0
+
+
+@dataclass(slots=True)
+class Repairer:
+    """One broker's repairs. All on the event loop's thread; disk work is handed to ``run_blocking``."""
+
+    host: GroupHost
+    filesystem: Filesystem
+    run_blocking: RunBlocking
+    service: RepairService
+    bytes_per_s: int = 0  # of what is fetched; 0 is no limit
+    counts: RepairCounts = field(default_factory=RepairCounts)
+
+    def __post_init__(self) -> None:
+        self.run_blocking = ToItsEnd(self.run_blocking)
+
+    async def mend(self, patient: Patient) -> None:
+        """Return once the files are whole again. Raises ``CannotMend`` and ``OSError``."""
+        for left in reversed(range(ROUNDS_MAX + 1)):
+            seen = await self.run_blocking(lambda: examine(self.filesystem, patient.directory))
+            if seen.is_clean:
+                self.service.forget(patient.directory)
+                self.counts.replicas_mended += 1
+                return
+            self.service.remember(seen)  # peers may need of this replica what it has
+            if not left:
+                raise NeedsRebuild("it is damaged again after each repair; replace its disk or move it away")
+            try:
+                await self._improve(patient, seen, is_last_try=left == 1)
+            except RaftlogError as error:
+                raise CannotMend(f"a peer has not helped: {error}") from error
+
+    async def _improve(self, patient: Patient, seen: Examination, *, is_last_try: bool) -> None:
+        try:
+            if seen.state.is_given_up or is_last_try:
+                raise BeyondRepair("it is still damaged after each repair")
+            await self._mend_once(patient, seen)
+        except BeyondRepair as reason:
+            await self._begin_anew(patient, seen, str(reason))
+
+    async def _change(self, seen: Examination, work: Callable[[], None]) -> None:
+        """Write files. What peers were told of them before does not count from then on."""
+        self.service.forget(seen.directory)
+        try:
+            await self.run_blocking(work)
+        finally:
+            self.service.forget(seen.directory)
+
+    async def _mend_once(self, patient: Patient, seen: Examination) -> None:
+        patient, told = await self._ask_everybody(patient, seen)
+        await self.run_blocking(lambda: clear_sidecars(self.filesystem, seen))
+        if seen.state.log_start > 0 and seen.doubt is not None and not seen.state.hard_state.term:
+            raise BeyondRepair(f"{seen.doubt}, and with it where the log begins")
+        if any(damage.path.endswith(f"/{MEMBERS_NAME}") for damage in seen.damages):
+            known = members_told(seen, told)
+            await self._change(seen, lambda: replace_members(self.filesystem, seen.directory, known))
+        anchored = [hole for hole in seen.holes if _is_anchored(hole, seen.anchor)]
+        if anchored:
+            if await self._fill(patient, seen, anchored, told):
+                return
+            first = anchored[0].first
+        elif seen.holes:
+            first = seen.holes[0].first
+        elif seen.doubt is not None:
+            term, margin = self._newest_term(patient, seen, told)
+            own = seen.state.hard_state
+            hard_state = HardState(Term(term + margin), self.host.node_id, own.is_rejoining)
+            await self._change(seen, lambda: end_doubt(self.filesystem, seen, hard_state))
+            return
+        else:
+            start = seen.state.log_start
+            if not await self.run_blocking(lambda: is_state_known(self.filesystem, seen.directory, start)):
+                raise BeyondRepair(f"nothing here says what led up to {start}, where the log begins")
+            return
+        await self._take_from_leader(patient, seen, first, told)
+
+    # Asking.
+
+    async def _ask_everybody(self, patient: Patient, seen: Examination) -> tuple[Patient, dict[NodeId, Told]]:
+        """Ask also those who vote by any log that answers, until nobody new is named."""
+        start = Index(seen.state.log_start - 1)
+        question = Ask(group_id=patient.group_id, members_at=start)
+
+        async def ask(peer: NodeId) -> Told | None:
+            try:
+                return (await self._ask(peer, question))[0]
+            except RaftlogError:
+                return None
+
+        told: dict[NodeId, Told] = {}
+        asked = {self.host.node_id}
+        named = {*patient.peers, *await self.run_blocking(lambda: voters_in_files(self.filesystem, seen))}
+        while strangers := sorted(named - asked):
+            answers = await asyncio.gather(*map(ask, strangers))
+            told |= {
+                peer: answer for peer, answer in zip(strangers, answers, strict=True) if answer is not None
+            }
+            asked |= {*strangers}
+            named.update(*(answer.voters for answer in told.values()))
+        return replace(patient, peers=tuple(sorted(named - {self.host.node_id}))), told
+
+    async def _ask(self, peer: NodeId, ask: Ask) -> tuple[Told, memoryview]:
+        head = msgspec.msgpack.encode(ask)
+        answer, data = await self.host.calls.call(peer, SERVICE, head, timeout_ms=CALL_TIMEOUT_MS)
+        return msgspec.msgpack.decode(answer, type=Told), data
+
+    # Rule 1.
+
+    async def _fill(
+        self, patient: Patient, seen: Examination, holes: Sequence[Hole], told: dict[NodeId, Told]
+    ) -> bool:
+        """Fill holes below the anchor, file by file; whether some peer could help with each."""
+        lacking = [Lacking(hole.first, hole.last) for hole in holes if hole.last is not None]
+        for segment in plan(seen, lacking):
+            if not await self._write(patient, seen, segment, told):
+                return False
+        return True
+
+    async def _write(
+        self, patient: Patient, seen: Examination, segment: NewSegment, told: dict[NodeId, Told]
+    ) -> bool:
+        writer = await self.run_blocking(lambda: SegmentWriter(self.filesystem, seen.directory, segment))
+        for part in segment.parts:
+            if isinstance(part, Run):
+                await self.run_blocking(partial(writer.copy, part))
+                continue
+            is_fetched = False
+            try:
+                is_fetched = await self._fetch(patient, seen, writer, part, list(told))
+            finally:
+                if not is_fetched:
+                    await self.run_blocking(writer.abandon)
+            if not is_fetched:
+                return False
+        await self._change(seen, writer.finish)
+        return True
+
+    async def _fetch(
+        self,
+        patient: Patient,
+        seen: Examination,
+        writer: SegmentWriter,
+        part: Lacking,
+        peers: list[NodeId],
+    ) -> bool:
+        """From one peer after the other, each as far as it can; a lost link costs nothing that is written.
+
+        Who was there and is silent now may hold the anchor: then no leader's log is taken in its place.
+        """
+        anchor = seen.anchor
+        assert anchor is not None
+        useless = 0
+        silent: set[NodeId] = set()
+        while writer.following <= part.last:
+            if useless == len(peers):
+                if silent:
+                    raise CannotMend(f"brokers {sorted(silent)} do not answer any more")
+                return False
+            peer = peers[0]
+            ask = Ask(
+                group_id=patient.group_id,
+                first=Index(writer.following),
+                last=Index(part.last),
+                anchor_term=anchor.term,
+                anchor_index=anchor.index,
+            )
+            try:
+                told, data = await self._ask(peer, ask)
+                silent.discard(peer)
+                batches = writer.checked(data, part.last) if told.is_held else []
+            except CorruptBatch:
+                batches = []
+            except RaftlogError:
+                silent.add(peer)
+                batches = []
+            if batches:
+                await self._add(writer, batches)
+                useless = 0
+            else:
+                peers.append(peers.pop(0))
+                useless += 1
+        return True
+
+    async def _add(self, writer: SegmentWriter, batches: list[Batch]) -> None:
+        await self.run_blocking(lambda: writer.add(batches))
+        size = sum(len(batch.data) for batch in batches)
+        self.counts.bytes_fetched += size
+        if self.bytes_per_s:
+            await asyncio.sleep(size / self.bytes_per_s)
+
+    # Rule 2.
+
+    async def _take_from_leader(
+        self, patient: Patient, seen: Examination, first: int, told: dict[NodeId, Told]
+    ) -> None:
+        term, margin = self._newest_term(patient, seen, told)
+        if margin:  # only a log that is given up remembers the term, too, that it stays away from
+            raise BeyondRepair(f"{seen.holes[0]} are damaged, and which terms there were")
+        leader = leader_of(patient, told, term, f"{seen.holes[0]} are damaged")
+        runs = [run for run in seen.runs if run.last < first]
+        while True:
+            before = _entry_before(seen, runs, first)
+            ask = Ask(
+                group_id=patient.group_id,
+                first=Index(first),
+                last=Index(first - 1),
+                previous_term=before,
+            )
+            answer, _ = await self._ask(leader, ask)
+            if answer.is_held or not runs:
+                break
+            first = runs.pop().first  # the logs part before: a leader would go back, too
+        if not answer.is_leader or answer.term < term:
+            raise CannotMend(f"broker {leader} does not lead any more")
+        if not answer.is_held or answer.first > first:
+            raise BeyondRepair(f"broker {leader}, which leads, no longer has what this replica lacks")
+        hard_state = hard_state_in(Term(max(term, answer.term)), seen, self.host.node_id)
+        await self._copy_leader(patient, seen, runs, _Lead(leader, answer, first, hard_state))
+        try:
+            await self._change(seen, lambda: settle(self.filesystem, seen, hard_state, answer.last))
+        except LogCorrupt as error:
+            raise CannotMend(str(error)) from error
+
+    async def _copy_leader(self, patient: Patient, seen: Examination, runs: list[Run], lead: _Lead) -> None:
+        base = max((base for base in seen.bases if base <= lead.first), default=lead.first)
+        kept = [run for run in runs if run.first >= base]
+        segment = NewSegment(base, tuple(kept))
+        writer = await self.run_blocking(lambda: SegmentWriter(self.filesystem, seen.directory, segment))
+        try:
+            for run in kept:
+                await self.run_blocking(partial(writer.copy, run))
+            await self._fetch_from_leader(patient, seen, writer, lead, _entry_before(seen, runs, lead.first))
+        except (RaftlogError, CorruptBatch) as error:
+            await self.run_blocking(writer.abandon)
+            raise CannotMend(f"the leader's entries did not come: {error}") from error
+        last = writer.following - 1
+        await self._change(seen, lambda: forget_from(self.filesystem, seen, base, lead.hard_state, last))
+        await self._change(seen, writer.finish)
+
+    async def _fetch_from_leader(
+        self, patient: Patient, seen: Examination, writer: SegmentWriter, lead: _Lead, before: Term
+    ) -> None:
+        """All that this replica may have acknowledged, also behind the damage; the rest comes by appends."""
+        last = owed(seen, lead.answer)
+        while writer.following <= last:
+            ask = Ask(
+                group_id=patient.group_id,
+                first=Index(writer.following),
+                last=lead.answer.last,
+                previous_term=Term(writer.term) if writer.term else before,
+            )
+            told, data = await self._ask(lead.leader, ask)
+            if not told.is_held or not told.is_leader or told.term != lead.answer.term:
+                raise NotLeader(f"broker {lead.leader} does not lead any more")
+            await self._add(writer, writer.checked(data, lead.answer.last))
+
+    # Rule 4.
+
+    async def _begin_anew(self, patient: Patient, seen: Examination, reason: str) -> None:
+        patient, told = await self._ask_everybody(patient, seen)
+        if not patient.peers:
+            raise NeedsRebuild(f"{reason}, and there is no other replica; restore its files or delete it")
+        term, margin = self._newest_term(patient, seen, told)
+        leader = leader_of(patient, told, term, reason)
+        answer = told[leader]
+        _log.warning(
+            "%s: %s; it begins anew at %d, as broker %d does", seen.directory, reason, answer.first, leader
+        )
+        ask, calls = partial(self._ask, leader), self.host.calls
+        me, files = self.host.node_id, self.filesystem
+        anew = FreshStart(me, patient.group_id, files, self.run_blocking, calls, ask, self._add)
+        hard_state = hard_state_in(Term(max(term, answer.term) + margin), seen, me)
+        replace_log = await anew.fetch(seen, leader, answer, owed(seen, answer))
+        await self._change(seen, lambda: replace_log(hard_state, term))
+
+    # Rule 3.
+
+    def _newest_term(self, patient: Patient, seen: Examination, told: dict[NodeId, Told]) -> tuple[Term, int]:
+        """The newest term in which this replica may have voted, and how far to stay away from it."""
+        own = max(seen.state.hard_state.term, seen.runs[-1].term if seen.runs else 0)
+        if seen.state.is_given_up:
+            own = seen.state.promise.last.term  # its hard state may stay away from that
+        if seen.doubt is None:
+            return Term(own), 0
+        silent = [peer for peer in patient.peers if peer not in told]
+        if silent:
+            raise CannotMend(
+                f"{seen.doubt}, so a vote may be forgotten: brokers {silent} must say which terms they know"
+            )
+        is_sure = all(answer.is_sure for answer in told.values()) and bool(told)
+        newest = max([own, *(answer.term for answer in told.values())])
+        return Term(newest), 0 if is_sure else FORGOTTEN_TERMS
+
+
+@dataclass(frozen=True, slots=True)
+class _Lead:
+    """A leader whose log replaces this one's from ``first`` on, and the hard state that goes with it."""
+
+    leader: NodeId
+    answer: Told
+    first: int
+    hard_state: HardState
+
+
+def _is_anchored(hole: Hole, anchor: EntryId | None) -> bool:
+    return anchor is not None and hole.last is not None and hole.last <= anchor.index
+
+
+def _entry_before(seen: Examination, runs: Sequence[Run], first: int) -> Term:
+    return Term(runs[-1].term) if runs and runs[-1].last == first - 1 else seen.state.before

@@ -1,0 +1,149 @@
+"""Reads segments and small files through, again and again, before anybody needs them.
+
+Decides: in which order files are read, how fast, and what is compared. Leaves to others: what becomes
+of a replica that is found damaged (it is stopped, and ``scheduler`` has it mended).
+
+At most ``bytes_per_s`` are read, by one thread; a cycle takes as long as that takes, and the next one
+begins at once, but not before ``CYCLE_S_MIN``. The active segment is read as far as it was durable when
+its turn came. Indexes, which can be made again at any time, are read, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final, Protocol
+
+from raftlog.clock import Clock
+from raftlog.errors import LogCorrupt
+from raftlog.node.blocking import RunBlocking
+from raftlog.repair.scrubbing import (
+    Rested,
+    check_index,
+    check_rested,
+    check_slots_and_epochs,
+    check_states,
+    rested_in,
+)
+from raftlog.storage.filesystem import Filesystem
+from raftlog.storage.segmented_log import SegmentedLog
+
+_log = logging.getLogger("raftlog.repair")
+
+CYCLE_S_MIN: Final = 60.0
+STEP_BYTES: Final = 1 << 20  # between two pauses
+
+
+class Stoppable(Protocol):
+    """The part of ``RaftGroup`` that is needed here."""
+
+    @property
+    def stopped(self) -> BaseException | None:
+        """Why it has ended, if it has."""
+
+    def stop(self, error: BaseException) -> None:
+        """It neither votes nor serves from now on."""
+
+    async def write_anew(self) -> None:
+        """Put what is known in memory into the small files of the log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scrubbed:
+    """One replica that is open here."""
+
+    group: Stoppable
+    log: SegmentedLog
+
+
+@dataclass(slots=True)
+class ScrubCounts:
+    """For metrics."""
+
+    bytes_read: int = 0
+    damages_found: int = 0
+    last_cycle_ended_ms: int = 0  # 0 before the first has
+
+
+@dataclass(slots=True)
+class Scrubber:
+    """One broker's. ``replicas`` names what is open at the moment."""
+
+    filesystem: Filesystem
+    clock: Clock
+    run_blocking: RunBlocking
+    replicas: Callable[[], Iterable[Scrubbed]]
+    bytes_per_s: int
+    counts: ScrubCounts = field(default_factory=ScrubCounts)
+
+    async def run(self) -> None:
+        """Cycle after cycle, until cancelled. Nothing is read at a rate of 0."""
+        while self.bytes_per_s:
+            loop = asyncio.get_running_loop()
+            began = loop.time()
+            await asyncio.sleep(CYCLE_S_MIN / 2)  # a broker that starts has other things to do
+            try:
+                await self.cycle()
+            except OSError as error:
+                _log.error("the files are not read through for now: %s", error)
+            await asyncio.sleep(max(0.0, began + CYCLE_S_MIN - loop.time()))
+
+    async def cycle(self) -> None:
+        """Everything once."""
+        for replica in list(self.replicas()):
+            if replica.group.stopped is None:
+                await self._small_files(replica)
+            done = -1
+            while replica.group.stopped is None and (rested := _next(replica.log, done)) is not None:
+                await self._segment(replica, rested)
+                done = rested.first
+        self.counts.last_cycle_ended_ms = self.clock.wall_ms()
+
+    async def _segment(self, replica: Scrubbed, rested: Rested) -> None:
+        place, removals = (0, rested.first), replica.log.removals
+        while place[0] < rested.size:
+            check = partial(check_rested, self.filesystem, rested, replica.log.terms(), place, STEP_BYTES)
+            try:
+                following = await self.run_blocking(check)
+            except (LogCorrupt, OSError) as error:
+                is_removed = replica.log.removals != removals or replica.log.is_changing
+                if not is_removed and replica.group.stopped is None:
+                    self._found(replica, error)
+                return
+            await self._pause(following[0] - place[0])
+            place = following
+        newest = next((each for each in replica.log.closed_segments if each.base == rested.first), None)
+        if newest is not None:
+            index = partial(check_index, self.filesystem, rested, newest)
+            self._note(await self.run_blocking(index))
+
+    async def _small_files(self, replica: Scrubbed) -> None:
+        directory = replica.log.directory
+        states = partial(check_states, self.filesystem, directory, replica.log.first_index)
+        self._note(await self.run_blocking(states))
+        damaged = await self.run_blocking(partial(check_slots_and_epochs, self.filesystem, directory))
+        if damaged and replica.group.stopped is None:
+            self._note(damaged)
+            await replica.group.write_anew()
+        await self._pause(4096)
+
+    def _note(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            self.counts.damages_found += 1
+            _log.error("%s was damaged, and is made anew", path)
+
+    def _found(self, replica: Scrubbed, error: Exception) -> None:
+        self.counts.damages_found += 1
+        replica.group.stop(error)
+
+    async def _pause(self, size: int) -> None:
+        self.counts.bytes_read += size
+        await asyncio.sleep(size / self.bytes_per_s if self.bytes_per_s else 0)
+
+
+def _next(log: SegmentedLog, done: int) -> Rested | None:
+    """The oldest segment behind those that are done. Retention may have removed some meanwhile."""
+    return next((rested for rested in rested_in(log) if rested.first > done), None)

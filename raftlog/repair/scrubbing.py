@@ -1,0 +1,132 @@
+"""Reading through what rests on the disk beside a log that is in use.
+
+Decides: what is compared with what. What is durable of a segment can be read on any thread, beside
+appends behind it; a truncation meanwhile shows in the log's ``removals``. What a segment should hold is
+known from the open log. Small files are compared by their seals, and indexes with their segments. Leaves
+to others: how fast, and what follows (``raftlog.repair.scrubber``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from raftlog.errors import LogCorrupt
+from raftlog.storage.batch_walk import BatchDamaged, walk_batches, walk_headers
+from raftlog.storage.durable_state import found_slots
+from raftlog.storage.epochs import EPOCHS_NAME, load_epochs
+from raftlog.storage.filesystem import Filesystem
+from raftlog.storage.retention import ClosedSegment
+from raftlog.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, segment_path
+from raftlog.storage.segmented_log import SegmentedLog
+from raftlog.storage.slots import SLOT_NAMES, Slot, Trouble
+from raftlog.storage.sparse_index import SegmentSummary, build_index, load_index, write_index
+from raftlog.storage.state_files import damaged_states, is_state_known
+from raftlog.types import EntryId, Index
+
+INDEX_INTERVAL_BYTES: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Rested:
+    """A segment as the open log knows it; of the active one what is durable."""
+
+    path: str
+    first: int
+    last: int
+    size: int
+    is_closed: bool = True
+
+
+def rested_in(log: SegmentedLog) -> list[Rested]:
+    """The closed segments of an open log, oldest first, and then the active one, as far as it is durable."""
+    segments = [(each, True) for each in log.closed_segments]
+    segments.append((log.durable_part_of_active, False))
+    return [
+        Rested(
+            segment_path(log.directory, each.base) + LOG_SUFFIX,
+            each.base,
+            each.last,
+            each.size_bytes,
+            is_closed,
+        )
+        for each, is_closed in segments
+    ]
+
+
+def check_rested(
+    filesystem: Filesystem, rested: Rested, terms: Sequence[EntryId], place: tuple[int, int], bytes_max: int
+) -> tuple[int, int]:
+    """Read on from a batch; return where the next one begins, and its offset. Raises ``LogCorrupt``.
+
+    ``terms`` are the first entries of all terms in the log.
+    """
+    position, expected = place
+    starts = [entry.index for entry in terms]
+    try:
+        file = filesystem.open(rested.path)
+    except FileNotFoundError:
+        raise LogCorrupt(f"{rested.path}: the file is gone") from None
+    start = position
+    try:
+        if file.size < rested.size or (rested.is_closed and file.size > rested.size):
+            raise BatchDamaged(min(file.size, rested.size), f"{file.size} bytes in place of {rested.size}")
+        for at, batch in walk_batches(file, position, rested.size):
+            header = batch.header
+            if header.base_offset != expected:
+                raise BatchDamaged(at, f"offset {header.base_offset} in place of {expected}")
+            term = terms[max(bisect_right(starts, expected) - 1, 0)].term
+            if header.leader_epoch != term:
+                raise BatchDamaged(at, f"epoch {header.leader_epoch} in place of {term}")
+            position, expected = at + header.size_bytes, header.last_offset + 1
+            if position - start >= bytes_max:
+                break
+    except BatchDamaged as damage:
+        raise LogCorrupt(
+            f"{rested.path} at position {damage.position}: {damage.reason}; it is mended from its peers"
+        ) from None
+    finally:
+        file.close()
+    return position, expected
+
+
+def check_slots_and_epochs(filesystem: Filesystem, directory: str) -> Sequence[str]:
+    """Paths of those that are damaged. An open log knows what they should say."""
+    found = [
+        f"{directory}/{name}"
+        for name, slot in zip(SLOT_NAMES, found_slots(filesystem, directory), strict=True)
+        if slot in (Trouble.LOST, Trouble.ABSENT) or (isinstance(slot, Slot) and slot.was_mended)
+    ]
+    epochs = f"{directory}/{EPOCHS_NAME}"
+    if filesystem.exists(epochs) and load_epochs(filesystem, directory)[-1] < 0:
+        found.append(epochs)
+    return found
+
+
+def check_states(filesystem: Filesystem, directory: str, log_start: Index) -> Sequence[str]:
+    """Paths of damaged states. They are removed, unless the log cannot be applied without them."""
+    found = [f"{directory}/{name}" for name in damaged_states(filesystem, directory)]
+    if found and is_state_known(filesystem, directory, log_start):
+        for path in found:
+            filesystem.remove(path)
+    return found
+
+
+def check_index(filesystem: Filesystem, rested: Rested, closed: ClosedSegment) -> Sequence[str]:
+    """The path of an index that is not that of its segment. It is built again."""
+    path = rested.path.removesuffix(LOG_SUFFIX) + INDEX_SUFFIX
+    summary = SegmentSummary(rested.first, rested.last, rested.size, closed.max_timestamp, closed.stored_ms)
+    if load_index(filesystem, path, summary, INDEX_INTERVAL_BYTES) is not None:
+        return []
+    try:
+        file = filesystem.open(rested.path)
+    except FileNotFoundError:
+        return []  # retention was faster
+    with contextlib.closing(file), contextlib.suppress(BatchDamaged):
+        index, built = build_index(walk_headers(file, 0, rested.size), INDEX_INTERVAL_BYTES)
+        if built == summary:
+            write_index(filesystem, path, index, summary)
+    return [path]

@@ -1,0 +1,260 @@
+"""What a broker tells a peer whose replica is damaged: entries of the same log, and terms.
+
+Decides: what may be given. An entry of the same index and term is the same entry in every log of a
+group (Raft 5.3), so a log that holds an *anchor*, an entry that the asker knows to have had, holds
+everything before it as the asker had it: also the log of a replica that is itself damaged elsewhere,
+whose sound parts are read from its files. Without an anchor only a leader answers, as it would with an
+append. Every checksum is looked at before bytes leave.
+
+Leaves to others: what the asker does with it (``repairer``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from raftlog.core.membership import MembershipEntry
+from raftlog.errors import CorruptBatch, InvalidRequest, LogCorrupt, OffsetOutOfRange
+from raftlog.node.blocking import RunBlocking
+from raftlog.node.group.raft_group import RaftGroup
+from raftlog.node.group_host import GroupHost
+from raftlog.node.reading import LogChanged, read_batches
+from raftlog.node.rpc import request_of
+from raftlog.node.rpc_classes import CallClass, Service
+from raftlog.repair.verify import Examination, examine
+from raftlog.storage import tombstones
+from raftlog.storage.batch_walk import BatchDamaged, walk_batches
+from raftlog.storage.epochs import load_epochs
+from raftlog.storage.filesystem import Buffer, Filesystem
+from raftlog.storage.members import encode_entries, load_members, membership_in
+from raftlog.types import EntryId, GroupId, Index, NodeId, Term
+
+SERVICE: Final = Service("repair", CallClass.REPAIR)
+ANSWER_BYTES_MAX: Final = 1 << 18
+NO_INDEX: Final = Index(-2)
+UNKNOWN_TERM: Final = Term(-1)
+
+Places = dict[tuple[str, int], int]
+"""Where in a file the batch of an offset begins."""
+
+
+class Ask(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
+    """Entries ``first..last`` of a group's log; with ``first > last`` only who and how far the peer is."""
+
+    group_id: GroupId
+    first: Index = Index(0)
+    last: Index = Index(-1)
+    previous_term: Term = Term(0)  # of the entry just before ``first``, for a leader
+    anchor_term: Term = Term(0)
+    anchor_index: Index = NO_INDEX  # without one only a leader answers
+    members_at: Index = NO_INDEX  # the membership in force there is asked for, too
+
+
+class Told(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
+    """What a peer knows. ``is_sure``: it has forgotten no term and no vote."""
+
+    term: Term
+    is_sure: bool
+    is_leader: bool
+    first: Index
+    last: Index
+    is_held: bool = False  # the anchor, or the previous entry, stands in this log
+    members: bytes = b""  # as the file of that name holds them; empty where they are not known
+    voters: tuple[NodeId, ...] = ()  # of the membership in force in that log; empty where it is not known
+    before: Term = UNKNOWN_TERM  # of the entry just before ``first``
+
+
+@dataclass(slots=True)
+class RepairService:
+    """One broker's answers. ``directory_of`` names the files of a replica that is here and not open."""
+
+    host: GroupHost
+    filesystem: Filesystem
+    run_blocking: RunBlocking
+    directory_of: Callable[[GroupId], str | None]
+    data_directory: str  # with the tombstones of those that were here
+    _seen: dict[str, Examination] = field(default_factory=dict)
+    _places: Places = field(default_factory=dict)
+    _changes: dict[str, int] = field(default_factory=dict)  # how often each directory's files have changed
+
+    def offer(self) -> None:
+        """Answer from now on."""
+        self.host.calls.serve(SERVICE, self._serve)
+
+    def forget(self, directory: str) -> None:
+        """The files there change, or did: what was seen of them, or is being looked at, counts no more."""
+        self._seen.pop(directory, None)
+        self._places.clear()
+        self._changes[directory] = self._changes.get(directory, 0) + 1
+
+    def remember(self, seen: Examination) -> None:
+        """Answer from this, until the files change."""
+        self._seen[seen.directory] = seen
+
+    async def _serve(
+        self, sender: NodeId, head: bytes, payload: memoryview
+    ) -> tuple[bytes, Sequence[Buffer]]:
+        ask = request_of(head, Ask, "for entries")
+        group = self.host.groups.get(ask.group_id)
+        if group is not None and group.stopped is None:
+            told, data = await _from_group(group, ask)
+        else:
+            told, data = await self._from_files(ask)
+        return msgspec.msgpack.encode(told), data
+
+    async def _from_files(self, ask: Ask) -> tuple[Told, list[Buffer]]:
+        directory = self.directory_of(ask.group_id)
+        if directory is None:
+            return await self._from_tombstone(ask.group_id), []
+        seen = self._seen.get(directory)
+        if seen is None:
+            changes = self._changes.get(directory, 0)
+            found = await self.run_blocking(lambda: examine(self.filesystem, directory))
+            if self._changes.get(directory, 0) != changes:
+                raise InvalidRequest(f"the files of group {ask.group_id} have just changed; ask again")
+            seen = found
+            if ask.group_id not in self.host.groups:  # else it is about to be closed, which changes it
+                self._seen[directory] = found
+        is_held = ask.anchor_index != NO_INDEX and seen.holds(EntryId(ask.anchor_term, ask.anchor_index))
+        told = Told(
+            term=Term(max(seen.state.hard_state.term, seen.runs[-1].term if seen.runs else 0)),
+            is_sure=seen.doubt is None and not seen.state.hard_state.is_rejoining,
+            is_leader=False,
+            first=seen.state.log_start,
+            last=Index(seen.last),
+            is_held=is_held,
+            members=await self.run_blocking(lambda: _members_in_files(self.filesystem, seen, ask.members_at)),
+            voters=await self.run_blocking(lambda: self._voters_in(seen, ask)),
+            before=seen.state.before,
+        )
+        if not is_held:
+            return told, []
+        return told, await self.run_blocking(lambda: _from_runs(self.filesystem, seen, ask, self._places))
+
+    async def _from_tombstone(self, group_id: GroupId) -> Told:
+        """A replica that has gone knew these terms, and has neither voted nor stood since."""
+        try:
+            left = await self.run_blocking(
+                lambda: tombstones.load(self.filesystem, self.data_directory, group_id)
+            )
+        except LogCorrupt as error:
+            raise InvalidRequest(f"what group {group_id} has promised here is lost: {error}") from None
+        if left is None:
+            raise InvalidRequest(f"group {group_id} is not here")
+        return Told(term=left.hard_state.term, is_sure=True, is_leader=False, first=Index(0), last=Index(-1))
+
+    def _voters_in(self, seen: Examination, ask: Ask) -> tuple[NodeId, ...]:
+        """Only a question for who and how far is worth reading them."""
+        return voters_in_files(self.filesystem, seen) if ask.members_at != NO_INDEX else ()
+
+
+async def _from_group(group: RaftGroup[object], ask: Ask) -> tuple[Told, list[Buffer]]:
+    log = group.log
+    if ask.anchor_index != NO_INDEX:
+        is_held = _holds(group, ask.anchor_index, ask.anchor_term)
+    else:
+        is_held = group.is_leader and _holds(group, Index(ask.first - 1), ask.previous_term)
+    told = Told(
+        term=group.term,
+        is_sure=not group.is_rejoining,
+        is_leader=group.is_leader,
+        first=log.first_index,
+        last=log.last_index,
+        is_held=is_held,
+        members=_members_of(group, ask.members_at),
+        voters=tuple(sorted(group.membership.all_voters)),
+        before=log.term_at(Index(log.first_index - 1)),
+    )
+    last = min(ask.last, log.last_index)
+    if not is_held or not log.first_index <= ask.first <= last:
+        return told, []
+    try:
+        found = await read_batches(log, ask.first, Index(last), bytes_max=ANSWER_BYTES_MAX)
+    except (LogCorrupt, OSError) as error:
+        group.stop(error)
+        raise InvalidRequest(f"the log of group {ask.group_id} cannot be read: {error}") from None
+    except LogChanged:
+        found = None
+    if found is None or group.term != told.term or group.stopped is not None:
+        raise InvalidRequest(f"the log of group {ask.group_id} has just changed; ask again")
+    return told, [found.data]
+
+
+def _members_of(group: RaftGroup[object], index: Index) -> bytes:
+    """Only what is committed counts, and only a log that reaches the place can say who took part there."""
+    if not group.log.first_index - 1 <= index <= group.commit_index:
+        return b""
+    members = group.membership_at(index)
+    return encode_entries([MembershipEntry(index, members)]) if members.voters else b""
+
+
+def _members_in_files(filesystem: Filesystem, seen: Examination, index: Index) -> bytes:
+    """What the file says of the log's start, where that is what was asked for."""
+    if index != seen.state.log_start - 1:
+        return b""
+    try:
+        found = load_members(filesystem, seen.directory).base(seen.state.log_start)
+    except LogCorrupt:
+        return b""
+    return b"" if found is None else encode_entries([MembershipEntry(index, found)])
+
+
+def voters_in_files(filesystem: Filesystem, seen: Examination) -> tuple[NodeId, ...]:
+    """Who votes by the newest membership in a closed log, as far as that is sound; nobody if none is."""
+    try:
+        newest = load_members(filesystem, seen.directory).base(seen.state.log_start)
+    except LogCorrupt:
+        newest = None
+    known = load_epochs(filesystem, seen.directory).memberships if seen.covers >= 0 else []
+    if known:
+        newest = known[-1].membership
+    for run in seen.runs:
+        if run.last < seen.covers:
+            continue
+        file = filesystem.open(run.path)
+        try:
+            for _, batch in walk_batches(file, run.position, run.end):
+                if batch.base_offset >= seen.covers:
+                    newest = membership_in(batch) or newest
+        except (BatchDamaged, CorruptBatch):
+            pass  # it has been damaged since it was looked at
+        finally:
+            file.close()
+    return () if newest is None else tuple(sorted(newest.all_voters))
+
+
+def _holds(group: RaftGroup[object], index: Index, term: Term) -> bool:
+    try:
+        return group.log.term_at(index) == term
+    except OffsetOutOfRange:
+        return False
+
+
+def _from_runs(filesystem: Filesystem, seen: Examination, ask: Ask, places: Places) -> list[Buffer]:
+    """Whole batches from ``first`` on, as far as one run of sound ones goes."""
+    run = next((run for run in seen.runs if run.first <= ask.first <= run.last), None)
+    if run is None:
+        return []
+    file = filesystem.open(run.path)
+    data: list[Buffer] = []
+    size = 0
+    try:
+        start = places.pop((run.path, ask.first), run.position)
+        for position, batch in walk_batches(file, start, run.end):
+            if size > ANSWER_BYTES_MAX:
+                places[run.path, batch.base_offset] = position  # where the next question will begin
+                break
+            if batch.last_offset > ask.last:
+                break
+            if batch.base_offset >= ask.first:
+                data.append(bytes(batch.data))
+                size += len(batch.data)
+    except BatchDamaged:
+        return data  # it has been damaged since it was looked at
+    finally:
+        file.close()
+    return data

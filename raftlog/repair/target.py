@@ -1,0 +1,34 @@
+"""A replica that is to be mended, and what may stand in the way.
+
+Decides nothing: what is done is in ``repairer``, when it is tried again in ``scheduler``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from raftlog.types import GroupId, NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class Patient:
+    """A replica that is here, damaged and closed, and who else has one as far as the metadata tell.
+
+    Who votes may be others: each log says it, and ``Repairer`` asks those, too.
+    """
+
+    group_id: GroupId
+    directory: str
+    peers: tuple[NodeId, ...]
+
+
+class CannotMend(Exception):
+    """It did not work this time; the message says what it waits for."""
+
+
+class BeyondRepair(CannotMend):
+    """No other log has what this one lacks: it begins anew with what its leader's log begins with."""
+
+
+class NeedsRebuild(CannotMend):
+    """No peer can help, and it cannot begin anew either: somebody must look after it."""

@@ -1,0 +1,326 @@
+"""Everything that a replica's directory holds, read completely and compared: what is damaged, what is sound.
+
+Decides: what counts as damage, and which entries a damaged log lacks. A *torn tail*, what stands above the
+promise, is no damage: opening cuts it. Leaves to others: getting the lacking entries (``segment_writer``),
+what a broker does about it (``raftlog.repair.repairer``), printing it (the command line).
+
+Files speak for one another: the promise in a slot carries a checksum of all terms, the epochs file names
+the terms of closed segments, a segment's name is its first offset, and each begins where the one before
+ends. Where the epochs file and the batches disagree, the promise says which of them is wrong.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from raftlog.errors import LogCorrupt
+from raftlog.storage.batch_search import Bounds, Damage, Pace, Run, sound_parts
+from raftlog.storage.durable_state import doubt, found_slots, newest_slot
+from raftlog.storage.epochs import EPOCHS_NAME, Epochs, load_epochs
+from raftlog.storage.filesystem import Filesystem
+from raftlog.storage.members import MEMBERS_NAME, load_members
+from raftlog.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, segment_path
+from raftlog.storage.slots import SLOT_NAMES, UNKNOWN_TERMS, ReplicaState, Slot, Trouble, newborn
+from raftlog.storage.sparse_index import SegmentSummary, load_index, load_summary
+from raftlog.storage.state_files import (
+    CHECKPOINT_NAME,
+    STATE_SUFFIX,
+    damaged_states,
+    is_state_known,
+    load_checkpoint,
+)
+from raftlog.types import EntryId, Index, Term
+
+_NEVER = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class Hole:
+    """Entries ``first..last`` that should be here and are not; ``last`` is None where nobody knows it."""
+
+    first: int
+    last: int | None
+
+    def __str__(self) -> str:
+        return f"the entries {self.first}..{'the end' if self.last is None else self.last}"
+
+
+@dataclass(slots=True, kw_only=True)
+class Examination:
+    """What was found. ``state`` are the values of the slot that counts, which may be in ``doubt``."""
+
+    directory: str
+    state: ReplicaState
+    doubt: str | None
+    bases: list[int] = field(default_factory=list)
+    runs: list[Run] = field(default_factory=list)
+    damages: list[Damage] = field(default_factory=list)
+    holes: list[Hole] = field(default_factory=list)
+    torn: list[Damage] = field(default_factory=list)
+    stale: list[Damage] = field(default_factory=list)  # indexes that will be built again
+    flipped: list[Damage] = field(default_factory=list)  # slots with a bit that is turned back on reading
+    anchor: EntryId | None = None  # a durable entry: whoever holds it has the same log up to it
+    epochs: Epochs = field(default_factory=Epochs)  # of the epochs file, below ``covers``
+    covers: int = -1
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether the log can be opened and relied upon."""
+        return not self.damages and not self.holes and self.doubt is None
+
+    @property
+    def last(self) -> int:
+        """The newest sound entry."""
+        return self.runs[-1].last if self.runs else self.state.log_start - 1
+
+    def holds(self, entry: EntryId) -> bool:
+        """Whether this replica's log had this entry, sound or not."""
+        if entry == self.anchor:
+            return True
+        if entry.index < self.covers and self.epochs.term_at(entry.index) == entry.term:
+            return True
+        return any(run.first <= entry.index <= run.last and run.term == entry.term for run in self.runs)
+
+
+def examine(filesystem: Filesystem, directory: str, pace: Pace = lambda count: None) -> Examination:
+    """Read all files of a replica's directory. Nothing is written."""
+    return _Examiner(filesystem, directory, pace).run()
+
+
+class _Examiner:
+    def __init__(self, filesystem: Filesystem, directory: str, pace: Pace) -> None:
+        self._filesystem = filesystem
+        self._directory = directory
+        self._pace = pace
+
+    def run(self) -> Examination:
+        names = self._filesystem.list_directory(self._directory)
+        found = found_slots(self._filesystem, self._directory)
+        newest = newest_slot(found)
+        in_doubt = doubt(found) if _has_lived(names, found) else None
+        state = newborn() if newest is None else newest.state
+        self._seen = seen = Examination(directory=self._directory, state=state, doubt=in_doubt)
+        if newest is not None and state.is_given_up:
+            self._damaged(
+                SLOT_NAMES[found.index(newest)], "the log was given up, to be fetched from its leader"
+            )
+            return seen
+        if in_doubt is not None:
+            for name, slot in zip(SLOT_NAMES, found, strict=True):
+                if isinstance(slot, Trouble) and slot is not Trouble.TORN:
+                    self._damaged(name, slot.value)
+        for name, slot in zip(SLOT_NAMES, found, strict=True):
+            if isinstance(slot, Slot) and slot.was_mended:
+                path = f"{self._directory}/{name}"
+                seen.flipped.append(Damage(path, 0, len_of(self._filesystem, path), "one bit is flipped"))
+        loaded = load_epochs(self._filesystem, self._directory)
+        seen.epochs, seen.covers = loaded[0], loaded[-1]
+        if seen.covers < 0 and EPOCHS_NAME in names:
+            self._damaged(EPOCHS_NAME, "the checksum is wrong")
+        bases = sorted(int(name[: -len(LOG_SUFFIX)]) for name in names if name.endswith(LOG_SUFFIX))
+        seen.bases = [base for base in bases if base >= state.log_start]  # others are about to be removed
+        if seen.covers <= state.log_start:
+            seen.epochs = Epochs()  # it speaks of what lies before the log
+        if newest is None and seen.bases:
+            state.log_start = Index(seen.bases[0])  # nobody else knows it
+        self._read_log()
+        self._note_anchor()
+        self._note_holes()
+        self._check_indexes(names)
+        self._check_checkpoint()
+        try:
+            load_members(self._filesystem, self._directory)
+        except LogCorrupt:
+            self._damaged(MEMBERS_NAME, "the checksum is wrong")
+        return seen
+
+    def _damaged(self, name: str, reason: str) -> None:
+        path = f"{self._directory}/{name}"
+        size = len(self._filesystem.read_file(path)) if self._filesystem.exists(path) else 0
+        self._seen.damages.append(Damage(path, 0, size, reason))
+
+    # The log.
+
+    def _read_log(self) -> None:
+        seen, others = self._seen, list(self._seen.damages)
+        self._read_segments(trusts_epochs=False)
+        if self._agrees_with_epochs():
+            return
+        if self._agrees_with_promise():
+            self._damaged(EPOCHS_NAME, "it names other terms than the batches and the promise do")
+            seen.epochs, seen.covers = Epochs(), -1
+            return
+        seen.damages = others
+        self._read_segments(trusts_epochs=True)
+
+    def _read_segments(self, *, trusts_epochs: bool) -> None:
+        seen = self._seen
+        seen.runs = []
+        self._cut_at: list[tuple[int, Damage]] = []  # where each damage would cut the log
+        term, expected = 0, seen.bases[0] if seen.bases else 0
+        in_doubt = seen.doubt is not None
+        for at, base in enumerate(seen.bases):
+            following = seen.bases[at + 1] if at + 1 < len(seen.bases) else _NEVER
+            bounds = Bounds(
+                first=base,
+                last=following - 1,
+                term_min=term,
+                term_max=_NEVER if in_doubt else seen.state.hard_state.term,
+                term_at=self._term_in_epochs if trusts_epochs else lambda index: None,
+            )
+            file = self._filesystem.open(segment_path(self._directory, base) + LOG_SUFFIX)
+            expected = base
+            try:
+                for part in sound_parts(file, bounds, self._pace):
+                    if isinstance(part, Run):
+                        seen.runs.append(part)
+                        expected, term = part.last + 1, part.term
+                    else:
+                        self._cut_at.append((expected, part))
+            finally:
+                file.close()
+            if following != _NEVER and expected != following:
+                reason = f"the entries {expected}..{following - 1} are missing at its end"
+                self._cut_at.append((expected, Damage(file.path, file.size, file.size, reason)))
+
+    def _term_in_epochs(self, index: int) -> int | None:
+        return self._seen.epochs.term_at(index) if index < self._seen.covers else None
+
+    def _agrees_with_epochs(self) -> bool:
+        return all(
+            self._term_in_epochs(index) in (None, run.term)
+            for run in self._seen.runs
+            for index in {run.first, run.last}
+        )
+
+    def _terms(self) -> Epochs:
+        terms = Epochs()
+        for run in self._seen.runs:
+            terms.note(run.term, run.first)
+        return terms
+
+    def _agrees_with_promise(self) -> bool:
+        state = self._seen.state
+        if state.promise.terms == UNKNOWN_TERMS:
+            return state.promised < 0
+        found = self._terms().promise(state.log_start, state.before, state.promised)
+        return found == state.promise
+
+    # What is lacking.
+
+    def _note_anchor(self) -> None:
+        seen = self._seen
+        promise = seen.state.promise
+        if promise.terms != UNKNOWN_TERMS and promise.index >= seen.state.log_start:
+            seen.anchor = promise.last
+        covered = Index(seen.covers - 1)
+        if seen.covers > seen.state.log_start and (seen.anchor is None or seen.anchor.index < covered):
+            term = seen.epochs.term_at(covered)
+            seen.anchor = None if term is None else EntryId(Term(term), covered)
+
+    def _note_holes(self) -> None:
+        seen, state = self._seen, self._seen.state
+        promised = max(state.promised, seen.covers - 1)
+        limit = _NEVER if seen.doubt is not None else promised
+        expected = min([state.log_start, *seen.bases[:1]])
+        end = max([run.last for run in seen.runs], default=expected - 1)
+        for at, run in enumerate(seen.runs):
+            if run.first - 1 > limit and run.first > expected:  # from above the promise on it is a torn tail
+                end = expected - 1
+                del seen.runs[at:]
+                break
+            if run.first > expected:
+                seen.holes.append(Hole(expected, run.first - 1))
+            expected = run.last + 1
+        if end < promised:
+            seen.holes.append(Hole(end + 1, None if seen.doubt else promised))
+        elif seen.doubt is not None and (
+            self._newest_segment_is_gone(end) or any(offset > end for offset, _ in self._cut_at)
+        ):
+            seen.holes.append(Hole(end + 1, None))
+        for offset, damage in self._cut_at:
+            (seen.damages if offset <= limit else seen.torn).append(damage)
+        if not seen.holes and seen.doubt is None and not self._agrees_with_promise_if_known():
+            self._distrust_the_newest(promised)
+        if seen.holes and not seen.damages:
+            self._name_holes()
+
+    def _newest_segment_is_gone(self, end: int) -> bool:
+        """The epochs file covers all but the segment that begins there, which a sync found."""
+        return not self._seen.bases or (end < self._seen.covers and self._seen.covers not in self._seen.bases)
+
+    def _agrees_with_promise_if_known(self) -> bool:
+        return self._seen.state.promise.terms == UNKNOWN_TERMS or self._agrees_with_promise()
+
+    def _distrust_the_newest(self, promised: int) -> None:
+        """Some leader epoch is wrong, and none by itself: what the epochs file does not cover is suspect."""
+        seen = self._seen
+        suspect = [base for base in seen.bases if seen.covers <= base <= promised] or seen.bases
+        path = segment_path(self._directory, suspect[0]) + LOG_SUFFIX
+        reason = "one of the leader epochs is not as it was promised"
+        seen.damages.append(Damage(path, 0, len_of(self._filesystem, path), reason))
+        last = max(promised, seen.last)
+        seen.runs = [run for run in seen.runs if run.last < suspect[0]]
+        seen.holes.append(Hole(suspect[0], last))
+
+    def _name_holes(self) -> None:
+        for hole in self._seen.holes:
+            path = segment_path(self._directory, hole.first) + LOG_SUFFIX
+            self._seen.damages.append(Damage(path, 0, 0, f"{hole} are missing"))
+
+    # What stands beside the log.
+
+    def _check_indexes(self, names: list[str]) -> None:
+        for at, base in enumerate(self._seen.bases[:-1]):
+            path = segment_path(self._directory, base)
+            if not self._filesystem.exists(path + INDEX_SUFFIX):
+                continue  # it is written without a sync, and built again
+            summary = load_summary(self._filesystem, path + INDEX_SUFFIX)
+            size = len_of(self._filesystem, path + LOG_SUFFIX)
+            last = self._seen.bases[at + 1] - 1
+            is_ours = summary is not None and _place(summary) == (base, last, size)
+            if (
+                summary is None
+                or not is_ours
+                or load_index(self._filesystem, path + INDEX_SUFFIX, summary, 1) is None
+            ):
+                index = path + INDEX_SUFFIX
+                reason = "it is not the index of its segment"
+                self._seen.stale.append(Damage(index, 0, len_of(self._filesystem, index), reason))
+
+    def _check_checkpoint(self) -> None:
+        damaged = damaged_states(self._filesystem, self._directory)
+        for name in damaged:
+            self._damaged(name, "the checksum is wrong")
+        start = self._seen.state.log_start
+        if not damaged and not is_state_known(self._filesystem, self._directory, start):
+            self._damaged(
+                f"{start:020d}{STATE_SUFFIX}",
+                "it is missing, and no other state reaches where the log begins",
+            )
+        found = None if CHECKPOINT_NAME in damaged else load_checkpoint(self._filesystem, self._directory)
+        if found is not None and not self._seen.holes and found[0].index > self._seen.last:
+            self._damaged(
+                CHECKPOINT_NAME, f"it stands at {found[0].index}, and the log ends at {self._seen.last}"
+            )
+
+
+def len_of(filesystem: Filesystem, path: str) -> int:
+    """The size of a file."""
+    file = filesystem.open(path)
+    try:
+        return file.size
+    finally:
+        file.close()
+
+
+def _place(summary: SegmentSummary) -> tuple[int, int, int]:
+    return summary.base_offset, summary.last_offset, summary.size_bytes
+
+
+def _has_lived(names: list[str], found: list[Slot | Trouble]) -> bool:
+    """Whether anything was ever promised here: else the directory was just being made."""
+    left = (EPOCHS_NAME, CHECKPOINT_NAME, MEMBERS_NAME)
+    return any(name.endswith((LOG_SUFFIX, STATE_SUFFIX)) or name in left for name in names) or any(
+        isinstance(slot, Slot) and slot.sequence > 0 for slot in found
+    )

@@ -1,0 +1,395 @@
+"""A filesystem in memory that can lose power.
+
+It keeps two views of every file and every directory: what programs see, and what the disk holds. A
+sync of a file moves its bytes from the one to the other, a sync of a directory its names; nothing
+else does. ``lose_power`` leaves what the disk holds plus any selection of the rest: each write kept,
+dropped, cut short or with holes, each name kept or dropped, in no order. Renamed directories are journalled:
+of those whose parents are not both synced, the first so many have their new names, with all below them.
+
+A sync that fails drops the file's unsynced changes as a kernel does that marks their pages clean: programs
+see them until the power goes, later syncs succeed without them, and only writing them again helps.
+
+``on_wait`` is told of every operation that waits for a disk: none may happen on an event loop's thread. What
+may, since it waits for no disk, is opening and making a file, appending and writing in place (the page cache
+takes that), and reading.
+
+Faults: no room (``capacity_bytes``), reads and syncs that fail, bits that flip, a crash at the n-th
+change. Used by tests and the simulator; it passes the same conformance suite as ``OsFilesystem``.
+"""
+
+from __future__ import annotations
+
+import errno
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from raftlog.storage.filesystem import Buffer, File
+from raftlog.storage.held_files import HeldFiles
+from raftlog.testing.stored_file import StoredFile
+
+HELD_FILES_MAX = 1 << 16
+_ROOM_BYTES = 1 << 40  # of a disk without ``capacity_bytes``
+
+
+class PowerLost(BaseException):
+    """The machine went off at this change; ``crash_after_changes`` asked for it."""
+
+
+class FakeFile:
+    """An open file of a ``FakeFilesystem``; dead once the power has gone."""
+
+    def __init__(self, filesystem: FakeFilesystem, path: str, node: StoredFile) -> None:
+        self._filesystem = filesystem
+        self._path = path
+        self._node = node
+        self._life = filesystem.lives
+        self._closed = False
+        self._size = len(node.seen)
+
+    @property
+    def path(self) -> str:
+        """Where it was opened."""
+        return self._path
+
+    @property
+    def size(self) -> int:
+        """Length in bytes."""
+        return self._size
+
+    def append(self, buffers: Sequence[Buffer]) -> int:
+        """Write all buffers at the end; return the position of the first byte."""
+        start = self._size
+        self._write(start, b"".join(buffers))
+        return start
+
+    def read_at(self, position: int, length: int) -> bytes:
+        """Up to ``length`` bytes from ``position``."""
+        self._check_open()
+        self._filesystem.check_read(self._path)
+        return bytes(self._node.seen[position : position + length])
+
+    def write_at(self, position: int, data: Buffer) -> None:
+        """Overwrite in place."""
+        self._write(position, bytes(data))
+
+    def truncate(self, size: int) -> None:
+        """Cut to ``size`` bytes."""
+        self._check_open()
+        self._filesystem.on_wait("cut", self._path)
+        self._filesystem.count_change()
+        self._node.write(size, None)
+        self._size = size
+
+    def sync(self) -> None:
+        """Move the bytes to the disk. After a failure the page cache believes them to be there; see above."""
+        if self._closed:
+            return
+        self._check_open()
+        self._filesystem.on_wait("sync", self._path)
+        self._filesystem.count_change()
+        self._filesystem.syncs += 1
+        if self._filesystem.fails_sync(self._path):
+            self._node.unsynced.clear()
+            raise OSError(errno.EIO, "sync fails on purpose", self._path)
+        if self._filesystem.lies_about_syncs:
+            return
+        self._node.sync()
+
+    def descriptor(self) -> int:
+        """There is none."""
+        raise OSError(errno.EBADF, "a fake file has no descriptor", self._path)
+
+    def close(self) -> None:
+        """Idempotent."""
+        self._closed = True
+
+    def _write(self, position: int, data: bytes) -> None:
+        self._check_open()
+        self._filesystem.count_change()
+        self._filesystem.take_room(max(0, position + len(data) - len(self._node.seen)), self._path)
+        self._node.write(position, data)
+        self._size = max(self._size, position + len(data))
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ValueError(f"{self._path} is closed")
+        if self._life != self._filesystem.lives:
+            raise OSError(errno.EIO, "the power went while this was open", self._path)
+
+
+@dataclass(slots=True)
+class _Move:
+    """A directory that was renamed; on the disk it is once both parents are synced."""
+
+    path: str
+    target: str
+    unsynced: set[str]
+
+
+class FakeFilesystem:
+    """See the module. All randomness comes from the generator given to ``lose_power``."""
+
+    def __init__(self) -> None:
+        self.lives = 0
+        self.held = HeldFiles(HELD_FILES_MAX)
+        self.syncs = 0
+        self.changes = 0
+        self.capacity_bytes: int | None = None
+        self.crash_after_changes: int | None = None
+        self.lies_about_syncs = False
+        self.fails_read: Callable[[str], bool] = _never
+        self.fails_sync: Callable[[str], bool] = _never
+        self.on_wait: Callable[[str, str], None] = _not_told
+        self.names_version = 0  # rises with every change of a name, seen or on the disk
+        self._seen: dict[str, StoredFile] = {}
+        self._disk: dict[str, StoredFile] = {}
+        self._paths_in: dict[str, dict[str, None]] = {}  # what is, or may be, seen or on the disk
+        self._directories: set[str] = {"", "/"}
+        self._moves: list[_Move] = []
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        """Open for reading and writing. Raises ``FileNotFoundError`` unless ``create``."""
+        node = self._seen.get(path)
+        if node is None:
+            if not create or _parent(path) not in self._directories:
+                raise FileNotFoundError(errno.ENOENT, "no such file", path)
+            self.count_change()
+            node = StoredFile()
+            self._name(path, node)
+        return FakeFile(self, path, node)
+
+    def hold(self, file: File) -> bool:
+        """Keep this file open while it is among the most recently used; whether it is."""
+        return self.held.hold(file)
+
+    def let_go(self, file: File) -> None:
+        """Hold it no more."""
+        self.held.let_go(file)
+
+    def read_file(self, path: str) -> bytes:
+        """All bytes of a small file."""
+        file = self.open(path)
+        return file.read_at(0, file.size)
+
+    def replace_file(self, path: str, data: bytes) -> None:
+        """Temporary file, sync, rename, directory sync: the power may go between any two."""
+        temporary = path + ".tmp"
+        self.remove(temporary)
+        try:
+            file = self.open(temporary, create=True)
+            file.append([data])
+            file.sync()
+        except OSError:
+            self.remove(temporary)
+            raise
+        self.count_change()
+        self._name(path, self._seen.pop(temporary))
+        self.sync_directory(_parent(path))
+
+    def exists(self, path: str) -> bool:
+        """Whether a file or directory is there."""
+        return path in self._seen or path in self._directories
+
+    def list_directory(self, path: str) -> list[str]:
+        """Names in it, sorted."""
+        known = [name for name in (*self._seen, *self._directories) if name and name != path]
+        return sorted({name.rpartition("/")[2] for name in known if _parent(name) == path})
+
+    def make_directories(self, path: str) -> None:
+        """Create with parents; durable at once."""
+        while path not in self._directories:
+            self.on_wait("make", path)
+            self._directories.add(path)
+            path = _parent(path)
+
+    def rename(self, path: str, target: str) -> None:
+        """Give a file another name: on the disk one may change without the other. Or a directory: both do."""
+        self.on_wait("rename", path)
+        self.count_change()
+        if path not in self._directories:
+            self._name(target, self._seen.pop(path))
+            return
+        if self.list_directory(target):
+            raise OSError(errno.ENOTEMPTY, "the directory is not empty", target)
+        if _parent(target) not in self._directories:
+            raise FileNotFoundError(errno.ENOENT, "no such directory", target)
+        self._move_directory(path, target)
+        self._moves.append(_Move(path, target, {_parent(path), _parent(target)}))
+
+    def _move_directory(self, path: str, target: str) -> None:
+        """As programs see it."""
+        self._move_names(self._seen, path, target)
+        moved = {name for name in self._directories if name == path or name.startswith(path + "/")}
+        self._directories = self._directories - moved | {target + name[len(path) :] for name in moved}
+
+    def _move_names(self, names: dict[str, StoredFile], path: str, target: str) -> None:
+        for name in [name for name in names if name.startswith(path + "/")]:
+            moved = target + name[len(path) :]
+            names[moved] = names.pop(name)
+            self._paths_in.setdefault(_parent(moved), {})[moved] = None
+        self.names_version += 1
+
+    def remove(self, path: str) -> None:
+        """Remove one file; nothing happens when it is not there."""
+        if path in self._seen:
+            self.on_wait("remove", path)
+            self.count_change()
+            del self._seen[path]
+            self.names_version += 1
+
+    def remove_tree(self, path: str) -> None:
+        """Remove the files one by one, then the directory, durably: the power may go between any two."""
+        self.on_wait("remove", path)
+        for name in sorted(name for name in self._seen if name.startswith(path + "/")):
+            self.remove(name)
+        self.count_change()
+        self.names_version += 1
+        for name in [name for name in self._disk if name.startswith(path + "/")]:
+            del self._disk[name]
+        self._directories -= {
+            name for name in self._directories if name == path or name.startswith(path + "/")
+        }
+
+    def sync_directory(self, path: str) -> None:
+        """Move the directory's names to the disk."""
+        self.on_wait("sync", path)
+        self.count_change()
+        if self.lies_about_syncs:
+            return
+        self.names_version += 1
+        for move in list(self._moves):
+            move.unsynced.discard(path)
+            if not move.unsynced or f"{path}/".startswith(f"{move.target}/"):
+                self._moves.remove(move)
+                self._move_names(self._disk, move.path, move.target)
+        names = self._paths_in.get(path, {})
+        for name in names:
+            _set(self._disk, name, self._seen.get(name))
+        for name in [name for name in names if name not in self._seen]:
+            del names[name]
+
+    def tree_bytes(self, path: str) -> int:
+        """Bytes of all files below a directory."""
+        return sum(len(node.seen) for name, node in self._seen.items() if name.startswith(path + "/"))
+
+    def free_bytes(self, path: str) -> int:
+        """What ``capacity_bytes`` leaves."""
+        capacity = _ROOM_BYTES if self.capacity_bytes is None else self.capacity_bytes
+        return max(0, capacity - self.used_bytes)
+
+    def paths(self) -> list[str]:
+        """All files that programs see, sorted."""
+        return sorted(self._seen)
+
+    def stored_in(self, directory: str, *, durable: bool) -> dict[str, StoredFile]:
+        """The files of a directory by name, sorted: as programs see them, or as the disk holds them."""
+        names = self._disk if durable else self._seen
+        known = sorted(self._paths_in.get(directory, ()))
+        return {name.rpartition("/")[2]: names[name] for name in known if name in names}
+
+    def lose_power(self, rng: random.Random) -> None:
+        """Keep what the disk holds and any part of the rest; every open file is dead."""
+        self._settle_moves(rng)
+        for name in sorted({*self._seen, *self._disk}):
+            if self._seen.get(name) is not self._disk.get(name) and rng.random() < 0.5:
+                _set(self._disk, name, self._seen.get(name))
+        done: set[int] = set()
+        for name in sorted(self._disk):
+            node = self._disk[name]
+            if id(node) not in done:
+                done.add(id(node))
+                node.lose_power(rng)
+        self._seen = dict(self._disk)
+        self.names_version += 1
+        self.restart()
+
+    def _settle_moves(self, rng: random.Random) -> None:
+        moves, self._moves = self._moves, []
+        kept = rng.randint(0, len(moves)) if moves else 0
+        for move in moves[:kept]:
+            self._move_names(self._disk, move.path, move.target)
+        for move in reversed(moves[kept:]):
+            self._move_directory(move.target, move.path)
+
+    def restart(self) -> None:
+        """The process died and the machine did not: open files are dead, no byte is lost."""
+        self.lives += 1
+        self.crash_after_changes = None
+
+    def flip_bit(self, path: str, position: int, bit: int = 0) -> None:
+        """Damage a byte behind everybody's back."""
+        node = self._seen[path]
+        for content in (node.seen, node.disk):
+            if position < len(content):
+                content[position] ^= 1 << bit
+
+    def overwrite(self, path: str, data: bytes | None) -> None:
+        """Put other bytes in a file's place, or none at all, behind everybody's back."""
+        self._seen.pop(path, None)
+        self._disk.pop(path, None)
+        if data is not None:
+            self._disk[path] = StoredFile(bytearray(data), bytearray(data))
+            self._name(path, self._disk[path])
+        self.names_version += 1
+
+    def image(self) -> dict[str, bytes]:
+        """All files as programs see them."""
+        return {path: bytes(node.seen) for path, node in self._seen.items()}
+
+    def load(self, image: dict[str, bytes]) -> None:
+        """Hold these files, and all of them on the disk."""
+        for path, data in image.items():
+            self.make_directories(_parent(path))
+            self.overwrite(path, data)
+
+    def _name(self, path: str, node: StoredFile) -> None:
+        """Programs find this file by this name from now on."""
+        self._seen[path] = node
+        self._paths_in.setdefault(_parent(path), {})[path] = None
+        self.names_version += 1
+
+    def count_change(self) -> None:
+        """One more change; the power goes when it is the one that was asked for."""
+        self.changes += 1
+        if self.crash_after_changes is not None:
+            self.crash_after_changes -= 1
+            if self.crash_after_changes < 0:
+                raise PowerLost
+
+    @property
+    def used_bytes(self) -> int:
+        """Bytes of all files, as ``capacity_bytes`` counts them."""
+        return sum(len(node.seen) for node in self._seen.values())
+
+    def take_room(self, growth_bytes: int, path: str) -> None:
+        """Raise ENOSPC when the file cannot grow by that much."""
+        room = self.capacity_bytes
+        if growth_bytes and room is not None and self.used_bytes + growth_bytes > room:
+            raise OSError(errno.ENOSPC, "no room on purpose", path)
+
+    def check_read(self, path: str) -> None:
+        """Raise EIO when reads of this path shall fail."""
+        if self.fails_read(path):
+            raise OSError(errno.EIO, "read fails on purpose", path)
+
+
+def _never(path: str) -> bool:
+    return False
+
+
+def _not_told(operation: str, path: str) -> None:
+    """Nobody wants to know."""
+
+
+@lru_cache(maxsize=1 << 14)
+def _parent(path: str) -> str:
+    return path.rpartition("/")[0] or ("/" if path.startswith("/") else "")
+
+
+def _set(names: dict[str, StoredFile], name: str, node: StoredFile | None) -> None:
+    if node is None:
+        names.pop(name, None)
+    else:
+        names[name] = node

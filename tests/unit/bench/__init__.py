@@ -1,0 +1,1 @@
+"""Tests of the benchmarks and of the reliability report."""

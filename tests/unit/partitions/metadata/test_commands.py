@@ -1,0 +1,99 @@
+"""Commands survive being bytes, and bytes that are no command do no harm."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from partitions.metadata.commands import (
+    COMMANDS,
+    AllocateProducerIds,
+    AlterTopicConfig,
+    Command,
+    DeleteTopic,
+    DrainBroker,
+    FenceBroker,
+    RecoveredUnsafely,
+    ReplicasChanged,
+    SetClusterId,
+    UnfenceBroker,
+    UnknownCommand,
+    command_batch,
+    decode,
+    encode,
+)
+from raftlog.records.batch import check_batch
+from raftlog.records.reader import read_records
+from raftlog.types import GroupId, NodeId
+from tests.unit.partitions.metadata.images import THIS_TOPIC, create, register, set_replicas
+
+EVERY_COMMAND: list[Command] = [
+    register(1, rack="a"),
+    FenceBroker(NodeId(1), "first"),
+    UnfenceBroker(NodeId(1), "first"),
+    DrainBroker(NodeId(1), False),
+    create("orders", (1, 2, 3), (2, 3, 1), retention_ms=5),
+    DeleteTopic("orders", 7),
+    AlterTopicConfig("orders", {"retention.ms": None, "segment.bytes": 4096}, None),
+    AllocateProducerIds(1000),
+    SetClusterId("c", "b"),
+    set_replicas("orders", (2, 3, 4), (1, 2, 3)),
+    ReplicasChanged("orders", THIS_TOPIC, 0, GroupId(1), (NodeId(2), NodeId(3)), 17, 9),
+    RecoveredUnsafely(
+        "orders", THIS_TOPIC, 0, GroupId(1), NodeId(1), (NodeId(2), NodeId(3)), 4, 99, 90, 1_000
+    ),
+]
+
+
+def test_every_command_is_read_as_it_was_written() -> None:
+    assert {type(command) for command in EVERY_COMMAND} == set(COMMANDS)
+    assert [decode(encode(command)) for command in EVERY_COMMAND] == EVERY_COMMAND
+
+
+def test_equal_commands_give_equal_bytes() -> None:
+    one = AlterTopicConfig("orders", {"a": 1, "b": 2})
+    other = AlterTopicConfig("orders", {"b": 2, "a": 1})
+    assert encode(one) == encode(other)
+
+
+def test_the_bytes_of_a_command_stay_what_they_are() -> None:
+    assert msgspec.msgpack.decode(encode(create("orders", (1, 2), number=10, retention_ms=5))) == [
+        1,
+        ["create_topic", "orders", "0" * 31 + "a", [[1, 2]], {"retention.ms": 5}],
+    ]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        b"",
+        b"\xc1",
+        msgspec.msgpack.encode([1, ["no_such_command", 1]]),
+        msgspec.msgpack.encode([2, ["allocate_producer_ids", 1]]),
+        msgspec.msgpack.encode([1, ["allocate_producer_ids", "one"]]),
+        msgspec.msgpack.encode([1, ["create_topic", "orders"]]),
+        encode(AllocateProducerIds(1)) + b"\x00",
+    ],
+)
+def test_what_is_not_understood_is_an_unknown_command(value: bytes | None) -> None:
+    assert isinstance(decode(value), UnknownCommand)
+
+
+def test_fields_that_a_later_version_adds_at_the_end_do_not_confuse_this_one() -> None:
+    value = msgspec.msgpack.encode([1, ["allocate_producer_ids", 5, "new"]])
+    assert decode(value) == AllocateProducerIds(5)
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_make_decoding_raise(value: bytes) -> None:
+    decode(value)
+
+
+def test_a_command_is_the_value_of_the_one_record_of_a_sound_batch() -> None:
+    batch = command_batch(AllocateProducerIds(5), timestamp_ms=1000)
+    check_batch(batch)
+    (record,) = read_records(batch)
+    assert decode(record.value) == AllocateProducerIds(5)
