@@ -27,6 +27,7 @@ _SEALED_BYTES = _SLOT.size + OVERHEAD_BYTES
 SLOT_BYTES = _SEALED_BYTES + _SEQUENCE.size
 _OLD_MAGIC = b"RLH1"  # without the terms of what is promised, and with one sequence number
 _OLD_SLOT = struct.Struct(">Qqqqqqq")
+_SEQUENCE_MAX = (1 << 63) - 1  # nobody counts so far: a greater number was never written
 _NO_VOTE = -1
 UNKNOWN_TERMS = 1 << 32  # beside a promise of an older release; no checksum has so many bits
 
@@ -141,7 +142,7 @@ def read_slot(filesystem: Filesystem, path: str) -> Slot | Trouble:
     if data[:4] not in (_MAGIC, _OLD_MAGIC):
         return Trouble.LOST
     (head,), (tail,) = _SEQUENCE.unpack_from(data, 4), _SEQUENCE.unpack_from(data, _SEALED_BYTES)
-    return Trouble.TORN if head != tail else Trouble.LOST
+    return Trouble.TORN if head != tail and max(head, tail) <= _SEQUENCE_MAX else Trouble.LOST
 
 
 def highest_number(filesystem: Filesystem, path: str) -> int:
@@ -173,5 +174,7 @@ def _decode(data: bytes) -> Slot | None:
             return None
         sequence, term, vote, start, before, promised, commit = _OLD_SLOT.unpack(payload)
         promise, is_rejoining = Promise(EntryId(Term(0), Index(promised)), UNKNOWN_TERMS), False
+    if sequence > _SEQUENCE_MAX:
+        return None
     hard_state = HardState(Term(term), None if vote == _NO_VOTE else NodeId(vote), is_rejoining)
     return Slot(sequence, ReplicaState(hard_state, Index(start), Term(before), promise, Index(commit)))

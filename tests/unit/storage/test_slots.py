@@ -140,3 +140,17 @@ def test_what_was_promised_is_compared_after_the_log_start_has_moved() -> None:
     filesystem.restart()
     log = open_log(filesystem)
     assert (log.first_index, log.last_index) == (16, 26)
+
+
+def test_a_number_that_nobody_can_have_counted_to_is_damage() -> None:
+    filesystem = voted()
+    data = bytearray(filesystem.read_file(PATHS[0]))
+    data[4:12] = b"\xff" * 8
+    filesystem.overwrite(PATHS[0], bytes(data))
+    assert read_slot(filesystem, PATHS[0]) is Trouble.LOST
+
+
+def test_a_slot_with_such_a_number_and_a_right_checksum_is_damage_too() -> None:
+    filesystem = voted()
+    filesystem.overwrite(PATHS[0], encode_slot((1 << 64) - 1, newborn()))
+    assert read_slot(filesystem, PATHS[0]) is Trouble.LOST
