@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from api.disk_reserve import DiskReserve
 from api.settings import BrokerSettings
 from partitions.hosting.first_start import FirstStart
-from partitions.hosting.metadata_ward import MetadataWard
+from partitions.hosting.metadata_supervisor import MetadataSupervisor
 from partitions.hosting.replica_manager import PartitionManager
 from partitions.hosting.trash import Trash
 from partitions.metadata.active import ControllerSettings
@@ -38,7 +38,7 @@ from raftlog.node.network.transport import Transport
 from raftlog.repair.repairer import Repairer
 from raftlog.repair.scrubber import Scrubbed, Scrubber
 from raftlog.repair.service import RepairService
-from raftlog.repair.target import Patient
+from raftlog.repair.target import RepairTarget
 from raftlog.storage.filesystem import Filesystem
 from raftlog.storage.replica_registry import ReplicaRegistry
 from raftlog.storage.segmented_log import SegmentedLog
@@ -106,7 +106,7 @@ class Broker:
         self._watching: list[asyncio.Task[None]] = []
         self.controller = self._controller()
         self._first_start = self._first_start_of_cluster()
-        self._metadata_ward = self._ward_of_metadata()
+        self._metadata_supervisor = self._ward_of_metadata()
         self.manager = PartitionManager(
             self.host,
             self.controller,
@@ -161,7 +161,7 @@ class Broker:
             has_room=self.disk.has_room,
         )
 
-    def _ward_of_metadata(self) -> MetadataWard:
+    def _ward_of_metadata(self) -> MetadataSupervisor:
         world, directory = self._world, self._metadata_directory
 
         async def open_log() -> SegmentedLog:
@@ -175,15 +175,15 @@ class Broker:
             self._registry.add([METADATA_GROUP])
             return log
 
-        patient = Patient(METADATA_GROUP, directory, self._other_brokers())
-        return MetadataWard(self.controller, self.repairer, patient, open_log)
+        repair_target = RepairTarget(METADATA_GROUP, directory, self._other_brokers())
+        return MetadataSupervisor(self.controller, self.repairer, repair_target, open_log)
 
     def _why_offline(self, target: TopicPartition) -> str:
         """What a replica of this broker that takes no part waits for."""
         return (
             self.manager.failure_of(key_of(target))
             or self._first_start.trouble
-            or self._metadata_ward.trouble
+            or self._metadata_supervisor.trouble
             or ("it is being opened" if self.controller.is_registered else "")
             or f"its broker waits for an active controller: {self.controller.leader_known}"
         )
@@ -200,10 +200,12 @@ class Broker:
         self._first_start.offer()
         self.host.meet(frozenset(NodeId(peer) for peer in self.settings.peers))
         await self.host.start()
-        await self._metadata_ward.join()
+        await self._metadata_supervisor.join()
         await self.manager.start()
         await self.reassigner.start()
-        self._watching = [self.host.begin(work) for work in (self.scrubber.run(), self._metadata_ward.run())]
+        self._watching = [
+            self.host.begin(work) for work in (self.scrubber.run(), self._metadata_supervisor.run())
+        ]
 
     async def drain(self) -> None:
         """Hand leaderships over; new requests go elsewhere from now on."""
@@ -238,7 +240,7 @@ class Broker:
     def _closed_files(self, group_id: GroupId) -> str | None:
         if group_id == METADATA_GROUP:
             return self._metadata_directory
-        return self.manager.ward.directory_of(group_id)
+        return self.manager.supervisor.directory_of(group_id)
 
     def _registration(self) -> RegisterBroker:
         mine = self.settings.peers[self.settings.broker_id]

@@ -141,9 +141,9 @@ def _clock_metrics(broker: Broker) -> Iterator[Metric]:
 
 
 def _repair_metrics(broker: Broker) -> Iterator[Metric]:
-    """What was read through for damage, and what was mended."""
+    """What was read through for damage, and what was repaired."""
     scrub, repairs = broker.scrubber.counts, broker.repairer.counts
-    sick_bay = broker.manager.sick_bay
+    repair_scheduler = broker.manager.repair_scheduler
     yield CounterMetricFamily("raftlog_scrub_bytes", "Bytes read through for damage.", scrub.bytes_read)
     yield CounterMetricFamily(
         "raftlog_scrub_damages", "Damaged files and segments found so.", scrub.damages_found
@@ -158,18 +158,18 @@ def _repair_metrics(broker: Broker) -> Iterator[Metric]:
         "Replicas that ended since a read or the scrub found damage.",
         broker.host.damaged_logs,
     )
-    yield CounterMetricFamily("raftlog_repairs", "Replicas mended from peers.", repairs.replicas_mended)
+    yield CounterMetricFamily("raftlog_repairs", "Replicas repaired from peers.", repairs.replicas_repaired)
     yield CounterMetricFamily(
         "raftlog_repairs_failed", "Attempts that did not succeed.", repairs.attempts_failed
     )
     yield CounterMetricFamily("raftlog_repair_bytes", "Bytes fetched for it.", repairs.bytes_fetched)
     yield GaugeMetricFamily(
         "raftlog_repairs_running",
-        "Replicas being mended.",
-        0 if sick_bay is None else sick_bay.under_repair,
+        "Replicas being repaired.",
+        0 if repair_scheduler is None else repair_scheduler.under_repair,
     )
     yield GaugeMetricFamily(
-        "raftlog_replicas_to_rebuild",
+        "raftlog_replicas_needing_operator",
         "Damaged replicas that no peer can help.",
-        len(broker.manager.ward.to_rebuild),
+        len(broker.manager.supervisor.needing_operator),
     )

@@ -172,7 +172,7 @@ def corruption(is_quick: bool) -> tuple[Figures, bool]:
         "detected": found.detected,
         "harmless, as was shown": found.harmless,
         "missed": found.missed,
-        "replicas mended": found.repaired,
+        "replicas repaired": found.repaired,
         "acknowledged and lost": found.lost,
         "served damaged": found.served_damaged,
         "failed": found.failed,

@@ -11,15 +11,15 @@ import typer
 from api.cli.output import REFUSED, Format, OutputOption, errors_reported, note, show
 
 if TYPE_CHECKING:
-    from raftlog.repair.verify import Examination
+    from raftlog.repair.verify import VerifyReport
 
 DirectoryOption = Annotated[
     Path,
     typer.Option("--data", exists=True, file_okay=False, help="A broker's data, or a directory of several."),
 ]
 
-_REMEDY = "start the broker: it is mended from its peers"
-_REMEDY_TWIN = "start the broker: it is mended from its twin"
+_REMEDY = "start the broker: it is repaired from its peers"
+_REMEDY_TWIN = "start the broker: it is repaired from its twin"
 _REMEDY_ALONE = "restore the file from a copy, or remove the directory if its data may go"
 
 
@@ -102,7 +102,7 @@ def _size(path: str) -> int:
     return os.path.getsize(path) if os.path.exists(path) else 0
 
 
-def _rows(seen: Examination) -> list[dict[str, object]]:
+def _rows(seen: VerifyReport) -> list[dict[str, object]]:
     rows = [_row(damage.path, damage.position, damage.end, damage.reason, _REMEDY) for damage in seen.damages]
     for hole in seen.holes:
         last = "the end" if hole.last is None else hole.last

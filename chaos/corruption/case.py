@@ -131,7 +131,7 @@ class _Struck:
     is_found: bool
 
     def verdict(self, noticed: set[NodeId]) -> Verdict:
-        """What became of it, by whether its broker has mended something and by the disk in the end."""
+        """What became of it, by whether its broker has repaired something and by the disk in the end."""
         if self.is_found or self.machine.node in noticed:
             return Verdict(self.damage, True, None)
         disk = Disk(self.before, self.after, self.machine.disk.image(), self.older)
@@ -359,9 +359,9 @@ class _Case:
         logs: dict[str, set[bytes]] = {}
         for machine in cluster.machines:
             if machine.broker is not None:
-                mended = machine.broker.repairer.counts.replicas_mended
-                self.repaired += mended
-                if mended or machine.broker.scrubber.counts.damages_found:
+                repaired = machine.broker.repairer.counts.replicas_repaired
+                self.repaired += repaired
+                if repaired or machine.broker.scrubber.counts.damages_found:
                     self.noticed.add(machine.node)
             self.troubles += [
                 f"{machine.name}: {path} is damaged in the end" for path in _damaged_twins(machine)

@@ -24,7 +24,7 @@ class Summary:
     detected: int
     harmless: int  # not detected, and shown to be harmless; ``reasons`` names kinds and reasons
     missed: int  # neither: nothing shows that it cannot matter
-    repaired: int  # replicas that were mended from their peers
+    repaired: int  # replicas that were repaired from their peers
     lost: int  # acknowledged values that are not there in the end
     served_damaged: int  # times that a consumer got other bytes than were acknowledged
     failed: int  # cases in which something did not hold

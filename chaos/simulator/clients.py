@@ -190,7 +190,7 @@ class Producer(Client):
         while simulation.is_producing:
             await simulation.rest()
             if self._has_id and self._is_known:
-                await self._perhaps_begin_anew(under_way)
+                await self._perhaps_resync_fully(under_way)
             if self._has_id and self._life[0] < 0:
                 await self._get_id()
                 continue
@@ -224,7 +224,7 @@ class Producer(Client):
         self._sequence = 0
         self._is_known = False
 
-    async def _perhaps_begin_anew(self, under_way: list[asyncio.Task[None]]) -> None:
+    async def _perhaps_resync_fully(self, under_way: list[asyncio.Task[None]]) -> None:
         """End once all is known; and once the next life is known, the one before speaks again."""
         if self._replaced is not None:
             life, self._replaced = self._replaced, None

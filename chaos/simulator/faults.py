@@ -115,7 +115,7 @@ class Faults:
             self._aimed[fault.kind](rng, machine)
 
     def heal(self) -> None:
-        """From now on nothing goes wrong; what is broken is mended at once."""
+        """From now on nothing goes wrong; what is broken is repaired at once."""
         self.is_healed = True
         simulation = self._simulation
         simulation.trace.note(None, "everything is healed")
@@ -123,7 +123,7 @@ class Faults:
         simulation.network.heal()
         simulation.clocks.set_right()
         for machine in simulation.machines:
-            self._mend_disk(machine)
+            self._repair_disk(machine)
             machine.disk.crash_after_changes = machine.disk.dies_writing = None
             machine.resume()
             if machine.is_restart_needed:
@@ -274,7 +274,7 @@ class Faults:
     def _slow_disk(self, rng: random.Random) -> None:
         machine = self._any(rng)
         machine.syncs.slowness = rng.choice((5.0, 30.0))
-        self._later(rng, 0.5, 4.0, lambda: self._mend_disk(machine))
+        self._later(rng, 0.5, 4.0, lambda: self._repair_disk(machine))
 
     def _stall_disk(self, rng: random.Random) -> None:
         machine = self._any(rng)
@@ -285,7 +285,7 @@ class Faults:
 
     def _fill(self, rng: random.Random, machine: Machine) -> None:
         machine.disk.capacity_bytes = machine.disk.used_bytes + rng.choice((0, 100, 2000))
-        self._later(rng, 0.3, 3.0, lambda: self._mend_disk(machine))
+        self._later(rng, 0.3, 3.0, lambda: self._repair_disk(machine))
 
     def _failing_sync(self, rng: random.Random) -> None:
         """One file's sync fails: its page cache and its disk differ, and nobody is told again.
@@ -307,11 +307,11 @@ class Faults:
         self._later(rng, 0.3, 2.0, lambda: self._restart(rng, machine))
 
     def _restart(self, rng: random.Random, machine: Machine) -> None:
-        self._mend_disk(machine)
+        self._repair_disk(machine)
         if machine.is_restart_needed:
             self._down(rng.choice((machine.kill, machine.lose_power)))
 
-    def _mend_disk(self, machine: Machine) -> None:
+    def _repair_disk(self, machine: Machine) -> None:
         machine.syncs.slowness = 1.0
         machine.syncs.stalled_until = 0.0
         machine.disk.capacity_bytes = None

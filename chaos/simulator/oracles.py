@@ -117,7 +117,7 @@ class Oracles:
                 record.replicas.pop(machine.node, None)
 
     def died(self, machine: Machine) -> None:
-        """What any death leaves is a whole log, with a torn tail at most: no damage to be mended (I27)."""
+        """What any death leaves is a whole log, with a torn tail at most: no damage to be repaired (I27)."""
         for replica in machine.replicas.values():
             seen = examine(machine.disk, replica.directory)
             if not seen.is_clean:

@@ -5,7 +5,8 @@ second case its votes and acknowledgements are lost, too, and it must not elect 
 (``HardState.is_rejoining``). So a broker without a metadata log asks all others first. One that knows of the
 cluster settles it; only when each of them says that it does not, this is the first start.
 
-Decides: that. Leaves to others: opening the log (``metadata_ward``), and how a replica rejoins (``core``).
+Decides: that. Leaves to others: opening the log (``metadata_supervisor``), and how a replica rejoins
+(``core``).
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ from typing import Final
 
 from partitions.hosting.deletion import Departures
 from partitions.hosting.directories import Folders
-from partitions.hosting.failed_replicas import ReplicaWard
 from partitions.hosting.opener import MetadataBehind, Openings, log_settings
+from partitions.hosting.replica_supervisor import ReplicaSupervisor
 from partitions.hosting.retention_manager import Kept, RetentionKeeper, retention_limits
 from partitions.hosting.trash import Trash
 from partitions.metadata import topic_config
@@ -40,7 +40,7 @@ from raftlog.node.blocking import RunBlocking
 from raftlog.node.group.raft_group import RaftGroup
 from raftlog.node.group_host import GroupHost
 from raftlog.repair.repairer import Repairer
-from raftlog.repair.scheduler import SickBay
+from raftlog.repair.scheduler import RepairScheduler
 from raftlog.storage.broken_groups import BrokenGroups
 from raftlog.storage.filesystem import Buffer, Filesystem, is_disk_full
 from raftlog.storage.replica_registry import ReplicaRegistry
@@ -126,8 +126,8 @@ class PartitionManager:
         self.admission = ProducerAdmission(metadata, self.replicas.values, clock, producer_ids, producers_max)
         forget = (lambda directory: None) if repairer is None else repairer.service.forget
         place, close, look = self._folders.of_partition, self._close_replica, self._changed.set
-        self.ward = ReplicaWard(host.node_id, self._held, place, close, look, forget)
-        self.sick_bay = None if repairer is None else SickBay(repairer, self.ward)
+        self.supervisor = ReplicaSupervisor(host.node_id, self._held, place, close, look, forget)
+        self.repair_scheduler = None if repairer is None else RepairScheduler(repairer, self.supervisor)
         self._departures = Departures(host.node_id, lambda: metadata.image, self.replicas, host.calls)
         host.calls.serve(replica_calls.PREPARED, self._serve_prepared)
 
@@ -156,8 +156,8 @@ class PartitionManager:
         self._begin(self._ask_to_leave())
         self._begin(self.retention.run(self._retention_check_ms))
         self._begin(self.trash.run())
-        if self.sick_bay is not None:
-            self._begin(self.sick_bay.run())
+        if self.repair_scheduler is not None:
+            self._begin(self.repair_scheduler.run())
 
     async def stop(self) -> None:
         """Stop following; the replicas' groups are closed by the host."""
@@ -234,7 +234,7 @@ class PartitionManager:
                 wanted = me in partition.holders
                 if held is not None:
                     self._reconfigure(held, topic, partition, is_leaving=not wanted)
-                    if wanted and held.replica is None and held.error is None:  # else it is mended first
+                    if wanted and held.replica is None and held.error is None:  # else it is repaired first
                         missing.append(held)
                 elif wanted:
                     missing.append(_Held(topic, partition))
@@ -282,7 +282,7 @@ class PartitionManager:
     async def _open_replica(self, held: _Held, young: list[RaftGroup[None]]) -> None:
         topic, partition = held.topic, held.partition
         self._held[topic.name, partition.partition] = held
-        self.ward.hand_over(held)
+        self.supervisor.hand_over(held)
         if held.log is None:
             return
         replica = PartitionReplica(
@@ -341,7 +341,7 @@ class PartitionManager:
 
     async def _close_replica(self, key: Key) -> None:
         held = self._held[key]
-        self.ward.hand_over(held)
+        self.supervisor.hand_over(held)
         held.replica = held.log = None
         if self.replicas.pop(key, None) is not None:
             await self._host.close_group(held.partition.group_id)
@@ -368,8 +368,8 @@ class PartitionManager:
 
     async def _close(self, held: _Held) -> None:
         held.is_leaving = True  # and so it gets no other treatment
-        if self.sick_bay is not None:
-            await self.sick_bay.end(TopicPartition(*held.key))
+        if self.repair_scheduler is not None:
+            await self.repair_scheduler.end(TopicPartition(*held.key))
         await self._close_replica(held.key)
         del self._held[held.key]
         await asyncio.sleep(0)

@@ -10,26 +10,26 @@ from collections.abc import Mapping
 
 from raftlog.core.ready import HardState
 from raftlog.repair.service import Told
-from raftlog.repair.target import BeyondRepair, CannotMend, NeedsRebuild, Patient
-from raftlog.repair.verify import Examination
+from raftlog.repair.target import CannotRepair, NeedsFullResync, NeedsOperator, RepairTarget
+from raftlog.repair.verify import VerifyReport
 from raftlog.types import NodeId, Term
 
 
-def leader_of(patient: Patient, told: Mapping[NodeId, Told], term: Term, trouble: str) -> NodeId:
-    """Who leads in ``term`` or a later one. Raises ``CannotMend``."""
+def leader_of(repair_target: RepairTarget, told: Mapping[NodeId, Told], term: Term, trouble: str) -> NodeId:
+    """Who leads in ``term`` or a later one. Raises ``CannotRepair``."""
     for peer, answer in told.items():
         if answer.is_leader and answer.term >= term:
             return peer
-    if not patient.peers:
-        raise NeedsRebuild(f"{trouble}, and there is no other replica; restore its files or delete it")
-    silent = [peer for peer in patient.peers if peer not in told]
+    if not repair_target.peers:
+        raise NeedsOperator(f"{trouble}, and there is no other replica; restore its files or delete it")
+    silent = [peer for peer in repair_target.peers if peer not in told]
     if silent:
-        raise CannotMend(f"{trouble}: brokers {silent} do not answer")
-    raise CannotMend(f"{trouble}: no replica has them whole, and none leads yet")
+        raise CannotRepair(f"{trouble}: brokers {silent} do not answer")
+    raise CannotRepair(f"{trouble}: no replica has them whole, and none leads yet")
 
 
-def members_told(seen: Examination, told: Mapping[NodeId, Told]) -> bytes:
-    """Who took part where this log begins. Raises ``CannotMend``; ``BeyondRepair`` where waiting is no use.
+def members_told(seen: VerifyReport, told: Mapping[NodeId, Told]) -> bytes:
+    """Who took part where this log begins. Raises ``CannotRepair``, or ``NeedsFullResync`` if no wait helps.
 
     A leader whose log leads up to there will know, once so much is committed.
     """
@@ -38,11 +38,11 @@ def members_told(seen: Examination, told: Mapping[NodeId, Told]) -> bytes:
         return known
     trouble, start = "no replica says who took part where the log begins", seen.state.log_start
     if any(answer.is_leader and (answer.first > start or start == 0) for answer in told.values()):
-        raise BeyondRepair(trouble)
-    raise CannotMend(trouble)
+        raise NeedsFullResync(trouble)
+    raise CannotRepair(trouble)
 
 
-def owed(seen: Examination, leader: Told) -> int:
+def owed(seen: VerifyReport, leader: Told) -> int:
     """All that this replica may have acknowledged, as far as the leader's log goes."""
     end = seen.holes[-1].last if seen.holes else seen.last
     if end is None or seen.doubt is not None or seen.torn or seen.state.is_given_up:
@@ -50,7 +50,7 @@ def owed(seen: Examination, leader: Told) -> int:
     return min(leader.last, max(end, seen.state.promised, seen.covers - 1, seen.last))
 
 
-def hard_state_in(term: Term, seen: Examination, node_id: NodeId) -> HardState:
+def hard_state_in(term: Term, seen: VerifyReport, node_id: NodeId) -> HardState:
     """In doubt of its own, or in a later term, a replica that takes a leader's log has voted for itself."""
     own = seen.state.hard_state
     if seen.doubt is None and term <= own.term:

@@ -1,4 +1,4 @@
-"""Fetches a leader's log from where it begins, to take the place of one that cannot be mended.
+"""Fetches a leader's log from where it begins, to take the place of one that cannot be repaired.
 
 Decides: what is asked for and in which order, and when nothing but the state has to come. Leaves to others:
 which leader, how far and in which term (``repairer``), and the files (``storage.new_log``).
@@ -23,8 +23,8 @@ from raftlog.records.batch import Batch
 from raftlog.repair.new_log import Beginning, NewLog
 from raftlog.repair.segment_writer import SegmentWriter
 from raftlog.repair.service import NO_INDEX, UNKNOWN_TERM, Ask, Told
-from raftlog.repair.target import CannotMend
-from raftlog.repair.verify import Examination
+from raftlog.repair.target import CannotRepair
+from raftlog.repair.verify import VerifyReport
 from raftlog.storage.filesystem import Filesystem
 from raftlog.storage.members import decode_entries, encode_entries
 from raftlog.storage.state_files import StateFiles, is_state_known
@@ -42,7 +42,7 @@ class Adds(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class FreshStart:
+class FullResync:
     """One replica's. ``ask`` asks its leader."""
 
     node_id: NodeId
@@ -53,8 +53,8 @@ class FreshStart:
     ask: Callable[[Ask], Awaitable[tuple[Told, memoryview]]]
     add: Adds
 
-    async def fetch(self, seen: Examination, leader: NodeId, answer: Told, last: int) -> Replace:
-        """At least up to ``last`` of the log of a leader that gave that answer. Raises ``CannotMend``."""
+    async def fetch(self, seen: VerifyReport, leader: NodeId, answer: Told, last: int) -> Replace:
+        """At least up to ``last`` of the log of a leader that gave that answer. Raises ``CannotRepair``."""
         begin = await self._beginning(leader, answer)
         if await self.run_blocking(lambda: _lacks_only_a_state(self.filesystem, seen, begin)):
             return lambda hard_state, term: _keep_state(self.filesystem, seen, begin)
@@ -70,7 +70,7 @@ class FreshStart:
                 await self.add(writer, [batch for batch in batches if batch.base_offset <= last])
             is_whole = True
         except CorruptBatch as error:
-            raise CannotMend(f"the leader's entries did not come: {error}") from error
+            raise CannotRepair(f"the leader's entries did not come: {error}") from error
         finally:
             if not is_whole:
                 await self.run_blocking(log.abandon)
@@ -94,21 +94,21 @@ class FreshStart:
         )
         told, data = await self.ask(ask)
         if not told.is_leader or told.term != answer.term:
-            raise CannotMend(f"broker {leader} does not lead any more")
+            raise CannotRepair(f"broker {leader} does not lead any more")
         if not told.is_held:
-            raise CannotMend(f"the log of broker {leader} begins later than {first} by now")
+            raise CannotRepair(f"the log of broker {leader} begins later than {first} by now")
         return told, data
 
     async def _beginning(self, leader: NodeId, answer: Told) -> Beginning:
         start, before = answer.first, answer.before
         if before == UNKNOWN_TERM:
-            raise CannotMend(f"broker {leader} is of an older release and does not say how its log begins")
+            raise CannotRepair(f"broker {leader} is of an older release and does not say how its log begins")
         place = EntryId(before, Index(start - 1))
         told, _ = await self._ask_leader(leader, answer, start, place.index, before, place.index)
         if start == 0:
             return Beginning(start=start, before=before, members=told.members or _NOBODY, state=b"")
         if not told.members:
-            raise CannotMend(f"broker {leader} does not say who took part at {place.index}")
+            raise CannotRepair(f"broker {leader} does not say who took part at {place.index}")
         there = decode_entries(memoryview(told.members))[-1].membership
         transfer = SnapshotTransfer(self.node_id, self.group_id, self.calls)
         state = await transfer.fetch(FetchSnapshot(leader, place, there))
@@ -118,7 +118,7 @@ class FreshStart:
 _NOBODY: Final = encode_entries([MembershipEntry(Index(-1), NOBODY)])  # the log names those who take part
 
 
-def _lacks_only_a_state(filesystem: Filesystem, seen: Examination, begin: Beginning) -> bool:
+def _lacks_only_a_state(filesystem: Filesystem, seen: VerifyReport, begin: Beginning) -> bool:
     """Whether the log is whole, and the same as the leader's up to where that begins."""
     start, own = begin.start, seen.state.log_start
     if seen.holes or seen.doubt is not None or seen.state.is_given_up or not own <= start <= seen.last + 1:
@@ -127,5 +127,5 @@ def _lacks_only_a_state(filesystem: Filesystem, seen: Examination, begin: Beginn
     return is_ours and not is_state_known(filesystem, seen.directory, own)
 
 
-def _keep_state(filesystem: Filesystem, seen: Examination, begin: Beginning) -> None:
+def _keep_state(filesystem: Filesystem, seen: VerifyReport, begin: Beginning) -> None:
     StateFiles(filesystem, seen.directory).save(begin.end, begin.state)

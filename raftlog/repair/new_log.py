@@ -1,4 +1,4 @@
-"""Another log in place of one that cannot be mended: a leader's, from where that begins.
+"""Another log in place of one that cannot be repaired: a leader's, from where that begins.
 
 Decides: in which order files come and go. Leaves to others: whose log it is, how far it must reach, and
 why it may take the place of the old one (``raftlog.repair.repairer``).
@@ -21,7 +21,7 @@ from typing import Final
 
 from raftlog.core.ready import HardState
 from raftlog.repair.segment_writer import NewSegment, SegmentWriter
-from raftlog.repair.verify import Examination
+from raftlog.repair.verify import VerifyReport
 from raftlog.storage.durable_state import DurableState
 from raftlog.storage.epochs import EPOCHS_NAME, Epochs
 from raftlog.storage.filesystem import Filesystem
@@ -80,7 +80,7 @@ class NewLog:
         for writer in self._writers:
             writer.abandon()
 
-    def replace(self, seen: Examination, hard_state: HardState, term: Term) -> None:
+    def replace(self, seen: VerifyReport, hard_state: HardState, term: Term) -> None:
         """Take the place of the log that was examined.
 
         ``term`` is the newest in which it may have acknowledged anything: after a crash in the middle, the

@@ -1,7 +1,7 @@
-"""Mends one damaged replica from the other logs of its group, without an operator.
+"""Repairs one damaged replica from the other logs of its group, without an operator.
 
 Decides: what makes a peer's entries the right ones, and when this replica may vote again. Leaves to
-others: what is damaged (``storage.verify``), writing files (``storage.mend``), when a repair is tried
+others: what is damaged (``verify``), writing files (``segment_writer``), when a repair is tried
 (``scheduler``), what a peer gives away (``service``).
 
 Four rules, each a consequence of Raft's own:
@@ -16,7 +16,7 @@ Four rules, each a consequence of Raft's own:
    with its vote spent on itself. A peer that has forgotten its own term, too, says what its log tells;
    then a thousand terms are left out.
 4. *Anew.* What no log has any more, since the others begin later, or what stands nowhere else, is not
-   mended: the whole log is replaced by that of a leader as in rule 2, from where that begins, as a
+   repaired: the whole log is replaced by that of a leader as in rule 2, from where that begins, as a
    follower that lags behind would take its snapshot.
 """
 
@@ -37,7 +37,7 @@ from raftlog.node.blocking import RunBlocking, ToItsEnd
 from raftlog.node.group_host import GroupHost
 from raftlog.records.batch import Batch
 from raftlog.repair.donor import hard_state_in, leader_of, members_told, owed
-from raftlog.repair.full_resync import FreshStart
+from raftlog.repair.full_resync import FullResync
 from raftlog.repair.segment_writer import (
     Lacking,
     NewSegment,
@@ -49,8 +49,8 @@ from raftlog.repair.segment_writer import (
     settle,
 )
 from raftlog.repair.service import SERVICE, Ask, RepairService, Told, voters_in_files
-from raftlog.repair.target import BeyondRepair, CannotMend, NeedsRebuild, Patient
-from raftlog.repair.verify import Examination, Hole, examine
+from raftlog.repair.target import CannotRepair, NeedsFullResync, NeedsOperator, RepairTarget
+from raftlog.repair.verify import MissingRange, VerifyReport, examine
 from raftlog.storage.batch_search import Run
 from raftlog.storage.filesystem import Filesystem
 from raftlog.storage.members import MEMBERS_NAME, replace_members
@@ -60,7 +60,7 @@ from raftlog.types import EntryId, Index, NodeId, Term
 _log = logging.getLogger("raftlog.repair")
 
 CALL_TIMEOUT_MS: Final = 5000
-ROUNDS_MAX: Final = 6  # each mends something, or the repair has failed
+ROUNDS_MAX: Final = 6  # each repairs something, or the repair has failed
 FORGOTTEN_TERMS: Final = 1000  # elections that nobody remembers are fewer
 
 
@@ -68,7 +68,7 @@ FORGOTTEN_TERMS: Final = 1000  # elections that nobody remembers are fewer
 class RepairCounts:
     """For metrics."""
 
-    replicas_mended: int = 0
+    replicas_repaired: int = 0
     bytes_fetched: int = 0
     attempts_failed: int = 0
 
@@ -87,31 +87,31 @@ class Repairer:
     def __post_init__(self) -> None:
         self.run_blocking = ToItsEnd(self.run_blocking)
 
-    async def mend(self, patient: Patient) -> None:
-        """Return once the files are whole again. Raises ``CannotMend`` and ``OSError``."""
+    async def repair(self, repair_target: RepairTarget) -> None:
+        """Return once the files are whole again. Raises ``CannotRepair`` and ``OSError``."""
         for left in reversed(range(ROUNDS_MAX + 1)):
-            seen = await self.run_blocking(lambda: examine(self.filesystem, patient.directory))
+            seen = await self.run_blocking(lambda: examine(self.filesystem, repair_target.directory))
             if seen.is_clean:
-                self.service.forget(patient.directory)
-                self.counts.replicas_mended += 1
+                self.service.forget(repair_target.directory)
+                self.counts.replicas_repaired += 1
                 return
             self.service.remember(seen)  # peers may need of this replica what it has
             if not left:
-                raise NeedsRebuild("it is damaged again after each repair; replace its disk or move it away")
+                raise NeedsOperator("it is damaged again after each repair; replace its disk or move it away")
             try:
-                await self._improve(patient, seen, is_last_try=left == 1)
+                await self._improve(repair_target, seen, is_last_try=left == 1)
             except RaftlogError as error:
-                raise CannotMend(f"a peer has not helped: {error}") from error
+                raise CannotRepair(f"a peer has not helped: {error}") from error
 
-    async def _improve(self, patient: Patient, seen: Examination, *, is_last_try: bool) -> None:
+    async def _improve(self, repair_target: RepairTarget, seen: VerifyReport, *, is_last_try: bool) -> None:
         try:
             if seen.state.is_given_up or is_last_try:
-                raise BeyondRepair("it is still damaged after each repair")
-            await self._mend_once(patient, seen)
-        except BeyondRepair as reason:
-            await self._begin_anew(patient, seen, str(reason))
+                raise NeedsFullResync("it is still damaged after each repair")
+            await self._repair_once(repair_target, seen)
+        except NeedsFullResync as reason:
+            await self._resync_fully(repair_target, seen, str(reason))
 
-    async def _change(self, seen: Examination, work: Callable[[], None]) -> None:
+    async def _change(self, seen: VerifyReport, work: Callable[[], None]) -> None:
         """Write files. What peers were told of them before does not count from then on."""
         self.service.forget(seen.directory)
         try:
@@ -119,23 +119,23 @@ class Repairer:
         finally:
             self.service.forget(seen.directory)
 
-    async def _mend_once(self, patient: Patient, seen: Examination) -> None:
-        patient, told = await self._ask_everybody(patient, seen)
+    async def _repair_once(self, repair_target: RepairTarget, seen: VerifyReport) -> None:
+        repair_target, told = await self._ask_everybody(repair_target, seen)
         await self.run_blocking(lambda: clear_sidecars(self.filesystem, seen))
         if seen.state.log_start > 0 and seen.doubt is not None and not seen.state.hard_state.term:
-            raise BeyondRepair(f"{seen.doubt}, and with it where the log begins")
+            raise NeedsFullResync(f"{seen.doubt}, and with it where the log begins")
         if any(damage.path.endswith(f"/{MEMBERS_NAME}") for damage in seen.damages):
             known = members_told(seen, told)
             await self._change(seen, lambda: replace_members(self.filesystem, seen.directory, known))
         anchored = [hole for hole in seen.holes if _is_anchored(hole, seen.anchor)]
         if anchored:
-            if await self._fill(patient, seen, anchored, told):
+            if await self._fill(repair_target, seen, anchored, told):
                 return
             first = anchored[0].first
         elif seen.holes:
             first = seen.holes[0].first
         elif seen.doubt is not None:
-            term, margin = self._newest_term(patient, seen, told)
+            term, margin = self._newest_term(repair_target, seen, told)
             own = seen.state.hard_state
             hard_state = HardState(Term(term + margin), self.host.node_id, own.is_rejoining)
             await self._change(seen, lambda: end_doubt(self.filesystem, seen, hard_state))
@@ -143,16 +143,18 @@ class Repairer:
         else:
             start = seen.state.log_start
             if not await self.run_blocking(lambda: is_state_known(self.filesystem, seen.directory, start)):
-                raise BeyondRepair(f"nothing here says what led up to {start}, where the log begins")
+                raise NeedsFullResync(f"nothing here says what led up to {start}, where the log begins")
             return
-        await self._take_from_leader(patient, seen, first, told)
+        await self._take_from_leader(repair_target, seen, first, told)
 
     # Asking.
 
-    async def _ask_everybody(self, patient: Patient, seen: Examination) -> tuple[Patient, dict[NodeId, Told]]:
+    async def _ask_everybody(
+        self, repair_target: RepairTarget, seen: VerifyReport
+    ) -> tuple[RepairTarget, dict[NodeId, Told]]:
         """Ask also those who vote by any log that answers, until nobody new is named."""
         start = Index(seen.state.log_start - 1)
-        question = Ask(group_id=patient.group_id, members_at=start)
+        question = Ask(group_id=repair_target.group_id, members_at=start)
 
         async def ask(peer: NodeId) -> Told | None:
             try:
@@ -162,7 +164,10 @@ class Repairer:
 
         told: dict[NodeId, Told] = {}
         asked = {self.host.node_id}
-        named = {*patient.peers, *await self.run_blocking(lambda: voters_in_files(self.filesystem, seen))}
+        named = {
+            *repair_target.peers,
+            *await self.run_blocking(lambda: voters_in_files(self.filesystem, seen)),
+        }
         while strangers := sorted(named - asked):
             answers = await asyncio.gather(*map(ask, strangers))
             told |= {
@@ -170,7 +175,7 @@ class Repairer:
             }
             asked |= {*strangers}
             named.update(*(answer.voters for answer in told.values()))
-        return replace(patient, peers=tuple(sorted(named - {self.host.node_id}))), told
+        return replace(repair_target, peers=tuple(sorted(named - {self.host.node_id}))), told
 
     async def _ask(self, peer: NodeId, ask: Ask) -> tuple[Told, memoryview]:
         head = msgspec.msgpack.encode(ask)
@@ -180,17 +185,21 @@ class Repairer:
     # Rule 1.
 
     async def _fill(
-        self, patient: Patient, seen: Examination, holes: Sequence[Hole], told: dict[NodeId, Told]
+        self,
+        repair_target: RepairTarget,
+        seen: VerifyReport,
+        holes: Sequence[MissingRange],
+        told: dict[NodeId, Told],
     ) -> bool:
         """Fill holes below the anchor, file by file; whether some peer could help with each."""
         lacking = [Lacking(hole.first, hole.last) for hole in holes if hole.last is not None]
         for segment in plan(seen, lacking):
-            if not await self._write(patient, seen, segment, told):
+            if not await self._write(repair_target, seen, segment, told):
                 return False
         return True
 
     async def _write(
-        self, patient: Patient, seen: Examination, segment: NewSegment, told: dict[NodeId, Told]
+        self, repair_target: RepairTarget, seen: VerifyReport, segment: NewSegment, told: dict[NodeId, Told]
     ) -> bool:
         writer = await self.run_blocking(lambda: SegmentWriter(self.filesystem, seen.directory, segment))
         for part in segment.parts:
@@ -199,7 +208,7 @@ class Repairer:
                 continue
             is_fetched = False
             try:
-                is_fetched = await self._fetch(patient, seen, writer, part, list(told))
+                is_fetched = await self._fetch(repair_target, seen, writer, part, list(told))
             finally:
                 if not is_fetched:
                     await self.run_blocking(writer.abandon)
@@ -210,8 +219,8 @@ class Repairer:
 
     async def _fetch(
         self,
-        patient: Patient,
-        seen: Examination,
+        repair_target: RepairTarget,
+        seen: VerifyReport,
         writer: SegmentWriter,
         part: Lacking,
         peers: list[NodeId],
@@ -227,11 +236,11 @@ class Repairer:
         while writer.following <= part.last:
             if useless == len(peers):
                 if silent:
-                    raise CannotMend(f"brokers {sorted(silent)} do not answer any more")
+                    raise CannotRepair(f"brokers {sorted(silent)} do not answer any more")
                 return False
             peer = peers[0]
             ask = Ask(
-                group_id=patient.group_id,
+                group_id=repair_target.group_id,
                 first=Index(writer.following),
                 last=Index(part.last),
                 anchor_term=anchor.term,
@@ -264,17 +273,17 @@ class Repairer:
     # Rule 2.
 
     async def _take_from_leader(
-        self, patient: Patient, seen: Examination, first: int, told: dict[NodeId, Told]
+        self, repair_target: RepairTarget, seen: VerifyReport, first: int, told: dict[NodeId, Told]
     ) -> None:
-        term, margin = self._newest_term(patient, seen, told)
+        term, margin = self._newest_term(repair_target, seen, told)
         if margin:  # only a log that is given up remembers the term, too, that it stays away from
-            raise BeyondRepair(f"{seen.holes[0]} are damaged, and which terms there were")
-        leader = leader_of(patient, told, term, f"{seen.holes[0]} are damaged")
+            raise NeedsFullResync(f"{seen.holes[0]} are damaged, and which terms there were")
+        leader = leader_of(repair_target, told, term, f"{seen.holes[0]} are damaged")
         runs = [run for run in seen.runs if run.last < first]
         while True:
             before = _entry_before(seen, runs, first)
             ask = Ask(
-                group_id=patient.group_id,
+                group_id=repair_target.group_id,
                 first=Index(first),
                 last=Index(first - 1),
                 previous_term=before,
@@ -284,17 +293,19 @@ class Repairer:
                 break
             first = runs.pop().first  # the logs part before: a leader would go back, too
         if not answer.is_leader or answer.term < term:
-            raise CannotMend(f"broker {leader} does not lead any more")
+            raise CannotRepair(f"broker {leader} does not lead any more")
         if not answer.is_held or answer.first > first:
-            raise BeyondRepair(f"broker {leader}, which leads, no longer has what this replica lacks")
+            raise NeedsFullResync(f"broker {leader}, which leads, no longer has what this replica lacks")
         hard_state = hard_state_in(Term(max(term, answer.term)), seen, self.host.node_id)
-        await self._copy_leader(patient, seen, runs, _Lead(leader, answer, first, hard_state))
+        await self._copy_leader(repair_target, seen, runs, _Lead(leader, answer, first, hard_state))
         try:
             await self._change(seen, lambda: settle(self.filesystem, seen, hard_state, answer.last))
         except LogCorrupt as error:
-            raise CannotMend(str(error)) from error
+            raise CannotRepair(str(error)) from error
 
-    async def _copy_leader(self, patient: Patient, seen: Examination, runs: list[Run], lead: _Lead) -> None:
+    async def _copy_leader(
+        self, repair_target: RepairTarget, seen: VerifyReport, runs: list[Run], lead: _Lead
+    ) -> None:
         base = max((base for base in seen.bases if base <= lead.first), default=lead.first)
         kept = [run for run in runs if run.first >= base]
         segment = NewSegment(base, tuple(kept))
@@ -302,22 +313,29 @@ class Repairer:
         try:
             for run in kept:
                 await self.run_blocking(partial(writer.copy, run))
-            await self._fetch_from_leader(patient, seen, writer, lead, _entry_before(seen, runs, lead.first))
+            await self._fetch_from_leader(
+                repair_target, seen, writer, lead, _entry_before(seen, runs, lead.first)
+            )
         except (RaftlogError, CorruptBatch) as error:
             await self.run_blocking(writer.abandon)
-            raise CannotMend(f"the leader's entries did not come: {error}") from error
+            raise CannotRepair(f"the leader's entries did not come: {error}") from error
         last = writer.following - 1
         await self._change(seen, lambda: forget_from(self.filesystem, seen, base, lead.hard_state, last))
         await self._change(seen, writer.finish)
 
     async def _fetch_from_leader(
-        self, patient: Patient, seen: Examination, writer: SegmentWriter, lead: _Lead, before: Term
+        self,
+        repair_target: RepairTarget,
+        seen: VerifyReport,
+        writer: SegmentWriter,
+        lead: _Lead,
+        before: Term,
     ) -> None:
         """All that this replica may have acknowledged, also behind the damage; the rest comes by appends."""
         last = owed(seen, lead.answer)
         while writer.following <= last:
             ask = Ask(
-                group_id=patient.group_id,
+                group_id=repair_target.group_id,
                 first=Index(writer.following),
                 last=lead.answer.last,
                 previous_term=Term(writer.term) if writer.term else before,
@@ -329,35 +347,37 @@ class Repairer:
 
     # Rule 4.
 
-    async def _begin_anew(self, patient: Patient, seen: Examination, reason: str) -> None:
-        patient, told = await self._ask_everybody(patient, seen)
-        if not patient.peers:
-            raise NeedsRebuild(f"{reason}, and there is no other replica; restore its files or delete it")
-        term, margin = self._newest_term(patient, seen, told)
-        leader = leader_of(patient, told, term, reason)
+    async def _resync_fully(self, repair_target: RepairTarget, seen: VerifyReport, reason: str) -> None:
+        repair_target, told = await self._ask_everybody(repair_target, seen)
+        if not repair_target.peers:
+            raise NeedsOperator(f"{reason}, and there is no other replica; restore its files or delete it")
+        term, margin = self._newest_term(repair_target, seen, told)
+        leader = leader_of(repair_target, told, term, reason)
         answer = told[leader]
         _log.warning(
             "%s: %s; it begins anew at %d, as broker %d does", seen.directory, reason, answer.first, leader
         )
         ask, calls = partial(self._ask, leader), self.host.calls
         me, files = self.host.node_id, self.filesystem
-        anew = FreshStart(me, patient.group_id, files, self.run_blocking, calls, ask, self._add)
+        anew = FullResync(me, repair_target.group_id, files, self.run_blocking, calls, ask, self._add)
         hard_state = hard_state_in(Term(max(term, answer.term) + margin), seen, me)
         replace_log = await anew.fetch(seen, leader, answer, owed(seen, answer))
         await self._change(seen, lambda: replace_log(hard_state, term))
 
     # Rule 3.
 
-    def _newest_term(self, patient: Patient, seen: Examination, told: dict[NodeId, Told]) -> tuple[Term, int]:
+    def _newest_term(
+        self, repair_target: RepairTarget, seen: VerifyReport, told: dict[NodeId, Told]
+    ) -> tuple[Term, int]:
         """The newest term in which this replica may have voted, and how far to stay away from it."""
         own = max(seen.state.hard_state.term, seen.runs[-1].term if seen.runs else 0)
         if seen.state.is_given_up:
             own = seen.state.promise.last.term  # its hard state may stay away from that
         if seen.doubt is None:
             return Term(own), 0
-        silent = [peer for peer in patient.peers if peer not in told]
+        silent = [peer for peer in repair_target.peers if peer not in told]
         if silent:
-            raise CannotMend(
+            raise CannotRepair(
                 f"{seen.doubt}, so a vote may be forgotten: brokers {silent} must say which terms they know"
             )
         is_sure = all(answer.is_sure for answer in told.values()) and bool(told)
@@ -375,9 +395,9 @@ class _Lead:
     hard_state: HardState
 
 
-def _is_anchored(hole: Hole, anchor: EntryId | None) -> bool:
+def _is_anchored(hole: MissingRange, anchor: EntryId | None) -> bool:
     return anchor is not None and hole.last is not None and hole.last <= anchor.index
 
 
-def _entry_before(seen: Examination, runs: Sequence[Run], first: int) -> Term:
+def _entry_before(seen: VerifyReport, runs: Sequence[Run], first: int) -> Term:
     return Term(runs[-1].term) if runs and runs[-1].last == first - 1 else seen.state.before

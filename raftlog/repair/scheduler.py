@@ -1,6 +1,6 @@
 """Looks after the replicas of one broker that have failed, until they serve again.
 
-Decides: when a repair is tried, and how many at a time. A damaged replica is mended at once and, where
+Decides: when a repair is tried, and how many at a time. A damaged replica is repaired at once and, where
 that fails, again after a pause. One whose disk has failed waits, then its files are read and it is opened
 anew: opening writes again what was not surely durable. Leaves to others: the repair (``repairer``),
 opening and closing (``replica_manager``).
@@ -16,7 +16,7 @@ from typing import Final, Protocol
 
 from raftlog.errors import LogCorrupt
 from raftlog.repair.repairer import Repairer
-from raftlog.repair.target import CannotMend, NeedsRebuild, Patient
+from raftlog.repair.target import CannotRepair, NeedsOperator, RepairTarget
 from raftlog.types import TopicPartition
 
 _log = logging.getLogger("raftlog.repair")
@@ -28,45 +28,45 @@ AT_ONCE: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Sick:
+class FailedReplica:
     """A replica that should work here and does not."""
 
     target: TopicPartition
     error: BaseException
-    patient: Patient
+    repair_target: RepairTarget
 
 
-class Ward(Protocol):
+class Supervisor(Protocol):
     """The part of ``manager.PartitionManager`` that is needed here."""
 
-    def sick(self) -> Sequence[Sick]:
+    def failed(self) -> Sequence[FailedReplica]:
         """Replicas that have failed."""
 
-    async def admit(self, sick: Sick) -> None:
+    async def take_offline(self, failed: FailedReplica) -> None:
         """Close it, so that nobody else has its files open."""
 
-    def discharge(self, sick: Sick) -> None:
+    def bring_online(self, failed: FailedReplica) -> None:
         """Open it again."""
 
-    def note(self, sick: Sick, trouble: str) -> None:
+    def note(self, failed: FailedReplica, trouble: str) -> None:
         """Say why it is not served yet."""
 
-    def needs_rebuild(self, sick: Sick, reason: str) -> None:
+    def needs_operator(self, failed: FailedReplica, reason: str) -> None:
         """No other replica can help, nor can it begin anew: somebody must look after it."""
 
 
-class SickBay:
+class RepairScheduler:
     """One broker's. All on the event loop's thread."""
 
-    def __init__(self, repairer: Repairer, ward: Ward) -> None:
+    def __init__(self, repairer: Repairer, supervisor: Supervisor) -> None:
         self._repairer = repairer
-        self._ward = ward
+        self._supervisor = supervisor
         self._due: dict[TopicPartition, float] = {}
         self._treated: dict[TopicPartition, asyncio.Task[None]] = {}
 
     @property
     def under_repair(self) -> int:
-        """How many replicas are being mended."""
+        """How many replicas are being repaired."""
         return len(self._treated)
 
     async def run(self) -> None:
@@ -75,9 +75,9 @@ class SickBay:
         try:
             while True:
                 await asyncio.sleep(LOOK_S)
-                for sick in self._ward.sick():
-                    if self._is_due(sick, loop.time()) and len(self._treated) < AT_ONCE:
-                        self._begin(sick)
+                for failed in self._supervisor.failed():
+                    if self._is_due(failed, loop.time()) and len(self._treated) < AT_ONCE:
+                        self._begin(failed)
         finally:
             tasks = list(self._treated.values())
             for task in tasks:
@@ -86,42 +86,42 @@ class SickBay:
                 await asyncio.gather(*tasks, return_exceptions=True)
 
     async def end(self, target: TopicPartition) -> None:
-        """Return once nobody mends it any more, on no thread: its files may be removed or opened."""
+        """Return once nobody repairs it any more, on no thread: its files may be removed or opened."""
         task = self._treated.get(target)
         if task is not None:
             task.cancel()
             await asyncio.wait([task])
         self._due.pop(target, None)
 
-    def _is_due(self, sick: Sick, now: float) -> bool:
-        if sick.target in self._treated:
+    def _is_due(self, failed: FailedReplica, now: float) -> bool:
+        if failed.target in self._treated:
             return False
-        patience = 0.0 if isinstance(sick.error, LogCorrupt) else AFTER_FAILED_DISK_S
-        return now >= self._due.setdefault(sick.target, now + patience)
+        patience = 0.0 if isinstance(failed.error, LogCorrupt) else AFTER_FAILED_DISK_S
+        return now >= self._due.setdefault(failed.target, now + patience)
 
-    def _begin(self, sick: Sick) -> None:
-        task = asyncio.get_running_loop().create_task(self._treat(sick))
-        self._treated[sick.target] = task
-        task.add_done_callback(lambda done: self._ended(sick, done))
+    def _begin(self, failed: FailedReplica) -> None:
+        task = asyncio.get_running_loop().create_task(self._repair(failed))
+        self._treated[failed.target] = task
+        task.add_done_callback(lambda done: self._ended(failed, done))
 
-    def _ended(self, sick: Sick, task: asyncio.Task[None]) -> None:
-        del self._treated[sick.target]
+    def _ended(self, failed: FailedReplica, task: asyncio.Task[None]) -> None:
+        del self._treated[failed.target]
         if not task.cancelled() and (error := task.exception()) is not None:
-            _log.error("%s: the repair broke down", sick.target, exc_info=error)
-            self._due[sick.target] = asyncio.get_running_loop().time() + AFTER_FAILED_DISK_S
+            _log.error("%s: the repair broke down", failed.target, exc_info=error)
+            self._due[failed.target] = asyncio.get_running_loop().time() + AFTER_FAILED_DISK_S
 
-    async def _treat(self, sick: Sick) -> None:
-        await self._ward.admit(sick)
-        _log.warning("%s is being mended: %s", sick.target, sick.error)
+    async def _repair(self, failed: FailedReplica) -> None:
+        await self._supervisor.take_offline(failed)
+        _log.warning("%s is being repaired: %s", failed.target, failed.error)
         try:
-            await self._repairer.mend(sick.patient)
-        except (CannotMend, OSError) as trouble:
+            await self._repairer.repair(failed.repair_target)
+        except (CannotRepair, OSError) as trouble:
             self._repairer.counts.attempts_failed += 1
-            self._due[sick.target] = asyncio.get_running_loop().time() + AGAIN_S
-            self._ward.note(sick, f"{sick.error}; not mended yet: {trouble}")
-            if isinstance(trouble, NeedsRebuild):
-                self._ward.needs_rebuild(sick, str(trouble))
+            self._due[failed.target] = asyncio.get_running_loop().time() + AGAIN_S
+            self._supervisor.note(failed, f"{failed.error}; not repaired yet: {trouble}")
+            if isinstance(trouble, NeedsOperator):
+                self._supervisor.needs_operator(failed, str(trouble))
             return
-        self._due.pop(sick.target, None)
-        _log.warning("%s is mended", sick.target)
-        self._ward.discharge(sick)
+        self._due.pop(failed.target, None)
+        _log.warning("%s is repaired", failed.target)
+        self._supervisor.bring_online(failed)

@@ -1,7 +1,7 @@
 """Reads segments and small files through, again and again, before anybody needs them.
 
 Decides: in which order files are read, how fast, and what is compared. Leaves to others: what becomes
-of a replica that is found damaged (it is stopped, and ``scheduler`` has it mended).
+of a replica that is found damaged (it is stopped, and ``scheduler`` has it repaired).
 
 At most ``bytes_per_s`` are read, by one thread; a cycle takes as long as that takes, and the next one
 begins at once, but not before ``CYCLE_S_MIN``. The active segment is read as far as it was durable when

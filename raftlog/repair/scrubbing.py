@@ -86,7 +86,7 @@ def check_rested(
                 break
     except BatchDamaged as damage:
         raise LogCorrupt(
-            f"{rested.path} at position {damage.position}: {damage.reason}; it is mended from its peers"
+            f"{rested.path} at position {damage.position}: {damage.reason}; it is repaired from its peers"
         ) from None
     finally:
         file.close()
@@ -98,7 +98,7 @@ def check_slots_and_epochs(filesystem: Filesystem, directory: str) -> Sequence[s
     found = [
         f"{directory}/{name}"
         for name, slot in zip(SLOT_NAMES, found_slots(filesystem, directory), strict=True)
-        if slot in (Trouble.LOST, Trouble.ABSENT) or (isinstance(slot, Slot) and slot.was_mended)
+        if slot in (Trouble.LOST, Trouble.ABSENT) or (isinstance(slot, Slot) and slot.was_repaired)
     ]
     epochs = f"{directory}/{EPOCHS_NAME}"
     if filesystem.exists(epochs) and load_epochs(filesystem, directory)[-1] < 0:

@@ -4,8 +4,8 @@ Decides: which files are written, in which order things reach the disk, and what
 Leaves to others: where those batches come from and why they are the right ones (``raftlog.repair.repairer``).
 
 A file is written beside the one that it replaces, synced, and then renamed. A crash at any moment leaves
-the log as damaged as it was, or with fewer holes: mending begins again. Whatever says of entries that
-they are here, the promise and the epochs file, is never lowered before the mended files have their names.
+the log as damaged as it was, or with fewer holes: repairing begins again. Whatever says of entries that
+they are here, the promise and the epochs file, is never lowered before the repaired files have their names.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from raftlog.core.ready import HardState
 from raftlog.errors import CorruptBatch, LogCorrupt
 from raftlog.records.batch import Batch, check_batch, split_batches
-from raftlog.repair.verify import Examination, examine
+from raftlog.repair.verify import VerifyReport, examine
 from raftlog.storage.batch_search import Run
 from raftlog.storage.durable_state import DurableState
 from raftlog.storage.epochs import EPOCHS_NAME, Epochs
@@ -26,7 +26,7 @@ from raftlog.storage.slots import UNKNOWN_TERMS, Promise, ReplicaState
 from raftlog.storage.state_files import CHECKPOINT_NAME, STATE_SUFFIX, is_state_known
 from raftlog.types import EntryId, Index, Term
 
-MEND_SUFFIX = ".mend"
+REPAIR_SUFFIX = ".repair"
 _COPY_BYTES = 1 << 20
 
 
@@ -46,7 +46,7 @@ class NewSegment:
     parts: tuple[Run | Lacking, ...]
 
 
-def plan(seen: Examination, holes: Sequence[Lacking]) -> list[NewSegment]:
+def plan(seen: VerifyReport, holes: Sequence[Lacking]) -> list[NewSegment]:
     """The files that have to be written for these holes to be filled, oldest first."""
     bases = sorted({*seen.bases, *_new_bases(seen, holes)})
     segments: list[NewSegment] = []
@@ -60,7 +60,7 @@ def plan(seen: Examination, holes: Sequence[Lacking]) -> list[NewSegment]:
     return segments
 
 
-def _new_bases(seen: Examination, holes: Sequence[Lacking]) -> Iterator[int]:
+def _new_bases(seen: VerifyReport, holes: Sequence[Lacking]) -> Iterator[int]:
     """A hole behind a whole file becomes a file of its own, and so does one before the first file."""
     for hole in holes:
         before = max((base for base in seen.bases if base <= hole.first), default=None)
@@ -73,7 +73,7 @@ def _new_bases(seen: Examination, holes: Sequence[Lacking]) -> Iterator[int]:
                 yield hole.first
 
 
-def _has_rubbish(seen: Examination, path: str, position: int) -> bool:
+def _has_rubbish(seen: VerifyReport, path: str, position: int) -> bool:
     return any(damage.path == path and damage.end > max(position, damage.position) for damage in seen.damages)
 
 
@@ -89,7 +89,7 @@ class SegmentWriter:
         self._filesystem = filesystem
         self._directory = directory
         self._path = segment_path(directory, segment.base)
-        temporary = self._path + LOG_SUFFIX + MEND_SUFFIX
+        temporary = self._path + LOG_SUFFIX + REPAIR_SUFFIX
         filesystem.remove(temporary)
         self._file: File = filesystem.open(temporary, create=True)
         self.following = segment.base  # the offset that must come next
@@ -152,7 +152,7 @@ class SegmentWriter:
         self._filesystem.remove(self._file.path)
 
 
-def clear_sidecars(filesystem: Filesystem, seen: Examination) -> None:
+def clear_sidecars(filesystem: Filesystem, seen: VerifyReport) -> None:
     """Remove what is damaged beside the log and can be made again: indexes, epochs, states.
 
     States can, where the log goes back to its first entry, or an older state reaches its start.
@@ -164,13 +164,13 @@ def clear_sidecars(filesystem: Filesystem, seen: Examination) -> None:
         if name.endswith(INDEX_SUFFIX) or name == EPOCHS_NAME or is_state:
             filesystem.remove(damage.path)
     for name in filesystem.list_directory(seen.directory):
-        if name.endswith((MEND_SUFFIX, ".tmp")):
+        if name.endswith((REPAIR_SUFFIX, ".tmp")):
             filesystem.remove(f"{seen.directory}/{name}")
     filesystem.sync_directory(seen.directory)
 
 
 def forget_from(
-    filesystem: Filesystem, seen: Examination, first: int, hard_state: HardState, last: int
+    filesystem: Filesystem, seen: VerifyReport, first: int, hard_state: HardState, last: int
 ) -> None:
     """Before the log is replaced from ``first`` to ``last``: promise what is to come, then let go of it.
 
@@ -194,7 +194,7 @@ def forget_from(
     filesystem.sync_directory(seen.directory)
 
 
-def settle(filesystem: Filesystem, seen: Examination, hard_state: HardState, leader_last: int) -> None:
+def settle(filesystem: Filesystem, seen: VerifyReport, hard_state: HardState, leader_last: int) -> None:
     """The log was replaced and is whole: promise what it holds, with this term and vote.
 
     Raises ``LogCorrupt`` when it lacks what was promised before and the leader, which ends at
@@ -213,7 +213,7 @@ def settle(filesystem: Filesystem, seen: Examination, hard_state: HardState, lea
     DurableState.replace(filesystem, seen.directory, settled)
 
 
-def end_doubt(filesystem: Filesystem, seen: Examination, hard_state: HardState) -> None:
+def end_doubt(filesystem: Filesystem, seen: VerifyReport, hard_state: HardState) -> None:
     """The slots say again what is known, with a term and vote that cannot be wrong.
 
     What stands in the log above the promise is made durable by opening it, as always.

@@ -25,7 +25,7 @@ from raftlog.node.group_host import GroupHost
 from raftlog.node.reading import LogChanged, read_batches
 from raftlog.node.rpc import request_of
 from raftlog.node.rpc_classes import CallClass, Service
-from raftlog.repair.verify import Examination, examine
+from raftlog.repair.verify import VerifyReport, examine
 from raftlog.storage import tombstones
 from raftlog.storage.batch_walk import BatchDamaged, walk_batches
 from raftlog.storage.epochs import load_epochs
@@ -77,7 +77,7 @@ class RepairService:
     run_blocking: RunBlocking
     directory_of: Callable[[GroupId], str | None]
     data_directory: str  # with the tombstones of those that were here
-    _seen: dict[str, Examination] = field(default_factory=dict)
+    _seen: dict[str, VerifyReport] = field(default_factory=dict)
     _places: Places = field(default_factory=dict)
     _changes: dict[str, int] = field(default_factory=dict)  # how often each directory's files have changed
 
@@ -91,7 +91,7 @@ class RepairService:
         self._places.clear()
         self._changes[directory] = self._changes.get(directory, 0) + 1
 
-    def remember(self, seen: Examination) -> None:
+    def remember(self, seen: VerifyReport) -> None:
         """Answer from this, until the files change."""
         self._seen[seen.directory] = seen
 
@@ -147,7 +147,7 @@ class RepairService:
             raise InvalidRequest(f"group {group_id} is not here")
         return Told(term=left.hard_state.term, is_sure=True, is_leader=False, first=Index(0), last=Index(-1))
 
-    def _voters_in(self, seen: Examination, ask: Ask) -> tuple[NodeId, ...]:
+    def _voters_in(self, seen: VerifyReport, ask: Ask) -> tuple[NodeId, ...]:
         """Only a question for who and how far is worth reading them."""
         return voters_in_files(self.filesystem, seen) if ask.members_at != NO_INDEX else ()
 
@@ -192,7 +192,7 @@ def _members_of(group: RaftGroup[object], index: Index) -> bytes:
     return encode_entries([MembershipEntry(index, members)]) if members.voters else b""
 
 
-def _members_in_files(filesystem: Filesystem, seen: Examination, index: Index) -> bytes:
+def _members_in_files(filesystem: Filesystem, seen: VerifyReport, index: Index) -> bytes:
     """What the file says of the log's start, where that is what was asked for."""
     if index != seen.state.log_start - 1:
         return b""
@@ -203,7 +203,7 @@ def _members_in_files(filesystem: Filesystem, seen: Examination, index: Index) -
     return b"" if found is None else encode_entries([MembershipEntry(index, found)])
 
 
-def voters_in_files(filesystem: Filesystem, seen: Examination) -> tuple[NodeId, ...]:
+def voters_in_files(filesystem: Filesystem, seen: VerifyReport) -> tuple[NodeId, ...]:
     """Who votes by the newest membership in a closed log, as far as that is sound; nobody if none is."""
     try:
         newest = load_members(filesystem, seen.directory).base(seen.state.log_start)
@@ -234,7 +234,7 @@ def _holds(group: RaftGroup[object], index: Index, term: Term) -> bool:
         return False
 
 
-def _from_runs(filesystem: Filesystem, seen: Examination, ask: Ask, places: Places) -> list[Buffer]:
+def _from_runs(filesystem: Filesystem, seen: VerifyReport, ask: Ask, places: Places) -> list[Buffer]:
     """Whole batches from ``first`` on, as far as one run of sound ones goes."""
     run = next((run for run in seen.runs if run.first <= ask.first <= run.last), None)
     if run is None:

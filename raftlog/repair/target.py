@@ -1,4 +1,4 @@
-"""A replica that is to be mended, and what may stand in the way.
+"""A replica that is to be repaired, and what may stand in the way.
 
 Decides nothing: what is done is in ``repairer``, when it is tried again in ``scheduler``.
 """
@@ -11,7 +11,7 @@ from raftlog.types import GroupId, NodeId
 
 
 @dataclass(frozen=True, slots=True)
-class Patient:
+class RepairTarget:
     """A replica that is here, damaged and closed, and who else has one as far as the metadata tell.
 
     Who votes may be others: each log says it, and ``Repairer`` asks those, too.
@@ -22,13 +22,13 @@ class Patient:
     peers: tuple[NodeId, ...]
 
 
-class CannotMend(Exception):
+class CannotRepair(Exception):
     """It did not work this time; the message says what it waits for."""
 
 
-class BeyondRepair(CannotMend):
+class NeedsFullResync(CannotRepair):
     """No other log has what this one lacks: it begins anew with what its leader's log begins with."""
 
 
-class NeedsRebuild(CannotMend):
+class NeedsOperator(CannotRepair):
     """No peer can help, and it cannot begin anew either: somebody must look after it."""

@@ -35,7 +35,7 @@ _NEVER = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
-class Hole:
+class MissingRange:
     """Entries ``first..last`` that should be here and are not; ``last`` is None where nobody knows it."""
 
     first: int
@@ -46,7 +46,7 @@ class Hole:
 
 
 @dataclass(slots=True, kw_only=True)
-class Examination:
+class VerifyReport:
     """What was found. ``state`` are the values of the slot that counts, which may be in ``doubt``."""
 
     directory: str
@@ -55,7 +55,7 @@ class Examination:
     bases: list[int] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)
     damages: list[Damage] = field(default_factory=list)
-    holes: list[Hole] = field(default_factory=list)
+    holes: list[MissingRange] = field(default_factory=list)
     torn: list[Damage] = field(default_factory=list)
     stale: list[Damage] = field(default_factory=list)  # indexes that will be built again
     flipped: list[Damage] = field(default_factory=list)  # slots with a bit that is turned back on reading
@@ -82,7 +82,7 @@ class Examination:
         return any(run.first <= entry.index <= run.last and run.term == entry.term for run in self.runs)
 
 
-def examine(filesystem: Filesystem, directory: str, pace: Pace = lambda count: None) -> Examination:
+def examine(filesystem: Filesystem, directory: str, pace: Pace = lambda count: None) -> VerifyReport:
     """Read all files of a replica's directory. Nothing is written."""
     return _Examiner(filesystem, directory, pace).run()
 
@@ -93,13 +93,13 @@ class _Examiner:
         self._directory = directory
         self._pace = pace
 
-    def run(self) -> Examination:
+    def run(self) -> VerifyReport:
         names = self._filesystem.list_directory(self._directory)
         found = found_slots(self._filesystem, self._directory)
         newest = newest_slot(found)
         in_doubt = doubt(found) if _has_lived(names, found) else None
         state = newborn() if newest is None else newest.state
-        self._seen = seen = Examination(directory=self._directory, state=state, doubt=in_doubt)
+        self._seen = seen = VerifyReport(directory=self._directory, state=state, doubt=in_doubt)
         if newest is not None and state.is_given_up:
             self._damaged(
                 SLOT_NAMES[found.index(newest)], "the log was given up, to be fetched from its leader"
@@ -110,7 +110,7 @@ class _Examiner:
                 if isinstance(slot, Trouble) and slot is not Trouble.TORN:
                     self._damaged(name, slot.value)
         for name, slot in zip(SLOT_NAMES, found, strict=True):
-            if isinstance(slot, Slot) and slot.was_mended:
+            if isinstance(slot, Slot) and slot.was_repaired:
                 path = f"{self._directory}/{name}"
                 seen.flipped.append(Damage(path, 0, len_of(self._filesystem, path), "one bit is flipped"))
         loaded = load_epochs(self._filesystem, self._directory)
@@ -230,14 +230,14 @@ class _Examiner:
                 del seen.runs[at:]
                 break
             if run.first > expected:
-                seen.holes.append(Hole(expected, run.first - 1))
+                seen.holes.append(MissingRange(expected, run.first - 1))
             expected = run.last + 1
         if end < promised:
-            seen.holes.append(Hole(end + 1, None if seen.doubt else promised))
+            seen.holes.append(MissingRange(end + 1, None if seen.doubt else promised))
         elif seen.doubt is not None and (
             self._newest_segment_is_gone(end) or any(offset > end for offset, _ in self._cut_at)
         ):
-            seen.holes.append(Hole(end + 1, None))
+            seen.holes.append(MissingRange(end + 1, None))
         for offset, damage in self._cut_at:
             (seen.damages if offset <= limit else seen.torn).append(damage)
         if not seen.holes and seen.doubt is None and not self._agrees_with_promise_if_known():
@@ -261,7 +261,7 @@ class _Examiner:
         seen.damages.append(Damage(path, 0, len_of(self._filesystem, path), reason))
         last = max(promised, seen.last)
         seen.runs = [run for run in seen.runs if run.last < suspect[0]]
-        seen.holes.append(Hole(suspect[0], last))
+        seen.holes.append(MissingRange(suspect[0], last))
 
     def _name_holes(self) -> None:
         for hole in self._seen.holes:

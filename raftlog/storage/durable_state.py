@@ -113,7 +113,7 @@ class DurableState:
 
     @classmethod
     def replace(cls, filesystem: Filesystem, directory: str, state: ReplicaState) -> None:
-        """Put new values into both slots, durably; what stood there was lost or has been mended."""
+        """Put new values into both slots, durably; what stood there was lost or has been repaired."""
         found = found_slots(filesystem, directory)
         newest = newest_slot(found)
         sequence = 1 if newest is None else newest.sequence

@@ -221,7 +221,7 @@ class LogChanges(LogReads):
 
         def finish() -> None:
             self.removals += 1
-            self._begin_anew(segment, files)
+            self._resync_fully(segment, files)
             self._epochs.clear()
             self._members.truncate_prefix(start)
             self._first, self._last, self._durable = start, snapshot.index, snapshot.index
@@ -229,7 +229,7 @@ class LogChanges(LogReads):
 
         return self._change(run, finish)
 
-    def _begin_anew(self, segment: Segment, files: list[File]) -> None:
+    def _resync_fully(self, segment: Segment, files: list[File]) -> None:
         """Go on in this segment; those before it are of no use any more."""
         self._removable += [*self._segments.closed, self._active]
         self._active.close_file()

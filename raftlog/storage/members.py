@@ -118,7 +118,7 @@ def load_members(filesystem: Filesystem, directory: str) -> LogMembers:
     if payload is None:
         raise LogCorrupt(
             f"{path}: the checksum is wrong, and who took part before the log began stands nowhere else; "
-            "its broker mends it from the other replicas"
+            "its broker repairs it from the other replicas"
         )
     return LogMembers(filesystem, directory, decode_entries(payload))
 

@@ -34,7 +34,7 @@ from raftlog.storage.slots import UNKNOWN_TERMS
 from raftlog.storage.sparse_index import SegmentSummary, build_index, load_summary, write_index
 from raftlog.storage.state_files import CHECKPOINT_NAME, STATE_SUFFIX
 
-_REPAIR = "its broker mends it from the other replicas"
+_REPAIR = "its broker repairs it from the other replicas"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class OpenedLog:
 
 
 def open_log(filesystem: Filesystem, directory: str, interval_bytes: int, *, is_rejoining: bool) -> OpenedLog:
-    """Find, check and mend. Raises ``LogCorrupt`` for what must not be mended here."""
+    """Find, check and repair. Raises ``LogCorrupt`` for what must not be repaired here."""
     opening = _Opening(filesystem, directory, interval_bytes)
     try:
         return opening.run(is_rejoining=is_rejoining)

@@ -91,7 +91,7 @@ class Slot:
 
     sequence: int
     state: ReplicaState
-    was_mended: bool = False  # a flipped bit was turned back
+    was_repaired: bool = False  # a flipped bit was turned back
 
 
 def newborn(*, is_rejoining: bool = False) -> ReplicaState:
@@ -136,9 +136,9 @@ def read_slot(filesystem: Filesystem, path: str) -> Slot | Trouble:
         return slot
     if len(data) != SLOT_BYTES:
         return Trouble.LOST
-    mended = _with_a_bit_turned_back(data)
-    if mended is not None:
-        return mended
+    repaired = _with_a_bit_turned_back(data)
+    if repaired is not None:
+        return repaired
     if data[:4] not in (_MAGIC, _OLD_MAGIC):
         return Trouble.LOST
     (head,), (tail,) = _SEQUENCE.unpack_from(data, 4), _SEQUENCE.unpack_from(data, _SEALED_BYTES)
@@ -157,7 +157,7 @@ def _with_a_bit_turned_back(data: bytes) -> Slot | None:
         changed[bit >> 3] ^= 1 << (bit & 7)
         slot = _decode(bytes(changed))
         if slot is not None:
-            return Slot(slot.sequence, slot.state, was_mended=True)
+            return Slot(slot.sequence, slot.state, was_repaired=True)
     return None
 
 

@@ -205,5 +205,5 @@ def _read(filesystem: Filesystem, path: str) -> tuple[EntryId, bytes] | None:
         return None
     payload = unseal(_MAGIC, data)
     if payload is None or len(payload) < _AT.size:
-        raise LogCorrupt(f"{path}: the checksum is wrong; its broker mends it from the other replicas")
+        raise LogCorrupt(f"{path}: the checksum is wrong; its broker repairs it from the other replicas")
     return _entry(payload), bytes(payload[_AT.size :])

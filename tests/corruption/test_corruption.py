@@ -21,7 +21,7 @@ BLIND = Mutant(
 
 
 # requirement: M3
-def test_damage_of_any_file_is_found_never_served_and_mended_without_an_operator() -> None:
+def test_damage_of_any_file_is_found_never_served_and_repaired_without_an_operator() -> None:
     summary = run_suite(CASES, ALL_REPLICAS)
     assert summary.is_good, summary
     assert summary.repaired > CASES / 3
@@ -59,7 +59,7 @@ def test_a_search_for_damage_that_looks_at_nothing_misses_it() -> None:
         "reading everything through looks at nothing",
         "raftlog.repair.verify:examine",
         "return _Examiner(filesystem, directory, pace).run()",
-        "return Examination(directory=directory, state=newborn(), doubt=None)",
+        "return VerifyReport(directory=directory, state=newborn(), doubt=None)",
     )
     with planted(look):
         summary = run_suite(1, 0)

@@ -1,4 +1,4 @@
-"""What is damaged while its broker runs is mended while it runs."""
+"""What is damaged while its broker runs is repaired while it runs."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def create(machine: Machine) -> None:
 
 
 # requirement: M3
-def test_a_leader_that_finds_its_metadata_damaged_is_mended_while_the_others_go_on() -> None:
+def test_a_leader_that_finds_its_metadata_damaged_is_repaired_while_the_others_go_on() -> None:
     failures: list[BaseException] = []
     versions: list[int] = []
 
@@ -72,21 +72,23 @@ def test_a_leader_that_finds_its_metadata_damaged_is_mended_while_the_others_go_
         FakeFilesystem.remove_tree(late.disk, "/data")
         await create(early[0])
         await until(lambda: any(leads(machine) for machine in early))
-        sick = next(machine for machine in early if leads(machine))
-        assert sick.broker is not None
-        sick.broker.controller.subscribe(lambda image: versions.append(image.version))
+        failed = next(machine for machine in early if leads(machine))
+        assert failed.broker is not None
+        failed.broker.controller.subscribe(lambda image: versions.append(image.version))
         await asyncio.sleep(2.0)  # what is applied is in memory no more
-        log = next(path for path in sick.disk.paths() if path.startswith(DIRECTORY) and path.endswith(".log"))
-        sick.disk.flip_bit(log, 200)
+        log = next(
+            path for path in failed.disk.paths() if path.startswith(DIRECTORY) and path.endswith(".log")
+        )
+        failed.disk.flip_bit(log, 200)
         late.start()  # it needs the log from its beginning
-        await until(lambda: sick.broker is not None and sick.broker.controller.failure is not None)
-        assert sick.broker.controller.failure is not None
-        failures.append(sick.broker.controller.failure)
-        assert image(sick).topics  # it goes by what it has seen
-        await until(lambda: sick.broker is not None and sick.broker.controller.failure is None)
+        await until(lambda: failed.broker is not None and failed.broker.controller.failure is not None)
+        assert failed.broker.controller.failure is not None
+        failures.append(failed.broker.controller.failure)
+        assert image(failed).topics  # it goes by what it has seen
+        await until(lambda: failed.broker is not None and failed.broker.controller.failure is None)
         await until(lambda: all(machine.broker is not None for machine in cluster.machines))
         await until(lambda: len({image(machine).version for machine in cluster.machines}) == 1)
-        assert examine(sick.disk, DIRECTORY).is_clean
+        assert examine(failed.disk, DIRECTORY).is_clean
 
     assert RottingCluster("metadata in use", {}, work).go() == []
     assert isinstance(failures[0], LogCorrupt)
@@ -115,23 +117,23 @@ def one(cluster: RottingCluster, *, leads: bool) -> tuple[Machine, SegmentedLog]
 
 # requirement: M3
 @pytest.mark.parametrize("segment", [1, -1], ids=["closed", "active"])
-def test_a_segment_that_nobody_reads_is_found_by_the_scrub_and_mended(segment: int) -> None:
+def test_a_segment_that_nobody_reads_is_found_by_the_scrub_and_repaired(segment: int) -> None:
     repaired: list[int] = []
 
     async def work(cluster: RottingCluster) -> None:
         await filled(cluster)
-        sick, log = one(cluster, leads=False)
-        assert sick.broker is not None
+        failed, log = one(cluster, leads=False)
+        assert failed.broker is not None
         paths = [
-            path for path in sick.disk.paths() if path.startswith(log.directory) and path.endswith(".log")
+            path for path in failed.disk.paths() if path.startswith(log.directory) and path.endswith(".log")
         ]
         assert len(paths) > 3
-        assert len(sick.disk.read_file(paths[segment])) > 100
-        sick.disk.flip_bit(paths[segment], 100)
-        await sick.call(lambda broker: broker.scrubber.cycle())
-        await until(lambda: sick.broker is not None and not sick.broker.manager.failures)
-        assert examine(sick.disk, log.directory).is_clean
-        repaired.append(sick.broker.repairer.counts.replicas_mended)
+        assert len(failed.disk.read_file(paths[segment])) > 100
+        failed.disk.flip_bit(paths[segment], 100)
+        await failed.call(lambda broker: broker.scrubber.cycle())
+        await until(lambda: failed.broker is not None and not failed.broker.manager.failures)
+        assert examine(failed.disk, log.directory).is_clean
+        repaired.append(failed.broker.repairer.counts.replicas_repaired)
 
     assert RottingCluster("a segment in use", {}, work).go() == []
     assert repaired == [1]

@@ -1,4 +1,4 @@
-"""Damage that no other replica can mend: the broker begins the replica anew, and nobody is called."""
+"""Damage that no other replica can repair: the broker begins the replica anew, and nobody is called."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ def remove_all_states(cluster: Cluster, broker: int) -> None:
 
 def is_well(cluster: Cluster, broker: int) -> bool:
     """Whether nothing waits there for its broker or for somebody."""
-    names = ("raftlog_failed_replicas", "raftlog_replicas_to_rebuild", "raftlog_repairs_running")
+    names = ("raftlog_failed_replicas", "raftlog_replicas_needing_operator", "raftlog_repairs_running")
     return not any(cluster.metric(name, broker=broker) for name in names)
 
 
 # requirement: M3
 @pytest.mark.parametrize("damage", [damage_the_first_segment, remove_both_slots, remove_all_states])
-def test_a_replica_that_no_other_can_mend_comes_back_by_itself(
+def test_a_replica_that_no_other_can_repair_comes_back_by_itself(
     brokers: Cluster, damage: Callable[[Cluster, int], None]
 ) -> None:
     create_topic(brokers.urls[0], "orders", 1, segment_bytes=4096, retention_bytes=12_000)
@@ -67,28 +67,28 @@ def test_a_replica_that_no_other_can_mend_comes_back_by_itself(
         eventually(
             lambda broker=broker: log_start(brokers, broker) > 0, within_s=20, what="a log that was cut"
         )
-    sick = brokers.leader("orders", 0)
-    before = log_start(brokers, sick)
-    brokers.kill(sick)
-    damage(brokers, sick)
-    urls = [brokers.url(broker) for broker in brokers.brokers if broker != sick]
+    failed = brokers.leader("orders", 0)
+    before = log_start(brokers, failed)
+    brokers.kill(failed)
+    damage(brokers, failed)
+    urls = [brokers.url(broker) for broker in brokers.brokers if broker != failed]
     more = [f"more-{number}-{'x' * 400}" for number in range(50)]
     for value in more:
         produce_surely(urls, "orders", [value])
-    others = [broker for broker in brokers.brokers if broker != sick]
+    others = [broker for broker in brokers.brokers if broker != failed]
     eventually(
         lambda: all(log_start(brokers, broker) > before for broker in others),
         within_s=20,
         what="logs that begin behind the damage",
     )
-    brokers.start(sick)
+    brokers.start(failed)
     produce_surely(brokers.urls, "orders", ["after"])
-    eventually(lambda: is_well(brokers, sick), within_s=60, what="a broker without failed replicas")
+    eventually(lambda: is_well(brokers, failed), within_s=60, what="a broker without failed replicas")
     eventually(lambda: len(logs_of(brokers, "orders")) == 1, within_s=60, what="all replicas are equal again")
     start = max(log_start(brokers, broker) for broker in brokers.brokers)
     for url in brokers.urls:
         found = read_all(url, "orders", start=start)
         assert [value for _, value in found] == [*values, *more, "after"][-len(found) :]
-    assert brokers.metric("raftlog_repairs_total", broker=sick) >= 1
+    assert brokers.metric("raftlog_repairs_total", broker=failed) >= 1
     brokers.kill(others[0])  # it votes and acknowledges like any other
-    produce_surely([brokers.url(sick), brokers.url(others[1])], "orders", ["with it"])
+    produce_surely([brokers.url(failed), brokers.url(others[1])], "orders", ["with it"])

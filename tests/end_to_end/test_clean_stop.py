@@ -32,7 +32,7 @@ def knows_all_committed(cluster: Cluster) -> bool:
     )
 
 
-def test_brokers_are_restarted_one_by_one_and_clients_meet_no_error_that_a_retry_does_not_mend(
+def test_brokers_are_restarted_one_by_one_and_clients_meet_no_error_that_a_retry_does_not_repair(
     cluster: Cluster,
 ) -> None:
     create_topic(cluster.urls[0], "orders", 3)

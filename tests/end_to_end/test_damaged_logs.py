@@ -1,4 +1,4 @@
-"""What a restart finds: a torn tail is cut, damage below a promise is mended from the peers."""
+"""What a restart finds: a torn tail is cut, damage below a promise is repaired from the peers."""
 
 from __future__ import annotations
 
@@ -76,7 +76,9 @@ def verify(cluster: Cluster, broker: int) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("where", ["active segment", "closed segment", "metadata log"])
-def test_a_damaged_log_is_mended_from_its_peers_while_the_others_go_on(cluster: Cluster, where: str) -> None:
+def test_a_damaged_log_is_repaired_from_its_peers_while_the_others_go_on(
+    cluster: Cluster, where: str
+) -> None:
     # requirement: M3
     create_topic(cluster.urls[0], "orders", 1, segment_bytes=4096)
     create_topic(cluster.urls[0], "other", 1)
@@ -84,25 +86,25 @@ def test_a_damaged_log_is_mended_from_its_peers_while_the_others_go_on(cluster: 
     for value in values:
         produce_surely(cluster.urls, "orders", [value])
     produce_surely(cluster.urls, "other", ["x"])
-    sick = cluster.leader("orders", 0)
-    cluster.kill(sick)
-    produce_surely(cluster.urls[: sick - 1] + cluster.urls[sick:], "orders", ["without it"])
+    failed = cluster.leader("orders", 0)
+    cluster.kill(failed)
+    produce_surely(cluster.urls[: failed - 1] + cluster.urls[failed:], "orders", ["without it"])
     found = {
-        "active segment": active_segment(cluster, sick, "orders"),
-        "closed segment": sorted(cluster.data_directory(sick).glob("orders-*/Partition-0/*.log"))[1],
-        "metadata log": next(cluster.data_directory(sick).glob("__cluster_metadata/Partition-0/*.log")),
+        "active segment": active_segment(cluster, failed, "orders"),
+        "closed segment": sorted(cluster.data_directory(failed).glob("orders-*/Partition-0/*.log"))[1],
+        "metadata log": next(cluster.data_directory(failed).glob("__cluster_metadata/Partition-0/*.log")),
     }[where]
     # Opening looks at the first batch of a closed segment only; the rest is for readers and scrubs.
     flip_a_byte(found, 16 if where == "closed segment" else found.stat().st_size // 3)
-    told = verify(cluster, sick)
+    told = verify(cluster, failed)
     assert told.returncode == 1, told
     assert found.name in told.stdout
-    cluster.start(sick)
+    cluster.start(failed)
     for url in cluster.urls:
         assert [value for _, value in read_all(url, "orders")] == [*values, "without it"]
     eventually(lambda: len(logs_of(cluster, "orders")) == 1, within_s=60, what="all replicas are equal again")
     produce_surely(cluster.urls, "orders", ["after"])
-    assert cluster.metric("raftlog_failed_replicas", broker=sick) == 0
+    assert cluster.metric("raftlog_failed_replicas", broker=failed) == 0
     for broker in cluster.brokers:
         cluster.stop(broker)
         assert verify(cluster, broker).returncode == 0

@@ -45,37 +45,37 @@ def test_a_failed_sync_stops_that_replica_only(directory: Path) -> None:
         create_topic(cluster.urls[0], "orders", 1)
         create_topic(cluster.urls[0], "other", 3)
         produce_surely(cluster.urls, "orders", ["a"])
-        sick = cluster.leader("orders", 0)
-        pid = cluster.pid(sick)
-        trigger.write_text(f"broker-{sick}/data/orders-")
+        failed = cluster.leader("orders", 0)
+        pid = cluster.pid(failed)
+        trigger.write_text(f"broker-{failed}/data/orders-")
 
         assert produce_surely(cluster.urls, "orders", ["b"]) > 0  # by whoever leads then
         eventually(
-            lambda: cluster.metric("raftlog_failed_replicas", broker=sick) == 1,
+            lambda: cluster.metric("raftlog_failed_replicas", broker=failed) == 1,
             within_s=10,
             what="the replica whose sync failed is reported",
         )
-        assert cluster.leader("orders", 0) != sick
-        assert f"broker {sick} ends" in cluster.log_text(sick)
+        assert cluster.leader("orders", 0) != failed
+        assert f"broker {failed} ends" in cluster.log_text(failed)
 
         trigger.unlink()  # a disk that works again changes nothing: what it holds is not known
         for partition in range(3):
-            led_by_it = partitions_of(cluster.url(sick), "other")[partition]["leader"] == sick
-            answer = produce(cluster.url(sick), "other", ["x"], partition=partition, query="?acks=every")
+            led_by_it = partitions_of(cluster.url(failed), "other")[partition]["leader"] == failed
+            answer = produce(cluster.url(failed), "other", ["x"], partition=partition, query="?acks=every")
             assert answer.status == 200, (answer, led_by_it)
         produce_surely(cluster.urls, "orders", ["c"])
-        assert cluster.metric("raftlog_failed_replicas", broker=sick) == 1
-        assert (cluster.pid(sick), cluster.running) == (pid, [1, 2, 3])
+        assert cluster.metric("raftlog_failed_replicas", broker=failed) == 1
+        assert (cluster.pid(failed), cluster.running) == (pid, [1, 2, 3])
 
-        assert cluster.stop(sick) == 0
-        cluster.start(sick)
-        assert cluster.metric("raftlog_failed_replicas", broker=sick) == 0
+        assert cluster.stop(failed) == 0
+        cluster.start(failed)
+        assert cluster.metric("raftlog_failed_replicas", broker=failed) == 0
         eventually(
-            lambda: produce(cluster.url(sick), "orders", ["d"], query="?acks=3&timeout=1s").status == 200,
+            lambda: produce(cluster.url(failed), "orders", ["d"], query="?acks=3&timeout=1s").status == 200,
             within_s=20,
             what="all three replicas take part again",
         )
-        assert [value for _, value in read_all(cluster.url(sick), "orders")][:3] == ["a", "b", "c"]
+        assert [value for _, value in read_all(cluster.url(failed), "orders")][:3] == ["a", "b", "c"]
 
 
 def test_a_broker_whose_metadata_log_fails_a_sync_goes_on_and_comes_back_to_it(directory: Path) -> None:
@@ -86,24 +86,24 @@ def test_a_broker_whose_metadata_log_fails_a_sync_goes_on_and_comes_back_to_it(d
         create_topic(cluster.urls[0], "orders", 3)
         for partition in range(3):
             assert produce(cluster.urls[0], "orders", ["a"], partition=partition).status == 200
-        sick = cast("int", cluster.get("/v1/cluster/controller")["broker_id"])
-        well = next(broker for broker in cluster.brokers if broker != sick)
-        trigger.write_text(f"broker-{sick}/data/__cluster_metadata")
+        failed = cast("int", cluster.get("/v1/cluster/controller")["broker_id"])
+        well = next(broker for broker in cluster.brokers if broker != failed)
+        trigger.write_text(f"broker-{failed}/data/__cluster_metadata")
 
         create_topic(cluster.url(well), "made-without-it", 1)
         eventually(
-            lambda: f"group 0 on broker {sick} ends" in cluster.log_text(sick),
+            lambda: f"group 0 on broker {failed} ends" in cluster.log_text(failed),
             within_s=10,
             what="it says that it has left",
         )
         for partition in range(3):
-            answer = produce(cluster.url(sick), "orders", ["b"], partition=partition, query="?acks=every")
+            answer = produce(cluster.url(failed), "orders", ["b"], partition=partition, query="?acks=every")
             assert answer.status == 200, answer
         trigger.unlink()
         eventually(
-            lambda: "takes part in the metadata group again" in cluster.log_text(sick),
+            lambda: "takes part in the metadata group again" in cluster.log_text(failed),
             within_s=60,
             what="it comes back to the metadata group",
         )
-        create_topic(cluster.url(sick), "made-by-it", 1)
+        create_topic(cluster.url(failed), "made-by-it", 1)
         assert cluster.running == [1, 2, 3]

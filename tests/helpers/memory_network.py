@@ -48,8 +48,8 @@ class MemoryNetwork:
 
     def heal(self) -> None:
         """Mend all links."""
-        mended, self._cut = self._cut, set()
-        for one, other in map(tuple, mended):
+        repaired, self._cut = self._cut, set()
+        for one, other in map(tuple, repaired):
             if self.stands(one, other):
                 self.receivers[one].peer_connected(other)
                 self.receivers[other].peer_connected(one)

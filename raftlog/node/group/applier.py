@@ -41,7 +41,7 @@ class Applier(Generic[Reply]):
         if index < log.first_index - 1:
             raise LogCorrupt(
                 f"the log begins at {log.first_index}, the checkpoint ends at {index}: what lies between is "
-                "nowhere; its broker mends it from the other replicas"
+                "nowhere; its broker repairs it from the other replicas"
             )
         machine.restore(state)
         self.applied_index = index

@@ -7,7 +7,7 @@ from tests.simulation.mutants.plant import Mutant
 LOGS = (
     Mutant(
         "the name of a snapshot's first segment is not synced",
-        "raftlog.storage.log_changes:LogChanges._begin_anew",
+        "raftlog.storage.log_changes:LogChanges._resync_fully",
         "self._epochs_due, self._names_changed = files, False, True",
         "self._epochs_due, self._names_changed = files, False, False",
     ),

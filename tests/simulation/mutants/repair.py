@@ -1,11 +1,11 @@
-"""Bugs in what finds damage and mends it."""
+"""Bugs in what finds damage and repairs it."""
 
 from __future__ import annotations
 
 from tests.simulation.mutants.plant import Mutant
 
 _REPAIRER = "tests/unit/partitions/test_repairer.py"
-_FRESH_START = "tests/unit/partitions/test_fresh_start.py"
+_FRESH_START = "tests/unit/partitions/test_full_resync.py"
 _VERIFY = "tests/unit/storage/test_verify.py"
 _CORRUPTION = "tests/corruption/test_corruption.py"
 _CHECKED = "tests/unit/storage/test_checked_reads.py"
@@ -136,8 +136,8 @@ REPAIR = (
         script="tests/unit/node/test_codec.py",
     ),
     Mutant(
-        "a log is mended from one that does not hold its anchor",
-        "raftlog.repair.verify:Examination.holds",
+        "a log is repaired from one that does not hold its anchor",
+        "raftlog.repair.verify:VerifyReport.holds",
         "if entry == self.anchor:",
         "if True:",
         script=_REPAIRER,
@@ -152,7 +152,7 @@ REPAIR = (
     Mutant(
         "any leader's log replaces a damaged one",
         "raftlog.repair.repairer:Repairer._take_from_leader",
-        "term, margin = self._newest_term(patient, seen, told)",
+        "term, margin = self._newest_term(repair_target, seen, told)",
         "term, margin = Term(0), 0",
         script=_REPAIRER,
     ),
@@ -249,7 +249,7 @@ REPAIR = (
     ),
     Mutant(
         "a metadata log comes back while its broker still takes part by the failed one",
-        "partitions.hosting.metadata_ward:MetadataWard.run",
+        "partitions.hosting.metadata_supervisor:MetadataSupervisor.run",
         "await self._member.leave()",
         "pass",
         script="tests/corruption/test_damage_in_use.py",
@@ -279,7 +279,7 @@ REPAIR = (
         "a lost vote is forgotten while fewer than half of the voters are silent",
         "raftlog.repair.repairer:Repairer._newest_term",
         "if silent:",
-        "if silent and 2 * len(silent) >= len(patient.peers):",
+        "if silent and 2 * len(silent) >= len(repair_target.peers):",
         script=_REPAIRER,
     ),
     Mutant(
@@ -297,7 +297,7 @@ REPAIR = (
         script=_CUT_SHORT,
     ),
     Mutant(
-        "a mended segment has its name before its bytes are synced",
+        "a repaired segment has its name before its bytes are synced",
         "raftlog.repair.segment_writer:SegmentWriter.finish",
         "self._file.sync()",
         "pass",
@@ -305,16 +305,16 @@ REPAIR = (
     ),
     Mutant(
         "the epochs file vouches for one entry more than it covers",
-        "raftlog.repair.verify:Examination.holds",
+        "raftlog.repair.verify:VerifyReport.holds",
         "entry.index < self.covers",
         "entry.index <= self.covers",
         script=_VERIFY,
     ),
     Mutant(
         "files are opened or removed while a repair still writes to them",
-        "raftlog.repair.scheduler:SickBay.end",
+        "raftlog.repair.scheduler:RepairScheduler.end",
         "await asyncio.wait([task])",
         "await asyncio.sleep(0)",
-        script="tests/unit/partitions/test_sick_bay.py",
+        script="tests/unit/partitions/test_repair_scheduler.py",
     ),
 )

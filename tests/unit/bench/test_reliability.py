@@ -98,7 +98,7 @@ def test_hours_add_up_over_commits_until_something_is_violated() -> None:
     assert later[1].first == BEHIND_SWEEPS + 13
     broken = [*later, replace(PIECE, violations=1, failed="core:7 # I6", sources="0000000c")]
     assert since_violation([*broken, *later], "0000000d") == later
-    assert since_violation([*broken, *later], "0000000c") == [*broken, *later]  # it is not mended
+    assert since_violation([*broken, *later], "0000000c") == [*broken, *later]  # it is not repaired
     assert run(broken, (LOG, 1), sources="0000000d")[0].first == BEHIND_SWEEPS + 13
 
 

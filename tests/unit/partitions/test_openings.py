@@ -123,7 +123,7 @@ def test_a_replica_whose_folder_is_gone_rejoins_and_goes_on_doing_so_until_it_ha
 
 
 # requirement: F6
-def test_the_survivor_votes_alone_in_a_new_term_behind_its_whole_log_and_others_begin_anew() -> None:
+def test_the_survivor_votes_alone_in_a_new_term_behind_its_whole_log_and_others_resync_fully() -> None:
     filesystem = FakeFilesystem()
     partition = placed()
     log, _ = openings(filesystem).open(topic(partition), partition, may_begin=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raftlog.core.ready import HardState
-from raftlog.repair.target import CannotMend
+from raftlog.repair.target import CannotRepair
 from raftlog.storage import tombstones
 from raftlog.storage.slots import SLOT_BYTES
 from raftlog.storage.tombstones import Tombstone
@@ -32,19 +32,19 @@ def departed(term: int) -> FakeFilesystem:
 @pytest.mark.parametrize(("left_in", "goes_on_in"), [(2, 4), (12, 12)])
 def test_a_replica_that_has_gone_says_the_terms_it_knew(left_in: int, goes_on_in: int) -> None:
     others = {"broker_2": log_of(*TERMS, hard_term=4), "broker_3": departed(left_in)}
-    log = Cluster(with_a_lost_slot(), **others).mend()
+    log = Cluster(with_a_lost_slot(), **others).repair()
     assert log.restored(NOBODY).hard_state == HardState(Term(goes_on_in), NodeId(1))
 
 
 def test_who_has_neither_replica_nor_tombstone_may_have_forgotten_and_is_waited_for() -> None:
     others = {"broker_2": log_of(*TERMS), "broker_3": FakeFilesystem()}
-    with pytest.raises(CannotMend, match=r"brokers \[3\] must say which terms they know"):
-        Cluster(with_a_lost_slot(), **others).mend()
+    with pytest.raises(CannotRepair, match=r"brokers \[3\] must say which terms they know"):
+        Cluster(with_a_lost_slot(), **others).repair()
 
 
 def test_a_tombstone_that_is_lost_says_nothing() -> None:
     gone = departed(12)
     for ending in ("", ".twin"):
         gone.flip_bit(f"/data/{tombstones.TOMBSTONES_FOLDER}/{GROUP}{ending}", 3)
-    with pytest.raises(CannotMend, match=r"brokers \[3\] must say"):
-        Cluster(with_a_lost_slot(), broker_2=log_of(*TERMS), broker_3=gone).mend()
+    with pytest.raises(CannotRepair, match=r"brokers \[3\] must say"):
+        Cluster(with_a_lost_slot(), broker_2=log_of(*TERMS), broker_3=gone).repair()

@@ -43,7 +43,7 @@ def test_what_is_lacking_beyond_the_anchor_comes_from_a_leader_only() -> None:
     )
     committed = [*TERMS[:10], 4, 4]
     others = {"broker_2": log_of(*TERMS[:10], 2, 2), "broker_3": leads(log_of(*committed), 5)}
-    assert terms_in(Cluster(one, **others).mend()) == committed
+    assert terms_in(Cluster(one, **others).repair()) == committed
 
 
 # requirement: M3
@@ -54,6 +54,6 @@ def test_who_takes_the_log_of_a_leader_of_its_own_term_has_no_vote_left_in_it() 
     one.open(segment(8)).truncate(BATCH + 5)
     seen = examine(one, DIRECTORY)
     assert (seen.doubt is None, seen.state.hard_state) == (False, HardState(Term(4), None))
-    log = Cluster(one, broker_2=leads(log_of(*TERMS), 4), broker_3=log_of(*TERMS)).mend()
+    log = Cluster(one, broker_2=leads(log_of(*TERMS), 4), broker_3=log_of(*TERMS)).repair()
     assert terms_in(log) == TERMS
     assert log.restored(NOBODY).hard_state == HardState(Term(4), NodeId(1))

@@ -1,4 +1,4 @@
-"""The first three rules by which a damaged replica is mended, on logs that agree or do not."""
+"""The first three rules by which a damaged replica is repaired, on logs that agree or do not."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from raftlog.node.rpc import Calls, Handler
 from raftlog.repair.repairer import FORGOTTEN_TERMS, Repairer
 from raftlog.repair.segment_writer import forget_from, settle
 from raftlog.repair.service import NO_INDEX, SERVICE, Ask, RepairService, Told
-from raftlog.repair.target import CannotMend, NeedsRebuild, Patient
+from raftlog.repair.target import CannotRepair, NeedsOperator, RepairTarget
 from raftlog.repair.verify import examine
 from raftlog.storage.members import MEMBERS_NAME, batch_of, load_members
 from raftlog.storage.segmented_log import SegmentedLog
@@ -119,16 +119,16 @@ async def at_once(work: object) -> object:
 class Cluster:
     """Broker 1 is damaged; others are closed replicas, or lead."""
 
-    def __init__(self, patient: FakeFilesystem, **others: FakeFilesystem | Leader) -> None:
+    def __init__(self, repair_target: FakeFilesystem, **others: FakeFilesystem | Leader) -> None:
         self.net = Net()
-        self.filesystem = patient
-        self.repairer = self._repairer(NodeId(1), patient, None)
+        self.filesystem = repair_target
+        self.repairer = self._repairer(NodeId(1), repair_target, None)
         for name, other in others.items():
             node = NodeId(int(name.removeprefix("broker_")))
             leader = other if isinstance(other, Leader) else None
             filesystem = FakeFilesystem() if isinstance(other, Leader) else other
             self._repairer(node, filesystem, leader)
-        self.patient = Patient(GROUP, DIRECTORY, (NodeId(2), NodeId(3)))
+        self.repair_target = RepairTarget(GROUP, DIRECTORY, (NodeId(2), NodeId(3)))
 
     def _repairer(self, node: NodeId, filesystem: FakeFilesystem, leader: Leader | None) -> Repairer:
         host = Host(node, self.net, {} if leader is None else {GROUP: leader})
@@ -140,9 +140,9 @@ class Cluster:
             SnapshotService(cast("Calls", host), lambda: cast("Mapping[GroupId, GroupView]", host.groups))
         return Repairer(cast("GroupHost", host), filesystem, run, service)
 
-    def mend(self) -> SegmentedLog:
+    def repair(self) -> SegmentedLog:
         """Mend broker 1, and open its log."""
-        asyncio.run(self.repairer.mend(self.patient))
+        asyncio.run(self.repairer.repair(self.repair_target))
         assert examine(self.filesystem, DIRECTORY).is_clean
         return open_log(self.filesystem)
 
@@ -159,19 +159,19 @@ TERMS = [1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 3, 3]
 
 
 # requirement: M3
-def test_two_replicas_damaged_at_different_places_mend_one_another() -> None:
+def test_two_replicas_damaged_at_different_places_repair_one_another() -> None:
     one, two = log_of(*TERMS), log_of(*TERMS)
     one.flip_bit(segment(0), 3 * BATCH + 62)
     two.flip_bit(segment(8), BATCH + 62)
-    assert terms_in(Cluster(one, broker_2=two).mend()) == TERMS
-    assert terms_in(Cluster(two, broker_2=one).mend()) == TERMS
+    assert terms_in(Cluster(one, broker_2=two).repair()) == TERMS
+    assert terms_in(Cluster(two, broker_2=one).repair()) == TERMS
 
 
 def test_a_log_that_does_not_hold_the_anchor_gives_nothing_but_its_terms() -> None:
     one, other = log_of(*TERMS), log_of(*[1, 1, 1, 1, 2, 2], *[4] * 6)
     one.flip_bit(segment(8), 62)
-    with pytest.raises(CannotMend, match=r"8\.\.8 are damaged: .*none leads"):
-        Cluster(one, broker_2=other, broker_3=log_of(1, 1)).mend()
+    with pytest.raises(CannotRepair, match=r"8\.\.8 are damaged: .*none leads"):
+        Cluster(one, broker_2=other, broker_3=log_of(1, 1)).repair()
     assert examine(one, DIRECTORY).holes, "it stays damaged, and does not open"
     with pytest.raises(LogCorrupt):
         open_log(one)
@@ -181,7 +181,7 @@ def test_what_no_peer_has_is_replaced_by_the_log_of_a_leader_that_is_new_enough(
     """Entries 6.. of term 2 and 3 were never committed: the others went on without them."""
     one, other = log_of(*TERMS), log_of(*[1, 1, 1, 1, 2, 2], *[4] * 6)
     one.flip_bit(segment(0), 6 * BATCH + 62)
-    log = Cluster(one, broker_2=leads(other, 5)).mend()
+    log = Cluster(one, broker_2=leads(other, 5)).repair()
     assert terms_in(log) == [1, 1, 1, 1, 2, 2, *[4] * 6]
     assert log.restored(NOBODY).hard_state == HardState(Term(5), NodeId(1))
 
@@ -189,8 +189,8 @@ def test_what_no_peer_has_is_replaced_by_the_log_of_a_leader_that_is_new_enough(
 def test_a_leader_of_an_earlier_term_replaces_nothing() -> None:
     one, other = log_of(*TERMS, hard_term=7), log_of(*[1, 1, 1, 1, 2, 2], *[4] * 6)
     one.flip_bit(segment(0), 6 * BATCH + 62)
-    with pytest.raises(CannotMend):
-        Cluster(one, broker_2=leads(other, 6)).mend()
+    with pytest.raises(CannotRepair):
+        Cluster(one, broker_2=leads(other, 6)).repair()
 
 
 @pytest.mark.parametrize("theirs", [[1, 1, 4, 4, 4], [1] * 8])
@@ -198,7 +198,7 @@ def test_where_the_logs_part_before_the_damage_the_leader_s_counts(theirs: list[
     """The second segment would even follow upon eight entries of term 1."""
     one, other = log_of(*[1, 1, 2, 2, 2, 2, 2, 2, 2, 3]), log_of(*theirs)
     one.flip_bit(segment(0), 5 * BATCH + 62)
-    assert terms_in(Cluster(one, broker_2=leads(other, 4)).mend()) == theirs
+    assert terms_in(Cluster(one, broker_2=leads(other, 4)).repair()) == theirs
 
 
 @pytest.mark.parametrize("leader_terms", [[1] * 39 + [2], [1] * 30])
@@ -210,7 +210,7 @@ def test_what_was_acknowledged_behind_the_damage_is_taken_from_the_leader_too(
     one = log_of(*[1] * 40, hard_term=2)
     one.flip_bit(segment(8), 3 * BATCH + 62)
     assert [hole.last for hole in examine(one, DIRECTORY).holes] == [11]
-    log = Cluster(one, broker_2=leads(log_of(*leader_terms), 2), broker_3=log_of(*[1] * 20)).mend()
+    log = Cluster(one, broker_2=leads(log_of(*leader_terms), 2), broker_3=log_of(*[1] * 20)).repair()
     assert terms_in(log) == leader_terms
 
 
@@ -236,10 +236,10 @@ def test_a_peer_that_falls_silent_is_waited_for() -> None:
         return await answers(sender, head, payload)
 
     cluster.net.services[NodeId(2)] = says_who_it_is
-    with pytest.raises(CannotMend, match=r"brokers \[2\] do not answer"):
-        cluster.mend()
+    with pytest.raises(CannotRepair, match=r"brokers \[2\] do not answer"):
+        cluster.repair()
     cluster.net.services[NodeId(2)] = answers
-    assert terms_in(cluster.mend()) == TERMS
+    assert terms_in(cluster.repair()) == TERMS
 
 
 def test_a_repair_that_gets_on_outlives_any_number_of_lost_calls(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -262,7 +262,7 @@ def test_a_repair_that_gets_on_outlives_any_number_of_lost_calls(monkeypatch: py
 
     for node, handler in cluster.net.services.items():
         cluster.net.services[node] = shaky(handler)
-    assert terms_in(cluster.mend()) == [1] * 16
+    assert terms_in(cluster.repair()) == [1] * 16
     assert next(fetches) == 6
 
 
@@ -270,9 +270,9 @@ def test_a_lost_slot_costs_a_question_to_everybody_and_a_vote() -> None:
     one = log_of(*TERMS)
     write_raw(one, f"{DIRECTORY}/hard_state.a", 0, bytes(SLOT_BYTES))
     cluster = Cluster(one, broker_2=log_of(*TERMS, hard_term=9))
-    with pytest.raises(CannotMend, match=r"brokers \[3\] must say which terms they know"):
-        cluster.mend()
-    log = Cluster(one, broker_2=log_of(*TERMS, hard_term=9), broker_3=log_of(*TERMS)).mend()
+    with pytest.raises(CannotRepair, match=r"brokers \[3\] must say which terms they know"):
+        cluster.repair()
+    log = Cluster(one, broker_2=log_of(*TERMS, hard_term=9), broker_3=log_of(*TERMS)).repair()
     assert log.restored(NOBODY).hard_state == HardState(Term(9), NodeId(1))
     assert terms_in(log) == TERMS
 
@@ -282,7 +282,7 @@ def test_where_others_have_forgotten_their_terms_too_many_are_left_out() -> None
     for filesystem in logs:
         for name in ("a", "b"):
             filesystem.overwrite(f"{DIRECTORY}/hard_state.{name}", None)
-    log = Cluster(logs[0], broker_2=logs[1], broker_3=logs[2]).mend()
+    log = Cluster(logs[0], broker_2=logs[1], broker_3=logs[2]).repair()
     assert log.restored(NOBODY).hard_state == HardState(Term(3 + FORGOTTEN_TERMS), NodeId(1))
     assert terms_in(log) == TERMS
 
@@ -292,20 +292,20 @@ def test_in_doubt_the_end_of_a_damaged_log_is_what_a_leader_says() -> None:
     for name in ("a", "b"):
         one.overwrite(f"{DIRECTORY}/hard_state.{name}", None)
     one.open(segment(8)).truncate(BATCH + 5)
-    with pytest.raises(CannotMend):
-        Cluster(one, broker_2=log_of(*TERMS), broker_3=log_of(*TERMS)).mend()
-    log = Cluster(one, broker_2=leads(log_of(*TERMS), 4), broker_3=log_of(*TERMS)).mend()
+    with pytest.raises(CannotRepair):
+        Cluster(one, broker_2=log_of(*TERMS), broker_3=log_of(*TERMS)).repair()
+    log = Cluster(one, broker_2=leads(log_of(*TERMS), 4), broker_3=log_of(*TERMS)).repair()
     assert terms_in(log) == TERMS
     assert log.restored(NOBODY).hard_state == HardState(Term(4), NodeId(1))
 
 
-def test_damage_of_the_only_replica_is_nobody_s_to_mend() -> None:
+def test_damage_of_the_only_replica_is_nobody_s_to_repair() -> None:
     one = log_of(*TERMS)
     one.flip_bit(segment(0), 62)
     cluster = Cluster(one)
-    cluster.patient = Patient(GROUP, DIRECTORY, ())
-    with pytest.raises(NeedsRebuild, match="there is no other replica"):
-        cluster.mend()
+    cluster.repair_target = RepairTarget(GROUP, DIRECTORY, ())
+    with pytest.raises(NeedsOperator, match="there is no other replica"):
+        cluster.repair()
 
 
 def test_what_a_peer_sends_is_checked() -> None:
@@ -322,7 +322,7 @@ def test_what_a_peer_sends_is_checked() -> None:
         return answer, [garbled]
 
     cluster.net.services[NodeId(2)] = garbles
-    assert terms_in(cluster.mend()) == TERMS
+    assert terms_in(cluster.repair()) == TERMS
     told = [ask for peer, ask in cluster.net.asked if peer == 2 and ask.first == 3]
     assert told, "broker 2 was asked, and not believed"
 
@@ -343,9 +343,9 @@ def test_who_took_part_is_said_by_who_is_that_far_only() -> None:
     behind, knows = leads(log_of(*TERMS), 3), leads(log_of(*TERMS), 3)
     behind.membership, behind.commit_index = wrong, Index(start - 2)
     knows.membership, knows.commit_index = right, Index(start - 1)
-    with pytest.raises(CannotMend, match="who took part"):
-        Cluster(one, broker_2=behind).mend()
-    Cluster(one, broker_2=behind, broker_3=knows).mend()
+    with pytest.raises(CannotRepair, match="who took part"):
+        Cluster(one, broker_2=behind).repair()
+    Cluster(one, broker_2=behind, broker_3=knows).repair()
     assert load_members(one, DIRECTORY).base(start) == right
 
 
@@ -361,8 +361,8 @@ def test_what_was_read_for_one_s_own_repair_answers_the_others(monkeypatch: pyte
     cluster = Cluster(one)
     ask = Ask(group_id=GROUP, first=Index(8), last=Index(9), anchor_term=Term(3), anchor_index=Index(11))
     question = cluster.net.services[NodeId(1)](NodeId(2), msgspec.msgpack.encode(ask), memoryview(b""))
-    with pytest.raises(CannotMend):
-        cluster.mend()
+    with pytest.raises(CannotRepair):
+        cluster.repair()
     told, data = asyncio.run(cast("Coroutine[None, None, Answer]", question))
     assert msgspec.msgpack.decode(told, type=Told).is_held
     assert len(data) == 2
@@ -409,11 +409,11 @@ def test_who_votes_by_the_log_is_asked_for_terms_whatever_the_metadata_say(where
         for later, membership in enumerate((members(1, 2, 3), members(1, 2, 4))):
             add_membership(two if where == "files" else one, membership, later)
     others: dict[str, FakeFilesystem | Leader] = {"broker_2": teller, "broker_3": log_of(*TERMS)}
-    with pytest.raises(CannotMend, match=r"brokers \[4\] must say"):
-        Cluster(one, **others).mend()
-    with pytest.raises(CannotMend, match=r"brokers \[5\] must say"):
-        Cluster(one, **others, broker_4=leader).mend()
-    log = Cluster(one, **others, broker_4=leader, broker_5=log_of(*TERMS, hard_term=11)).mend()
+    with pytest.raises(CannotRepair, match=r"brokers \[4\] must say"):
+        Cluster(one, **others).repair()
+    with pytest.raises(CannotRepair, match=r"brokers \[5\] must say"):
+        Cluster(one, **others, broker_4=leader).repair()
+    log = Cluster(one, **others, broker_4=leader, broker_5=log_of(*TERMS, hard_term=11)).repair()
     assert log.restored(NOBODY).hard_state == HardState(Term(11), NodeId(1))
 
 

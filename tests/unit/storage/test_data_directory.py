@@ -62,7 +62,7 @@ def test_a_second_process_is_refused_until_the_first_ends(tmp_path: Path) -> Non
     open_directory(tmp_path).close()
 
 
-def test_damage_to_one_of_the_two_files_is_mended_and_to_both_refused(tmp_path: Path) -> None:
+def test_damage_to_one_of_the_two_files_is_repaired_and_to_both_refused(tmp_path: Path) -> None:
     open_directory(tmp_path).close()
     identity, twin = tmp_path / "raftlog.json", tmp_path / "raftlog.json.twin"
     whole = identity.read_bytes()

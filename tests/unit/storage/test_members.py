@@ -140,7 +140,7 @@ def test_a_damaged_file_is_refused_and_names_the_remedy() -> None:
     sync(log)
     log.close()
     filesystem.replace_file(f"{DIRECTORY}/{MEMBERS_NAME}", b"RLM1 not what it was")
-    with pytest.raises(LogCorrupt, match="mends it from the other replicas"):
+    with pytest.raises(LogCorrupt, match="repairs it from the other replicas"):
         open_log(filesystem)
 
 

@@ -51,7 +51,7 @@ def test_the_newest_value_is_found_and_nothing_where_nothing_was_kept() -> None:
 # requirement: F6
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
 @pytest.mark.parametrize("path", FILES)
-def test_damage_to_one_file_is_seen_and_mended_from_the_other(path: str, damage: Damage) -> None:
+def test_damage_to_one_file_is_seen_and_repaired_from_the_other(path: str, damage: Damage) -> None:
     filesystem = kept("first", "second")
     whole = filesystem.read_file(path)
     filesystem.overwrite(path, damage(whole))

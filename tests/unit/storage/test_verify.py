@@ -9,7 +9,7 @@ import pytest
 
 from raftlog.core.ready import HardState
 from raftlog.repair.segment_writer import Lacking, SegmentWriter, clear_sidecars, plan
-from raftlog.repair.verify import Examination, Hole, examine
+from raftlog.repair.verify import MissingRange, VerifyReport, examine
 from raftlog.storage.durable_state import DurableState
 from raftlog.testing.fake_filesystem import FakeFilesystem, PowerLost
 from raftlog.types import EntryId, Index, NodeId, Term
@@ -40,7 +40,7 @@ def filled(*, closes: bool = True) -> FakeFilesystem:
     return filesystem
 
 
-def seen(filesystem: FakeFilesystem) -> Examination:
+def seen(filesystem: FakeFilesystem) -> VerifyReport:
     return examine(filesystem, DIRECTORY)
 
 
@@ -78,7 +78,7 @@ def test_a_flipped_bit_costs_one_batch_wherever_it_is(base: int, offset: int) ->
     filesystem = filled()
     filesystem.flip_bit(segment(base), 2 * BATCH + offset, bit=5)
     found = seen(filesystem)
-    assert found.holes == [Hole(base + 2, base + 2)]
+    assert found.holes == [MissingRange(base + 2, base + 2)]
     damage = found.damages[0]
     assert (damage.path, damage.position, damage.end) == (segment(base), 2 * BATCH, 3 * BATCH)
 
@@ -91,13 +91,13 @@ def test_every_way_of_losing_a_segment_is_a_hole_of_its_entries() -> None:
         changed = {"missing": None, "empty": b"", "swapped": other, "older": whole[: 3 * BATCH]}[deed]
         filesystem.overwrite(segment(8), changed)
         found = seen(filesystem)
-        assert found.holes == [Hole(11 if deed == "older" else 8, 15)], deed
+        assert found.holes == [MissingRange(11 if deed == "older" else 8, 15)], deed
 
 
 def test_an_end_that_is_gone_is_a_hole_up_to_the_promise() -> None:
     filesystem = filled()
     filesystem.open(segment(16)).truncate(BATCH)
-    assert seen(filesystem).holes == [Hole(17, 19)]
+    assert seen(filesystem).holes == [MissingRange(17, 19)]
 
 
 # requirement: F6
@@ -110,7 +110,7 @@ def test_with_a_slot_and_the_newest_segment_gone_nobody_knows_where_the_log_ende
         filesystem.overwrite(f"{DIRECTORY}/hard_state.{slot}", None)
     assert seen(filesystem).holes == []
     filesystem.overwrite(segment(16), None)
-    assert seen(filesystem).holes == [Hole(16, None)]
+    assert seen(filesystem).holes == [MissingRange(16, None)]
 
 
 def test_an_epochs_file_that_contradicts_batches_and_promise_is_what_is_damaged() -> None:
@@ -126,7 +126,7 @@ def test_an_epochs_file_that_contradicts_batches_and_promise_is_what_is_damaged(
     assert not found.holes
 
 
-def mend(filesystem: FakeFilesystem) -> None:
+def repair(filesystem: FakeFilesystem) -> None:
     """As the repairer does, from a peer that has everything."""
     terms = [1] * 10 + [3] * 8 + [4] * 2
     found = seen(filesystem)
@@ -150,7 +150,7 @@ def test_a_log_opens_again_whichever_segments_were_lost(lost: tuple[int, ...]) -
     for base in lost:
         filesystem.overwrite(segment(base), None)
     while not seen(filesystem).is_clean:
-        mend(filesystem)
+        repair(filesystem)
     log = open_log(filesystem)
     log.truncate_suffix(Index(12))
     filesystem.lose_power(random.Random(1))
@@ -167,12 +167,12 @@ def test_the_power_may_go_at_any_moment_of_a_repair(crash_after: int) -> None:
         filesystem.open(segment(16)).truncate(BATCH + 5)
         filesystem.crash_after_changes = crash_after
         with contextlib.suppress(PowerLost):
-            mend(filesystem)
+            repair(filesystem)
         filesystem.crash_after_changes = None
         filesystem.lose_power(random.Random(seed))
         for _ in range(3):
             if not seen(filesystem).is_clean:
-                mend(filesystem)
+                repair(filesystem)
         log = open_log(filesystem)
         assert (log.first_index, log.last_index, log.recovery.torn_tail) == (0, 19, None)
         held = b"".join(filesystem.read_file(segment(base)) for base in (0, 8, 16))

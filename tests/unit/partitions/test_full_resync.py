@@ -1,4 +1,4 @@
-"""The fourth rule: a log that no other can mend begins anew as its leader's, and forgets no promise."""
+"""The fourth rule: a log that no other can repair begins anew as its leader's, and forgets no promise."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from raftlog.core.ready import HardState
 from raftlog.errors import LogCorrupt
 from raftlog.repair import new_log
 from raftlog.repair.repairer import FORGOTTEN_TERMS
-from raftlog.repair.target import CannotMend, NeedsRebuild, Patient
+from raftlog.repair.target import CannotRepair, NeedsOperator, RepairTarget
 from raftlog.repair.verify import examine
 from raftlog.storage.members import MEMBERS_NAME
 from raftlog.storage.segmented_log import SegmentedLog
@@ -55,7 +55,7 @@ def test_what_the_leader_has_no_more_is_not_missed() -> None:
     one = log_of(*TERMS)
     one.flip_bit(segment(0), 3 * BATCH + 62)
     others = leader(begins_at(8, *TERMS), 3), begins_at(8, *TERMS)
-    log = Cluster(one, broker_2=others[0], broker_3=others[1]).mend()
+    log = Cluster(one, broker_2=others[0], broker_3=others[1]).repair()
     assert (log.first_index, log.last_index) == (8, 11)
     assert terms_in(log) == TERMS[8:]
     assert log.load_checkpoint() == (7, b"state at 8")
@@ -69,7 +69,7 @@ def test_a_log_that_ended_before_the_leader_s_begins_is_left_empty_there() -> No
     one = log_of(*TERMS[:6])
     one.flip_bit(segment(0), 2 * BATCH + 62)
     cluster = Cluster(one, broker_2=leader(begins_at(16, *LONG), 5), broker_3=begins_at(16, *LONG))
-    log = cluster.mend()
+    log = cluster.repair()
     assert (log.first_index, log.last_index) == (16, 15)
     assert log.restored(NOBODY).hard_state == HardState(Term(5), NodeId(1))
     assert cluster.repairer.counts.bytes_fetched == 0, "the rest comes as ordinary appends"
@@ -83,9 +83,9 @@ def test_all_that_may_have_been_acknowledged_is_there_before_it_votes_again(
     monkeypatch.setattr(new_log, "SEGMENT_BYTES", 5 * BATCH)
     one = log_of(*LONG[:20])
     one.flip_bit(segment(0), 62)
-    log = Cluster(one, broker_2=leader(begins_at(8, *leader_terms), 3)).mend()
+    log = Cluster(one, broker_2=leader(begins_at(8, *leader_terms), 3)).repair()
     assert terms_in(log) == leader_terms[8:20]
-    assert [name for name in one.list_directory(DIRECTORY) if name.endswith(".mend")] == []
+    assert [name for name in one.list_directory(DIRECTORY) if name.endswith(".repair")] == []
 
 
 def test_where_the_end_is_not_known_all_that_the_leader_has_is_taken() -> None:
@@ -93,10 +93,10 @@ def test_where_the_end_is_not_known_all_that_the_leader_has_is_taken() -> None:
     for path in SLOTS:
         one.overwrite(path, None)
     others = leader(begins_at(16, *LONG), 6), begins_at(16, *LONG)
-    with pytest.raises(CannotMend, match=r"brokers \[3\] must say which terms they know"):
-        Cluster(one, broker_2=others[0]).mend()
+    with pytest.raises(CannotRepair, match=r"brokers \[3\] must say which terms they know"):
+        Cluster(one, broker_2=others[0]).repair()
     assert examine(one, DIRECTORY).runs, "nothing of it has gone"
-    log = Cluster(one, broker_2=others[0], broker_3=others[1]).mend()
+    log = Cluster(one, broker_2=others[0], broker_3=others[1]).repair()
     assert (log.first_index, log.last_index) == (16, 23)
     assert log.restored(NOBODY).hard_state == HardState(Term(6), NodeId(1))
 
@@ -104,8 +104,8 @@ def test_where_the_end_is_not_known_all_that_the_leader_has_is_taken() -> None:
 def test_a_leader_of_an_earlier_term_is_not_begun_with() -> None:
     one = log_of(*TERMS, hard_term=7)
     one.flip_bit(segment(0), 62)
-    with pytest.raises(CannotMend, match="none leads yet"):
-        Cluster(one, broker_2=leader(begins_at(8, *TERMS), 6), broker_3=begins_at(8, *TERMS)).mend()
+    with pytest.raises(CannotRepair, match="none leads yet"):
+        Cluster(one, broker_2=leader(begins_at(8, *TERMS), 6), broker_3=begins_at(8, *TERMS)).repair()
 
 
 def test_nothing_goes_before_all_has_come() -> None:
@@ -115,10 +115,10 @@ def test_nothing_goes_before_all_has_come() -> None:
     led = leader(other, 3)
     other.flip_bit(segment(16), 62)
     before = {path: data for path, data in one.image().items() if not path.endswith(".index")}
-    with pytest.raises(CannotMend):
-        Cluster(one, broker_2=led, broker_3=begins_at(8, *LONG)).mend()
+    with pytest.raises(CannotRepair):
+        Cluster(one, broker_2=led, broker_3=begins_at(8, *LONG)).repair()
     assert {path: data for path, data in one.image().items() if not path.endswith(".index")} == before
-    assert led.stopped is not None, "and is mended in turn"
+    assert led.stopped is not None, "and is repaired in turn"
 
 
 # requirement: L9
@@ -135,7 +135,7 @@ def test_a_crash_at_any_moment_leaves_the_old_log_or_one_that_is_begun_again() -
             cluster = Cluster(one, broker_2=leader(begins_at(8, *LONG), 3), broker_3=begins_at(8, *LONG))
             one.crash_after_changes = crash_after
             with contextlib.suppress(PowerLost):
-                asyncio.run(cluster.repairer.mend(cluster.patient))
+                asyncio.run(cluster.repairer.repair(cluster.repair_target))
                 is_over = True
             one.lose_power(random.Random(seed))
             seen = examine(one, DIRECTORY)
@@ -143,7 +143,7 @@ def test_a_crash_at_any_moment_leaves_the_old_log_or_one_that_is_begun_again() -
             if seen.state.is_given_up:
                 with pytest.raises(LogCorrupt):
                     open_log(one)
-            log = cluster.mend()
+            log = cluster.repair()
             assert log.first_index == 8
             assert terms_in(log) in (LONG[8:20], LONG[8:])
             assert log.load_checkpoint() == (7, b"state at 8")
@@ -164,9 +164,9 @@ def test_a_log_that_was_given_up_goes_on_with_a_leader_below_the_term_that_it_st
         crash_after += 1
         one.crash_after_changes = crash_after
         with contextlib.suppress(PowerLost):
-            asyncio.run(cluster.repairer.mend(cluster.patient))
+            asyncio.run(cluster.repairer.repair(cluster.repair_target))
         one.restart()
-    log = cluster.mend()
+    log = cluster.repair()
     assert log.restored(NOBODY).hard_state == HardState(Term(6 + FORGOTTEN_TERMS), NodeId(1))
     assert terms_in(log) == LONG[8:]
 
@@ -178,7 +178,7 @@ def test_of_a_log_that_lacks_only_its_state_only_that_is_fetched(left: bytes | N
     one.overwrite(segment(8, "state"), left)
     assert not examine(one, DIRECTORY).is_clean
     cluster = Cluster(one, broker_2=leader(begins_at(start, *LONG), 3))
-    log = cluster.mend()
+    log = cluster.repair()
     assert cluster.repairer.counts.bytes_fetched == 0
     assert terms_in(log) == LONG[8:]
     assert log.load_checkpoint() == (start - 1, f"state at {start}".encode())
@@ -189,14 +189,14 @@ def test_a_state_of_another_log_is_not_taken_alone() -> None:
     theirs = [*TERMS[:10], *[5] * 14]
     one = begins_at(8, *LONG[:18])
     one.remove(segment(8, "state"))
-    log = Cluster(one, broker_2=leader(begins_at(16, *theirs), 6)).mend()
+    log = Cluster(one, broker_2=leader(begins_at(16, *theirs), 6)).repair()
     assert (log.first_index, terms_in(log)) == (16, theirs[16:18])
 
 
 def test_a_log_whose_members_stand_nowhere_else_begins_as_its_leader_s() -> None:
     one = begins_at(8, *LONG)
     one.flip_bit(f"{DIRECTORY}/{MEMBERS_NAME}", 9)
-    log = Cluster(one, broker_2=leader(begins_at(16, *LONG), 3)).mend()
+    log = Cluster(one, broker_2=leader(begins_at(16, *LONG), 3)).repair()
     assert (log.first_index, log.restored(NOBODY).membership) == (16, MEMBERS)
     assert terms_in(log) == LONG[16:]
 
@@ -209,7 +209,7 @@ def test_a_founder_whose_members_no_newcomer_knows_begins_as_they_did() -> None:
     log.close()
     one.restart()
     one.flip_bit(f"{DIRECTORY}/{MEMBERS_NAME}", 9)
-    found = Cluster(one, broker_2=leader(log_of(*TERMS), 3, NOBODY)).mend().restored(MEMBERS)
+    found = Cluster(one, broker_2=leader(log_of(*TERMS), 3, NOBODY)).repair().restored(MEMBERS)
     assert found.membership == NOBODY
 
 
@@ -217,9 +217,9 @@ def test_the_only_replica_begins_anew_from_nobody() -> None:
     one = begins_at(8, *LONG, membership=members(1))
     one.remove(segment(8, "state"))
     cluster = Cluster(one)
-    cluster.patient = Patient(GROUP, DIRECTORY, ())
-    with pytest.raises(NeedsRebuild, match="there is no other replica"):
-        cluster.mend()
+    cluster.repair_target = RepairTarget(GROUP, DIRECTORY, ())
+    with pytest.raises(NeedsOperator, match="there is no other replica"):
+        cluster.repair()
     assert examine(one, DIRECTORY).runs
 
 
@@ -234,7 +234,7 @@ def test_a_log_whose_end_lies_within_a_batch_of_the_leader_s_takes_all_of_that_b
     two.restart()
     one = log_of(*LONG[:14])
     one.flip_bit(segment(0), 62)
-    log = Cluster(one, broker_2=leader(two, 4), broker_3=begins_at(8, *TERMS)).mend()
+    log = Cluster(one, broker_2=leader(two, 4), broker_3=begins_at(8, *TERMS)).repair()
     assert (log.first_index, log.last_index) == (8, 15)
     assert terms_in(log) == [*TERMS[8:], 4, 4, 4, 4]
 
@@ -254,9 +254,9 @@ def test_a_log_that_stays_away_from_forgotten_terms_finds_its_leader_again_after
         cluster = Cluster(one, broker_2=leader(log_of(*LONG), 6), broker_3=other)
         one.crash_after_changes = crash_after
         with contextlib.suppress(PowerLost):
-            asyncio.run(cluster.repairer.mend(cluster.patient))
+            asyncio.run(cluster.repairer.repair(cluster.repair_target))
             is_over = True
         one.restart()
-        log = cluster.mend()
+        log = cluster.repair()
         assert terms_in(log) == LONG
         assert log.restored(NOBODY).hard_state == HardState(Term(6 + FORGOTTEN_TERMS), NodeId(1))

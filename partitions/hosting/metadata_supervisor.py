@@ -1,9 +1,9 @@
-"""Keeps this broker's copy of the metadata log whole: opened, mended from the peers, brought back.
+"""Keeps this broker's copy of the metadata log whole: opened, repaired from the peers, brought back.
 
-Decides: when the log is opened again. A damaged one is mended first, however long that takes; one whose disk
-has failed is read and opened anew after a pause, as other replicas are (``scheduler``). Meanwhile the broker
-goes by the newest metadata that it has seen. Leaves to others: the repair (``repairer``), taking part in the
-group (``controller.service``).
+Decides: when the log is opened again. A damaged one is repaired first, however long that takes; one whose
+disk has failed is read and opened anew after a pause, as other replicas are (``scheduler``). Meanwhile the
+broker goes by the newest metadata that it has seen. Leaves to others: the repair (``repairer``), taking part
+in the group (``controller.service``).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final, Protocol
 from raftlog.errors import LogCorrupt
 from raftlog.repair.repairer import Repairer
 from raftlog.repair.scheduler import AFTER_FAILED_DISK_S, LOOK_S
-from raftlog.repair.target import CannotMend, Patient
+from raftlog.repair.target import CannotRepair, RepairTarget
 from raftlog.storage.log_storage import LogStorage
 
 _log = logging.getLogger("raftlog.repair")
@@ -36,19 +36,19 @@ class Member(Protocol):
         """Take part no more; the log is closed."""
 
 
-class MetadataWard:
+class MetadataSupervisor:
     """One broker's. All on the event loop's thread."""
 
     def __init__(
         self,
         member: Member,
         repairer: Repairer,
-        patient: Patient,
+        repair_target: RepairTarget,
         open_log: Callable[[], Awaitable[LogStorage]],
     ) -> None:
         self._member = member
         self._repairer = repairer
-        self._patient = patient
+        self._repair_target = repair_target
         self._open_log = open_log
         self.trouble = ""  # what keeps this broker from taking part in the metadata group
 
@@ -60,15 +60,15 @@ class MetadataWard:
                 await self._member.start(await self._open_log())
             except LogCorrupt as damage:
                 if not self.trouble:
-                    self._say(f"the metadata log is being mended: {damage}")
+                    self._say(f"the metadata log is being repaired: {damage}")
             else:
                 self._forget()
                 self.trouble = ""
                 return
             try:
-                await self._repairer.mend(self._patient)
-            except CannotMend as trouble:
-                self._say(f"the metadata log is not mended yet: {trouble}")
+                await self._repairer.repair(self._repair_target)
+            except CannotRepair as trouble:
+                self._say(f"the metadata log is not repaired yet: {trouble}")
             await asyncio.sleep(AGAIN_S)
 
     def _say(self, trouble: str) -> None:
@@ -96,4 +96,4 @@ class MetadataWard:
 
     def _forget(self) -> None:
         """The log was closed, or opened: its files are not as peers were told while it was not open."""
-        self._repairer.service.forget(self._patient.directory)
+        self._repairer.service.forget(self._repair_target.directory)

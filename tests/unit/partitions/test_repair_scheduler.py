@@ -13,9 +13,9 @@ import msgspec
 from raftlog.errors import LogCorrupt
 from raftlog.node.group_host import GroupHost
 from raftlog.repair.repairer import Repairer
-from raftlog.repair.scheduler import Sick, SickBay
+from raftlog.repair.scheduler import FailedReplica, RepairScheduler
 from raftlog.repair.service import SERVICE, Ask, RepairService, Told
-from raftlog.repair.target import Patient
+from raftlog.repair.target import RepairTarget
 from raftlog.types import GroupId, Index, TopicPartition
 from tests.helpers.controlled_cluster import ControlledCluster
 from tests.helpers.moving import create, holds, leader, move, produce, values
@@ -41,39 +41,41 @@ class BlockedFiles(UnsyncedFilesystem):
         return super().list_directory(path)
 
 
-class OneBed:
-    """A ward with one replica that has failed."""
+class OneReplica:
+    """A supervisor with one replica that has failed."""
 
     def __init__(self) -> None:
         self.is_discharged = False
 
-    def sick(self) -> Sequence[Sick]:
+    def failed(self) -> Sequence[FailedReplica]:
         """It."""
-        return [Sick(TARGET, LogCorrupt("damaged"), Patient(GroupId(7), "/data/t/0", ()))]
+        return [FailedReplica(TARGET, LogCorrupt("damaged"), RepairTarget(GroupId(7), "/data/t/0", ()))]
 
-    async def admit(self, sick: Sick) -> None:
+    async def take_offline(self, failed: FailedReplica) -> None:
         """Nothing to close."""
 
-    def discharge(self, sick: Sick) -> None:
+    def bring_online(self, failed: FailedReplica) -> None:
         """Must not come."""
         self.is_discharged = True
 
-    def note(self, sick: Sick, trouble: str) -> None:
+    def note(self, failed: FailedReplica, trouble: str) -> None:
         """Nobody reads it."""
 
-    def needs_rebuild(self, sick: Sick, reason: str) -> None:
+    def needs_operator(self, failed: FailedReplica, reason: str) -> None:
         """Nobody reads it."""
 
 
 def test_a_treatment_ends_with_its_work_on_the_disk() -> None:
     async def scenario() -> None:
-        files, ward = BlockedFiles(), OneBed()
+        files, supervisor = BlockedFiles(), OneReplica()
         service = cast("RepairService", None)  # not reached
-        bay = SickBay(Repairer(cast("GroupHost", None), files, asyncio.to_thread, service), ward)
-        running = asyncio.create_task(bay.run())
+        scheduler = RepairScheduler(
+            Repairer(cast("GroupHost", None), files, asyncio.to_thread, service), supervisor
+        )
+        running = asyncio.create_task(scheduler.run())
         await asyncio.to_thread(files.is_reached.wait, 10)
         try:
-            for ending in (asyncio.create_task(bay.end(TARGET)), running):
+            for ending in (asyncio.create_task(scheduler.end(TARGET)), running):
                 if ending is running:
                     running.cancel()
                 done, _ = await asyncio.wait([ending], timeout=0.05)
@@ -83,13 +85,13 @@ def test_a_treatment_ends_with_its_work_on_the_disk() -> None:
             files.may_go_on.set()
         await asyncio.gather(running, return_exceptions=True)
         assert files.is_over
-        assert bay.under_repair == 0
-        assert not ward.is_discharged
+        assert scheduler.under_repair == 0
+        assert not supervisor.is_discharged
 
     asyncio.run(scenario())
 
 
-class AskedToEnd(SickBay):
+class AskedToEnd(RepairScheduler):
     """Says when it was asked to end a treatment."""
 
     is_asked = False
@@ -110,22 +112,26 @@ def test_a_replica_is_deleted_and_added_again_only_after_its_repair_is_over(tmp_
             ill = next(node for node in before if node != led)
             broker, files = cluster.brokers[ill], BlockedFiles()
             manager = broker.manager
-            service = RepairService(broker.host, files, asyncio.to_thread, manager.ward.directory_of, "/data")
-            bay = AskedToEnd(Repairer(broker.host, files, asyncio.to_thread, service), manager.ward)
-            manager.sick_bay = bay
-            running = asyncio.create_task(bay.run())
+            service = RepairService(
+                broker.host, files, asyncio.to_thread, manager.supervisor.directory_of, "/data"
+            )
+            scheduler = AskedToEnd(
+                Repairer(broker.host, files, asyncio.to_thread, service), manager.supervisor
+            )
+            manager.repair_scheduler = scheduler
+            running = asyncio.create_task(scheduler.run())
             try:
                 manager.replicas["orders", 0].group.stop(LogCorrupt("damaged"))
                 await asyncio.to_thread(files.is_reached.wait, 10)
                 await move(cluster, *(outside if node == ill else node for node in before))
-                await eventually(lambda: bay.is_asked)
+                await eventually(lambda: scheduler.is_asked)
                 assert not files.is_over
-                assert bay.under_repair == 1
+                assert scheduler.under_repair == 1
                 assert holds(tmp_path, ill)
             finally:
                 files.may_go_on.set()
             await eventually(lambda: not holds(tmp_path, ill))
-            assert bay.under_repair == 0
+            assert scheduler.under_repair == 0
             await move(cluster, *before)
             assert ("orders", 0) in manager.replicas
             assert await values(broker) == [b"a"]
@@ -144,10 +150,12 @@ def test_peers_are_told_of_the_files_as_they_are_after_another_life(tmp_path: Pa
             await produce(cluster, b"a")
             led = await leader(cluster)
             ill = next(broker for broker in cluster.brokers.values() if broker is not led)
-            ward = ill.manager.ward
-            service = RepairService(ill.host, ill.filesystem, asyncio.to_thread, ward.directory_of, "/data")
+            supervisor = ill.manager.supervisor
+            service = RepairService(
+                ill.host, ill.filesystem, asyncio.to_thread, supervisor.directory_of, "/data"
+            )
             service.offer()
-            ward.forget = service.forget
+            supervisor.forget = service.forget
 
             async def told_to_end_at() -> Index:
                 group_id = ill.controller.image.topics["orders"].partitions[0].group_id
@@ -160,10 +168,10 @@ def test_peers_are_told_of_the_files_as_they_are_after_another_life(tmp_path: Pa
                 await eventually(lambda replica=replica, end=end: replica.group.status().commit_index == end)
                 replica.group.stop(LogCorrupt("damaged"))
                 assert await told_to_end_at() == end
-                (sick,) = ward.sick()
-                await ward.admit(sick)
+                (failed,) = supervisor.failed()
+                await supervisor.take_offline(failed)
                 assert await told_to_end_at() == end
-                ward.discharge(sick)
+                supervisor.bring_online(failed)
                 await eventually(lambda: ("orders", 0) in ill.manager.replicas)
                 await produce(cluster, b"more")
 

@@ -7,13 +7,13 @@ from typing import cast
 
 import msgspec
 
-from partitions.hosting.metadata_ward import MetadataWard
+from partitions.hosting.metadata_supervisor import MetadataSupervisor
 from raftlog.core.ready import HardState
 from raftlog.node.blocking import RunBlocking
 from raftlog.node.group_host import GroupHost
 from raftlog.repair.repairer import Repairer
 from raftlog.repair.service import SERVICE, Ask, RepairService, Told
-from raftlog.repair.target import Patient
+from raftlog.repair.target import RepairTarget
 from raftlog.storage.log_storage import LogStorage
 from raftlog.storage.segmented_log import SegmentedLog
 from raftlog.types import NodeId, Term
@@ -47,12 +47,12 @@ def test_a_peer_that_asks_before_the_log_is_opened_is_told_of_the_terms_that_cam
     service = RepairService(cast("GroupHost", host), filesystem, run, lambda group: DIRECTORY, "/data")
     service.offer()
     repairer = Repairer(cast("GroupHost", host), filesystem, run, service)
-    patient = Patient(GROUP, DIRECTORY, (NodeId(1),))
+    repair_target = RepairTarget(GROUP, DIRECTORY, (NodeId(1),))
 
     async def opened() -> SegmentedLog:
         return open_log(filesystem)
 
-    ward = MetadataWard(Member(host), repairer, patient, opened)
+    supervisor = MetadataSupervisor(Member(host), repairer, repair_target, opened)
 
     async def term() -> int:
         answer, _ = await host.call(
@@ -62,7 +62,7 @@ def test_a_peer_that_asks_before_the_log_is_opened_is_told_of_the_terms_that_cam
 
     async def story() -> None:
         assert await term() == 1
-        await ward.join()
+        await supervisor.join()
         group = host.groups[GROUP]
         group.log.save_hard_state(HardState(Term(7), NodeId(3)))
         sync(group.log)

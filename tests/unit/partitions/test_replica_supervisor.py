@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from partitions.hosting.failed_replicas import Key, ReplicaWard
+from partitions.hosting.replica_supervisor import Key, ReplicaSupervisor
 from partitions.metadata.image import PartitionInfo, TopicInfo
 from partitions.replica.replica import PartitionReplica
 from raftlog.errors import LogCorrupt
@@ -40,32 +40,32 @@ TOPIC = TopicInfo(
 )
 
 
-def ward_with(held: dict[Key, Damaged]) -> ReplicaWard:
+def ward_with(held: dict[Key, Damaged]) -> ReplicaSupervisor:
     held["orders", 0] = Damaged(TOPIC, PARTITION, LogCorrupt("bits"))
-    return ReplicaWard(
+    return ReplicaSupervisor(
         ONE, held, lambda topic, at: "/data", lambda key: None, lambda: None, lambda directory: None
     )
 
 
 def test_a_replica_that_moves_in_is_a_peer_before_the_metadata_hear_that_it_votes() -> None:
-    (sick,) = ward_with({}).sick()
-    assert sick.patient.peers == (TWO, THREE, FOUR)
+    (failed,) = ward_with({}).failed()
+    assert failed.repair_target.peers == (TWO, THREE, FOUR)
 
 
-@pytest.mark.parametrize("remedy", ["mended", "moved away", "deleted", "another group"])
-def test_somebody_is_called_until_the_replica_is_mended_or_gone(remedy: str) -> None:
+@pytest.mark.parametrize("remedy", ["repaired", "moved away", "deleted", "another group"])
+def test_somebody_is_called_until_the_replica_is_repaired_or_gone(remedy: str) -> None:
     held: dict[Key, Damaged] = {}
-    ward = ward_with(held)
-    (sick,) = ward.sick()
-    ward.needs_rebuild(sick, "it is damaged again")
-    assert ward.to_rebuild == {("orders", 0): "it is damaged again"}
+    supervisor = ward_with(held)
+    (failed,) = supervisor.failed()
+    supervisor.needs_operator(failed, "it is damaged again")
+    assert supervisor.needing_operator == {("orders", 0): "it is damaged again"}
     match remedy:
-        case "mended":
-            ward.discharge(sick)
+        case "repaired":
+            supervisor.bring_online(failed)
         case "moved away":
             held["orders", 0].is_leaving = True
         case "deleted":
             held.clear()
         case _:
             held["orders", 0].partition = replace(PARTITION, group_id=GroupId(6))
-    assert not ward.to_rebuild
+    assert not supervisor.needing_operator
