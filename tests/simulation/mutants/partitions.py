@@ -80,6 +80,7 @@ PARTITIONS = (
         "partitions.replica.reads:Reads.offset_at",
         "await serving.confirm()",
         "pass",
+        script="tests/scenarios/node/test_proof_of_leadership.py",
     ),
     Mutant(
         "an unknown outcome is told as a failure",
