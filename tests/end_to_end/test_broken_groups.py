@@ -27,13 +27,14 @@ def break_state(replica: Path) -> None:
 
 def stopped_and_broken(cluster: Cluster) -> Path:
     """Broker 3 stops, and its replica of partition 0 will break an invariant when it is opened."""
-    (replica,) = cluster.data_directory(3).glob("orders-*/Partition-0")
 
     def is_applied() -> bool:
-        has_entries = any(path.stat().st_size for path in replica.glob("*.log"))
+        logs = cluster.data_directory(3).glob("orders-*/Partition-0/*.log")
+        has_entries = any(path.stat().st_size for path in logs)
         return has_entries and cluster.metric("raftlog_uncommitted_records", broker=3) == 0
 
     eventually(is_applied, within_s=10, what="broker 3 holds what is committed, and knows it")
+    (replica,) = cluster.data_directory(3).glob("orders-*/Partition-0")
     assert cluster.stop(3) == 0
     break_state(replica)
     return replica

@@ -203,9 +203,9 @@ def test_following_shows_what_comes_until_ctrl_c(unbroken: Cluster) -> None:
 
 
 def test_ctrl_c_ends_a_produce_with_an_honest_count(unbroken: Cluster, directory: Path) -> None:
-    (directory / "in").write_bytes(lines(400_000))
+    (directory / "in").write_bytes(lines(1_000_000))  # more than is sent before the signal
     run(unbroken, "topic", "create", "stopped")
-    process = command(unbroken, "produce", "stopped", str(directory / "in"), "--batch-bytes", "20000")
+    process = command(unbroken, "produce", "stopped", str(directory / "in"))
     while not run(unbroken, "consume", "stopped", "--max", "1")[0]:
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
