@@ -106,7 +106,7 @@ class Broker:
         self._watching: list[asyncio.Task[None]] = []
         self.controller = self._controller()
         self._first_start = self._first_start_of_cluster()
-        self._metadata_supervisor = self._ward_of_metadata()
+        self._metadata_supervisor = self._supervisor_of_metadata()
         self.manager = PartitionManager(
             self.host,
             self.controller,
@@ -161,7 +161,7 @@ class Broker:
             has_room=self.disk.has_room,
         )
 
-    def _ward_of_metadata(self) -> MetadataSupervisor:
+    def _supervisor_of_metadata(self) -> MetadataSupervisor:
         world, directory = self._world, self._metadata_directory
 
         async def open_log() -> SegmentedLog:

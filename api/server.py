@@ -42,9 +42,8 @@ _log = logging.getLogger("raftlog.server")
 EXIT_BROKEN = 70
 HTTP_STOP_S = 2.0
 _M_MMAP_THRESHOLD = -3  # of malloc.h
-TURN_S = (
-    0.001  # so long a computing thread keeps the interpreter from the event loop; Python's default is 5 ms
-)
+# How long a computing thread keeps the interpreter from the event loop; Python's default is 5 ms.
+TURN_S = 0.001
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 

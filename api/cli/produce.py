@@ -169,9 +169,10 @@ def _batch_bytes(given: str | None, preset: str | None, bytes_max: int | str) ->
 def _run(producer: Producer, records: Input, *, acknowledged: bool) -> int:
     from api.cli.tally import Tally
 
-    gc.set_threshold(GC_THRESHOLD)
     tally = Tally()
     was_interrupted = False
+    thresholds = gc.get_threshold()
+    gc.set_threshold(GC_THRESHOLD)
     try:
         with _progress(records.source) as advance, producer:
             _send_all(producer, records, tally, advance)
@@ -180,6 +181,8 @@ def _run(producer: Producer, records: Input, *, acknowledged: bool) -> int:
         producer.close(0)  # at a second Ctrl-C, which ends the wait for outcomes
     except ExceptionGroup:
         pass  # what the producer says about failed records: the tally has all of it, with lines
+    finally:
+        gc.set_threshold(*thresholds)
     tally.count()  # the producer is closed, so every record has its outcome
     note(tally.summary(acknowledged=acknowledged))
     for complaint in tally.complaints():

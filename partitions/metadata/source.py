@@ -9,7 +9,7 @@ from partitions.metadata.image import MetadataImage
 
 
 class MetadataSource(Protocol):
-    """The part of ``controller.service.Controller`` that is needed here."""
+    """The part of ``metadata.service.Controller`` that is needed here."""
 
     @property
     def image(self) -> MetadataImage:

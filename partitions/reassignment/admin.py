@@ -2,7 +2,7 @@
 
 Decides: which successor is meant when none is named, how long is waited, and that a recovery needs its
 phrase. Leaves to others: finding the leader (``gateway``), which targets are allowed
-(``controller.move_planner``), moving (``reassigner``), whose log survives (``recovery``).
+(``metadata.move_planner``), moving (``reassigner``), whose log survives (``unsafe_recovery``).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LOOK_S: Final = 0.05
 
 
 class Metadata(Protocol):
-    """The part of ``controller.service.Controller`` that is needed here."""
+    """The part of ``metadata.service.Controller`` that is needed here."""
 
     @property
     def image(self) -> MetadataImage:

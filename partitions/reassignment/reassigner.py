@@ -1,7 +1,7 @@
 """Moves replicas: at the leader of a partition that has a target, one step after another.
 
 Decides: when to look, and what counts as prepared. Leaves to others: which step is next
-(``reassignment``), safety (Raft), what is wanted (the metadata), opening and deleting (``replica_manager``).
+(``steps``), safety (Raft), what is wanted (the metadata), opening and deleting (``replica_manager``).
 
 Nothing is kept but what a look has seen: a new leader, or this one after a failed step, begins with what
 stands in the log and in the metadata.
@@ -37,7 +37,7 @@ Key = tuple[str, int]
 
 
 class Metadata(Protocol):
-    """The part of ``controller.service.Controller`` that is needed here."""
+    """The part of ``metadata.service.Controller`` that is needed here."""
 
     @property
     def image(self) -> MetadataImage:

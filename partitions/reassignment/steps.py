@@ -1,7 +1,7 @@
 """What the leader of a partition does next, so that its voters become those that the metadata wants.
 
 Decides: one step at a time, from what is now. Leaves to others: taking it (``reassigner``), making it safe
-(the Raft core's joint membership), what is wanted (``controller.move_planner``). Pure: the same view gives
+(the Raft core's joint membership), what is wanted (``metadata.move_planner``). Pure: the same view gives
 the same step, on whichever broker leads.
 """
 

@@ -1,7 +1,7 @@
 """The last resort, when a majority of a partition is gone for good: who survives, and what may be lost.
 
 Decides: whether it is needed, whose log becomes the truth, and the phrase that confirms it. Leaves to
-others: asking the replicas and carrying it out (``partition_admin``, ``opener``). Pure.
+others: asking the replicas and carrying it out (``admin``, ``hosting.opener``). Pure.
 """
 
 from __future__ import annotations

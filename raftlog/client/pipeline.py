@@ -144,7 +144,7 @@ class Pipeline:
         given_up: list[tuple[Batch, RaftlogError]] = []
         self._drop_gone()
         while self._shipments and (first := self._shipments[0]).failure is not None:
-            if not self._is_unrepairable(first, now):
+            if not self._must_be_given_up(first, now):
                 break
             if not self._only_needs_a_number(first):
                 given_up.append((first.batch, _last_word(first)))
@@ -178,7 +178,7 @@ class Pipeline:
         while self._shipments and self._shipments[0].place is _Place.GONE:
             self._shipments.popleft()
 
-    def _is_unrepairable(self, first: Shipment, now: float) -> bool:
+    def _must_be_given_up(self, first: Shipment, now: float) -> bool:
         """Whether the same again cannot help the first one, or may not be tried."""
         error = first.failure
         assert error is not None  # only asked of what failed

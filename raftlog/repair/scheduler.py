@@ -37,7 +37,7 @@ class FailedReplica:
 
 
 class Supervisor(Protocol):
-    """The part of ``manager.PartitionManager`` that is needed here."""
+    """Closes and opens the replicas of one broker; ``partitions.hosting.replica_supervisor`` is one."""
 
     def failed(self) -> Sequence[FailedReplica]:
         """Replicas that have failed."""
@@ -62,12 +62,12 @@ class RepairScheduler:
         self._repairer = repairer
         self._supervisor = supervisor
         self._due: dict[TopicPartition, float] = {}
-        self._treated: dict[TopicPartition, asyncio.Task[None]] = {}
+        self._repairing: dict[TopicPartition, asyncio.Task[None]] = {}
 
     @property
     def under_repair(self) -> int:
         """How many replicas are being repaired."""
-        return len(self._treated)
+        return len(self._repairing)
 
     async def run(self) -> None:
         """Look after them until cancelled."""
@@ -76,10 +76,10 @@ class RepairScheduler:
             while True:
                 await asyncio.sleep(LOOK_S)
                 for failed in self._supervisor.failed():
-                    if self._is_due(failed, loop.time()) and len(self._treated) < AT_ONCE:
+                    if self._is_due(failed, loop.time()) and len(self._repairing) < AT_ONCE:
                         self._begin(failed)
         finally:
-            tasks = list(self._treated.values())
+            tasks = list(self._repairing.values())
             for task in tasks:
                 task.cancel()
             if tasks:
@@ -87,25 +87,25 @@ class RepairScheduler:
 
     async def end(self, target: TopicPartition) -> None:
         """Return once nobody repairs it any more, on no thread: its files may be removed or opened."""
-        task = self._treated.get(target)
+        task = self._repairing.get(target)
         if task is not None:
             task.cancel()
             await asyncio.wait([task])
         self._due.pop(target, None)
 
     def _is_due(self, failed: FailedReplica, now: float) -> bool:
-        if failed.target in self._treated:
+        if failed.target in self._repairing:
             return False
         patience = 0.0 if isinstance(failed.error, LogCorrupt) else AFTER_FAILED_DISK_S
         return now >= self._due.setdefault(failed.target, now + patience)
 
     def _begin(self, failed: FailedReplica) -> None:
         task = asyncio.get_running_loop().create_task(self._repair(failed))
-        self._treated[failed.target] = task
+        self._repairing[failed.target] = task
         task.add_done_callback(lambda done: self._ended(failed, done))
 
     def _ended(self, failed: FailedReplica, task: asyncio.Task[None]) -> None:
-        del self._treated[failed.target]
+        del self._repairing[failed.target]
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.error("%s: the repair broke down", failed.target, exc_info=error)
             self._due[failed.target] = asyncio.get_running_loop().time() + AFTER_FAILED_DISK_S

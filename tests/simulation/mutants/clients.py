@@ -99,14 +99,14 @@ PIPELINE = (
     ),
     Mutant(
         "batches are given up before their deadline",
-        "raftlog.client.pipeline:Pipeline._is_unrepairable",
+        "raftlog.client.pipeline:Pipeline._must_be_given_up",
         "now >= first.batch.deadline or not self._retries",
         "now >= first.batch.deadline - 1.0 or not self._retries",
         script="tests/unit/client/test_timing.py",
     ),
     Mutant(
         "acks=0 is sent again",
-        "raftlog.client.pipeline:Pipeline._is_unrepairable",
+        "raftlog.client.pipeline:Pipeline._must_be_given_up",
         "or not self._retries",
         "",
         script="tests/unit/client/test_delivery.py",
