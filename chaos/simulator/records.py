@@ -13,7 +13,7 @@ from chaos.simulator.log_view import Entry, LogView, durable_vote
 from chaos.simulator.promises import Promises
 from raftlog.core.membership import Membership
 from raftlog.core.ready import Role
-from raftlog.storage.slots import has_lived
+from raftlog.storage.recovery import has_lived
 from raftlog.types import EntryId, GroupId, NodeId
 
 if TYPE_CHECKING:

@@ -23,8 +23,8 @@ from raftlog.node.group_host import GroupHost
 from raftlog.node.rpc_classes import CallClass, Service
 from raftlog.storage.durable_state import found_slots, newest_slot
 from raftlog.storage.filesystem import Buffer, Filesystem
+from raftlog.storage.recovery import has_lived
 from raftlog.storage.replica_registry import ReplicaRegistry
-from raftlog.storage.slots import has_lived
 from raftlog.types import METADATA_GROUP, NodeId
 
 _log = logging.getLogger("raftlog.broker")

@@ -21,9 +21,9 @@ from raftlog.storage import tombstones
 from raftlog.storage.broken_groups import BrokenGroups
 from raftlog.storage.filesystem import Filesystem
 from raftlog.storage.members import batch_of
+from raftlog.storage.recovery import has_lived
 from raftlog.storage.replica_registry import ReplicaRegistry
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
-from raftlog.storage.slots import has_lived
 from raftlog.storage.tombstones import LetGo
 from raftlog.types import BEFORE_LOG, EntryId, GroupId, Index, NodeId, Term
 

@@ -17,7 +17,7 @@ from raftlog.errors import LogCorrupt
 from raftlog.storage.batch_search import Bounds, Damage, Pace, Run, sound_parts
 from raftlog.storage.durable_state import doubt, found_slots, newest_slot
 from raftlog.storage.epochs import EPOCHS_NAME, Epochs, load_epochs
-from raftlog.storage.filesystem import Filesystem
+from raftlog.storage.filesystem import Filesystem, file_size
 from raftlog.storage.members import MEMBERS_NAME, load_members
 from raftlog.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, segment_path
 from raftlog.storage.slots import SLOT_NAMES, UNKNOWN_TERMS, ReplicaState, Slot, Trouble, newborn
@@ -112,7 +112,7 @@ class _Examiner:
         for name, slot in zip(SLOT_NAMES, found, strict=True):
             if isinstance(slot, Slot) and slot.was_repaired:
                 path = f"{self._directory}/{name}"
-                seen.flipped.append(Damage(path, 0, len_of(self._filesystem, path), "one bit is flipped"))
+                seen.flipped.append(Damage(path, 0, file_size(self._filesystem, path), "one bit is flipped"))
         loaded = load_epochs(self._filesystem, self._directory)
         seen.epochs, seen.covers = loaded[0], loaded[-1]
         if seen.covers < 0 and EPOCHS_NAME in names:
@@ -258,7 +258,7 @@ class _Examiner:
         suspect = [base for base in seen.bases if seen.covers <= base <= promised] or seen.bases
         path = segment_path(self._directory, suspect[0]) + LOG_SUFFIX
         reason = "one of the leader epochs is not as it was promised"
-        seen.damages.append(Damage(path, 0, len_of(self._filesystem, path), reason))
+        seen.damages.append(Damage(path, 0, file_size(self._filesystem, path), reason))
         last = max(promised, seen.last)
         seen.runs = [run for run in seen.runs if run.last < suspect[0]]
         seen.holes.append(MissingRange(suspect[0], last))
@@ -276,7 +276,7 @@ class _Examiner:
             if not self._filesystem.exists(path + INDEX_SUFFIX):
                 continue  # it is written without a sync, and built again
             summary = load_summary(self._filesystem, path + INDEX_SUFFIX)
-            size = len_of(self._filesystem, path + LOG_SUFFIX)
+            size = file_size(self._filesystem, path + LOG_SUFFIX)
             last = self._seen.bases[at + 1] - 1
             is_ours = summary is not None and _place(summary) == (base, last, size)
             if (
@@ -286,7 +286,7 @@ class _Examiner:
             ):
                 index = path + INDEX_SUFFIX
                 reason = "it is not the index of its segment"
-                self._seen.stale.append(Damage(index, 0, len_of(self._filesystem, index), reason))
+                self._seen.stale.append(Damage(index, 0, file_size(self._filesystem, index), reason))
 
     def _check_checkpoint(self) -> None:
         damaged = damaged_states(self._filesystem, self._directory)
@@ -303,15 +303,6 @@ class _Examiner:
             self._damaged(
                 CHECKPOINT_NAME, f"it stands at {found[0].index}, and the log ends at {self._seen.last}"
             )
-
-
-def len_of(filesystem: Filesystem, path: str) -> int:
-    """The size of a file."""
-    file = filesystem.open(path)
-    try:
-        return file.size
-    finally:
-        file.close()
 
 
 def _place(summary: SegmentSummary) -> tuple[int, int, int]:

@@ -77,7 +77,8 @@ class DurableState:
     ) -> DurableState:
         """Read the newer slot; create both when the directory ``is_new``: nothing in it was ever promised.
 
-        A replica that is created ``is_rejoining`` says so from its first slot on.
+        A replica that is created ``is_rejoining`` says so from its first slot on, also when a creation that
+        was cut short is finished.
 
         The caller syncs the directory. Raises ``LogCorrupt`` when no slot can be read and the replica
         may have voted.
@@ -85,7 +86,8 @@ class DurableState:
         found = found_slots(filesystem, directory)
         newest = newest_slot(found)
         if newest is None or doubt(found) is not None:
-            if is_new and _is_being_born(found):
+            if is_new and is_being_born(found):
+                is_rejoining |= newest is not None and newest.state.hard_state.is_rejoining
                 return cls._born(filesystem, directory, newborn(is_rejoining=is_rejoining))
             raise SlotsInDoubt(
                 f"{directory}: {doubt(found)}, so a vote may be forgotten; this replica takes no part until "
@@ -250,7 +252,10 @@ def doubt(found: Sequence[Slot | Trouble]) -> str | None:
     return None if newest is not None else "neither slot can be read"
 
 
-def _is_being_born(found: Sequence[Slot | Trouble]) -> bool:
-    """The second slot is used only after the first was durable, and then has a higher number."""
+def is_being_born(found: Sequence[Slot | Trouble]) -> bool:
+    """Whether a creation was cut short.
+
+    The second slot is used only after the first was durable, and then has a higher number.
+    """
     first, second = found
     return not isinstance(first, Slot) and (not isinstance(second, Slot) or second.sequence == 0)

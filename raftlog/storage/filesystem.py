@@ -119,3 +119,12 @@ class Filesystem(Protocol):
 
     def free_bytes(self, path: str) -> int:
         """How much room is left where this directory lies."""
+
+
+def file_size(filesystem: Filesystem, path: str) -> int:
+    """Bytes of a file. Raises ``FileNotFoundError``."""
+    file = filesystem.open(path)
+    try:
+        return file.size
+    finally:
+        file.close()

@@ -25,12 +25,12 @@ from dataclasses import dataclass, field
 from raftlog.errors import CorruptBatch, LogCorrupt
 from raftlog.records.batch import Batch, BatchHeader
 from raftlog.storage.batch_walk import BatchDamaged, walk_batches, walk_headers
-from raftlog.storage.durable_state import DurableState
+from raftlog.storage.durable_state import DurableState, found_slots, is_being_born
 from raftlog.storage.epochs import EPOCHS_NAME, Epochs, load_epochs
-from raftlog.storage.filesystem import File, Filesystem
+from raftlog.storage.filesystem import File, Filesystem, file_size
 from raftlog.storage.members import MEMBERS_NAME, LogMembers, load_members, membership_in
 from raftlog.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, Segment, segment_path
-from raftlog.storage.slots import UNKNOWN_TERMS
+from raftlog.storage.slots import SLOT_NAMES, UNKNOWN_TERMS
 from raftlog.storage.sparse_index import SegmentSummary, build_index, load_summary, write_index
 from raftlog.storage.state_files import CHECKPOINT_NAME, STATE_SUFFIX
 
@@ -69,6 +69,33 @@ class OpenedLog:
     recovery: Recovery
 
 
+def has_lived(filesystem: Filesystem, directory: str) -> bool:
+    """Whether a replica here may have voted or acknowledged.
+
+    Without slots it would begin with no vote, whatever it gave. Slots of a creation that was cut short, by a
+    full disk or a crash, say nothing about what was here before.
+    """
+    names = filesystem.list_directory(directory)
+    if not {*SLOT_NAMES} & {*names}:
+        return False
+    is_unborn = is_being_born(found_slots(filesystem, directory))
+    return not is_unborn or _has_entries_or_state(filesystem, directory, names)
+
+
+def _has_entries_or_state(filesystem: Filesystem, directory: str, names: list[str]) -> bool:
+    if {EPOCHS_NAME, CHECKPOINT_NAME, MEMBERS_NAME} & {*names}:  # the last comes before the first vote
+        return True
+    if any(name.endswith(STATE_SUFFIX) for name in names):
+        return True
+    return any(
+        file_size(filesystem, f"{segment_path(directory, base)}{LOG_SUFFIX}") for base in _bases_in(names)
+    )
+
+
+def _bases_in(names: list[str]) -> list[int]:
+    return [int(name[: -len(LOG_SUFFIX)]) for name in names if name.endswith(LOG_SUFFIX)]
+
+
 def open_log(filesystem: Filesystem, directory: str, interval_bytes: int, *, is_rejoining: bool) -> OpenedLog:
     """Find, check and repair. Raises ``LogCorrupt`` for what must not be repaired here."""
     opening = _Opening(filesystem, directory, interval_bytes)
@@ -91,8 +118,8 @@ class _Opening:
     def run(self, *, is_rejoining: bool) -> OpenedLog:
         self.filesystem.make_directories(self.directory)
         names = self.filesystem.list_directory(self.directory)
-        bases = [int(name[: -len(LOG_SUFFIX)]) for name in names if name.endswith(LOG_SUFFIX)]
-        is_new = self._is_new(names, bases)
+        bases = _bases_in(names)
+        is_new = not _has_entries_or_state(self.filesystem, self.directory, names)
         self.state = DurableState.open(
             self.filesystem, self.directory, is_new=is_new, is_rejoining=is_rejoining
         )
@@ -117,19 +144,6 @@ class _Opening:
         self.epochs.truncate_prefix(self.state.state.log_start)
         self.members.truncate_prefix(self.state.state.log_start)
         return OpenedLog(self.state, self.epochs, covers, self.members, self.segments, self.recovery)
-
-    def _is_new(self, names: list[str], bases: list[int]) -> bool:
-        if {EPOCHS_NAME, CHECKPOINT_NAME, MEMBERS_NAME} & set(names):  # the last comes before the first vote
-            return False
-        if any(name.endswith(STATE_SUFFIX) for name in names):
-            return False
-        return not any(self._size(base) for base in bases)
-
-    def _size(self, base: int) -> int:
-        file = self.filesystem.open(segment_path(self.directory, base) + LOG_SUFFIX)
-        size = file.size
-        file.close()
-        return size
 
     def _finish_deletion(self, bases: list[int]) -> list[int]:
         """Remove segments below the log start: the power went while they were deleted.
@@ -202,7 +216,9 @@ class _Opening:
             )
 
     def _cut(self, file: File | None, path: str, position: int, reason: str, later: list[int]) -> None:
-        removed = sum(map(self._size, later))
+        removed = sum(
+            file_size(self.filesystem, segment_path(self.directory, base) + LOG_SUFFIX) for base in later
+        )
         for base in later:
             self._remove(base)
         if later:

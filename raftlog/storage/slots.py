@@ -120,11 +120,6 @@ def encode_slot(sequence: int, state: ReplicaState) -> bytes:
     ) + _SEQUENCE.pack(sequence)
 
 
-def has_lived(filesystem: Filesystem, directory: str) -> bool:
-    """Whether a replica has lived here: without a slot it would begin with no vote, whatever it gave."""
-    return any(filesystem.exists(f"{directory}/{name}") for name in SLOT_NAMES)
-
-
 def read_slot(filesystem: Filesystem, path: str) -> Slot | Trouble:
     """What a slot's file holds, or why nothing of it counts."""
     try:

@@ -112,6 +112,20 @@ REJOIN = (
         equivalent="the other brokers still say that there is a cluster",
     ),
     Mutant(
+        "slots of a creation that was cut short pass for those of a replica",
+        "raftlog.storage.recovery:has_lived",
+        "return not is_unborn or _has_entries_or_state(filesystem, directory, names)",
+        "return True",
+        script="tests/unit/partitions/test_openings.py",
+    ),
+    Mutant(
+        "a creation that was cut short is finished as that of a voter",
+        "raftlog.storage.durable_state:DurableState.open",
+        "is_rejoining |= newest is not None and newest.state.hard_state.is_rejoining",
+        "pass",
+        script="tests/unit/storage/test_slots.py",
+    ),
+    Mutant(
         "a replica whose folder is gone passes for a new one",
         "partitions.hosting.opener:Openings.open",
         "is_lost = self.registry.has_held(partition.group_id) and not has_lived(self.filesystem, directory)",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from dataclasses import replace
 
@@ -20,6 +21,7 @@ from raftlog.storage import tombstones
 from raftlog.storage.broken_groups import BrokenGroups
 from raftlog.storage.replica_registry import ReplicaRegistry
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
+from raftlog.storage.slots import SLOT_BYTES
 from raftlog.storage.tombstones import Tombstone
 from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.types import BEFORE_LOG, EntryId, GroupId, Index, NodeId, Term, TopicId
@@ -210,3 +212,29 @@ def test_a_survivor_whose_folder_is_gone_before_it_has_grown_is_reported() -> No
     filesystem, alone = FakeFilesystem(), placed(recovered_from=ME)
     with pytest.raises(LogCorrupt, match="recovered from it"):
         openings(filesystem).open(topic(alone), alone, may_begin=True)
+
+
+# requirement: F6
+@pytest.mark.parametrize("room", [0, SLOT_BYTES, 2 * SLOT_BYTES, 2 * SLOT_BYTES + 60])
+def test_a_replica_that_lost_its_files_rejoins_though_a_full_disk_cuts_its_creation_short(room: int) -> None:
+    """The first attempt leaves slots that are empty, or one that is whole beside an empty one."""
+    filesystem = FakeFilesystem()
+    assert not is_rejoining(filesystem, placed())
+    openings(filesystem).registry.add([GROUP])
+    filesystem.remove_tree(directory(filesystem))
+    filesystem.capacity_bytes = filesystem.used_bytes + room
+    for _ in range(2):
+        with contextlib.suppress(OSError):
+            assert is_rejoining(filesystem, placed())
+    filesystem.capacity_bytes = None
+    assert is_rejoining(filesystem, placed())
+
+
+def test_a_replica_whose_first_creation_was_cut_short_is_still_a_new_one() -> None:
+    filesystem = FakeFilesystem()
+    openings(filesystem)  # the registry's files are there first
+    filesystem.capacity_bytes = filesystem.used_bytes
+    with pytest.raises(OSError, match="no room"):
+        is_rejoining(filesystem, placed())
+    filesystem.capacity_bytes = None
+    assert not is_rejoining(filesystem, placed())

@@ -62,6 +62,17 @@ def test_a_slot_that_is_torn_twice_is_torn_and_not_damaged(cut: int) -> None:
     assert read_slot(filesystem, other) is not Trouble.LOST
 
 
+# requirement: F6
+def test_a_creation_that_was_cut_short_is_finished_as_that_of_a_replica_that_rejoins() -> None:
+    filesystem = FakeFilesystem()
+    filesystem.make_directories(DIRECTORY)
+    filesystem.capacity_bytes = SLOT_BYTES  # one slot is whole, the other one empty
+    with pytest.raises(OSError, match="no room"):
+        DurableState.open(filesystem, DIRECTORY, is_new=True, is_rejoining=True)
+    filesystem.capacity_bytes = None
+    assert DurableState.open(filesystem, DIRECTORY, is_new=True).state.hard_state.is_rejoining
+
+
 # requirement: M3
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("bit", range(0, 8 * SLOT_BYTES, 5))
