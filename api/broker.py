@@ -17,12 +17,11 @@ from dataclasses import dataclass
 from api.disk_reserve import DiskReserve
 from api.settings import BrokerSettings
 from partitions.hosting.first_start import FirstStart
-from partitions.hosting.metadata_supervisor import MetadataSupervisor
+from partitions.hosting.hosted_metadata import HostedMetadata
 from partitions.hosting.replica_manager import PartitionManager
 from partitions.hosting.trash import Trash
 from partitions.metadata.active import ControllerSettings
 from partitions.metadata.commands import RegisterBroker
-from partitions.metadata.log_trim import METADATA_LOG
 from partitions.metadata.planner import PlannerLimits
 from partitions.metadata.producer_ids import ProducerIds
 from partitions.metadata.service import Controller
@@ -31,6 +30,9 @@ from partitions.reassignment.reassigner import Reassigner
 from partitions.routing.gateway import Gateway
 from partitions.values import key_of
 from raftlog.clock import Clock
+from raftlog.hosting.opener import LogOpener
+from raftlog.hosting.retention import RetentionManager
+from raftlog.hosting.supervisor import Supervisor
 from raftlog.node.cluster_time import ClockBounds
 from raftlog.node.flusher import RunSyncs, SyncThreads
 from raftlog.node.group_host import GroupHost, HostSettings
@@ -38,7 +40,7 @@ from raftlog.node.network.transport import Transport
 from raftlog.repair.repairer import Repairer
 from raftlog.repair.scrubber import Scrubbed, Scrubber
 from raftlog.repair.service import RepairService
-from raftlog.repair.target import RepairTarget
+from raftlog.storage.broken_groups import BrokenGroups
 from raftlog.storage.filesystem import Filesystem
 from raftlog.storage.replica_registry import ReplicaRegistry
 from raftlog.storage.segmented_log import SegmentedLog
@@ -82,7 +84,7 @@ class Broker:
             world.filesystem, data_directory, settings.limits.disk_reserve_bytes, world.clock
         )
         self._registry = ReplicaRegistry.open(world.filesystem, data_directory, world.rng)
-        timing, limits = settings.timing, settings.limits
+        limits = settings.limits
         self.host = GroupHost(
             self.node_id,
             world.transport,
@@ -103,19 +105,19 @@ class Broker:
         self.scrubber = Scrubber(
             world.filesystem, self.host.clock, asyncio.to_thread, self._open_logs, limits.scrub_bytes_per_s
         )
-        self._watching: list[asyncio.Task[None]] = []
+        self._background: list[asyncio.Task[None]] = []
+        self._broken = BrokenGroups(world.filesystem, data_directory, self.host.clock)
+        self._logs = LogOpener(world.filesystem, data_directory, self.host.clock, self._registry)
+        self.supervisor = Supervisor(self.host, self._registry, self._broken, repairer=self.repairer)
+        self.retention = RetentionManager(self.host, self.supervisor.serving_tenants)
         self.controller = self._controller()
         self._first_start = self._first_start_of_cluster()
-        self._metadata_supervisor = self._supervisor_of_metadata()
         self.manager = PartitionManager(
             self.host,
             self.controller,
-            world.filesystem,
-            data_directory,
-            self.host.clock,
-            retention_check_ms=timing.retention_check_ms,
-            repairer=self.repairer,
-            registry=self._registry,
+            self.supervisor,
+            self._logs,
+            self._broken,
             producer_ids=self.producer_ids,
             producers_max=limits.producers_max,
             trash=self._trash(),
@@ -161,32 +163,29 @@ class Broker:
             has_room=self.disk.has_room,
         )
 
-    def _supervisor_of_metadata(self) -> MetadataSupervisor:
-        world, directory = self._world, self._metadata_directory
-
-        async def open_log() -> SegmentedLog:
-            is_rejoining = await self._first_start.is_over()
-            return await asyncio.to_thread(lambda: open_or_create(is_rejoining))
-
-        def open_or_create(is_rejoining: bool) -> SegmentedLog:
-            log = SegmentedLog.open(
-                world.filesystem, directory, METADATA_LOG, self.host.clock, is_rejoining=is_rejoining
-            )
-            self._registry.add([METADATA_GROUP])
-            return log
-
-        repair_target = RepairTarget(METADATA_GROUP, directory, self._other_brokers())
-        return MetadataSupervisor(self.controller, self.repairer, repair_target, open_log)
+    def _hosted_metadata(self) -> HostedMetadata:
+        return HostedMetadata(
+            self.controller,
+            self._first_start.is_over,
+            self._logs,
+            asyncio.to_thread,
+            self._metadata_directory,
+            self._other_brokers(),
+        )
 
     def _why_offline(self, target: TopicPartition) -> str:
         """What a replica of this broker that takes no part waits for."""
         return (
             self.manager.failure_of(key_of(target))
             or self._first_start.trouble
-            or self._metadata_supervisor.trouble
+            or self._why_without_metadata()
             or ("it is being opened" if self.controller.is_registered else "")
             or f"its broker waits for an active controller: {self.controller.leader_known}"
         )
+
+    def _why_without_metadata(self) -> str:
+        reason = self.supervisor.reason_of(METADATA_GROUP)
+        return f"the metadata log here is not open: {reason}" if reason else ""
 
     def _other_brokers(self) -> tuple[NodeId, ...]:
         return tuple(NodeId(peer) for peer in self.settings.peers if peer != self.node_id)
@@ -200,11 +199,14 @@ class Broker:
         self._first_start.offer()
         self.host.meet(frozenset(NodeId(peer) for peer in self.settings.peers))
         await self.host.start()
-        await self._metadata_supervisor.join()
+        self.supervisor.host(self._hosted_metadata())
+        await self.supervisor.start()
+        await self.supervisor.serving(METADATA_GROUP)
         await self.manager.start()
         await self.reassigner.start()
-        self._watching = [
-            self.host.begin(work) for work in (self.scrubber.run(), self._metadata_supervisor.run())
+        check_ms = self.settings.timing.retention_check_ms
+        self._background = [
+            self.host.begin(work) for work in (self.scrubber.run(), self.retention.run(check_ms))
         ]
 
     async def drain(self) -> None:
@@ -215,10 +217,11 @@ class Broker:
     async def stop(self) -> None:
         """Close everything, in the order that keeps clean logs."""
         await self.reassigner.stop()
-        for task in self._watching:
+        for task in self._background:
             task.cancel()
-        await asyncio.gather(*self._watching, return_exceptions=True)
+        await asyncio.gather(*self._background, return_exceptions=True)
         await self.manager.stop()
+        await self.supervisor.stop()
         await self.controller.stop()
         await self.host.stop()
 
@@ -231,7 +234,7 @@ class Broker:
 
     def _note_broken(self, group_id: GroupId, error: BaseException) -> None:
         if group_id != METADATA_GROUP:  # without it no broker can do anything: it ends at every start
-            self.manager.broken.note(group_id, error)
+            self._broken.note(group_id, error)
 
     @property
     def _metadata_directory(self) -> str:
@@ -240,7 +243,7 @@ class Broker:
     def _closed_files(self, group_id: GroupId) -> str | None:
         if group_id == METADATA_GROUP:
             return self._metadata_directory
-        return self.manager.supervisor.directory_of(group_id)
+        return self.supervisor.directory_of(group_id)
 
     def _registration(self) -> RegisterBroker:
         mine = self.settings.peers[self.settings.broker_id]

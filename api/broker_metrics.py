@@ -16,6 +16,7 @@ from prometheus_client.registry import Collector
 from api.broker import Broker
 from raftlog.core.ready import Role
 from raftlog.errors import NoLeader
+from raftlog.hosting.hosted_replica import HostedState
 
 
 class BrokerMetrics(Collector):
@@ -77,7 +78,13 @@ class BrokerMetrics(Collector):
 
 
 def _replica_metrics(broker: Broker) -> Iterator[Metric]:
-    """Replicas that do not do all that they should."""
+    """Hosted replicas by their state, and those that do not do all that they should."""
+    states = GaugeMetricFamily(
+        "raftlog_hosted_replicas", "Replicas on this broker by state.", labels=["state"]
+    )
+    for state in HostedState:
+        states.add_metric([state.value], broker.supervisor.counts[state])
+    yield states
     yield GaugeMetricFamily(
         "raftlog_failed_replicas",
         "Replicas that should work here and do not.",
@@ -143,7 +150,7 @@ def _clock_metrics(broker: Broker) -> Iterator[Metric]:
 def _repair_metrics(broker: Broker) -> Iterator[Metric]:
     """What was read through for damage, and what was repaired."""
     scrub, repairs = broker.scrubber.counts, broker.repairer.counts
-    repair_scheduler = broker.manager.repair_scheduler
+    scheduler = broker.supervisor.scheduler
     yield CounterMetricFamily("raftlog_scrub_bytes", "Bytes read through for damage.", scrub.bytes_read)
     yield CounterMetricFamily(
         "raftlog_scrub_damages", "Damaged files and segments found so.", scrub.damages_found
@@ -166,10 +173,10 @@ def _repair_metrics(broker: Broker) -> Iterator[Metric]:
     yield GaugeMetricFamily(
         "raftlog_repairs_running",
         "Replicas being repaired.",
-        0 if repair_scheduler is None else repair_scheduler.under_repair,
+        0 if scheduler is None else scheduler.under_repair,
     )
     yield GaugeMetricFamily(
         "raftlog_replicas_needing_operator",
-        "Damaged replicas that no peer can help.",
-        len(broker.manager.supervisor.needing_operator),
+        "Replicas that cannot be repaired, or have broken an invariant.",
+        broker.supervisor.counts[HostedState.NEEDS_OPERATOR],
     )

@@ -13,6 +13,8 @@ from api.broker import Broker
 from api.broker_metrics import BrokerMetrics
 from api.http.access import names_of
 from api.http.services import HealthProbes, Limits, Services
+from raftlog.hosting.hosted_replica import HostedState
+from raftlog.types import METADATA_GROUP
 
 
 def services_of(broker: Broker, rng: random.Random) -> Services:
@@ -30,7 +32,8 @@ def services_of(broker: Broker, rng: random.Random) -> Services:
         }
 
     def live() -> Mapping[str, bool]:
-        return {"metadata": broker.controller.failure is None}
+        failed = HostedState.UNDER_REPAIR, HostedState.NEEDS_OPERATOR
+        return {"metadata": broker.supervisor.state_of(METADATA_GROUP) not in failed}
 
     return Services(
         broker_id=broker.node_id,

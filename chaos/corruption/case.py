@@ -29,7 +29,7 @@ from raftlog.repair.scrubbing import rested_in
 from raftlog.repair.verify import examine
 from raftlog.storage import twin_file
 from raftlog.storage.segmented_log import SegmentedLog
-from raftlog.types import NodeId, Offset
+from raftlog.types import METADATA_GROUP, NodeId, Offset
 
 FILLINGS: Final = 12
 TRIES: Final = 40  # to find a damage that changes something
@@ -343,8 +343,8 @@ class _Case:
                 found.append(f"{machine.name} does not run")
                 continue
             found += [f"{machine.name}: {failure}" for failure in broker.manager.failures.values()]
-            if broker.controller.failure is not None:
-                found.append(f"{machine.name}: {broker.controller.failure}")
+            if reason := broker.supervisor.reason_of(METADATA_GROUP):
+                found.append(f"{machine.name}: {reason}")
             replica = broker.manager.replicas.get((TOPIC, 0))
             if replica is None:
                 found.append(f"{machine.name} has no replica")

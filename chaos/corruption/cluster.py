@@ -156,7 +156,7 @@ class RottingCluster(Simulation):
                 continue
             try:
                 await leader.call(_keep_half)
-                await leader.call(lambda broker: broker.manager.retention.look())
+                await leader.call(lambda broker: broker.retention.look())
             except RaftlogError:
                 continue
             starts = {start for machine in self.machines if (start := _log_start(machine)) is not None}

@@ -20,13 +20,13 @@ from raftlog.errors import NotLeader, RaftlogError
 from raftlog.node.group.raft_group import RaftGroup
 from raftlog.node.rpc import Calls
 from raftlog.storage.filesystem import Buffer
-from raftlog.storage.tombstones import LetGo
+from raftlog.storage.tombstones import DeletePermit
 from raftlog.types import EntryId, GroupId, Index, NodeId, Term, TopicPartition
 
 ASK_TIMEOUT_MS: Final = 2000
 
 
-class Departures:
+class DeletePermits:
     """One broker's questions and answers about who may go."""
 
     def __init__(
@@ -42,7 +42,7 @@ class Departures:
         self._calls = calls
         calls.serve(replica_calls.MAY_DELETE, self._serve)
 
-    async def may_delete(self, target: TopicPartition, partition: PartitionInfo) -> LetGo | None:
+    async def ask(self, target: TopicPartition, partition: PartitionInfo) -> DeletePermit | None:
         """The leader's term and the end of its log, if this broker's replica may go.
 
         None when it may not, or no leader answers: it is asked again later.
@@ -56,7 +56,7 @@ class Departures:
                 may_go, term, last_term, last = replica_calls.unpack_numbers(answer, 4)
             except RaftlogError:
                 continue  # it does not lead, or does not know yet
-            return LetGo(Term(term), EntryId(Term(last_term), Index(last))) if may_go else None
+            return DeletePermit(Term(term), EntryId(Term(last_term), Index(last))) if may_go else None
         return None
 
     async def _serve(

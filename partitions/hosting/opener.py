@@ -1,49 +1,45 @@
-"""Opens the log of one replica: as a founder's, a newcomer's, or that of the survivor of a recovery.
+"""Opens the log of a partition's replica: an initial, an added one, or the survivor of an unsafe recovery.
 
-Decides: what becomes of a folder whose log has been through fewer unsafe recoveries than its partition, and
-with which membership a group begins. Leaves to others: when to open (``replica_manager``), what the bytes
-mean (``raftlog.storage``). Waits for the disk: runs away from the loop.
+Decides: what becomes of a directory whose log has been through fewer unsafe recoveries than its partition,
+and with which membership a group begins. Leaves to others: when to open (``hosting.supervisor``), what this
+disk remembers of the group (``raftlog.hosting.opener``). Waits for the disk: runs away from the loop.
 """
 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from partitions.hosting.directories import Folders
 from partitions.metadata.image import PartitionInfo, TopicInfo
 from partitions.metadata.topic_config import complete, number
-from raftlog.clock import Clock
 from raftlog.core.membership import NOBODY, Membership
 from raftlog.core.ready import HardState
 from raftlog.errors import LogCorrupt
+from raftlog.hosting.opener import LogOpener, make_durable
+from raftlog.hosting.tenant import NotYet, TenantLog
 from raftlog.storage import tombstones
 from raftlog.storage.broken_groups import BrokenGroups
-from raftlog.storage.filesystem import Filesystem
 from raftlog.storage.members import batch_of
 from raftlog.storage.recovery import has_lived
-from raftlog.storage.replica_registry import ReplicaRegistry
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
-from raftlog.storage.tombstones import LetGo
-from raftlog.types import BEFORE_LOG, EntryId, GroupId, Index, NodeId, Term
+from raftlog.storage.tombstones import DeletePermit
+from raftlog.types import GroupId, Index, NodeId, Term
 
 _log = logging.getLogger("raftlog.partitions")
 
 
-class MetadataBehind(LogCorrupt):
-    """The metadata here may be older than what was done to this folder: wait for newer."""
+class MetadataBehind(NotYet):
+    """The metadata here may be older than what was done to this directory: wait for newer."""
 
 
 @dataclass(frozen=True, slots=True)
-class Openings:
+class ReplicaOpener:
     """What opening needs to know of its broker."""
 
     node_id: NodeId
-    filesystem: Filesystem
-    data_directory: str
+    logs: LogOpener
     folders: Folders
-    clock: Clock
-    registry: ReplicaRegistry
     broken: BrokenGroups
 
     def first_membership(self, partition: PartitionInfo) -> Membership:
@@ -54,44 +50,29 @@ class Openings:
         is_first = partition.membership_index < 0 and self.node_id in partition.replicas
         return Membership(frozenset(partition.replicas)) if is_first else NOBODY
 
-    def open(
-        self, topic: TopicInfo, partition: PartitionInfo, *, may_begin: bool
-    ) -> tuple[SegmentedLog, EntryId]:
-        """The log of a replica, and the newest entry that an earlier life of it held.
+    def open(self, topic: TopicInfo, partition: PartitionInfo, *, may_begin: bool) -> TenantLog:
+        """The log of a replica.
 
         ``may_begin``: the metadata is confirmed. Until then a replica without files may be one that was
-        deleted here with its topic, and its vote with it. Raises ``LogCorrupt`` and ``OSError``.
+        deleted here with its topic, and its vote with it. Raises ``MetadataBehind``, ``LogCorrupt`` and
+        ``OSError``.
         """
         directory = self.folders.of_partition(topic, partition.partition)
-        if not may_begin and not has_lived(self.filesystem, directory):
+        if not may_begin and not has_lived(self.logs.filesystem, directory):
             raise MetadataBehind(f"{directory} begins once the metadata is confirmed to be current")
         self._keep_pace(topic, partition, directory, may_give_up=may_begin)
-        is_lost = self.registry.has_held(partition.group_id) and not has_lived(self.filesystem, directory)
-        if is_lost:
-            _log.warning("%s is gone, and was opened here before: this replica rejoins its group", directory)
-        buried = tombstones.load(self.filesystem, self.data_directory, partition.group_id)
-        log = SegmentedLog.open(
-            self.filesystem,
-            directory,
-            log_settings(topic),
-            self.clock,
-            is_rejoining=is_lost or not partition.is_founder(self.node_id),
-        )
-        if buried is None:
-            return log, BEFORE_LOG
-        known = log.restored(NOBODY).hard_state
-        if buried.hard_state.term > known.term:
-            log.save_hard_state(replace(buried.hard_state, is_rejoining=known.is_rejoining))
-            _make_durable(log)
-        return log, buried.last
+        is_added = not partition.is_founder(self.node_id)
+        return self.logs.open(partition.group_id, directory, log_settings(topic), is_rejoining=is_added)
 
-    def bury(self, group_id: GroupId, directory: str, leader: LetGo) -> None:
+    def write_tombstone(self, group_id: GroupId, directory: str, leader: DeletePermit) -> None:
         """Keep what a closed replica has promised that its leader lets go. Raises ``LogCorrupt``.
 
         What it has broken is forgotten: the next replica of the group begins with nothing.
         """
-        data, me = self.data_directory, self.node_id
-        tombstones.bury(self.filesystem, data, group_id, directory, self.clock, leader, me)
+        logs = self.logs
+        tombstones.write(
+            logs.filesystem, logs.data_directory, group_id, directory, logs.clock, leader, self.node_id
+        )
         self.broken.forget(group_id)
 
     def _keep_pace(
@@ -120,9 +101,9 @@ class Openings:
                 recoveries[-1].survivor,
             )
             self.folders.put_away(directory, "recovered-elsewhere")
-        elif self.registry.has_held(partition.group_id):
+        elif self.logs.registry.has_held(partition.group_id):
             _log.warning("%s has lost the mark of its recovery, which is written again", directory)
-        elif self.filesystem.exists(directory):
+        elif self.logs.filesystem.exists(directory):
             self._survive(topic, directory)
         elif partition.membership_index < 0:
             raise LogCorrupt(f"{directory} is gone, and its partition was recovered from it")
@@ -130,24 +111,17 @@ class Openings:
 
     def _survive(self, topic: TopicInfo, directory: str) -> None:
         """Behind everything in the log, and in a term above all it has seen: this broker alone votes."""
-        log = SegmentedLog.open(self.filesystem, directory, log_settings(topic), self.clock)
+        log = SegmentedLog.open(self.logs.filesystem, directory, log_settings(topic), self.logs.clock)
         try:
             state = log.restored(NOBODY).hard_state
             term, index = Term(state.term + 1), Index(log.last_index + 1)
             alone = Membership(frozenset({self.node_id}))
             log.save_hard_state(HardState(term, self.node_id))
-            log.append([batch_of(alone, index=index, term=term, timestamp_ms=self.clock.wall_ms())])
-            _make_durable(log)
+            log.append([batch_of(alone, index=index, term=term, timestamp_ms=self.logs.clock.wall_ms())])
+            make_durable(log)
         finally:
             log.close()
         _log.warning("%s: the log up to %d is the truth from now on", directory, index - 1)
-
-
-def _make_durable(log: SegmentedLog) -> None:
-    sync = log.take_sync()
-    if sync is not None:
-        sync.run()
-        log.sync_finished(sync)
 
 
 def log_settings(topic: TopicInfo) -> LogSettings:

@@ -16,8 +16,8 @@ from typing import Final, get_args
 
 import msgspec
 
-from raftlog.records.batch import Batch, Codec, split_batches
-from raftlog.records.builder import Record, build_batch
+from raftlog.records.batch import Batch
+from raftlog.records.builder import batch_of_command
 from raftlog.types import GroupId, NodeId, TopicId
 
 ENCODING_VERSION: Final = 1
@@ -185,5 +185,4 @@ def decode(value: bytes | None) -> Command | UnknownCommand:
 
 def command_batch(command: Command, timestamp_ms: int) -> Batch:
     """A command as the batch that is proposed to the metadata group."""
-    data = build_batch([Record(value=encode(command))], codec=Codec.NONE, timestamp_ms=timestamp_ms)
-    return split_batches(data)[0]
+    return batch_of_command(encode(command), timestamp_ms)

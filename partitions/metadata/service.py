@@ -21,7 +21,7 @@ from typing import Final
 
 from msgspec import structs
 
-from partitions.metadata import log_trim, topic_config
+from partitions.metadata import topic_config
 from partitions.metadata.active import ActiveController, ControllerSettings
 from partitions.metadata.commands import (
     AllocateProducerIds,
@@ -53,7 +53,6 @@ from raftlog.errors import (
     CommitUnknown,
     ConnectionLost,
     Draining,
-    LogCorrupt,
     NoLeader,
     NotLeader,
     RaftlogError,
@@ -82,7 +81,6 @@ class Controller:
         settings: ControllerSettings,
         rng: random.Random,
     ) -> None:
-        self.failure: BaseException | None = None  # why this broker's metadata is not kept up any more
         self._host = host
         self._voters = voters
         self._registration = registration
@@ -95,7 +93,6 @@ class Controller:
         self._something_new = asyncio.Event()  # a leader, or an image
         self._was_registered = False
         self._tasks: list[asyncio.Task[None]] = []
-        self._trim: asyncio.Task[None] | None = None
         self._active: ActiveController | None = None
         self._group: RaftGroup[Reply] | None = None
 
@@ -132,29 +129,25 @@ class Controller:
             self._was_registered and shown is not None and shown.incarnation != self._registration.incarnation
         )
 
-    async def start(self, log: LogStorage) -> None:
+    def start(self, log: LogStorage) -> None:
         """Take part in the metadata group and register this broker.
 
-        Raises ``LogCorrupt`` when what is committed in the log cannot be applied; the log is closed then.
+        Raises ``LogCorrupt`` when what is committed in the log cannot be applied.
         """
         assert not self._tasks, "it takes part already; ``leave`` first"
         machine = MetadataMachine()
         machine.subscribe(self._image_changed)
-        try:
-            group = self._host.open_group(METADATA_GROUP, log, machine, Membership(self._voters), self)
-        except LogCorrupt:
-            await asyncio.to_thread(log.close)
-            raise
-        self.failure = None
-        self._group = group
+        first = Membership(self._voters)
+        self._group = group = self._host.open_group(
+            METADATA_GROUP, log, machine, first, self, announces_commits=True
+        )
         self._active = active = ActiveController(self._host, group, machine, self._settings, self._new_id())
         self._host.calls.serve(SERVICE, self._serve)
         self._tasks = [self._host.begin(work) for work in (active.run(), self._keep_registered())]
 
     async def leave(self) -> None:
-        """Take part no more; the log is closed. ``start`` may follow."""
+        """Do no duties any more: the group is about to be closed. ``start`` may follow."""
         await self._end_duties()
-        await self._host.close_group(METADATA_GROUP)
 
     async def stop(self) -> None:
         """End the duties; the group is closed by the host."""
@@ -267,11 +260,7 @@ class Controller:
         self._something_new.set()
 
     def commit_advanced(self, commit_index: Index) -> None:
-        """The machine has told already; what led to its image may go."""
-        group = self._group
-        is_trimming = self._trim is not None and not self._trim.done()
-        if group is not None and log_trim.is_long(group) and not is_trimming:
-            self._trim = self._host.begin(log_trim.trim(group), METADATA_GROUP)
+        """The machine has told already."""
 
     def membership_changed(self, membership: Membership, is_committed: bool) -> None:
         """The metadata group's members are those of the configuration."""
@@ -280,8 +269,7 @@ class Controller:
         """This broker keeps its copy; nothing to do."""
 
     def replica_stopped(self, error: BaseException) -> None:
-        """The metadata here is not kept up any more."""
-        self.failure = error
+        """The supervisor repairs it; until then the newest image that was seen here counts."""
 
     def _image_changed(self, image: MetadataImage) -> None:
         if image.version < self._shown.version:

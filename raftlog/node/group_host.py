@@ -106,6 +106,7 @@ class GroupHost:
         self.calls = Calls(transport, first_id=rng.getrandbits(48))
         self.has_room = has_room
         self.damaged_logs = 0  # replicas that have ended because a read or a scrub found damage
+        self.on_replica_failed: Callable[[GroupId, BaseException], None] = lambda group, error: None
         self._transport = transport
         self._watch = PeerWatch(
             self.settings.election_ticks, self.settings.tick_ms, transport.seconds_since_heard
@@ -156,16 +157,18 @@ class GroupHost:
         *,
         campaign_first: bool = False,
         forgotten: EntryId = BEFORE_LOG,
+        announces_commits: bool = False,
     ) -> RaftGroup[Reply]:
         """Take part in a group from now on. Raises ``LogCorrupt`` when its committed part cannot be applied.
 
         ``membership`` is the group's first, or ``NOBODY`` for a replica that is added to it; the log keeps
         what it was first opened with. With ``campaign_first`` it holds an election at once, if its log is
         as young as the group. ``forgotten`` is the newest entry of an earlier life of this replica that was
-        deleted: its vote is worth what it was then.
+        deleted: its vote is worth what it was then. With ``announces_commits`` a leader tells followers of a
+        commit at once, not with the next heartbeat: for groups where requests wait for it on every broker.
         """
         with self.blames(group_id):
-            core = self._core_on(log, membership, forgotten, group_id)
+            core = self._core_on(log, membership, forgotten, group_id, announces_commits)
             group: RaftGroup[Reply] = RaftGroup(group_id, core, log, machine, listener, self)
         # The host never looks at a machine's replies, so for it all groups are alike.
         self._groups[group_id] = cast("RaftGroup[object]", group)
@@ -175,7 +178,14 @@ class GroupHost:
             group.campaign()
         return group
 
-    def _core_on(self, log: LogStorage, first: Membership, forgotten: EntryId, group_id: GroupId) -> Raft:
+    def _core_on(
+        self,
+        log: LogStorage,
+        first: Membership,
+        forgotten: EntryId,
+        group_id: GroupId,
+        announces_commits: bool,
+    ) -> Raft:
         log.keep_birth(first)
         restored = replace(log.restored(first), forgotten=forgotten)
         checkpoint = log.load_checkpoint()
@@ -187,7 +197,7 @@ class GroupHost:
                 election_ticks=self.settings.election_ticks,
                 heartbeat_ticks=self.settings.heartbeat_ticks,
                 quiet_ticks=self.settings.quiet_ticks,
-                announces_commits=group_id == METADATA_GROUP,  # requests wait for it on every broker
+                announces_commits=announces_commits,
                 succession=group_id,
             ),
             restored,
@@ -307,9 +317,10 @@ class GroupHost:
             self.fail(error, group)
             raise
 
-    def replica_failed(self, error: BaseException) -> None:
+    def replica_failed(self, group: GroupId, error: BaseException) -> None:
         """A replica has ended for this reason."""
         self.damaged_logs += isinstance(error, LogCorrupt)
+        self.on_replica_failed(group, error)
 
     def fail(self, error: BaseException, group: GroupId | None = None) -> None:
         """A broken invariant: nothing more may leave this process. The first one's group is noted."""

@@ -20,11 +20,13 @@ from raftlog.records.batch import (
     MAGIC,
     NO_TIMESTAMP,
     RECORD_COUNT_MAX,
+    Batch,
     BatchHeader,
     Buffer,
     Codec,
     checksum,
     encode_batch,
+    split_batches,
 )
 from raftlog.records.compression import compress
 
@@ -172,6 +174,12 @@ def build_batch(
     builder = BatchBuilder(codec, producer_id, producer_epoch, base_sequence, timestamp_ms=timestamp_ms)
     builder.extend(records)
     return builder.build()
+
+
+def batch_of_command(value: bytes, timestamp_ms: int) -> Batch:
+    """A command of a replicated state machine as the batch to propose: one record, without a key."""
+    data = build_batch([Record(value=value)], codec=Codec.NONE, timestamp_ms=timestamp_ms)
+    return split_batches(data)[0]
 
 
 def with_producer(data: Buffer, producer_id: int, producer_epoch: int, base_sequence: int) -> bytes:

@@ -3,7 +3,7 @@
 Decides: when a repair is tried, and how many at a time. A damaged replica is repaired at once and, where
 that fails, again after a pause. One whose disk has failed waits, then its files are read and it is opened
 anew: opening writes again what was not surely durable. Leaves to others: the repair (``repairer``),
-opening and closing (``replica_manager``).
+opening and closing (``hosting.supervisor``).
 """
 
 from __future__ import annotations
@@ -17,27 +17,32 @@ from typing import Final, Protocol
 from raftlog.errors import LogCorrupt
 from raftlog.repair.repairer import Repairer
 from raftlog.repair.target import CannotRepair, NeedsOperator, RepairTarget
-from raftlog.types import TopicPartition
+from raftlog.types import METADATA_GROUP, GroupId
 
 _log = logging.getLogger("raftlog.repair")
 
 LOOK_S: Final = 0.5
 AGAIN_S: Final = 2.0
 AFTER_FAILED_DISK_S: Final = 30.0
-AT_ONCE: Final = 2
+AT_ONCE: Final = 2  # beside the metadata log, which waits for no other
 
 
 @dataclass(frozen=True, slots=True)
 class FailedReplica:
     """A replica that should work here and does not."""
 
-    target: TopicPartition
+    name: str
     error: BaseException
     repair_target: RepairTarget
 
+    @property
+    def group_id(self) -> GroupId:
+        """Its Raft group."""
+        return self.repair_target.group_id
+
 
 class Supervisor(Protocol):
-    """Closes and opens the replicas of one broker; ``partitions.hosting.replica_supervisor`` is one."""
+    """Closes and opens the replicas of one broker: ``raftlog.hosting.supervisor``."""
 
     def failed(self) -> Sequence[FailedReplica]:
         """Replicas that have failed."""
@@ -61,8 +66,8 @@ class RepairScheduler:
     def __init__(self, repairer: Repairer, supervisor: Supervisor) -> None:
         self._repairer = repairer
         self._supervisor = supervisor
-        self._due: dict[TopicPartition, float] = {}
-        self._repairing: dict[TopicPartition, asyncio.Task[None]] = {}
+        self._due: dict[GroupId, float] = {}
+        self._repairing: dict[GroupId, asyncio.Task[None]] = {}
 
     @property
     def under_repair(self) -> int:
@@ -76,7 +81,8 @@ class RepairScheduler:
             while True:
                 await asyncio.sleep(LOOK_S)
                 for failed in self._supervisor.failed():
-                    if self._is_due(failed, loop.time()) and len(self._repairing) < AT_ONCE:
+                    has_turn = len(self._repairing) < AT_ONCE or failed.group_id == METADATA_GROUP
+                    if self._is_due(failed, loop.time()) and has_turn:
                         self._begin(failed)
         finally:
             tasks = list(self._repairing.values())
@@ -85,43 +91,43 @@ class RepairScheduler:
             if tasks:
                 await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def end(self, target: TopicPartition) -> None:
+    async def end(self, group_id: GroupId) -> None:
         """Return once nobody repairs it any more, on no thread: its files may be removed or opened."""
-        task = self._repairing.get(target)
+        task = self._repairing.get(group_id)
         if task is not None:
             task.cancel()
             await asyncio.wait([task])
-        self._due.pop(target, None)
+        self._due.pop(group_id, None)
 
     def _is_due(self, failed: FailedReplica, now: float) -> bool:
-        if failed.target in self._repairing:
+        if failed.group_id in self._repairing:
             return False
         patience = 0.0 if isinstance(failed.error, LogCorrupt) else AFTER_FAILED_DISK_S
-        return now >= self._due.setdefault(failed.target, now + patience)
+        return now >= self._due.setdefault(failed.group_id, now + patience)
 
     def _begin(self, failed: FailedReplica) -> None:
         task = asyncio.get_running_loop().create_task(self._repair(failed))
-        self._repairing[failed.target] = task
+        self._repairing[failed.group_id] = task
         task.add_done_callback(lambda done: self._ended(failed, done))
 
     def _ended(self, failed: FailedReplica, task: asyncio.Task[None]) -> None:
-        del self._repairing[failed.target]
+        del self._repairing[failed.group_id]
         if not task.cancelled() and (error := task.exception()) is not None:
-            _log.error("%s: the repair broke down", failed.target, exc_info=error)
-            self._due[failed.target] = asyncio.get_running_loop().time() + AFTER_FAILED_DISK_S
+            _log.error("%s: the repair broke down", failed.name, exc_info=error)
+            self._due[failed.group_id] = asyncio.get_running_loop().time() + AFTER_FAILED_DISK_S
 
     async def _repair(self, failed: FailedReplica) -> None:
         await self._supervisor.take_offline(failed)
-        _log.warning("%s is being repaired: %s", failed.target, failed.error)
+        _log.warning("%s is being repaired: %s", failed.name, failed.error)
         try:
             await self._repairer.repair(failed.repair_target)
         except (CannotRepair, OSError) as trouble:
             self._repairer.counts.attempts_failed += 1
-            self._due[failed.target] = asyncio.get_running_loop().time() + AGAIN_S
+            self._due[failed.group_id] = asyncio.get_running_loop().time() + AGAIN_S
             self._supervisor.note(failed, f"{failed.error}; not repaired yet: {trouble}")
             if isinstance(trouble, NeedsOperator):
                 self._supervisor.needs_operator(failed, str(trouble))
             return
-        self._due.pop(failed.target, None)
-        _log.warning("%s is repaired", failed.target)
+        self._due.pop(failed.group_id, None)
+        _log.warning("%s is repaired", failed.name)
         self._supervisor.bring_online(failed)

@@ -37,7 +37,7 @@ class Tombstone:
 
 
 @dataclass(frozen=True, slots=True)
-class LetGo:
+class DeletePermit:
     """What a leader says that lets a replica go: its term, confirmed by a quorum, and its log's end."""
 
     term: Term
@@ -51,13 +51,13 @@ class _Kept(msgspec.Struct, frozen=True, array_like=True):
     last_index: Index
 
 
-def bury(
+def write(
     filesystem: Filesystem,
     data_directory: str,
     group: GroupId,
     replica_directory: str,
     clock: Clock,
-    leader: LetGo,
+    leader: DeletePermit,
     node_id: NodeId,
 ) -> None:
     """Keep what the closed replica in ``replica_directory`` has promised, durably.

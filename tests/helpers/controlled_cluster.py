@@ -8,21 +8,25 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
+from partitions.hosting.hosted_metadata import HostedMetadata
 from partitions.hosting.replica_manager import PartitionManager
-from partitions.metadata import log_trim
 from partitions.metadata.active import ControllerSettings
 from partitions.metadata.commands import RegisterBroker
 from partitions.metadata.image import TopicInfo
 from partitions.metadata.producer_ids import ProducerIds
 from partitions.metadata.service import Controller
+from partitions.metadata.source import MetadataSource
 from partitions.reassignment.admin import PartitionAdmin
 from partitions.reassignment.reassigner import Reassigner
 from partitions.routing.gateway import Gateway
+from raftlog.hosting.opener import LogOpener
+from raftlog.hosting.retention import RetentionManager
+from raftlog.hosting.supervisor import Supervisor
 from raftlog.node.group_host import GroupHost
+from raftlog.storage.broken_groups import BrokenGroups
 from raftlog.storage.filesystem import Filesystem
 from raftlog.storage.log_storage import DiskWork
 from raftlog.storage.replica_registry import ReplicaRegistry
-from raftlog.storage.segmented_log import SegmentedLog
 from raftlog.types import METADATA_GROUP, NodeId
 from tests.helpers.manual_wall_clock import ShiftedClock
 from tests.helpers.memory_network import MemoryNetwork
@@ -33,6 +37,20 @@ PRODUCER_IDS = ProducerIds(b"of a cluster for tests")
 CONTROLLER = ControllerSettings(
     cluster_id="c" * 32, dead_timeout_ms=300, duty_interval_ms=20, retry_pause_ms=5, attempt_timeout_ms=500
 )
+
+
+def hosting(
+    host: GroupHost,
+    metadata: MetadataSource,
+    filesystem: Filesystem,
+    directory: str,
+    registry: ReplicaRegistry,
+) -> tuple[Supervisor, PartitionManager]:
+    """What keeps the replicas of one broker open and closed, in ``directory``."""
+    broken = BrokenGroups(filesystem, directory, host.clock)
+    logs = LogOpener(filesystem, directory, host.clock, registry)
+    supervisor = Supervisor(host, registry, broken)
+    return supervisor, PartitionManager(host, metadata, supervisor, logs, broken, producer_ids=PRODUCER_IDS)
 
 
 class ControlledBroker:
@@ -65,9 +83,6 @@ class ControlledBroker:
             on_fatal=self.fatal.append,
             settings=SETTINGS,
         )
-        self._log = SegmentedLog.open(
-            self.filesystem, f"{self.directory}/__metadata", log_trim.METADATA_LOG, self.host.clock
-        )
         registry = ReplicaRegistry.open(
             self.filesystem, self.directory, random.Random(f"disk {node_id} {life}")
         )
@@ -82,14 +97,17 @@ class ControlledBroker:
         )
         rng = random.Random(f"ids {node_id} {life}")
         self.controller = Controller(self.host, voters, registration, CONTROLLER, rng)
-        self.manager = PartitionManager(
-            self.host,
+        self.supervisor, self.manager = hosting(
+            self.host, self.controller, self.filesystem, self.directory, registry
+        )
+        self.retention = RetentionManager(self.host, self.supervisor.serving_tenants)
+        self.metadata = HostedMetadata(
             self.controller,
-            self.filesystem,
-            self.directory,
-            self.host.clock,
-            registry=registry,
-            producer_ids=PRODUCER_IDS,
+            self._begins,
+            LogOpener(self.filesystem, self.directory, self.host.clock, registry),
+            asyncio.to_thread,
+            f"{self.directory}/__metadata",
+            tuple(voters - {node_id}),
         )
         self.gateway = Gateway(node_id, lambda: self.controller.image, self.manager.replicas, self.host.calls)
         self.admin = PartitionAdmin(self.host, self.controller, self.gateway, self.host.clock)
@@ -98,7 +116,9 @@ class ControlledBroker:
     async def start(self) -> None:
         """Join the others."""
         await self.host.start()
-        await self.controller.start(self._log)
+        self.supervisor.host(self.metadata)
+        await self.supervisor.start()
+        await self.supervisor.serving(METADATA_GROUP)
         await self.manager.start()
         await self.reassigner.start()
 
@@ -106,10 +126,15 @@ class ControlledBroker:
         """Leave in good order."""
         await self.reassigner.stop()
         await self.manager.stop()
+        await self.supervisor.stop()
         await self.controller.stop()
-        assert self.fatal == []  # a host that has failed syncs no more, so it closes no group
+        assert self.fatal == [], self.fatal  # a host that has failed syncs no more, so it closes no group
         await self.host.stop()
         assert self.fatal == []
+
+    async def _begins(self) -> bool:
+        """The cluster begins with these brokers."""
+        return False
 
     async def _run_syncs(self, syncs: Sequence[DiskWork]) -> list[OSError | None]:
         await self.disk.wait()

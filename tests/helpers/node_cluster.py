@@ -149,6 +149,7 @@ class ClusterNode:
             cluster.birth if self.node_id in cluster.birth.voters else NOBODY,
             Listener(self, group_id, replica),
             campaign_first=cluster.nodes[group_id % len(cluster.birth.voters)] == self.node_id,
+            announces_commits=cluster.announces_commits,
         )
         replica.attach(group)
         self.replicas[group_id] = replica
@@ -255,7 +256,7 @@ class NodeCluster:
         nodes: int = 3,
         voters: int | None = None,
         groups: int = 1,
-        first_group: GroupId = FIRST_GROUP,
+        announces_commits: bool = False,
         settings: HostSettings | None = None,
         log_settings: LogSettings = LOG_SETTINGS,
     ) -> None:
@@ -263,10 +264,11 @@ class NodeCluster:
         self.rng = random.Random(f"cluster {seed}")
         self.settings = settings or HostSettings()
         self.log_settings = log_settings
+        self.announces_commits = announces_commits
         self.network = LoopNetwork(random.Random(f"network {seed}"))
         self.nodes = [NodeId(number) for number in range(1, nodes + 1)]
         self.birth = Membership(frozenset(self.nodes[:voters]))  # the others' replicas are added later
-        self.group_ids = [GroupId(number) for number in range(first_group, first_group + groups)]
+        self.group_ids = [GroupId(number) for number in range(FIRST_GROUP, FIRST_GROUP + groups)]
         self.applied = {group_id: Applied({}) for group_id in self.group_ids}
         self.never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.brokers = {node: ClusterNode(self, node) for node in self.nodes}

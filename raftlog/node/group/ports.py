@@ -86,8 +86,8 @@ class GroupEnvironment(Protocol):
     def begin(self, work: Coroutine[None, None, None], group: GroupId | None = None) -> asyncio.Task[None]:
         """Run this beside the rest; the caller keeps the task. What it raises ends the process."""
 
-    def replica_failed(self, error: BaseException) -> None:
-        """A replica has ended for this reason: to be counted."""
+    def replica_failed(self, group: GroupId, error: BaseException) -> None:
+        """A replica of this group has ended for this reason."""
 
     def fail(self, error: BaseException, group: GroupId | None = None) -> None:
         """A broken invariant, of this group: the process must end."""

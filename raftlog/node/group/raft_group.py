@@ -251,7 +251,7 @@ class RaftGroup(LeaderRequests[Reply]):
         if self.stopped is None:
             _log.error("group %d on broker %d ends: %s", self.group_id, self._environment.node_id, error)
             self._has_failed = True
-            self._environment.replica_failed(error)
+            self._environment.replica_failed(self.group_id, error)
             if self._core.role is Role.LEADER:
                 self._replication.call_election(self._core.term, self._core.match_index)
             self._end(error)

@@ -11,14 +11,14 @@ MANAGER = "tests/unit/partitions/test_broken_groups.py"
 BROKEN = (
     Mutant(
         "a group that has broken an invariant is opened again",
-        "partitions.hosting.replica_manager:PartitionManager._open_log",
-        "if held.failure:",
+        "raftlog.hosting.supervisor:Supervisor._open_log",
+        "if broken := self._broken.reasons.get(tenant.group_id):",
         "if False:",
         script=MANAGER,
     ),
     Mutant(
         "what a replica has broken outlives its files",
-        "partitions.hosting.opener:Openings.bury",
+        "partitions.hosting.opener:ReplicaOpener.write_tombstone",
         "self.broken.forget(group_id)",
         "pass",
         script=MANAGER,

@@ -21,14 +21,14 @@ def _deletes_by_age(odds: Odds) -> bool:
 CLOCKS = (
     Mutant(
         "segments are dated by the earlier clock",
-        "partitions.hosting.retention_manager:RetentionKeeper._look_at",
+        "raftlog.hosting.retention:RetentionManager._look_at",
         "max(cluster_ms, clock.wall_ms())",
         "cluster_ms",
-        script="tests/unit/partitions/test_retention_keeper.py",
+        script="tests/unit/partitions/test_retention.py",
     ),
     Mutant(
         "records are deleted by the leader's wall clock alone",
-        "partitions.hosting.retention_manager:RetentionKeeper._first_kept",
+        "raftlog.hosting.retention:RetentionManager._first_kept",
         "now_ms=self._host.clock.trusted_ms()",
         "now_ms=self._host.clock.reading().wall_ms",
         needs=_deletes_by_age,

@@ -106,9 +106,9 @@ CORE = (
         "member.commit_index",
     ),
     Mutant(
-        "commits of the metadata are not announced",
+        "commits are not announced",
         "raftlog.node.group_host:GroupHost._core_on",
-        "announces_commits=group_id == METADATA_GROUP",
+        "announces_commits=announces_commits",
         "announces_commits=False",
         script="tests/scenarios/node/test_announced_commits.py",
     ),

@@ -14,10 +14,10 @@ PARTITIONS = (
     ),
     Mutant(
         "retention waits for no learner",
-        "partitions.hosting.retention_manager:RetentionKeeper._held_back",
+        "raftlog.hosting.retention:RetentionManager._held_back",
         "{**status.learner_match_index, **status.match_index}",
         "{**status.match_index}",
-        script="tests/unit/partitions/test_retention_keeper.py",
+        script="tests/unit/partitions/test_retention.py",
     ),
     Mutant(
         "a batch overtakes another that takes longer to check",
@@ -109,7 +109,7 @@ PARTITIONS = (
     ),
     Mutant(
         "a replica cuts its log as far as it can",
-        "partitions.hosting.retention_manager:RetentionKeeper._serve",
+        "raftlog.hosting.retention:RetentionManager._serve",
         "group.truncate_prefix(cut.first_kept)",
         "group.truncate_prefix(Index(group.commit_index + 1))",
     ),

@@ -127,8 +127,8 @@ REJOIN = (
     ),
     Mutant(
         "a replica whose folder is gone passes for a new one",
-        "partitions.hosting.opener:Openings.open",
-        "is_lost = self.registry.has_held(partition.group_id) and not has_lived(self.filesystem, directory)",
+        "raftlog.hosting.opener:LogOpener.open",
+        "is_lost = self.registry.has_held(group_id) and not has_lived(self.filesystem, directory)",
         "is_lost = False",
         needs=_loses_files,
     ),

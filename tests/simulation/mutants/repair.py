@@ -248,9 +248,9 @@ REPAIR = (
         script="tests/unit/partitions/test_repair_cut_short.py",
     ),
     Mutant(
-        "a metadata log comes back while its broker still takes part by the failed one",
-        "partitions.hosting.metadata_supervisor:MetadataSupervisor.run",
-        "await self._member.leave()",
+        "a replica is repaired while its broker still takes part by the failed log",
+        "raftlog.hosting.supervisor:Supervisor.take_offline",
+        "await self._close(hosted)",
         "pass",
         script="tests/corruption/test_damage_in_use.py",
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.simulation.mutants.plant import Edit, Mutant
 
-_RETENTION = "tests/unit/partitions/test_retention_keeper.py"
+_RETENTION = "tests/unit/partitions/test_retention.py"
 _SNAPSHOTS = "tests/unit/storage/test_snapshots.py"
 
 STORAGE = (
@@ -184,14 +184,14 @@ STORAGE = (
     ),
     Mutant(
         "a member that never catches up holds retention back for ever",
-        "partitions.hosting.retention_manager:RetentionKeeper._held_back",
+        "raftlog.hosting.retention:RetentionManager._held_back",
         " and office.waited < GRACE_LOOKS",
         "",
         script=_RETENTION,
     ),
     Mutant(
         "retention takes a segment of one entry that is to be kept",
-        "partitions.hosting.retention_manager:RetentionKeeper._first_kept",
+        "raftlog.hosting.retention:RetentionManager._first_kept",
         "s.last < limit)",
         "s.last <= limit)",
         script=_RETENTION,

@@ -216,7 +216,7 @@ def test_a_disk_that_is_full_at_the_first_sweep_ends_nobody(
 def test_a_replica_that_found_no_room_when_it_opened_is_opened_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    monkeypatch.setattr("partitions.hosting.replica_manager.OPEN_AGAIN_S", 0.01)
+    monkeypatch.setattr("raftlog.hosting.supervisor.OPEN_AGAIN_S", 0.01)
 
     class Full(UnsyncedFilesystem):
         is_full = True
@@ -243,7 +243,7 @@ def test_a_replica_that_found_no_room_when_it_opened_is_opened_again(
 def test_metadata_that_cannot_be_followed_for_lack_of_descriptors_is_followed_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("partitions.hosting.replica_manager.OPEN_AGAIN_S", 0.01)
+    monkeypatch.setattr("partitions.hosting.replica_manager.FOLLOW_AGAIN_S", 0.01)
 
     class Short(UnsyncedFilesystem):
         refused = 0
@@ -271,7 +271,7 @@ def test_a_replica_takes_no_part_before_the_registry_knows_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise it votes, loses its files with the power, and passes for one that never voted."""
-    monkeypatch.setattr("partitions.hosting.replica_manager.OPEN_AGAIN_S", 0.01)
+    monkeypatch.setattr("raftlog.hosting.supervisor.OPEN_AGAIN_S", 0.01)
 
     class Full(UnsyncedFilesystem):
         is_full = False
@@ -371,7 +371,7 @@ def test_old_segments_go_on_every_replica_and_the_leader_shows_no_more_than_all_
             for _ in range(10):
                 await produce(cluster, "orders", b"x" * 500)
             for broker in cluster.brokers.values():
-                await broker.manager.retention.look()
+                await broker.retention.look()
             starts = [replica.group.log.first_index for replica in replicas(cluster, "orders", 0)]
             led = await leader(cluster, "orders")
             assert led.group.log.first_index == min(starts) > 0
@@ -395,7 +395,7 @@ def test_a_replica_that_is_down_holds_nothing_back_and_is_brought_up_by_a_snapsh
             for _ in range(10):
                 await produce(cluster, "orders", b"x" * 500)
             for broker in cluster.brokers.values():
-                await broker.manager.retention.look()
+                await broker.retention.look()
             assert led.group.log.first_index > 0
             cluster.network.heal()
             await eventually(lambda: all(r.group.last_index >= 9 for r in replicas(cluster, "orders", 0)))

@@ -15,7 +15,7 @@ from partitions.values import QUORUM
 from raftlog.core.membership import Membership
 from raftlog.errors import Conflict, InvalidRequest, RaftlogError
 from raftlog.storage import tombstones
-from raftlog.storage.tombstones import LetGo
+from raftlog.storage.tombstones import DeletePermit
 from raftlog.types import Term, TopicPartition
 from tests.helpers.controlled_cluster import ControlledCluster
 from tests.helpers.moving import ORDERS, create, holds, info, leader, led_by, move, nodes, produce, values
@@ -194,27 +194,27 @@ def test_who_is_wanted_again_does_not_go_whatever_the_leader_has_said(
         async with ControlledCluster(str(tmp_path)) as cluster:
             (partition,) = (await cluster.create("orders")).partitions
             manager = cluster.any.manager
-            held = manager._held["orders", 0]
-            yes = LetGo(Term(9), held.forgotten)
+            hosted = manager._hosted["orders", 0]
+            yes = DeletePermit(Term(9), hosted.forgotten)
             asked = asyncio.Event()
 
             def wanted_again() -> None:
-                manager._reconfigure(held, held.topic, replace(partition), is_leaving=False)
+                hosted.reconfigure(hosted.topic, replace(partition), is_leaving=False)
 
-            async def says_yes(target: TopicPartition, partition: PartitionInfo) -> LetGo:
+            async def says_yes(target: TopicPartition, partition: PartitionInfo) -> DeletePermit:
                 wanted_again()
                 asked.set()
                 return yes
 
-            held.is_leaving, held.let_go = True, yes
+            hosted.is_leaving, hosted.permit = True, yes
             wanted_again()
-            assert held.let_go is None
-            monkeypatch.setattr(manager._departures, "may_delete", says_yes)
-            held.is_leaving = True
+            assert hosted.permit is None
+            monkeypatch.setattr(manager._permits, "ask", says_yes)
+            hosted.is_leaving = True
             await asyncio.wait_for(asked.wait(), 5)
             await asyncio.sleep(0)
-            assert held.let_go is None
-            assert manager._held["orders", 0] is held
+            assert hosted.permit is None
+            assert manager._hosted["orders", 0] is hosted
 
     asyncio.run(story())
 

@@ -10,13 +10,14 @@ from dataclasses import replace
 import pytest
 
 from partitions.hosting.directories import Folders
-from partitions.hosting.opener import MetadataBehind, Openings
+from partitions.hosting.opener import MetadataBehind, ReplicaOpener
 from partitions.hosting.trash import Trash
 from partitions.metadata.image import PartitionInfo, TopicInfo, UnsafeRecovery
 from raftlog.clock import SystemClock
 from raftlog.core.membership import NOBODY, Membership
 from raftlog.core.ready import HardState
 from raftlog.errors import LogCorrupt
+from raftlog.hosting.opener import LogOpener
 from raftlog.storage import tombstones
 from raftlog.storage.broken_groups import BrokenGroups
 from raftlog.storage.replica_registry import ReplicaRegistry
@@ -30,12 +31,13 @@ ME, OTHER = NodeId(1), NodeId(2)
 GROUP = GroupId(7)
 
 
-def openings(filesystem: FakeFilesystem) -> Openings:
+def openings(filesystem: FakeFilesystem) -> ReplicaOpener:
     trash = Trash(filesystem, "/data", SystemClock(), asyncio.to_thread)
     folders = Folders(filesystem, "/data", asyncio.to_thread, trash)
     registry = ReplicaRegistry.open(filesystem, "/data", random.Random(1))
     broken = BrokenGroups(filesystem, "/data", SystemClock())
-    return Openings(ME, filesystem, "/data", folders, SystemClock(), registry, broken)
+    logs = LogOpener(filesystem, "/data", SystemClock(), registry)
+    return ReplicaOpener(ME, logs, folders, broken)
 
 
 def topic(partition: PartitionInfo) -> TopicInfo:
@@ -75,7 +77,7 @@ def test_term_and_vote_of_a_former_life_survive_a_power_loss_after_opening() -> 
     former = Tombstone(HardState(Term(9), OTHER), EntryId(Term(8), Index(100)))
     tombstones.keep(filesystem, "/data", GROUP, former)
     partition = placed()
-    _, forgotten = openings(filesystem).open(topic(partition), partition, may_begin=True)
+    forgotten = openings(filesystem).open(topic(partition), partition, may_begin=True).forgotten
     assert forgotten == former.last
     filesystem.lose_power(random.Random(1))
     again = SegmentedLog.open(filesystem, directory(filesystem), LogSettings(), SystemClock())
@@ -85,7 +87,8 @@ def test_term_and_vote_of_a_former_life_survive_a_power_loss_after_opening() -> 
 def test_without_a_former_life_there_is_nothing_to_keep() -> None:
     filesystem = FakeFilesystem()
     partition = placed()
-    log, forgotten = openings(filesystem).open(topic(partition), partition, may_begin=True)
+    opened = openings(filesystem).open(topic(partition), partition, may_begin=True)
+    log, forgotten = opened.log, opened.forgotten
     assert forgotten == BEFORE_LOG
     assert log.restored(NOBODY).hard_state.term == 0
 
@@ -100,7 +103,7 @@ def test_a_log_begins_with_the_first_membership_while_that_is_in_force() -> None
 
 def is_rejoining(filesystem: FakeFilesystem, partition: PartitionInfo) -> bool:
     """Whether a replica that is opened now gives no vote yet."""
-    log, _ = openings(filesystem).open(topic(partition), partition, may_begin=True)
+    log = openings(filesystem).open(topic(partition), partition, may_begin=True).log
     found = log.restored(NOBODY).hard_state.is_rejoining
     log.close()
     return found
@@ -117,7 +120,7 @@ def test_only_initial_replicas_begin_with_a_vote() -> None:
 def test_a_replica_whose_folder_is_gone_rejoins_and_goes_on_doing_so_until_it_has() -> None:
     filesystem = FakeFilesystem()
     assert not is_rejoining(filesystem, placed())
-    openings(filesystem).registry.add([GROUP])
+    openings(filesystem).logs.registry.add([GROUP])
     assert not is_rejoining(filesystem, placed())  # its files say that it has forgotten nothing
     filesystem.remove_tree(directory(filesystem))
     assert is_rejoining(filesystem, placed())
@@ -128,29 +131,29 @@ def test_a_replica_whose_folder_is_gone_rejoins_and_goes_on_doing_so_until_it_ha
 def test_the_survivor_votes_alone_in_a_new_term_behind_its_whole_log_and_others_resync_fully() -> None:
     filesystem = FakeFilesystem()
     partition = placed()
-    log, _ = openings(filesystem).open(topic(partition), partition, may_begin=True)
+    log = openings(filesystem).open(topic(partition), partition, may_begin=True).log
     log.save_hard_state(HardState(Term(4), OTHER))
     log.close()
     recovered = placed(recovered_from=ME)
-    log, _ = openings(filesystem).open(topic(recovered), recovered, may_begin=True)
+    log = openings(filesystem).open(topic(recovered), recovered, may_begin=True).log
     restored = log.restored(NOBODY)
     assert restored.hard_state == HardState(Term(5), ME)
     assert restored.memberships[-1].membership == Membership(frozenset({ME}))
     log.close()
-    log, _ = openings(filesystem).open(topic(recovered), recovered, may_begin=True)  # once is enough
+    log = openings(filesystem).open(topic(recovered), recovered, may_begin=True).log  # once is enough
     assert log.restored(NOBODY).hard_state == HardState(Term(5), ME)
     log.close()
     with pytest.raises(MetadataBehind):
         openings(filesystem).open(topic(partition), partition, may_begin=True)
     given_up = FakeFilesystem()
-    log, _ = openings(given_up).open(topic(partition), partition, may_begin=True)
+    log = openings(given_up).open(topic(partition), partition, may_begin=True).log
     log.save_hard_state(HardState(Term(4), OTHER))
     log.close()
     elsewhere = placed(recovered_from=OTHER)
     with pytest.raises(MetadataBehind, match="given up once"):
         openings(given_up).open(topic(elsewhere), elsewhere, may_begin=False)
     assert given_up.exists(directory(given_up))
-    log, _ = openings(given_up).open(topic(elsewhere), elsewhere, may_begin=True)
+    log = openings(given_up).open(topic(elsewhere), elsewhere, may_begin=True).log
     assert log.restored(NOBODY).hard_state.term == 0
 
 
@@ -160,12 +163,12 @@ def test_a_survivor_that_loses_a_mark_does_not_vote_alone_once_more(lost: str) -
     filesystem = FakeFilesystem()
     partition, recovered = placed(), placed(recovered_from=ME)
     for info in (partition, recovered):
-        log, _ = openings(filesystem).open(topic(info), info, may_begin=True)
+        log = openings(filesystem).open(topic(info), info, may_begin=True).log
         log.save_hard_state(HardState(Term(log.restored(NOBODY).hard_state.term + 4), OTHER))
         before = log.restored(NOBODY)
         log.close()
     filesystem.overwrite(f"{directory(filesystem)}/{lost}", None)
-    log, _ = openings(filesystem).open(topic(recovered), recovered, may_begin=True)
+    log = openings(filesystem).open(topic(recovered), recovered, may_begin=True).log
     assert log.restored(NOBODY) == before
 
 
@@ -174,14 +177,14 @@ def test_a_survivor_that_loses_both_marks_keeps_the_membership_that_its_group_ha
     filesystem = FakeFilesystem()
     partition, recovered = placed(), placed(recovered_from=ME)
     for info in (partition, recovered):
-        log, _ = openings(filesystem).open(topic(info), info, may_begin=True)
+        log = openings(filesystem).open(topic(info), info, may_begin=True).log
         log.save_hard_state(HardState(Term(log.restored(NOBODY).hard_state.term + 4), OTHER))
         before = log.restored(NOBODY)
         log.close()
-    openings(filesystem).registry.add([GROUP])
+    openings(filesystem).logs.registry.add([GROUP])
     for lost in ("recovery", "recovery.twin"):
         filesystem.overwrite(f"{directory(filesystem)}/{lost}", None)
-    log, _ = openings(filesystem).open(topic(recovered), recovered, may_begin=True)
+    log = openings(filesystem).open(topic(recovered), recovered, may_begin=True).log
     assert log.restored(NOBODY) == before
     log.close()
     assert openings(filesystem).folders.recovery_of(directory(filesystem)) == 1
@@ -193,7 +196,7 @@ def test_a_survivor_whose_folder_is_gone_rejoins_the_group_that_has_grown(is_reg
     filesystem = FakeFilesystem()
     grown = replace(placed(recovered_from=ME), membership_index=3)
     if is_registered:
-        openings(filesystem).registry.add([GROUP])
+        openings(filesystem).logs.registry.add([GROUP])
     assert is_rejoining(filesystem, grown)
 
 
@@ -201,7 +204,7 @@ def test_a_survivor_whose_folder_is_gone_rejoins_the_group_that_has_grown(is_reg
 def test_another_replica_that_loses_both_marks_rejoins_with_nothing() -> None:
     filesystem, elsewhere = FakeFilesystem(), placed(recovered_from=OTHER)
     assert not is_rejoining(filesystem, elsewhere)
-    openings(filesystem).registry.add([GROUP])
+    openings(filesystem).logs.registry.add([GROUP])
     for lost in ("recovery", "recovery.twin"):
         filesystem.overwrite(f"{directory(filesystem)}/{lost}", None)
     assert is_rejoining(filesystem, elsewhere)
@@ -220,7 +223,7 @@ def test_a_replica_that_lost_its_files_rejoins_though_a_full_disk_cuts_its_creat
     """The first attempt leaves slots that are empty, or one that is whole beside an empty one."""
     filesystem = FakeFilesystem()
     assert not is_rejoining(filesystem, placed())
-    openings(filesystem).registry.add([GROUP])
+    openings(filesystem).logs.registry.add([GROUP])
     filesystem.remove_tree(directory(filesystem))
     filesystem.capacity_bytes = filesystem.used_bytes + room
     for _ in range(2):

@@ -16,13 +16,11 @@ from raftlog.repair.repairer import Repairer
 from raftlog.repair.scheduler import FailedReplica, RepairScheduler
 from raftlog.repair.service import SERVICE, Ask, RepairService, Told
 from raftlog.repair.target import RepairTarget
-from raftlog.types import GroupId, Index, TopicPartition
+from raftlog.types import GroupId, Index
 from tests.helpers.controlled_cluster import ControlledCluster
 from tests.helpers.moving import create, holds, leader, move, produce, values
 from tests.helpers.partition_cluster import eventually
 from tests.helpers.unsynced_filesystem import UnsyncedFilesystem
-
-TARGET = TopicPartition("t", 0)
 
 
 class BlockedFiles(UnsyncedFilesystem):
@@ -49,7 +47,7 @@ class OneReplica:
 
     def failed(self) -> Sequence[FailedReplica]:
         """It."""
-        return [FailedReplica(TARGET, LogCorrupt("damaged"), RepairTarget(GroupId(7), "/data/t/0", ()))]
+        return [FailedReplica("t/0", LogCorrupt("damaged"), RepairTarget(GroupId(7), "/data/t/0", ()))]
 
     async def take_offline(self, failed: FailedReplica) -> None:
         """Nothing to close."""
@@ -75,7 +73,7 @@ def test_a_treatment_ends_with_its_work_on_the_disk() -> None:
         running = asyncio.create_task(scheduler.run())
         await asyncio.to_thread(files.is_reached.wait, 10)
         try:
-            for ending in (asyncio.create_task(scheduler.end(TARGET)), running):
+            for ending in (asyncio.create_task(scheduler.end(GroupId(7))), running):
                 if ending is running:
                     running.cancel()
                 done, _ = await asyncio.wait([ending], timeout=0.05)
@@ -96,10 +94,10 @@ class AskedToEnd(RepairScheduler):
 
     is_asked = False
 
-    async def end(self, target: TopicPartition) -> None:
+    async def end(self, group_id: GroupId) -> None:
         """Say so first."""
         self.is_asked = True
-        await super().end(target)
+        await super().end(group_id)
 
 
 # requirement: F2
@@ -113,12 +111,12 @@ def test_a_replica_is_deleted_and_added_again_only_after_its_repair_is_over(tmp_
             broker, files = cluster.brokers[ill], BlockedFiles()
             manager = broker.manager
             service = RepairService(
-                broker.host, files, asyncio.to_thread, manager.supervisor.directory_of, "/data"
+                broker.host, files, asyncio.to_thread, broker.supervisor.directory_of, "/data"
             )
             scheduler = AskedToEnd(
-                Repairer(broker.host, files, asyncio.to_thread, service), manager.supervisor
+                Repairer(broker.host, files, asyncio.to_thread, service), broker.supervisor
             )
-            manager.repair_scheduler = scheduler
+            broker.supervisor.scheduler = scheduler
             running = asyncio.create_task(scheduler.run())
             try:
                 manager.replicas["orders", 0].group.stop(LogCorrupt("damaged"))
@@ -150,12 +148,12 @@ def test_peers_are_told_of_the_files_as_they_are_after_another_life(tmp_path: Pa
             await produce(cluster, b"a")
             led = await leader(cluster)
             ill = next(broker for broker in cluster.brokers.values() if broker is not led)
-            supervisor = ill.manager.supervisor
+            supervisor = ill.supervisor
             service = RepairService(
                 ill.host, ill.filesystem, asyncio.to_thread, supervisor.directory_of, "/data"
             )
             service.offer()
-            supervisor.forget = service.forget
+            supervisor.forget = service.forget  # type: ignore[method-assign]
 
             async def told_to_end_at() -> Index:
                 group_id = ill.controller.image.topics["orders"].partitions[0].group_id

@@ -13,7 +13,6 @@ from typing import TypeVar
 
 from partitions.hosting.applied_metadata import APPLIED_FILE, Applied
 from partitions.hosting.directories import Folders, folder_name
-from partitions.hosting.replica_manager import PartitionManager
 from partitions.hosting.trash import Trash
 from partitions.metadata.commands import SetClusterId
 from partitions.metadata.image import MetadataImage
@@ -27,7 +26,7 @@ from raftlog.storage.replica_registry import ReplicaRegistry
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.types import GroupId, NodeId
-from tests.helpers.controlled_cluster import PRODUCER_IDS
+from tests.helpers.controlled_cluster import hosting
 from tests.helpers.memory_network import MemoryNetwork
 from tests.helpers.partition_cluster import eventually
 from tests.unit.partitions.metadata.images import applied, create, register
@@ -110,10 +109,9 @@ def test_a_topic_that_old_metadata_does_not_know_keeps_its_folder(tmp_path: Path
         transport = MemoryNetwork().transport(ME)
         host = GroupHost(ME, transport, clock, random.Random(1), _sync, on_fatal=fatal.append)
         metadata = LateMetadata(old)
-        manager = PartitionManager(
-            host, metadata, disk, data, clock, registry=registry, producer_ids=PRODUCER_IDS
-        )
+        supervisor, manager = hosting(host, metadata, disk, data, registry)
         await host.start()
+        await supervisor.start()
         await manager.start()
         await eventually(disk.is_reached.is_set)
         metadata.confirm(new)
@@ -122,6 +120,7 @@ def test_a_topic_that_old_metadata_does_not_know_keeps_its_folder(tmp_path: Path
         await eventually(lambda: ("later", 0) in manager.replicas)
         assert [path for path in kept if not Path(path, "witness").exists()] == []
         await manager.stop()
+        await supervisor.stop()
         await host.stop()
         assert fatal == []
 
@@ -144,10 +143,9 @@ def test_another_group_under_the_same_topic_id_gets_a_folder_of_its_own(tmp_path
         transport = MemoryNetwork().transport(ME)
         host = GroupHost(ME, transport, clock, random.Random(1), _sync, on_fatal=[].append)
         metadata = LateMetadata(old)
-        manager = PartitionManager(
-            host, metadata, OsFilesystem(), data, clock, registry=registry, producer_ids=PRODUCER_IDS
-        )
+        supervisor, manager = hosting(host, metadata, OsFilesystem(), data, registry)
         await host.start()
+        await supervisor.start()
         await manager.start()
         metadata.confirm(old)
         await eventually(lambda: ("orders", 0) in manager.replicas)
@@ -158,6 +156,7 @@ def test_another_group_under_the_same_topic_id_gets_a_folder_of_its_own(tmp_path
         assert not witness.exists()
         assert len(list(tmp_path.glob(f"trash/*-replaced/{folder_name(topic)}/Partition-0/witness"))) == 1
         await manager.stop()
+        await supervisor.stop()
         await host.stop()
 
     asyncio.run(story())

@@ -9,7 +9,7 @@ from raftlog.core.ready import HardState
 from raftlog.errors import LogCorrupt
 from raftlog.storage import tombstones
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
-from raftlog.storage.tombstones import LetGo, Tombstone
+from raftlog.storage.tombstones import DeletePermit, Tombstone
 from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.types import BEFORE_LOG, EntryId, GroupId, Index, NodeId, Term
 from tests.helpers.storage_batches import storage_batch
@@ -33,8 +33,8 @@ def replica(filesystem: FakeFilesystem, state: HardState, records: int = 0) -> N
 
 
 def bury(filesystem: FakeFilesystem, end: EntryId = FAR, term: int = 99) -> None:
-    leader = LetGo(Term(term), end)
-    tombstones.bury(filesystem, "/data", GROUP, "/data/replica", SystemClock(), leader, NodeId(4))
+    leader = DeletePermit(Term(term), end)
+    tombstones.write(filesystem, "/data", GROUP, "/data/replica", SystemClock(), leader, NodeId(4))
 
 
 @pytest.mark.parametrize("vote", [NodeId(3), None])

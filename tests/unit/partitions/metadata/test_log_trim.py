@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from partitions.metadata import log_trim
+from partitions.hosting import hosted_metadata
+from partitions.hosting.hosted_metadata import HostedMetadata
+from raftlog.hosting.tenant import SnapshotRetention
 from raftlog.storage.segmented_log import LogSettings
 from raftlog.types import METADATA_GROUP
 from tests.helpers.controlled_cluster import ControlledCluster, eventually
@@ -16,9 +18,8 @@ from tests.helpers.controlled_cluster import ControlledCluster, eventually
 def test_a_broker_that_was_away_gets_the_image_in_place_of_the_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_trim, "METADATA_LOG", LogSettings(segment_bytes=1000))
-    monkeypatch.setattr(log_trim, "LOG_BYTES_MAX", 4000)
-    monkeypatch.setattr(log_trim, "ENTRIES_KEPT", 3)
+    monkeypatch.setattr(hosted_metadata, "METADATA_LOG", LogSettings(segment_bytes=1000))
+    monkeypatch.setattr(HostedMetadata, "retention", SnapshotRetention(log_bytes_max=4000, entries_kept=3))
 
     async def story() -> None:
         async with ControlledCluster(str(tmp_path)) as cluster:
@@ -29,12 +30,15 @@ def test_a_broker_that_was_away_gets_the_image_in_place_of_the_log(
                 await controller.controller.create_topic(
                     f"topic-{number}", partitions=1, replication_factor=1, config={}, timeout_ms=5000
                 )
+            for broker in cluster.brokers.values():
+                await broker.retention.look()
             groups = {node: broker.host.groups[METADATA_GROUP] for node, broker in cluster.brokers.items()}
             assert groups[controller.node_id].log.first_index > 10
             assert groups[away].log.first_index == 0
             cluster.network.heal()
             behind = cluster.brokers[away].controller
             await eventually(lambda: "topic-39" in behind.image.topics)
+            await cluster.brokers[away].retention.look()
             assert groups[away].log.first_index > 10
             assert len(behind.image.topics) == 40
 

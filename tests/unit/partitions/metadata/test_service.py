@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from partitions.metadata import log_trim
 from partitions.metadata.commands import command_batch
 from partitions.metadata.image import TopicInfo
 from raftlog.errors import (
@@ -20,7 +19,6 @@ from raftlog.errors import (
     TopicExists,
     UnknownTopic,
 )
-from raftlog.storage.segmented_log import SegmentedLog
 from raftlog.types import METADATA_GROUP, NodeId
 from tests.helpers.controlled_cluster import ControlledBroker, ControlledCluster
 from tests.helpers.partition_cluster import eventually
@@ -288,13 +286,11 @@ def test_metadata_never_goes_back_while_its_log_is_read_again(tmp_path: Path) ->
             broker = next(broker for broker in cluster.brokers.values() if broker is not controller)
             seen = [broker.controller.image.version]
             broker.controller.subscribe(lambda image: seen.append(image.version))
-            await broker.controller.leave()
+            await broker.supervisor.release(METADATA_GROUP)
             for checkpoint in Path(broker.directory, "__metadata").glob("snapshot*"):
                 checkpoint.unlink()  # so that it is read from its beginning
-            log = SegmentedLog.open(
-                broker.filesystem, f"{broker.directory}/__metadata", log_trim.METADATA_LOG, broker.host.clock
-            )
-            await broker.controller.start(log)
+            broker.supervisor.host(broker.metadata)
+            await broker.supervisor.serving(METADATA_GROUP)
             later = await create(controller, "later")
             await broker.controller.wait_for_version(later.version, 5000)
             assert seen == sorted(seen)

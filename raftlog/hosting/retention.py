@@ -1,14 +1,14 @@
-"""Gives space back: old segments go, on all replicas of a partition that can be asked.
+"""Deletes old segments of the logs that are hosted here.
 
 Decides: when retention is looked at, and for how long it waits for members that are alive and behind.
 Leaves to others: which segments are too old (``raftlog.storage.retention``), by which clock
-(``raftlog.node.cluster_time``), removing them in a safe
-order (the log), and bringing up whoever needs what is gone (snapshots).
+(``raftlog.node.cluster_time``), deleting them in a safe order (the log), and followers that still need
+deleted entries (snapshots).
 
-The leader decides for its partition. It has the others that it can reach cut their logs first, so that
-whoever leads next usually begins no earlier than what was shown before; segments of replicas may end in
-other places. A member that is down holds nothing back; whose log still begins earlier than it should is
-asked again at every look: when it is back, or has applied enough.
+With ``RetentionLimits`` the leader decides for its group. It first has the members that it can reach cut
+their logs, so that the next leader's log usually begins no earlier than what readers have seen; segments of
+replicas may end in other places. A member that is down holds nothing back. A member whose log still begins
+too early is asked again at every look. With ``SnapshotRetention`` each replica decides for its own log.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, assert_never
 
 import msgspec
 
-from partitions.metadata import topic_config
 from raftlog.errors import InvalidRequest, RaftlogError
+from raftlog.hosting.tenant import SnapshotRetention, Tenant
 from raftlog.node.group.raft_group import RaftGroup
 from raftlog.node.group_host import GroupHost
 from raftlog.node.rpc import request_of
@@ -32,7 +32,7 @@ from raftlog.storage.retention import RetentionLimits, first_index_to_keep
 from raftlog.storage.segmented_log import SegmentedLog
 from raftlog.types import GroupId, Index, NodeId, Term
 
-_log = logging.getLogger("raftlog.partitions")
+_log = logging.getLogger("raftlog.hosting")
 
 SERVICE: Final = Service("retention", CallClass.REPLICAS)
 CUT_TIMEOUT_MS: Final = 5000
@@ -41,19 +41,11 @@ GRACE_LOOKS: Final = 10  # so often a log waits for members that are alive and b
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """One replica here, and what its topic wants kept."""
+    """One replica that serves, and which part of its log must be kept."""
 
-    group: RaftGroup[None]
+    group: RaftGroup[object]
     log: SegmentedLog
     limits: RetentionLimits
-
-
-def retention_limits(config: Mapping[str, int | str]) -> RetentionLimits | None:
-    """What a topic with these settings wants kept. None: its old segments do not go."""
-    if config["cleanup.policy"] != "delete":
-        return None
-    age_ms, size_bytes = (topic_config.number(config, key) for key in ("retention.ms", "retention.bytes"))
-    return RetentionLimits(retention_ms=age_ms, retention_bytes=size_bytes)
 
 
 @dataclass(slots=True)
@@ -72,12 +64,12 @@ class _Cut(msgspec.Struct, frozen=True, array_like=True):
     first_kept: Index
 
 
-class RetentionKeeper:
+class RetentionManager:
     """One broker's part in retention. All on the event loop's thread."""
 
-    def __init__(self, host: GroupHost, replicas: Callable[[], Iterable[Kept]]) -> None:
+    def __init__(self, host: GroupHost, tenants: Callable[[], Iterable[Tenant]]) -> None:
         self._host = host
-        self._replicas = replicas
+        self._tenants = tenants
         self._offices: dict[GroupId, _Office] = {}
         host.calls.serve(SERVICE, self._serve)
 
@@ -88,14 +80,24 @@ class RetentionKeeper:
             await self.look()
 
     async def look(self) -> None:
-        """Cut the logs of all partitions led here that hold more than their topics want kept.
+        """Cut all logs here that are longer than they should be.
 
-        Before that, on all replicas, segments that nobody appends to are closed when they are old.
+        Before that, segments that nobody appends to are closed when they are old.
         """
         before, self._offices = self._offices, {}
-        for kept in list(self._replicas()):
-            with self._host.blames(kept.group.group_id):
-                await self._look_at(kept, before)
+        for tenant in list(self._tenants()):
+            retention, group = tenant.retention, self._host.groups.get(tenant.group_id)
+            if retention is None or group is None or group.stopped is not None:
+                continue
+            with self._host.blames(group.group_id):
+                match retention:
+                    case SnapshotRetention():
+                        await _trim(group, retention)
+                    case RetentionLimits():
+                        assert isinstance(group.log, SegmentedLog)
+                        await self._look_at(Kept(group, group.log, retention), before)
+                    case _:
+                        assert_never(retention)
             await asyncio.sleep(0)
 
     async def _look_at(self, kept: Kept, before: Mapping[GroupId, _Office]) -> None:
@@ -125,7 +127,7 @@ class RetentionKeeper:
         limit = min(wanted, self._held_back(group, office, wanted))
         return max((Index(s.last + 1) for s in closed if s.last < limit), default=log.first_index)
 
-    def _held_back(self, group: RaftGroup[None], office: _Office, wanted: Index) -> Index:
+    def _held_back(self, group: RaftGroup[object], office: _Office, wanted: Index) -> Index:
         """What members that are alive and catching up still have to read, for a while."""
         status = group.status()
         matches = {**status.learner_match_index, **status.match_index}
@@ -173,6 +175,11 @@ class RetentionKeeper:
         if group is None or sender not in group.membership.members:
             raise InvalidRequest(f"group {cut.group_id} is not here")
         return msgspec.msgpack.encode(await group.truncate_prefix(cut.first_kept)), ()
+
+
+async def _trim(group: RaftGroup[object], retention: SnapshotRetention) -> None:
+    if group.log.size_bytes > retention.log_bytes_max:
+        await group.truncate_prefix(Index(group.applied_index - retention.entries_kept))
 
 
 def _close_idle_segment(kept: Kept) -> None:

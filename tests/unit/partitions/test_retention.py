@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import pytest
 
-from partitions.hosting.retention_manager import GRACE_LOOKS, Kept, RetentionKeeper
 from partitions.replica.replica import PartitionReplica
 from partitions.values import QUORUM
+from raftlog.hosting.retention import GRACE_LOOKS, RetentionManager
+from raftlog.hosting.tenant import Tenant
 from raftlog.storage.retention import RetentionLimits
 from raftlog.storage.segment import INDEX_SUFFIX
 from raftlog.storage.segmented_log import LogSettings
@@ -34,7 +37,7 @@ def start_of(broker: ControlledBroker) -> int:
 
 async def look(cluster: ControlledCluster) -> None:
     for broker in cluster.brokers.values():
-        await broker.manager.retention.look()
+        await broker.retention.look()
 
 
 async def leader_that_has_closed_one_record(cluster: ControlledCluster) -> ControlledBroker:
@@ -138,7 +141,7 @@ def test_segments_are_dated_by_the_later_clock_so_that_none_looks_older_than_it_
             back = await cluster.start(leader.node_id)
             await eventually(lambda: ("orders", 0) in back.manager.replicas and back.host.clock.is_trusted)
             await eventually(lambda: back.host.clock.trusted_ms() < back.host.clock.wall_ms() - 200_000)
-            await back.manager.retention.look()
+            await back.retention.look()
             for broker in others:
                 broker.clock.shift_ms = 0
             await eventually(lambda: back.host.clock.trusted_ms() > back.host.clock.wall_ms() - 10_000)
@@ -194,8 +197,14 @@ def test_a_member_that_never_catches_up_holds_a_log_back_for_a_while(who: str) -
     run_virtual(story())
 
 
-def keeper_of(broker: ClusterNode) -> RetentionKeeper:
-    """Retention on one broker, whose topic wants as little kept as may be."""
-    group = broker.groups[GROUP]
-    limits = RetentionLimits(retention_bytes=0)
-    return RetentionKeeper(broker.host, lambda: [Kept(group, group.log, limits)])
+def keeper_of(broker: ClusterNode) -> RetentionManager:
+    """Retention on one broker, of a tenant that needs as little kept as may be."""
+    return RetentionManager(broker.host, lambda: [cast("Tenant", Greedy())])
+
+
+@dataclass(frozen=True, slots=True)
+class Greedy:
+    """The part of a tenant that retention looks at."""
+
+    group_id = GROUP
+    retention = RetentionLimits(retention_bytes=0)

@@ -1,0 +1,63 @@
+"""This broker's replica of the metadata log as a tenant of its hosting.
+
+Decides: that the log is opened only when it is known whether the cluster exists (``first_start``). Leaves to
+others: taking part in the group (``metadata.service``). While the log is repaired the broker goes by the
+newest metadata that it has seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from partitions.metadata.service import Controller
+from raftlog.hosting.opener import LogOpener
+from raftlog.hosting.tenant import SnapshotRetention, TenantLog
+from raftlog.node.blocking import RunBlocking
+from raftlog.storage.segmented_log import LogSettings
+from raftlog.types import METADATA_GROUP, NodeId
+
+METADATA_LOG: Final = LogSettings(segment_bytes=1 << 20)
+METADATA_RETENTION: Final = SnapshotRetention(log_bytes_max=4 << 20, entries_kept=1000)
+
+
+class HostedMetadata:
+    """A ``Tenant``. ``peers`` are all other brokers of the configuration; ``is_rejoining`` is asked before
+    the log is opened (``FirstStart.is_over``).
+    """
+
+    group_id = METADATA_GROUP
+    name = "the metadata log"
+    is_leaving = False
+    retention = METADATA_RETENTION
+
+    def __init__(
+        self,
+        controller: Controller,
+        is_rejoining: Callable[[], Awaitable[bool]],
+        opener: LogOpener,
+        run_blocking: RunBlocking,
+        directory: str,
+        peers: tuple[NodeId, ...],
+    ) -> None:
+        self.directory = directory
+        self.peers = peers
+        self._controller = controller
+        self._is_rejoining = is_rejoining
+        self._opener = opener
+        self._run_blocking = run_blocking
+
+    async def open_log(self) -> TenantLog:
+        """Returns once the other brokers have said whether there is a cluster, where that is not known."""
+        is_rejoining = await self._is_rejoining()
+        return await self._run_blocking(
+            lambda: self._opener.open(METADATA_GROUP, self.directory, METADATA_LOG, is_rejoining=is_rejoining)
+        )
+
+    def take_part(self, opened: TenantLog) -> None:
+        """See ``Controller.start``."""
+        self._controller.start(opened.log)
+
+    async def leave(self) -> None:
+        """See ``Controller.leave``."""
+        await self._controller.leave()

@@ -1,0 +1,143 @@
+"""A replica of a partition as a tenant of this broker's hosting.
+
+Decides: with which configuration and membership a replica takes part. Leaves to others: which replicas there
+are (``replica_manager``), how the log is opened (``opener``), serving (``partitions.replica``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from partitions.hosting.opener import ReplicaOpener, log_settings
+from partitions.metadata import topic_config
+from partitions.metadata.image import PartitionInfo, TopicInfo
+from partitions.replica.producer_admission import ProducerAdmission
+from partitions.replica.replica import PartitionReplica
+from raftlog.clock import Clock
+from raftlog.hosting.tenant import TenantLog
+from raftlog.node.blocking import RunBlocking
+from raftlog.node.group.raft_group import RaftGroup
+from raftlog.node.group_host import GroupHost
+from raftlog.storage.retention import RetentionLimits
+from raftlog.storage.segmented_log import SegmentedLog
+from raftlog.storage.tombstones import DeletePermit
+from raftlog.types import BEFORE_LOG, EntryId, GroupId, NodeId, TopicPartition
+
+Key = tuple[str, int]  # a topic's name and a partition
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What the replicas of one broker share. ``replicas`` has those that take part."""
+
+    host: GroupHost
+    opener: ReplicaOpener
+    clock: Clock
+    run_blocking: RunBlocking
+    admission: ProducerAdmission
+    replicas: dict[Key, PartitionReplica]
+    may_begin: Callable[[], bool]  # whether confirmed metadata says which replicas should be here
+    elect_again: Callable[[RaftGroup[None]], None]
+
+
+class HostedPartition:
+    """One replica, as the metadata describes it. It is a ``Tenant``."""
+
+    def __init__(
+        self, around: Surroundings, topic: TopicInfo, partition: PartitionInfo, *, is_leaving: bool = False
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.group_id: GroupId = partition.group_id
+        self.is_leaving = is_leaving  # the metadata places no replica here any more
+        self.permit: DeletePermit | None = None  # the leader lets it be deleted
+        self.replica: PartitionReplica | None = None  # while it takes part
+        self.forgotten: EntryId = BEFORE_LOG
+        self._around = around
+        self._log: SegmentedLog | None = None
+
+    @property
+    def key(self) -> Key:
+        """Its topic's name and its partition."""
+        return self.topic.name, self.partition.partition
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return str(TopicPartition(*self.key))
+
+    @property
+    def directory(self) -> str:
+        """Where its log is."""
+        return self._around.opener.folders.of_partition(self.topic, self.partition.partition)
+
+    @property
+    def peers(self) -> tuple[NodeId, ...]:
+        """The brokers that have, or get, the other replicas."""
+        return tuple(node for node in self.partition.holders if node != self._around.host.node_id)
+
+    @property
+    def retention(self) -> RetentionLimits | None:
+        """As the topic is configured."""
+        config = settings_of(self.topic)
+        if config["cleanup.policy"] != "delete":
+            return None
+        return RetentionLimits(
+            retention_ms=topic_config.number(config, "retention.ms"),
+            retention_bytes=topic_config.number(config, "retention.bytes"),
+        )
+
+    def reconfigure(self, topic: TopicInfo, partition: PartitionInfo, *, is_leaving: bool) -> None:
+        """The metadata is newer. A permit to delete counts only as long as the replica is leaving."""
+        self.topic, self.partition = topic, partition
+        self.is_leaving = is_leaving
+        self.permit = self.permit if is_leaving else None
+        if self.replica is not None and self._log is not None:
+            self.replica.reconfigure(settings_of(topic))
+            self._log.reconfigure(log_settings(topic))
+
+    async def open_log(self) -> TenantLog:
+        """See ``ReplicaOpener.open``."""
+        around, topic, partition = self._around, self.topic, self.partition
+        may_begin = around.may_begin()
+        return await around.run_blocking(lambda: around.opener.open(topic, partition, may_begin=may_begin))
+
+    def take_part(self, opened: TenantLog) -> None:
+        """The first replica of a new partition calls an election at once."""
+        around, partition = self._around, self.partition
+        replica = PartitionReplica(
+            TopicPartition(*self.key),
+            partition.replicas,
+            settings_of(self.topic),
+            around.clock,
+            around.admission,
+        )
+        membership = around.opener.first_membership(partition)
+        is_preferred = partition.replicas[0] == around.host.node_id and bool(membership.voters)
+        is_young = opened.log.restored(membership).hard_state.term == 0
+        group = around.host.open_group(
+            self.group_id,
+            opened.log,
+            replica.machine,
+            membership,
+            replica,
+            campaign_first=is_preferred,
+            forgotten=opened.forgotten,
+        )
+        replica.attach(group)
+        self.replica, self._log, self.forgotten = replica, opened.log, opened.forgotten
+        around.replicas[self.key] = replica
+        if is_preferred and is_young and len(partition.replicas) > 1:
+            around.elect_again(group)
+
+    async def leave(self) -> None:
+        """Requests find no replica here from now on."""
+        if self.replica is not None:
+            del self._around.replicas[self.key]
+        self.replica = self._log = None
+
+
+def settings_of(topic: TopicInfo) -> dict[str, int | str]:
+    """All settings; how many replicas are a majority depends on how many there are, which may change."""
+    return {**topic_config.DEFAULTS, **topic.config}

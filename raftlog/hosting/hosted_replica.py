@@ -1,0 +1,80 @@
+"""The states of one hosted replica.
+
+::
+
+                      +-> DISK_FULL -+
+                      |              v
+    OPENING ----------+----------> SERVING --> UNDER_REPAIR --> OPENING
+      |  ^            |                          ^     |
+      v  |            +--> UNDER_REPAIR ---------+     v
+    (again)           +--> NEEDS_OPERATOR <-----> (repair is tried again)
+
+Any state leads to CLOSING, which is the last one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from raftlog.hosting.tenant import NotYet, Tenant
+from raftlog.storage.filesystem import is_disk_full
+
+
+class HostedState(StrEnum):
+    """How a hosted replica is. The value is the label in metrics."""
+
+    OPENING = "opening"  # its log is opened, as soon as the tenant lets it
+    SERVING = "serving"  # it takes part in its group
+    DISK_FULL = "disk_full"  # the disk had no room when the log was opened: it is tried again
+    UNDER_REPAIR = "under_repair"  # it has failed, and the repair scheduler has it
+    NEEDS_OPERATOR = "needs_operator"  # no peer can repair it, or it has broken an invariant
+    CLOSING = "closing"  # it is on its way out
+
+
+@dataclass(slots=True, eq=False)
+class HostedReplica:
+    """One tenant and its state."""
+
+    tenant: Tenant
+    state: HostedState = HostedState.OPENING
+    error: BaseException | None = None  # what it failed with; None while nothing needs repair
+    reason: str = ""  # why it does not serve, for people
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether its log is to be opened."""
+        return self.state in (HostedState.OPENING, HostedState.DISK_FULL)
+
+    @property
+    def is_repairable(self) -> bool:
+        """Whether the repair scheduler should have it."""
+        has_failed = self.state in (HostedState.UNDER_REPAIR, HostedState.NEEDS_OPERATOR)
+        return has_failed and self.error is not None and not self.tenant.is_leaving
+
+    def open_again(self) -> None:
+        """The log is whole again."""
+        if self.state is not HostedState.CLOSING:
+            self.state, self.error = HostedState.OPENING, None
+
+    def serve(self) -> None:
+        """The replica takes part in its group."""
+        self.state, self.error, self.reason = HostedState.SERVING, None, ""
+
+    def fail(self, error: BaseException) -> None:
+        """The log could not be opened, or the replica has stopped, for this reason."""
+        self.reason = f"{type(error).__name__}: {error}"
+        if self.state is HostedState.CLOSING:
+            return
+        is_full = self.is_waiting and isinstance(error, OSError) and is_disk_full(error)
+        if isinstance(error, NotYet):
+            self.state, self.error = HostedState.OPENING, None
+        else:
+            self.state = HostedState.DISK_FULL if is_full else HostedState.UNDER_REPAIR
+            self.error = error
+
+    def needs_operator(self, reason: str) -> None:
+        """Only an operator can help."""
+        self.reason = reason
+        if self.state is not HostedState.CLOSING:
+            self.state = HostedState.NEEDS_OPERATOR

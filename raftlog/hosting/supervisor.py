@@ -1,0 +1,273 @@
+"""Runs the tenants of one broker: opens their logs, watches for failures, brings repaired ones back.
+
+Decides: when a log is opened, and the state of each hosted replica. Leaves to others: which tenants there are
+(``partitions.hosting``), when a failed one is repaired (``raftlog.repair.scheduler``).
+
+One lock orders openings and closings: files are never opened while they are closed, moved or removed.
+A replica that has failed is closed, repaired and opened again; it stops no other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from typing import Final
+
+from raftlog.errors import LogCorrupt
+from raftlog.hosting.hosted_replica import HostedReplica, HostedState
+from raftlog.hosting.tenant import NotYet, Tenant, TenantLog
+from raftlog.node.blocking import RunBlocking
+from raftlog.node.group_host import GroupHost
+from raftlog.repair.repairer import Repairer
+from raftlog.repair.scheduler import FailedReplica, RepairScheduler
+from raftlog.repair.target import RepairTarget
+from raftlog.storage.broken_groups import BrokenGroups
+from raftlog.storage.replica_registry import ReplicaRegistry
+from raftlog.types import GroupId
+
+_log = logging.getLogger("raftlog.hosting")
+
+OPEN_AT_ONCE: Final = 32  # logs, on the threads of ``run_blocking``; registered together
+OPEN_AGAIN_S: Final = 1.0  # where the disk was full, or the tenant has to wait
+
+
+class Supervisor:
+    """One broker's. All on the event loop's thread."""
+
+    def __init__(
+        self,
+        host: GroupHost,
+        registry: ReplicaRegistry,
+        broken: BrokenGroups,
+        *,
+        repairer: Repairer | None = None,
+        run_blocking: RunBlocking = asyncio.to_thread,
+    ) -> None:
+        """Without a ``repairer`` failed replicas stay closed."""
+        self._host = host
+        self._registry = registry
+        self._broken = broken
+        self._repairer = repairer
+        self._run_blocking = run_blocking
+        self._hosted: dict[GroupId, HostedReplica] = {}
+        self._turn = asyncio.Lock()  # opening and closing
+        self._waiting = asyncio.Event()
+        self._listeners: list[Callable[[], None]] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        self.scheduler = None if repairer is None else RepairScheduler(repairer, self)
+        host.on_replica_failed = self._replica_failed
+
+    async def start(self) -> None:
+        """Open what is hosted, from now on."""
+        work: list[Coroutine[None, None, None]] = [self._open_waiting()]
+        if self.scheduler is not None:
+            work.append(self.scheduler.run())
+        self._tasks = [self._host.begin(each) for each in work]
+
+    async def stop(self) -> None:
+        """Open and repair no more; the groups are closed by the host."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # Which tenants there are.
+
+    def host(self, tenant: Tenant) -> None:
+        """Open this replica soon, and keep it working."""
+        assert tenant.group_id not in self._hosted, f"{tenant.name} is hosted already"
+        self._hosted[tenant.group_id] = HostedReplica(tenant)
+        self._waiting.set()
+
+    def look_again(self) -> None:
+        """What the tenants wait for may have come: open now what can be opened."""
+        self._waiting.set()
+
+    async def release(self, group_id: GroupId) -> None:
+        """Return once the replica is closed, nobody repairs it, and its files may be moved or removed."""
+        hosted = self._hosted.get(group_id)
+        if hosted is None:
+            return
+        hosted.state = HostedState.CLOSING
+        if self.scheduler is not None:
+            await self.scheduler.end(group_id)
+        async with self._turn:
+            await self._close(hosted)
+            del self._hosted[group_id]
+
+    def subscribe(self, listener: Callable[[], None]) -> None:
+        """Call ``listener`` when replicas were opened or have failed. It must neither block nor raise."""
+        self._listeners.append(listener)
+
+    async def serving(self, group_id: GroupId) -> None:
+        """Return once this replica serves. Raises ``OSError`` when the disk does not let it."""
+        changed = asyncio.Event()
+        self.subscribe(changed.set)
+        try:
+            while (hosted := self._hosted[group_id]).state is not HostedState.SERVING:
+                if isinstance(hosted.error, OSError):
+                    raise hosted.error
+                changed.clear()
+                await changed.wait()
+        finally:
+            self._listeners.remove(changed.set)
+
+    # How they are.
+
+    @property
+    def is_opening(self) -> bool:
+        """Whether some replica has yet to be opened for the first time, or again after a repair."""
+        return any(hosted.state is HostedState.OPENING for hosted in self._hosted.values())
+
+    @property
+    def counts(self) -> Counter[HostedState]:
+        """How many replicas there are in each state."""
+        return Counter(hosted.state for hosted in self._hosted.values())
+
+    def state_of(self, group_id: GroupId) -> HostedState | None:
+        """The state of a replica; None when it is not hosted."""
+        hosted = self._hosted.get(group_id)
+        return None if hosted is None else hosted.state
+
+    def reason_of(self, group_id: GroupId) -> str:
+        """Why a hosted replica does not serve; empty where it does, or where nothing has gone wrong yet."""
+        hosted = self._hosted.get(group_id)
+        return "" if hosted is None else hosted.reason
+
+    def directory_of(self, group_id: GroupId) -> str | None:
+        """The files of a hosted replica."""
+        hosted = self._hosted.get(group_id)
+        return None if hosted is None else hosted.tenant.directory
+
+    def serving_tenants(self) -> Iterator[Tenant]:
+        """Tenants that take part in their groups."""
+        for hosted in list(self._hosted.values()):
+            if hosted.state is HostedState.SERVING:
+                yield hosted.tenant
+
+    # Opening and closing.
+
+    async def _open_waiting(self) -> None:
+        while True:
+            await self._waiting.wait()
+            self._waiting.clear()
+            due = [hosted for hosted in self._hosted.values() if hosted.is_waiting]
+            for at in range(0, len(due), OPEN_AT_ONCE):
+                async with self._turn:
+                    await self._open([hosted for hosted in due[at : at + OPEN_AT_ONCE] if hosted.is_waiting])
+                await asyncio.sleep(0)
+            self._tell()
+
+    async def _open(self, some: Sequence[HostedReplica]) -> None:
+        opened = dict(zip(some, await asyncio.gather(*map(self._open_log, some)), strict=True))
+        logs = {hosted: log for hosted, log in opened.items() if log is not None}
+        await self._register(logs)
+        for hosted, log in logs.items():
+            await self._take_part(hosted, log)
+
+    async def _open_log(self, hosted: HostedReplica) -> TenantLog | None:
+        tenant = hosted.tenant
+        if broken := self._broken.reasons.get(tenant.group_id):
+            hosted.needs_operator(broken)
+            return None
+        try:
+            with self._host.blames(tenant.group_id):
+                try:
+                    return await tenant.open_log()
+                except NotYet as reason:
+                    self._failed(hosted, reason)
+        except (LogCorrupt, OSError) as error:
+            self._failed(hosted, error)
+        finally:
+            self.forget(tenant.directory)
+        return None
+
+    async def _register(self, logs: dict[HostedReplica, TenantLog]) -> None:
+        """Note that these are here, before any of them sends a message: their files may be lost later."""
+        try:
+            await self._run_blocking(lambda: self._registry.add([hosted.tenant.group_id for hosted in logs]))
+        except OSError as error:
+            for hosted, opened in logs.items():
+                self._failed(hosted, error)
+                await self._run_blocking(opened.log.close)
+            logs.clear()
+
+    async def _take_part(self, hosted: HostedReplica, opened: TenantLog) -> None:
+        try:
+            if hosted.is_waiting:  # else it is to be closed
+                hosted.tenant.take_part(opened)
+                hosted.serve()
+                return
+        except (LogCorrupt, OSError) as error:
+            self._failed(hosted, error)
+        await self._run_blocking(opened.log.close)
+
+    async def _close(self, hosted: HostedReplica) -> None:
+        self.forget(hosted.tenant.directory)
+        await hosted.tenant.leave()
+        await self._host.close_group(hosted.tenant.group_id)
+
+    def _failed(self, hosted: HostedReplica, error: Exception) -> None:
+        before = hosted.reason
+        hosted.fail(error)
+        if hosted.is_waiting:
+            asyncio.get_running_loop().call_later(OPEN_AGAIN_S, self._waiting.set)
+        if hosted.reason != before:
+            level = logging.DEBUG if isinstance(error, NotYet) else logging.ERROR
+            _log.log(level, "%s is not served: %s", hosted.tenant.name, hosted.reason)
+
+    def _replica_failed(self, group_id: GroupId, error: BaseException) -> None:
+        """A group that takes part has stopped."""
+        hosted = self._hosted.get(group_id)
+        if hosted is not None:
+            hosted.fail(error)
+            self._tell()
+
+    def _tell(self) -> None:
+        for listener in list(self._listeners):
+            listener()
+
+    # What the repair scheduler asks.
+
+    def failed(self) -> Sequence[FailedReplica]:
+        """Replicas to be repaired."""
+        return [
+            FailedReplica(
+                hosted.tenant.name,
+                hosted.error,
+                RepairTarget(hosted.tenant.group_id, hosted.tenant.directory, hosted.tenant.peers),
+            )
+            for hosted in self._hosted.values()
+            if hosted.is_repairable and hosted.error is not None
+        ]
+
+    async def take_offline(self, failed: FailedReplica) -> None:
+        """Close it, so that nobody else has its files open."""
+        hosted = self._hosted[failed.group_id]
+        hosted.reason = f"{type(failed.error).__name__}: {failed.error}; it is being repaired"
+        await self._close(hosted)
+
+    def bring_online(self, failed: FailedReplica) -> None:
+        """Open it again."""
+        self._hosted[failed.group_id].open_again()
+        self._waiting.set()
+
+    def note(self, failed: FailedReplica, trouble: str) -> None:
+        """Say why it is not served yet."""
+        hosted = self._hosted[failed.group_id]
+        if hosted.reason != trouble:
+            hosted.reason = trouble
+            _log.error("%s is not served: %s", failed.name, trouble)
+
+    def needs_operator(self, failed: FailedReplica, reason: str) -> None:
+        """No peer can help: an operator must look after it."""
+        hosted = self._hosted[failed.group_id]
+        if hosted.state is not HostedState.NEEDS_OPERATOR:
+            _log.error("%s cannot be repaired: %s", failed.name, reason)
+        hosted.needs_operator(reason)
+
+    def forget(self, directory: str) -> None:
+        """Peers are told no more of these files as they were: they were opened, or are about to change."""
+        if self._repairer is not None:
+            self._repairer.service.forget(directory)

@@ -1,0 +1,74 @@
+"""What a replicated state machine brings to be hosted on a broker. Nothing is decided here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from raftlog.storage.retention import RetentionLimits
+from raftlog.storage.segmented_log import SegmentedLog
+from raftlog.types import BEFORE_LOG, EntryId, GroupId, NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class TenantLog:
+    """A log, and the newest entry that an earlier incarnation of the replica held (see ``Restored``)."""
+
+    log: SegmentedLog
+    forgotten: EntryId = BEFORE_LOG
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotRetention:
+    """The snapshot stands in for the log: a log of more than ``log_bytes_max`` keeps its newest entries."""
+
+    log_bytes_max: int
+    entries_kept: int  # so that followers that are a little behind need no snapshot
+
+
+class NotYet(Exception):
+    """A log must not be opened yet; the message says what it waits for. It is tried again."""
+
+
+class Tenant(Protocol):
+    """One replica of one replicated state machine. All methods are called on the event loop's thread.
+
+    The supervisor opens the log, then has the tenant take part. After a failure it has the tenant leave,
+    repairs the log, and begins again with ``open_log``.
+    """
+
+    @property
+    def group_id(self) -> GroupId:
+        """The Raft group; the same for as long as the tenant is hosted."""
+
+    @property
+    def name(self) -> str:
+        """What logs and operators call it."""
+
+    @property
+    def directory(self) -> str:
+        """Where its log is."""
+
+    @property
+    def peers(self) -> tuple[NodeId, ...]:
+        """The other brokers with a replica: those that a repair may ask."""
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether this replica is about to be deleted; it is not repaired then."""
+
+    @property
+    def retention(self) -> RetentionLimits | SnapshotRetention | None:
+        """Which part of the log may be deleted. None: nothing."""
+
+    async def open_log(self) -> TenantLog:
+        """Open the log, or create it. Raises ``NotYet``, ``LogCorrupt`` and ``OSError``."""
+
+    def take_part(self, opened: TenantLog) -> None:
+        """Open the Raft group on this log (``GroupHost.open_group``) and serve from it.
+
+        Raises ``LogCorrupt`` and ``OSError``; the caller closes the log then.
+        """
+
+    async def leave(self) -> None:
+        """Serve no more: the caller closes the group next. Does nothing without an earlier ``take_part``."""

@@ -1,0 +1,1 @@
+"""Replicated state machines hosted on several brokers, in virtual time."""

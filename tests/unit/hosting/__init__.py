@@ -1,0 +1,1 @@
+"""The states and effects of hosted replicas."""
