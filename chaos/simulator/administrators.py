@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from chaos.simulator.clients import PATIENCE_S, TIMEOUT_MS, Client
+from chaos.simulator.odds import FORGET
 from partitions.metadata.image import PartitionInfo, TopicInfo
 from partitions.metadata.move_planner import MoveReplicas
 from partitions.values import QUORUM, FetchRequest
@@ -78,7 +79,8 @@ class Administrator(Client):
             await asyncio.sleep(0.3 * self.rng.random())
 
     async def _create(self, name: str) -> None:
-        began, factor = self.simulation.loop.now, self.rng.choice((1, 3, 3))
+        factors = (3,) if FORGET in self.simulation.odds.timed else (1, 3, 3)  # the only replica may be lost
+        began, factor = self.simulation.loop.now, self.rng.choice(factors)
         topic = await self.ask(
             self.machine(),
             lambda broker: broker.controller.create_topic(
