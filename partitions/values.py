@@ -1,10 +1,15 @@
-"""What goes into and comes out of the partition service. Nothing is decided here."""
+"""What goes into and comes out of the partition service. Nothing is decided here.
+
+They travel between brokers as they are (``routing.rpc``): a field that is added has a default.
+"""
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
+
+from msgspec import Struct
 
 from raftlog.acks import acks_word
 from raftlog.errors import InvalidRequest
@@ -79,15 +84,13 @@ class Start(enum.Enum):
     LATEST = "latest"
 
 
-@dataclass(frozen=True, slots=True)
-class AtTime:
+class AtTime(Struct, frozen=True, array_like=True, tag="time"):
     """The first record whose timestamp is at or after this."""
 
     timestamp_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class LastRecords:
+class LastRecords(Struct, frozen=True, array_like=True, tag="last"):
     """That many records before the high watermark, or the log start when there are fewer."""
 
     count: int
@@ -145,5 +148,5 @@ TopicConfig = Mapping[str, int | str]
 
 
 def key_of(target: TopicPartition) -> tuple[str, int]:
-    """A plain tuple for msgpack."""
+    """A plain tuple, as a key."""
     return (target.topic, target.partition)

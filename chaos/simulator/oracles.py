@@ -14,7 +14,7 @@ from bisect import bisect_left
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
-import msgpack
+import msgspec
 
 from chaos.simulator.log_view import Entry, durable_vote
 from chaos.simulator.records import GroupRecord, Lost, Numbers, ReplicaRecord, Seen, numbers_of, record_of
@@ -70,7 +70,7 @@ class Oracles:
         if frame[0] != FrameKind.RAFT:
             return
         length = int.from_bytes(frame[1:_HEAD])
-        group_id, tag, term, *fields = msgpack.unpackb(frame[_HEAD : _HEAD + length])
+        group_id, tag, term, *fields = msgspec.msgpack.decode(frame[_HEAD : _HEAD + length])
         record = self.groups.get(group_id)
         replica = None if record is None else record.replicas.get(machine.node)
         if record is None or replica is None or record.is_retired:

@@ -14,14 +14,14 @@ from typing import Final
 
 from partitions.metadata.image import MetadataImage, PartitionInfo
 from partitions.replica.replica import PartitionReplica
-from partitions.routing import replica_calls
+from partitions.routing import rpc
 from partitions.values import key_of
 from raftlog.errors import NotLeader, RaftlogError
 from raftlog.node.group.raft_group import RaftGroup
-from raftlog.node.rpc import Calls
+from raftlog.node.rpc import Calls, decode_body, encode_body
 from raftlog.storage.filesystem import Buffer
 from raftlog.storage.tombstones import DeletePermit
-from raftlog.types import EntryId, GroupId, Index, NodeId, Term, TopicPartition
+from raftlog.types import GroupId, NodeId, TopicPartition
 
 ASK_TIMEOUT_MS: Final = 2000
 
@@ -40,33 +40,31 @@ class DeletePermits:
         self._image = image
         self._replicas = replicas
         self._calls = calls
-        calls.serve(replica_calls.MAY_DELETE, self._serve)
+        calls.serve(rpc.MAY_DELETE, self._serve)
 
     async def ask(self, target: TopicPartition, partition: PartitionInfo) -> DeletePermit | None:
         """The leader's term and the end of its log, if this broker's replica may go.
 
         None when it may not, or no leader answers: it is asked again later.
         """
-        head = replica_calls.pack_place((target, partition.group_id), partition.version)
+        head = encode_body(rpc.MayDelete((target, partition.group_id), partition.version))
         for node in partition.holders:
             try:
-                answer, _ = await self._calls.call(
-                    node, replica_calls.MAY_DELETE, head, timeout_ms=ASK_TIMEOUT_MS
-                )
-                may_go, term, last_term, last = replica_calls.unpack_numbers(answer, 4)
+                body, _ = await self._calls.call(node, rpc.MAY_DELETE, head, timeout_ms=ASK_TIMEOUT_MS)
+                answer = decode_body(body, rpc.DeleteAnswer)
             except RaftlogError:
                 continue  # it does not lead, or does not know yet
-            return DeletePermit(Term(term), EntryId(Term(last_term), Index(last))) if may_go else None
+            return DeletePermit(answer.term, answer.end) if answer.is_permitted else None
         return None
 
     async def _serve(
         self, sender: NodeId, head: bytes, payload: memoryview
     ) -> tuple[bytes, Sequence[Buffer]]:
-        (target, group_id), (version,) = replica_calls.unpack_place(head, 1)
+        ask = decode_body(head, rpc.MayDelete)
+        target, group_id = ask.place
         group = await self._led(target, group_id)
-        may_go = self._is_gone(sender, target, group, version)
-        last = group.status().last
-        return replica_calls.pack_numbers(may_go, group.term, last.term, last.index), ()
+        may_go = self._is_gone(sender, target, group, ask.version)
+        return encode_body(rpc.DeleteAnswer(may_go, group.term, group.status().last)), ()
 
     async def _led(self, target: TopicPartition, group_id: GroupId) -> RaftGroup[None]:
         """The group, which this broker leads as a quorum says."""

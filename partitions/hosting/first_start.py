@@ -16,10 +16,10 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from partitions.routing import replica_calls
 from raftlog.errors import RaftlogError
 from raftlog.node.blocking import RunBlocking
 from raftlog.node.group_host import GroupHost
+from raftlog.node.rpc import decode_body, encode_body
 from raftlog.node.rpc_classes import CallClass, Service
 from raftlog.storage.durable_state import found_slots, newest_slot
 from raftlog.storage.filesystem import Buffer, Filesystem
@@ -96,7 +96,7 @@ class FirstStart:
     async def _ask(self, peer: NodeId) -> bool | None:
         try:
             answer, _ = await self._host.calls.call(peer, SERVICE, b"", timeout_ms=ASK_TIMEOUT_MS)
-            return bool(replica_calls.unpack_numbers(answer, 1)[0])
+            return decode_body(answer, bool)
         except RaftlogError:
             return None
 
@@ -108,7 +108,7 @@ class FirstStart:
             knows = await self._run_blocking(self._knows_by_files)
         else:
             knows = group.term > 0 or group.is_rejoining
-        return replica_calls.pack_numbers(knows), ()
+        return encode_body(knows), ()
 
     def _knows_by_files(self) -> bool:
         """Whether there was an election that this broker heard of, or there may have been one."""

@@ -28,7 +28,7 @@ from partitions.metadata.producer_ids import ProducerIds
 from partitions.metadata.source import MetadataSource
 from partitions.replica.producer_admission import PRODUCERS_MAX, ProducerAdmission
 from partitions.replica.replica import PartitionReplica
-from partitions.routing import replica_calls
+from partitions.routing import rpc
 from partitions.values import key_of
 from raftlog.errors import LogCorrupt, RaftlogError
 from raftlog.hosting.hosted_replica import HostedState
@@ -37,6 +37,7 @@ from raftlog.hosting.supervisor import Supervisor
 from raftlog.node.blocking import RunBlocking
 from raftlog.node.group.raft_group import RaftGroup
 from raftlog.node.group_host import GroupHost
+from raftlog.node.rpc import decode_body, encode_body
 from raftlog.storage.broken_groups import BrokenGroups
 from raftlog.storage.filesystem import Buffer
 from raftlog.types import METADATA_GROUP, NodeId, TopicPartition
@@ -101,7 +102,7 @@ class PartitionManager:
             self._elect_again,
         )
         self._permits = DeletePermits(host.node_id, lambda: metadata.image, self.replicas, host.calls)
-        host.calls.serve(replica_calls.PREPARED, self._serve_prepared)
+        host.calls.serve(rpc.PREPARED, self._serve_prepared)
         supervisor.subscribe(self._settled.set)
 
     @property
@@ -296,15 +297,16 @@ class PartitionManager:
         self, sender: NodeId, head: bytes, payload: memoryview
     ) -> tuple[bytes, Sequence[Buffer]]:
         """Whether a replica is open here, by metadata as new as the leader's that asks."""
-        (target, group_id), (version,) = replica_calls.unpack_place(head, 1)
+        ask = decode_body(head, rpc.Prepared)
+        target, group_id = ask.place
         hosted = self._hosted.get(key_of(target))
         is_open = (
-            self._seen_version >= version
+            self._seen_version >= ask.version
             and hosted is not None
             and not hosted.is_leaving
             and self._supervisor.state_of(group_id) is HostedState.SERVING
         )
-        return replica_calls.pack_numbers(is_open), ()
+        return encode_body(is_open), ()
 
     def _elect_again(self, group: RaftGroup[None]) -> None:
         """The other replicas of a new partition may open after the first call for votes: call again."""

@@ -16,13 +16,13 @@ from partitions.metadata.commands import RecoveredUnsafely
 from partitions.metadata.image import MetadataImage, PartitionInfo, TopicInfo
 from partitions.metadata.move_planner import MoveReplicas, find
 from partitions.reassignment.unsafe_recovery import Survey, survey
-from partitions.routing import replica_calls
-from partitions.routing.forwarding import Place
+from partitions.routing import rpc
 from partitions.routing.gateway import Gateway
-from partitions.routing.replica_calls import LogEnd
+from partitions.routing.rpc import LogEnd, Place
 from raftlog.clock import Clock
 from raftlog.errors import Conflict, NoLeader, RaftlogError
 from raftlog.node.group_host import GroupHost
+from raftlog.node.rpc import decode_body, encode_body
 from raftlog.storage.filesystem import Buffer
 from raftlog.types import NodeId, Term, TopicPartition
 
@@ -52,8 +52,8 @@ class PartitionAdmin:
         self._metadata = metadata
         self._gateway = gateway
         self._clock = clock
-        host.calls.serve(replica_calls.TRANSFER, self._serve_transfer)
-        host.calls.serve(replica_calls.LOG_END, self._serve_log_end)
+        host.calls.serve(rpc.TRANSFER, self._serve_transfer)
+        host.calls.serve(rpc.LOG_END, self._serve_log_end)
 
     # Leadership.
 
@@ -71,12 +71,9 @@ class PartitionAdmin:
             left_ms = max(1, round((deadline - asyncio.get_running_loop().time()) * 1000))
             if node == self._host.node_id:
                 return await self._hand_over(place, to, left_ms)
-            head = replica_calls.pack_place(place, to or 0, left_ms)
-            answer, _ = await self._host.calls.call(
-                node, replica_calls.TRANSFER, head, timeout_ms=left_ms + GRACE_MS
-            )
-            leader, term = replica_calls.unpack_numbers(answer, 2)
-            return NodeId(leader), Term(term)
+            head = encode_body(rpc.Transfer(place, to, left_ms))
+            answer, _ = await self._host.calls.call(node, rpc.TRANSFER, head, timeout_ms=left_ms + GRACE_MS)
+            return decode_body(answer, tuple[NodeId, Term])
 
         return await self._gateway.read_at_leader(target, ask, deadline)
 
@@ -100,9 +97,8 @@ class PartitionAdmin:
     async def _serve_transfer(
         self, sender: NodeId, head: bytes, payload: memoryview
     ) -> tuple[bytes, Sequence[Buffer]]:
-        place, (to, timeout_ms) = replica_calls.unpack_place(head, 2)
-        leader, term = await self._hand_over(place, NodeId(to) if to else None, timeout_ms)
-        return replica_calls.pack_numbers(leader, term), ()
+        ask = decode_body(head, rpc.Transfer)
+        return encode_body(await self._hand_over(ask.place, ask.to, ask.timeout_ms)), ()
 
     # Replicas.
 
@@ -183,11 +179,9 @@ class PartitionAdmin:
         try:
             if node == self._host.node_id:
                 return self._end_here(place)
-            head = replica_calls.pack_place(place)
-            answer, _ = await self._host.calls.call(
-                node, replica_calls.LOG_END, head, timeout_ms=ASK_TIMEOUT_MS
-            )
-            return replica_calls.unpack_log_end(answer)
+            head = encode_body(rpc.LogEndOf(place))
+            answer, _ = await self._host.calls.call(node, rpc.LOG_END, head, timeout_ms=ASK_TIMEOUT_MS)
+            return decode_body(answer, LogEnd)
         except RaftlogError:
             return None
 
@@ -201,8 +195,7 @@ class PartitionAdmin:
     async def _serve_log_end(
         self, sender: NodeId, head: bytes, payload: memoryview
     ) -> tuple[bytes, Sequence[Buffer]]:
-        place, _ = replica_calls.unpack_place(head)
-        return replica_calls.pack_log_end(self._end_here(place)), ()
+        return encode_body(self._end_here(decode_body(head, rpc.LogEndOf).place)), ()
 
     def _info(self, target: TopicPartition) -> PartitionInfo:
         return find(self._metadata.image, target.topic, target.partition)[1]

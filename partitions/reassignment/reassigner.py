@@ -19,10 +19,11 @@ from partitions.metadata.commands import ReplicasChanged
 from partitions.metadata.image import MetadataImage, PartitionInfo, TopicInfo
 from partitions.reassignment.steps import Change, Prepare, Report, Step, View, Wait, next_step
 from partitions.replica.replica import PartitionReplica
-from partitions.routing import replica_calls
+from partitions.routing import rpc
 from raftlog.core.membership import Membership
 from raftlog.errors import RaftlogError
 from raftlog.node.group_host import GroupHost
+from raftlog.node.rpc import decode_body, encode_body
 from raftlog.types import Index, NodeId, Term, TopicPartition
 
 _log = logging.getLogger("raftlog.partitions")
@@ -141,16 +142,14 @@ class Reassigner:
 
     async def _prepared(self, key: Key, info: PartitionInfo, nodes: frozenset[NodeId]) -> set[NodeId]:
         """Those that answer, on the link on which their replicas' messages come, that they are open."""
-        head = replica_calls.pack_place((TopicPartition(*key), info.group_id), info.version)
+        head = encode_body(rpc.Prepared((TopicPartition(*key), info.group_id), info.version))
 
         async def ask(node: NodeId) -> bool:
             try:
-                answer, _ = await self._host.calls.call(
-                    node, replica_calls.PREPARED, head, timeout_ms=ASK_TIMEOUT_MS
-                )
+                answer, _ = await self._host.calls.call(node, rpc.PREPARED, head, timeout_ms=ASK_TIMEOUT_MS)
             except RaftlogError:
                 return False
-            return bool(replica_calls.unpack_numbers(answer, 1)[0])
+            return decode_body(answer, bool)
 
         order = sorted(nodes)
         answers = await asyncio.gather(*(ask(node) for node in order))

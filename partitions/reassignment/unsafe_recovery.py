@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from partitions.routing.replica_calls import LogEnd
+from partitions.routing.rpc import LogEnd
 from raftlog.types import NodeId, TopicPartition
 from raftlog.units import counted
 

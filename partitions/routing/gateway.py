@@ -2,7 +2,7 @@
 
 Decides: whom to ask, how long to look for a leader, which call may be repeated, and how many
 produced bytes this broker holds at once. Leaves to others: serving (``replica``), what a call looks
-like (``forwarding``), which partitions exist (the metadata image).
+like (``rpc``), which partitions exist (the metadata image).
 
 A broker that is asked by another serves from its own replica or raises ``NotLeader``; it never asks
 further. A call that may have been carried out is repeated only when that is harmless: reads always,
@@ -20,9 +20,9 @@ from typing import Final, TypeVar
 from partitions.metadata.image import MetadataImage, PartitionInfo, TopicInfo
 from partitions.replica.replica import PartitionReplica
 from partitions.replica.topic_rules import Body
-from partitions.routing import forwarding
-from partitions.routing.forwarding import Place
+from partitions.routing import rpc
 from partitions.routing.leader_search import PATIENCE_S, LeaderSearch
+from partitions.routing.rpc import Place
 from partitions.values import (
     Acks,
     AcksKind,
@@ -45,7 +45,7 @@ from raftlog.errors import (
     UnknownPartition,
     UnknownTopic,
 )
-from raftlog.node.rpc import Calls
+from raftlog.node.rpc import Calls, decode_body, encode_body
 from raftlog.records.batch import Buffer, split_batches
 from raftlog.types import NodeId, Offset, Term, TopicPartition
 from raftlog.units import counted
@@ -83,10 +83,10 @@ class Gateway:
         self._why_offline = why_offline
         self._leaders: dict[TopicPartition, NodeId] = {}  # who answered last, where no replica here knows
         self.bytes_in_flight = 0
-        calls.serve(forwarding.APPEND, self._serve_append)
-        calls.serve(forwarding.FETCH, self._serve_fetch)
-        calls.serve(forwarding.OFFSET_AT, self._serve_offset_at)
-        calls.serve(forwarding.DESCRIBE, self._serve_describe)
+        calls.serve(rpc.APPEND, self._serve_append)
+        calls.serve(rpc.FETCH, self._serve_fetch)
+        calls.serve(rpc.OFFSET_AT, self._serve_offset_at)
+        calls.serve(rpc.DESCRIBE, self._serve_describe)
 
     async def append(
         self, target: TopicPartition, batches: Body, *, acks: Acks, timeout_ms: int
@@ -103,11 +103,9 @@ class Gateway:
             left_ms = max(1, _ms_until(deadline))
             if node == self._node_id:
                 return await self.here(place).append(buffers, acks=acks, timeout_ms=left_ms)
-            head = forwarding.pack_append(place, acks, left_ms)
-            answer, _ = await self._calls.call(
-                node, forwarding.APPEND, head, buffers, timeout_ms=left_ms + GRACE_MS
-            )
-            return forwarding.unpack_receipt(answer)
+            head = encode_body(rpc.Append(place, str(acks), left_ms))
+            answer, _ = await self._calls.call(node, rpc.APPEND, head, buffers, timeout_ms=left_ms + GRACE_MS)
+            return decode_body(answer, AppendReceipt)
 
         def is_repeatable() -> bool:
             return acks.kind is not AcksKind.NONE and all(
@@ -145,11 +143,11 @@ class Gateway:
             wait_ms = min(left_ms, PARK_MS)
             answer, data = await self._calls.call(
                 node,
-                forwarding.FETCH,
-                forwarding.pack_fetch(place, replace(request, wait_ms=wait_ms)),
+                rpc.FETCH,
+                encode_body(rpc.Fetch(place, replace(request, wait_ms=wait_ms))),
                 timeout_ms=wait_ms + int(PATIENCE_S * 1000),
             )
-            return forwarding.unpack_result(answer, data)
+            return decode_body(answer, rpc.Fetched).with_data(data)
 
         return await self.read_at_leader(target, ask, end + PATIENCE_S)
 
@@ -160,10 +158,10 @@ class Gateway:
         async def ask(node: NodeId, place: Place) -> tuple[Offset, int | None]:
             if node == self._node_id:
                 return await self.here(place).offset_at(position)
-            head = forwarding.pack_offset_at(place, position)
+            head = encode_body(rpc.OffsetAt(place, position))
             timeout_ms = max(1, _ms_until(deadline)) + GRACE_MS
-            answer, _ = await self._calls.call(node, forwarding.OFFSET_AT, head, timeout_ms=timeout_ms)
-            return forwarding.unpack_offset(answer)
+            answer, _ = await self._calls.call(node, rpc.OFFSET_AT, head, timeout_ms=timeout_ms)
+            return decode_body(answer, tuple[Offset, int | None])
 
         return await self.read_at_leader(target, ask, deadline)
 
@@ -306,18 +304,17 @@ class Gateway:
     async def _ask_status(
         self, node: NodeId, topic: str, partitions: Sequence[PartitionInfo]
     ) -> list[PartitionStatus]:
-        groups = [(partition.partition, partition.group_id) for partition in partitions]
-        head = forwarding.pack_describe(topic, groups)
+        places = tuple((TopicPartition(topic, info.partition), info.group_id) for info in partitions)
         if node == self._node_id:
-            return self._statuses(forwarding.unpack_describe(head))
+            return self._statuses(places)
         try:
             answer, _ = await self._calls.call(
-                node, forwarding.DESCRIBE, head, timeout_ms=int(PATIENCE_S * 1000)
+                node, rpc.DESCRIBE, encode_body(rpc.Describe(places)), timeout_ms=int(PATIENCE_S * 1000)
             )
         except RaftlogError:
             silent = [_unknown_status(partition.partition) for partition in partitions]
             return [replace(status, offline=((node, "its broker does not answer"),)) for status in silent]
-        return forwarding.unpack_statuses(answer)
+        return decode_body(answer, list[PartitionStatus])
 
     def _statuses(self, places: Sequence[Place]) -> list[PartitionStatus]:
         return [self._status(place) for place in places]
@@ -339,28 +336,29 @@ class Gateway:
     async def _serve_append(
         self, sender: NodeId, head: bytes, payload: memoryview
     ) -> tuple[bytes, Sequence[Buffer]]:
-        place, acks, timeout_ms = forwarding.unpack_append(head)
+        ask = decode_body(head, rpc.Append)
+        acks = Acks.parse(ask.acks)
         with self._room_for((payload,)):
-            receipt = await self.here(place).append(payload, acks=acks, timeout_ms=timeout_ms)
-        return forwarding.pack_receipt(receipt), NO_BYTES
+            receipt = await self.here(ask.place).append(payload, acks=acks, timeout_ms=ask.timeout_ms)
+        return encode_body(receipt), NO_BYTES
 
     async def _serve_fetch(
         self, sender: NodeId, head: bytes, payload: memoryview
     ) -> tuple[bytes, Sequence[Buffer]]:
-        place, request = forwarding.unpack_fetch(head)
-        result = await self.here(place).fetch(request)
-        return forwarding.pack_result(result), (result.data,)
+        ask = decode_body(head, rpc.Fetch)
+        result = await self.here(ask.place).fetch(ask.request)
+        return encode_body(rpc.Fetched.of(result)), (result.data,)
 
     async def _serve_offset_at(
         self, sender: NodeId, head: bytes, payload: memoryview
     ) -> tuple[bytes, Sequence[Buffer]]:
-        place, position = forwarding.unpack_offset_at(head)
-        return forwarding.pack_offset(await self.here(place).offset_at(position)), NO_BYTES
+        ask = decode_body(head, rpc.OffsetAt)
+        return encode_body(await self.here(ask.place).offset_at(ask.position)), NO_BYTES
 
     async def _serve_describe(
         self, sender: NodeId, head: bytes, payload: memoryview
     ) -> tuple[bytes, Sequence[Buffer]]:
-        return forwarding.pack_statuses(self._statuses(forwarding.unpack_describe(head))), NO_BYTES
+        return encode_body(self._statuses(decode_body(head, rpc.Describe).places)), NO_BYTES
 
 
 def _may_have_happened(error: RaftlogError) -> bool:

@@ -25,7 +25,7 @@ from raftlog.errors import InvalidRequest, RaftlogError
 from raftlog.hosting.tenant import SnapshotRetention, Tenant
 from raftlog.node.group.raft_group import RaftGroup
 from raftlog.node.group_host import GroupHost
-from raftlog.node.rpc import request_of
+from raftlog.node.rpc import decode_body
 from raftlog.node.rpc_classes import CallClass, Service
 from raftlog.storage.filesystem import Buffer
 from raftlog.storage.retention import RetentionLimits, first_index_to_keep
@@ -170,7 +170,7 @@ class RetentionManager:
     async def _serve(
         self, sender: NodeId, head: bytes, payload: memoryview
     ) -> tuple[bytes, Sequence[Buffer]]:
-        cut = request_of(head, _Cut, "to cut a log")
+        cut = decode_body(head, _Cut)
         group = self._host.groups.get(cut.group_id)
         if group is None or sender not in group.membership.members:
             raise InvalidRequest(f"group {cut.group_id} is not here")

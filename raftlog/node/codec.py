@@ -17,7 +17,7 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-import msgpack
+import msgspec
 
 from raftlog.core.entries import EntryKind, EntrySpan
 from raftlog.core.membership import Membership
@@ -110,8 +110,8 @@ def decode_heartbeat_replies(payload: memoryview) -> Iterator[tuple[GroupId, Hea
 
 
 def encode_frame(kind: FrameKind, head: object, payload: Sequence[Buffer] = ()) -> list[Buffer]:
-    """The buffers of one frame; ``head`` is anything msgpack knows."""
-    packed: bytes = msgpack.packb(head)
+    """The buffers of one frame; ``head`` is anything msgspec knows."""
+    packed = msgspec.msgpack.encode(head)
     return [_PREFIX.pack(kind, len(packed)) + packed, *payload]
 
 
@@ -129,8 +129,8 @@ def split_frame(frame: memoryview) -> tuple[FrameKind, memoryview, memoryview]:
 def unpack_head(head: memoryview) -> list[object]:
     """The head's fields. Raises ``MalformedFrame``."""
     try:
-        fields = msgpack.unpackb(head, use_list=True)
-    except (ValueError, msgpack.exceptions.UnpackException) as error:
+        fields = msgspec.msgpack.decode(head)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedFrame(f"head: {error}") from error
     if not isinstance(fields, list):
         raise MalformedFrame("head is not a list")

@@ -28,7 +28,7 @@ Answering = Awaitable[tuple[bytes, Sequence[Buffer]]]
 Handler = Callable[[NodeId, bytes, memoryview], Answering]
 """Takes caller, head and payload; gives head and payload of the answer, or raises a RaftlogError."""
 
-Ask = TypeVar("Ask")
+Body = TypeVar("Body")
 
 RETRY_AFTER_MS: Final = 100
 ANSWER_AGAIN_S: Final = 0.05  # an answer that cannot leave is sent again after so long
@@ -184,9 +184,17 @@ def _failure(call_id: int, error: RaftlogError) -> list[Buffer]:
     return encode_frame(FrameKind.FAILURE, [call_id, error.code, str(error), error.details])
 
 
-def request_of(head: bytes, kind: type[Ask], what: str) -> Ask:
-    """The question in a head. Raises ``InvalidRequest``, saying ``what`` it is not."""
+def encode_body(body: object) -> bytes:
+    """The head of a question or an answer: a struct, or what msgspec knows besides."""
+    return msgspec.msgpack.encode(body)
+
+
+def decode_body(head: bytes, kind: type[Body]) -> Body:
+    """The struct in the head of a question or an answer. Raises ``InvalidRequest``."""
     try:
         return msgspec.msgpack.decode(head, type=kind)
-    except msgspec.DecodeError as error:
-        raise InvalidRequest(f"this is no request {what}: {error}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        name = getattr(kind, "__name__", str(kind))
+        raise InvalidRequest(
+            f"a broker of another version has sent a {name} that is not understood here: {error}"
+        ) from None

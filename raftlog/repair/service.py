@@ -23,7 +23,7 @@ from raftlog.node.blocking import RunBlocking
 from raftlog.node.group.raft_group import RaftGroup
 from raftlog.node.group_host import GroupHost
 from raftlog.node.reading import LogChanged, read_batches
-from raftlog.node.rpc import request_of
+from raftlog.node.rpc import decode_body
 from raftlog.node.rpc_classes import CallClass, Service
 from raftlog.repair.verify import VerifyReport, examine
 from raftlog.storage import tombstones
@@ -98,7 +98,7 @@ class RepairService:
     async def _serve(
         self, sender: NodeId, head: bytes, payload: memoryview
     ) -> tuple[bytes, Sequence[Buffer]]:
-        ask = request_of(head, Ask, "for entries")
+        ask = decode_body(head, Ask)
         group = self.host.groups.get(ask.group_id)
         if group is not None and group.stopped is None:
             told, data = await _from_group(group, ask)

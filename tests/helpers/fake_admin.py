@@ -10,7 +10,7 @@ from partitions.metadata.image import PartitionInfo
 from partitions.metadata.machine import apply_command
 from partitions.metadata.move_planner import MoveReplicas, find, plan_move
 from partitions.reassignment.unsafe_recovery import Survey, survey
-from partitions.routing.replica_calls import LogEnd
+from partitions.routing.rpc import LogEnd
 from raftlog.errors import Conflict, InvalidRequest, LeadershipNotMoved
 from raftlog.types import EntryId, Index, NodeId, Term, TopicPartition
 from tests.helpers.fake_controller import FakeController

@@ -22,7 +22,7 @@ from raftlog.core.ready import FetchSnapshot
 from raftlog.errors import InvalidRequest, RaftlogError
 from raftlog.node.group.view import GroupView
 from raftlog.node.reading import on_thread
-from raftlog.node.rpc import Calls, request_of
+from raftlog.node.rpc import Calls, decode_body
 from raftlog.node.rpc_classes import CallClass, Service
 from raftlog.storage.filesystem import Buffer
 from raftlog.types import EntryId, GroupId, Index, NodeId, Term
@@ -58,7 +58,7 @@ class SnapshotService:
     async def _serve(
         self, sender: NodeId, head: bytes, payload: memoryview
     ) -> tuple[bytes, Sequence[Buffer]]:
-        ask = request_of(head, _Ask, "for a snapshot")
+        ask = decode_body(head, _Ask)
         state, checksum = await self._state(ask)
         chunk = memoryview(state)[ask.offset : ask.offset + CHUNK_BYTES]
         return msgspec.msgpack.encode(_Chunk(len(state), checksum, crc32c(chunk))), [chunk]

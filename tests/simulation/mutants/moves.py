@@ -24,7 +24,7 @@ MOVES = (
     Mutant(
         "a replica is deleted while it still votes",
         "partitions.hosting.deletion:DeletePermits.ask",
-        "if may_go else None",
+        "if answer.is_permitted else None",
         "",
         more=(
             Edit(
@@ -180,7 +180,7 @@ STALE = (
     Mutant(
         "a broker is prepared by metadata older than the leader's",
         "partitions.hosting.replica_manager:PartitionManager._serve_prepared",
-        "self._seen_version >= version",
+        "self._seen_version >= ask.version",
         "True",
         script=DEPARTURES,
     ),

@@ -151,7 +151,7 @@ PARTITIONS = (
     ),
     Mutant(
         "a forwarded produce forgets its acks",
-        "partitions.routing.forwarding:pack_append",
+        "partitions.routing.gateway:Gateway.append",
         "str(acks)",
         "'1'",
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-import msgpack
+import msgspec
 import pytest
 
 from raftlog.core.membership import Membership
@@ -145,7 +145,13 @@ def test_whatever_comes_is_decoded_or_malformed() -> None:
 
 
 def test_a_head_that_is_no_list_is_malformed() -> None:
-    for head in (msgpack.packb({}), msgpack.packb(1), b"", b"\x93\x01", msgpack.packb([1]) + b"\x00"):
+    for head in (
+        msgspec.msgpack.encode({}),
+        msgspec.msgpack.encode(1),
+        b"",
+        b"\x93\x01",
+        msgspec.msgpack.encode([1]) + b"\x00",
+    ):
         with pytest.raises(MalformedFrame):
             unpack_head(memoryview(head))
 

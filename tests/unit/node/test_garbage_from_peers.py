@@ -7,7 +7,7 @@ import random
 import struct
 from collections.abc import Awaitable, Callable, Sequence
 
-import msgpack
+import msgspec
 import pytest
 import uvloop
 from crc32c import crc32c
@@ -229,7 +229,7 @@ def test_whatever_a_frame_holds_is_taken_or_malformed() -> None:
             else:
                 head = [1, rng.randrange(9), *rng.choices(values, k=rng.randrange(7))]
                 kind = rng.choice(list(FrameKind))
-                frame = struct.pack(">BI", kind, len(packed := msgpack.packb(head))) + packed
+                frame = struct.pack(">BI", kind, len(packed := msgspec.msgpack.encode(head))) + packed
             try:
                 host.frame_received(ONE, memoryview(frame))
             except MalformedFrame:

@@ -10,9 +10,10 @@ import pytest
 
 from partitions.metadata.commands import ReplicasChanged
 from partitions.metadata.move_planner import MoveReplicas
-from partitions.routing import replica_calls
+from partitions.routing import rpc
 from raftlog.core.membership import Membership
 from raftlog.errors import RaftlogError
+from raftlog.node.rpc import decode_body, encode_body
 from raftlog.types import GroupId
 from tests.helpers.controlled_cluster import ControlledBroker, ControlledCluster
 from tests.helpers.moving import ORDERS, create, info, leader, produce
@@ -24,13 +25,15 @@ Story = Callable[[ControlledCluster, ControlledBroker, ControlledBroker], Awaita
 async def asks(
     asker: ControlledBroker, asked: ControlledBroker, what: str, *, version: int = 0, group: int = 0
 ) -> bool:
-    """The first number of the answer."""
+    """Yes or no."""
     partition = info(asked)
     place = (ORDERS, GroupId(partition.group_id + group))
-    head = replica_calls.pack_place(place, partition.version + version)
+    kind = rpc.MayDelete if what == rpc.MAY_DELETE else rpc.Prepared
+    head = encode_body(kind(place, partition.version + version))
     answer, _ = await asker.host.calls.call(asked.node_id, what, head, timeout_ms=3000)
-    count = {replica_calls.MAY_DELETE: 4, replica_calls.PREPARED: 1}[what]
-    return bool(replica_calls.unpack_numbers(answer, count)[0])
+    if what == rpc.MAY_DELETE:
+        return decode_body(answer, rpc.DeleteAnswer).is_permitted
+    return decode_body(answer, bool)
 
 
 def told(tmp_path: Path, story: Story) -> None:
@@ -50,7 +53,7 @@ def told(tmp_path: Path, story: Story) -> None:
 async def may_go(
     stranger: ControlledBroker, led: ControlledBroker, *, version: int = 0, group: int = 0
 ) -> bool:
-    return await asks(stranger, led, replica_calls.MAY_DELETE, version=version, group=group)
+    return await asks(stranger, led, rpc.MAY_DELETE, version=version, group=group)
 
 
 # requirement: F2
@@ -113,7 +116,7 @@ def test_a_leader_that_hears_no_majority_lets_nobody_go(tmp_path: Path) -> None:
 async def is_prepared(
     led: ControlledBroker, asked: ControlledBroker, *, version: int = 0, group: int = 0
 ) -> bool:
-    return await asks(led, asked, replica_calls.PREPARED, version=version, group=group)
+    return await asks(led, asked, rpc.PREPARED, version=version, group=group)
 
 
 # requirement: F2

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from partitions.routing import forwarding
+from partitions.routing import rpc
 from partitions.routing.gateway import Gateway
 from partitions.values import QUORUM, Acks, AppendReceipt, AtTime, FetchRequest, LastRecords, Start
 from raftlog.errors import (
@@ -24,6 +24,7 @@ from raftlog.errors import (
     UnknownPartition,
     UnknownTopic,
 )
+from raftlog.node.rpc import decode_body, encode_body
 from raftlog.records.batch import split_batches
 from raftlog.records.reader import read_records
 from raftlog.types import GroupId, NodeId, Offset, TopicPartition
@@ -202,7 +203,7 @@ def test_a_refusal_that_follows_an_attempt_in_doubt_is_no_failure() -> None:
         async with PartitionCluster(4) as cluster:
             await cluster.leader()
             for broker in cluster.brokers.values():
-                broker.host.calls.serve(forwarding.APPEND, refuse)
+                broker.host.calls.serve(rpc.APPEND, refuse)
             with pytest.raises(CommitUnknown):
                 await append(cluster.brokers[NodeId(4)], batch_of(b"a", producer=7, sequence=0))
             assert told == []
@@ -249,15 +250,15 @@ def test_a_broker_that_is_asked_by_another_asks_no_further() -> None:
             follower = cluster.followers(leader)[0]
             await eventually(lambda: cluster.replica(follower.node_id).group.leader == leader.node_id)
             calls = cluster.brokers[NodeId(4)].host.calls
-            head = forwarding.pack_fetch((ORDERS, GroupId(1)), fetch_from(0))
+            head = encode_body(rpc.Fetch((ORDERS, GroupId(1)), fetch_from(0)))
             with pytest.raises(NotLeader) as refused:
-                await calls.call(follower.node_id, forwarding.FETCH, head, timeout_ms=1_000)
+                await calls.call(follower.node_id, rpc.FETCH, head, timeout_ms=1_000)
             assert refused.value.details["leader"] == leader.node_id
-            older = forwarding.pack_fetch((ORDERS, GroupId(9)), fetch_from(0))
+            older = encode_body(rpc.Fetch((ORDERS, GroupId(9)), fetch_from(0)))
             with pytest.raises(NotLeader):  # a topic of that name, but not that topic
-                await calls.call(leader.node_id, forwarding.FETCH, older, timeout_ms=1_000)
+                await calls.call(leader.node_id, rpc.FETCH, older, timeout_ms=1_000)
             with pytest.raises(InvalidRequest, match="another version"):
-                await calls.call(leader.node_id, forwarding.FETCH, b"\xc1", timeout_ms=1_000)
+                await calls.call(leader.node_id, rpc.FETCH, b"\xc1", timeout_ms=1_000)
 
     asyncio.run(story())
 
@@ -417,5 +418,5 @@ def test_producers_that_repeat_themselves_through_changes_of_leader_stand_there_
 
 @pytest.mark.parametrize("position", [Offset(5), Start.EARLIEST, Start.LATEST, AtTime(9), LastRecords(3)])
 def test_positions_travel(position: Offset | Start | AtTime | LastRecords) -> None:
-    head = forwarding.pack_offset_at((ORDERS, GroupId(1)), position)
-    assert forwarding.unpack_offset_at(head) == ((ORDERS, GroupId(1)), position)
+    asked = rpc.OffsetAt((ORDERS, GroupId(1)), position)
+    assert decode_body(encode_body(asked), rpc.OffsetAt) == asked

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from partitions.reassignment.unsafe_recovery import Survey, survey
-from partitions.routing import replica_calls
-from partitions.routing.replica_calls import LogEnd
+from partitions.routing import rpc
+from partitions.routing.rpc import LogEnd
 from raftlog.errors import InvalidRequest
+from raftlog.node.rpc import decode_body, encode_body
 from raftlog.types import EntryId, GroupId, Index, NodeId, Term, TopicPartition
 
 ORDERS = TopicPartition("orders", 3)
@@ -69,14 +70,15 @@ def test_the_phrase_names_what_is_given_up_and_changes_with_it() -> None:
 
 def test_calls_about_replicas_are_read_as_they_were_written_and_nothing_else_is() -> None:
     place = (ORDERS, GroupId(7))
-    assert replica_calls.unpack_place(replica_calls.pack_place(place, 1, 2), 2) == (place, [1, 2])
-    assert replica_calls.unpack_numbers(replica_calls.pack_numbers(4, 5), 2) == [4, 5]
-    both = end(2, 9, group(1, 2), group(3))
-    assert replica_calls.unpack_log_end(replica_calls.pack_log_end(both)) == both
-    for wrong in (b"", b"\xc1", b"\x90", replica_calls.pack_place(place, 1)):
-        with pytest.raises(InvalidRequest):
-            replica_calls.unpack_place(wrong, 2)
-        with pytest.raises(InvalidRequest):
-            replica_calls.unpack_numbers(wrong, 2)
-        with pytest.raises(InvalidRequest):
-            replica_calls.unpack_log_end(wrong)
+    bodies = (
+        rpc.Append(place, "quorum", 1000),
+        rpc.Transfer(place, None, 1000),
+        rpc.Prepared(place, 3),
+        rpc.DeleteAnswer(True, Term(2), EntryId(Term(2), Index(9))),
+        end(2, 9, group(1, 2), group(3)),
+    )
+    for body in bodies:
+        assert decode_body(encode_body(body), type(body)) == body
+        for wrong in (b"", b"\xc1", b"\x90", b"\xa1\xff", b"\x91" * 5000, encode_body([place])):
+            with pytest.raises(InvalidRequest, match=type(body).__name__):
+                decode_body(wrong, type(body))

@@ -1,0 +1,132 @@
+"""The bodies of calls between brokers about partitions and their replicas. Nothing is decided here.
+
+A body is a struct or a value of ``partitions.values`` in msgpack; batches are the raw payload behind it. Each
+request names the partition and its Raft group: the group tells a topic from an earlier one of the same name.
+Brokers are authenticated, but may run another version: ``decode_body`` raises ``InvalidRequest`` for what does
+not fit.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import Struct
+
+from partitions.values import FetchRequest, FetchResult, Position
+from raftlog.node.rpc_classes import CallClass, Service
+from raftlog.types import EntryId, GroupId, Index, NodeId, Offset, Term, TopicPartition
+
+APPEND: Final = Service("partition.append", CallClass.PRODUCE)
+FETCH: Final = Service("partition.fetch", CallClass.FETCH)
+DESCRIBE: Final = Service("partition.describe", CallClass.READ)
+OFFSET_AT: Final = Service("partition.offset_at", CallClass.READ)
+TRANSFER: Final = Service("partition.transfer", CallClass.REPLICAS)
+PREPARED: Final = Service("partition.prepared", CallClass.REPLICAS)
+MAY_DELETE: Final = Service("partition.may_delete", CallClass.REPLICAS)
+LOG_END: Final = Service("partition.log_end", CallClass.REPLICAS)
+
+Place = tuple[TopicPartition, GroupId]
+
+
+class Append(Struct, frozen=True, array_like=True):
+    """Append the payload's batches; answered with an ``AppendReceipt``."""
+
+    place: Place
+    acks: str
+    timeout_ms: int
+
+
+class Fetch(Struct, frozen=True, array_like=True):
+    """Read; answered with a ``Fetched`` and batches as the payload."""
+
+    place: Place
+    request: FetchRequest
+
+
+class Fetched(Struct, frozen=True, array_like=True):
+    """A ``FetchResult`` without its data."""
+
+    offset: Offset
+    next_offset: Offset
+    log_start_offset: Offset
+    high_watermark: Offset
+    leader_epoch: Term
+
+    @classmethod
+    def of(cls, result: FetchResult) -> Fetched:
+        """All but the data."""
+        return cls(
+            result.offset,
+            result.next_offset,
+            result.log_start_offset,
+            result.high_watermark,
+            result.leader_epoch,
+        )
+
+    def with_data(self, data: memoryview) -> FetchResult:
+        """What the leader gave."""
+        return FetchResult(
+            offset=self.offset,
+            data=data,
+            next_offset=self.next_offset,
+            log_start_offset=self.log_start_offset,
+            high_watermark=self.high_watermark,
+            leader_epoch=self.leader_epoch,
+        )
+
+
+class OffsetAt(Struct, frozen=True, array_like=True):
+    """Find the offset of a position; answered with it and its record's timestamp."""
+
+    place: Place
+    position: Position
+
+
+class Describe(Struct, frozen=True, array_like=True):
+    """Describe these replicas of one topic; answered with a ``PartitionStatus`` each."""
+
+    places: tuple[Place, ...]
+
+
+class Transfer(Struct, frozen=True, array_like=True):
+    """Transfer the leadership, to the best replica where ``to`` is None; answered with leader and term."""
+
+    place: Place
+    to: NodeId | None
+    timeout_ms: int
+
+
+class Prepared(Struct, frozen=True, array_like=True):
+    """Is the replica open, by metadata of this version at least? Answered with a bool."""
+
+    place: Place
+    version: int
+
+
+class MayDelete(Struct, frozen=True, array_like=True):
+    """May the asker delete its replica, by metadata of this version? Answered with a ``DeleteAnswer``."""
+
+    place: Place
+    version: int
+
+
+class DeleteAnswer(Struct, frozen=True, array_like=True):
+    """The leader's answer, its term and the end of its log."""
+
+    is_permitted: bool
+    term: Term
+    end: EntryId
+
+
+class LogEndOf(Struct, frozen=True, array_like=True):
+    """How much does the replica hold? Answered with a ``LogEnd``."""
+
+    place: Place
+
+
+class LogEnd(Struct, frozen=True, array_like=True, kw_only=True):
+    """How much one replica holds, and who votes by its log."""
+
+    last: EntryId
+    commit_index: Index
+    halves: tuple[frozenset[NodeId], ...]  # a majority of each must agree
