@@ -31,6 +31,7 @@ _log = logging.getLogger("raftlog.partitions")
 LOOK_S: Final = 0.1  # a learner has caught up when it holds what the log held one look ago
 ASK_TIMEOUT_MS: Final = 2000
 REPORT_TIMEOUT_MS: Final = 5000
+CONFIRM_TIMEOUT_MS: Final = 2000
 CHANGE_TIMEOUT_S: Final = 10.0  # then it is looked at again; the change itself may go on
 SAY_AGAIN_S: Final = 5.0
 
@@ -43,6 +44,9 @@ class Metadata(Protocol):
     @property
     def image(self) -> MetadataImage:
         """The newest metadata here."""
+
+    async def current_image(self, timeout_ms: int) -> MetadataImage:
+        """Metadata that holds everything acknowledged before this call. Raises ``NoLeader``."""
 
     async def change_replicas(self, wish: ReplicasChanged, timeout_ms: int) -> TopicInfo:
         """Report who votes."""
@@ -122,6 +126,8 @@ class Reassigner:
                 case Prepare(nodes):
                     move.prepared |= await self._prepared(key, info, nodes)
                 case Change(membership):
+                    if not await self._is_current(key, info, move):
+                        return
                     _log.info("%s/%s: %s", *key, _words(membership))
                     async with asyncio.timeout(CHANGE_TIMEOUT_S):
                         await replica.group.change_membership(membership)
@@ -154,6 +160,17 @@ class Reassigner:
         order = sorted(nodes)
         answers = await asyncio.gather(*(ask(node) for node in order))
         return {node for node, is_open in zip(order, answers, strict=True) if is_open}
+
+    async def _is_current(self, key: Key, info: PartitionInfo, move: _Move) -> bool:
+        """Whether this target is still the one, by confirmed metadata, and this broker still leads.
+
+        A broker that was away may know an older target only. Another leader may have reached a later one
+        since. It cannot do so after the confirmation without a term above this leader's. Raises ``NoLeader``.
+        """
+        await self._metadata.current_image(CONFIRM_TIMEOUT_MS)
+        replica = self._replicas.get(key)
+        is_leading = replica is not None and (replica.group.term, info.version) == move.office
+        return is_leading and self._info(key) == info
 
     async def _report(self, key: Key, replica: PartitionReplica, info: PartitionInfo) -> None:
         status = replica.group.status()

@@ -2,8 +2,8 @@
 
 A body is a struct or a value of ``partitions.values`` in msgpack; batches are the raw payload behind it. Each
 request names the partition and its Raft group: the group tells a topic from an earlier one of the same name.
-Brokers are authenticated, but may run another version: ``decode_body`` raises ``InvalidRequest`` for what does
-not fit.
+Brokers are authenticated, but may run another version: ``decode_body`` raises ``InvalidRequest`` for bytes
+that do not fit.
 """
 
 from __future__ import annotations

@@ -122,6 +122,13 @@ MOVES = (
 
 STALE = (
     Mutant(
+        "a leader changes who votes by metadata that is not confirmed",
+        "partitions.reassignment.reassigner:Reassigner._take",
+        "if not await self._is_current(key, info, move):",
+        "if False:",
+        script=REASSIGNER,
+    ),
+    Mutant(
         "a replica is let go by metadata older than its own",
         "partitions.hosting.deletion:DeletePermits._is_gone",
         "image.version >= version",

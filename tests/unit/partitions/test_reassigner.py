@@ -6,10 +6,13 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from partitions.metadata.commands import ReplicasChanged
 from partitions.metadata.image import MetadataImage, TopicInfo
 from partitions.metadata.move_planner import MoveReplicas
 from partitions.reassignment.reassigner import Reassigner
+from raftlog.errors import NoLeader
 from raftlog.types import GroupId
 from tests.helpers.controlled_cluster import ControlledCluster
 from tests.helpers.moving import create, leader, produce
@@ -19,11 +22,21 @@ KEY = ("orders", 0)
 
 
 class Said:
-    """Metadata that says one thing, and remembers what it is told."""
+    """Metadata that says one thing, and remembers what it is told. Only ``newest`` is confirmed."""
 
-    def __init__(self, image: MetadataImage) -> None:
+    def __init__(self, image: MetadataImage, newest: MetadataImage | None = None) -> None:
         self.image = image
         self.reports: list[ReplicasChanged] = []
+        self.asked = 0
+        self._newest = newest
+
+    async def current_image(self, timeout_ms: int) -> MetadataImage:
+        """The newest image, if a majority can be asked."""
+        self.asked += 1
+        if self._newest is None:
+            raise NoLeader("no majority is there")
+        self.image = self._newest
+        return self._newest
 
     async def change_replicas(self, wish: ReplicasChanged, timeout_ms: int) -> TopicInfo:
         """A leader says who votes."""
@@ -93,5 +106,35 @@ def test_the_leader_of_a_group_that_was_given_up_says_nothing_of_the_recovered_o
                 await asyncio.sleep(0)
                 assert len(metadata.reports) == reports
                 await mover.stop()
+
+    asyncio.run(story())
+
+
+# requirement: F2
+@pytest.mark.parametrize("is_answered", [False, True])
+def test_a_leader_changes_nothing_by_metadata_that_is_not_confirmed(
+    tmp_path: Path, is_answered: bool
+) -> None:
+    """It may have come back with an older target, which was replaced by one that was reached meanwhile."""
+
+    async def story() -> None:
+        async with ControlledCluster(str(tmp_path)) as cluster:
+            topic = await cluster.create("orders")
+            await produce(cluster, b"a")
+            led = await leader(cluster)
+            (partition,) = topic.partitions
+            alone = replace(topic, partitions=(replace(partition, target=(led.node_id,)),))
+            old = replace(led.controller.image, topics={"orders": alone})
+            metadata = Said(old, replace(old, topics={"orders": topic}) if is_answered else None)
+            mover = Reassigner(led.host, metadata, led.manager.replicas)
+            for _ in range(3):
+                mover._look(KEY)
+                await eventually(lambda: KEY not in mover._moves or mover._moves[KEY].step is None)
+                if metadata.image is old:
+                    assert metadata.asked > 0
+            status = led.manager.replicas[KEY].group.status()
+            assert status.membership.voters == set(partition.replicas)
+            assert status.membership_index == -1
+            await mover.stop()
 
     asyncio.run(story())
