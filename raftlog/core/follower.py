@@ -15,29 +15,25 @@ from raftlog.core.messages import (
     HeartbeatReply,
     RejoinResponse,
     SnapshotOffer,
+    TimeoutNow,
 )
 from raftlog.core.ready import FetchSnapshot, Role
+from raftlog.core.role_state import RoleState
 from raftlog.types import BEFORE_LOG, Index, NodeId
 
 
-class Follower:
-    """What a member knows only while it follows."""
+class Follower(RoleState):
+    """What a member knows and does only while it follows."""
 
-    __slots__ = ("_matched", "_member", "_newest_round", "_silent_ticks", "_timeout_ticks", "leader")
+    __slots__ = ("_matched", "_newest_round", "_silent_ticks", "_timeout_ticks")
 
     def __init__(self, member: Member, leader: NodeId | None) -> None:
         """Follow ``leader``, or wait for one to appear."""
-        self._member = member
-        self.leader = leader
+        super().__init__(member, Role.FOLLOWER, leader)
         self._silent_ticks = 0  # since the leader was heard, or a vote given
         self._timeout_ticks = member.election_timeout()
         self._newest_round = 0  # of the leader's heartbeats: tells a delayed one from a current one
         self._matched = BEFORE_LOG.index  # our log equals the leader's up to here
-
-    @property
-    def role(self) -> Role:
-        """What this object stands for."""
-        return Role.FOLLOWER
 
     @property
     def is_sticky(self) -> bool:
@@ -54,28 +50,30 @@ class Follower:
         self._wait_to_be_told()
         return None
 
-    def finish_write(self) -> Role | None:
+    def write_finished(self) -> Role | None:
         """What waited for the disk has been let go; a member that rejoins may be done."""
         if self._has_rejoined():
             self._agree(self._matched)
         return None
 
-    def wake(self) -> None:
-        """Begin to count anew: nobody owed us a heartbeat while we slept."""
-        self.grant_time()
+    def unquiesced(self) -> None:
+        """Nobody owed us a heartbeat while the group was quiescent."""
+        self._grant_time()
 
-    def grant_time(self) -> None:
-        """Wait a whole election timeout from now on, as after giving a vote."""
-        self._silent_ticks = 0
-        self._timeout_ticks = self._member.election_timeout()
+    def vote_given(self) -> Role | None:
+        """Give the candidate a whole election timeout to win."""
+        self._grant_time()
+        return None
 
-    def lose_leader(self) -> None:
-        """The leader's node is gone: stick to it no longer, and stand for election soon.
+    def peer_unreachable(self, peer: NodeId) -> None:
+        """Without the leader's node: stick to the leader no longer, and stand for election soon.
 
         The other voters learn of it at about the same time. Their turns come one after another, in
         an order that all know and that differs from group to group, so that no two take each
         other's votes and a node's groups do not all go to the same heir.
         """
+        if peer != self.leader:
+            return
         member = self._member
         settings = member.settings
         heirs = sorted(member.membership.all_voters - {self.leader})
@@ -83,6 +81,7 @@ class Follower:
         self.leader = None
         self._silent_ticks = 0
         self._timeout_ticks = 1 + turn * max(2, settings.election_ticks // 3) + member.rng.randint(0, 1)
+        member.has_news = True
 
     def receive_heartbeat(self, sender: NodeId, heartbeat: Heartbeat) -> None:
         """Hear the leader; learn what is committed; fall asleep with it where nothing is open."""
@@ -148,9 +147,24 @@ class Follower:
         if self.leader is not None:
             self._echo(self.leader, self._newest_round)
 
-    def snapshot_installed(self) -> None:
-        """Let the leader go on behind the snapshot."""
+    def receive_timeout_now(self, sender: NodeId, message: TimeoutNow) -> bool:
+        """Learn what is committed, and hold an election where this member may win one."""
+        member = self._member
+        may_stand = member.is_voter and member.may_vote and member.lacks_nothing
+        if not may_stand or self.leader != sender:
+            return False
+        member.commit_to(min(message.commit_index, member.terms.last_index))
+        return True
+
+    def snapshot_installed(self) -> Role | None:
+        """Tell the leader, so that it sends what follows the snapshot."""
         self._agree(self._member.commit_index)
+        return None
+
+    def _grant_time(self) -> None:
+        """Wait a whole election timeout from now on."""
+        self._silent_ticks = 0
+        self._timeout_ticks = self._member.election_timeout()
 
     def _wait_to_be_told(self) -> None:
         """Who must not stand for election can only remind a leader that may sleep, and then sleep too."""
@@ -158,7 +172,7 @@ class Follower:
         if self.leader is not None:
             self.remind_leader()
             self.leader = None
-            self.grant_time()
+            self._grant_time()
         elif member.writes.all_finished:
             member.is_asleep = True
 

@@ -27,6 +27,7 @@ from raftlog.core.peers import Peers
 from raftlog.core.progress import Progress
 from raftlog.core.read_index import ReadIndex
 from raftlog.core.ready import Appended, RefusalReason, Replicate, Role
+from raftlog.core.role_state import RoleState
 from raftlog.types import EntryId, Index, NodeId, Token
 
 _HEARD_TICK: Final = attrgetter("heard_tick")
@@ -42,15 +43,14 @@ class _Transfer:
     until_tick: int
 
 
-class Leader:
-    """What a member knows only while it leads."""
+class Leader(RoleState):
+    """What a member knows and does only while it leads."""
 
     __slots__ = (
         "_active_tick",
         "_changes",
         "_first_own_index",
         "_heartbeat_tick",
-        "_member",
         "_now",
         "_peers",
         "_quorum_lost_tick",
@@ -65,7 +65,7 @@ class Leader:
         """Lead from now on."""
         last = member.terms.last_index
         has_tail = last > member.commit_index
-        self._member = member
+        super().__init__(member, Role.LEADER, member.id)
         self._now = 0
         self._first_own_index = Index(last + 1)
         self._peers = Peers(member, Index(last + 1))
@@ -82,16 +82,6 @@ class Leader:
             member.append(member.term, self._first_own_index, self._first_own_index, EntryKind.LEADER_CHANGE)
         self._changes = Changes(member, self._peers)
         member.has_news = True
-
-    @property
-    def role(self) -> Role:
-        """What this object stands for."""
-        return Role.LEADER
-
-    @property
-    def leader(self) -> NodeId:
-        """Ourselves."""
-        return self._member.id
 
     @property
     def is_sticky(self) -> bool:
@@ -138,13 +128,13 @@ class Leader:
             self._beat()
         return None
 
-    def finish_write(self) -> Role | None:
+    def write_finished(self) -> Role | None:
         """Our own log is durable a little further: that may commit something."""
         change = self._advance_commit()
         self._hand_over()
         return change
 
-    def wake(self) -> None:
+    def unquiesced(self) -> None:
         """Nobody owed us an answer while we slept: begin to count anew, and beat with the next tick."""
         for progress in self._peers.progress.values():
             progress.heard_tick = self._now
@@ -156,6 +146,9 @@ class Leader:
     def resign(self, leader: NodeId | None) -> None:
         """Refuse what can no longer be answered here."""
         self._reads.refuse_all(leader)
+
+    def campaign(self) -> None:
+        """A leader needs no election."""
 
     def propose(self, token: Token, index_count: int) -> None:
         """Append at once; replication follows when the ready is taken."""
@@ -198,7 +191,7 @@ class Leader:
         self._stir()
         self._hand_over()
 
-    def lose_peer(self, peer: NodeId) -> None:
+    def peer_unreachable(self, peer: NodeId) -> None:
         """Its connection broke: what was in flight may be lost."""
         progress = self._peers.progress.get(peer)
         if progress is None:
@@ -208,7 +201,7 @@ class Leader:
             self._transfer = None
         self._stir()
 
-    def cut_append(self, to: NodeId, last: Index) -> None:
+    def append_cut(self, to: NodeId, last: Index) -> None:
         """Less went out to ``to`` than was ordered: the rest follows while the window allows."""
         progress = self._peers.progress.get(to)
         if progress is not None and progress.cut(last):

@@ -32,6 +32,7 @@ from raftlog.core.member import Member
 from raftlog.core.membership import Membership
 from raftlog.core.messages import Message
 from raftlog.core.ready import RaftStatus, Ready, Restored, Role, RoleChange
+from raftlog.core.role_state import RoleState
 from raftlog.core.settings import RaftSettings
 from raftlog.types import EntryId, Index, NodeId, Term
 
@@ -52,7 +53,7 @@ class Raft:
     def __init__(self, settings: RaftSettings, restored: Restored, rng: Random) -> None:
         """Begin as a follower in the restored term; ``rng`` draws election timeouts and incarnations."""
         self._member = Member(settings, restored, rng)
-        self._role: Follower | Candidate | Leader = Follower(self._member, None)
+        self._role: RoleState = Follower(self._member, None)
         self._told = self._role_now()
         # Dispatch by type; each handler takes exactly the type it stands beside.
         self._steps: dict[type[Input], Callable[[Any], None]] = {
@@ -65,7 +66,7 @@ class Raft:
             inputs.Campaign: self._campaign,
             inputs.Unquiesce: self._unquiesce,
             inputs.WriteFinished: self._finish_write,
-            inputs.HardStateSaved: self._finish_write,
+            inputs.HardStateSaved: self._save_hard_state,
             inputs.AppendCut: self._cut_append,
             inputs.PeerUnreachable: self._lose_peer,
             inputs.LogTruncatedPrefix: self._truncate_prefix,
@@ -98,9 +99,7 @@ class Raft:
         member = self._member
         if not member.has_news:
             return None
-        role = self._role
-        if type(role) is Leader:
-            role.gather()
+        self._role.gather()
         now = self._role_now()
         if now == self._told:
             return member.take_ready(None)
@@ -117,15 +116,15 @@ class Raft:
             last=member.terms.last,
             durable_index=member.writes.durable_index,
             commit_index=member.commit_index,
-            match_index=self.match_index,
-            heard_ticks_ago=role.heard_ticks_ago if isinstance(role, Leader) else {},
+            match_index=role.match_index,
+            heard_ticks_ago=role.heard_ticks_ago,
             is_asleep=member.is_asleep,
             membership=member.membership,
             membership_index=member.memberships.newest.index,
-            learner_match_index=role.learner_match_index if isinstance(role, Leader) else {},
-            awaiting_snapshot=role.awaiting_snapshot if isinstance(role, Leader) else frozenset(),
+            learner_match_index=role.learner_match_index,
+            awaiting_snapshot=role.awaiting_snapshot,
             is_rejoining=self.is_rejoining,
-            rejoining=role.rejoining if isinstance(role, Leader) else {},
+            rejoining=role.rejoining,
         )
 
     def membership_at(self, index: Index) -> Membership:
@@ -181,8 +180,7 @@ class Raft:
     @property
     def match_index(self) -> Mapping[NodeId, Index]:
         """How far each voter's durable log is known to equal ours; empty unless leader."""
-        role = self._role
-        return role.match_index if isinstance(role, Leader) else {}
+        return self._role.match_index
 
     @property
     def commit_index(self) -> Index:
@@ -202,9 +200,7 @@ class Raft:
     # Inputs
 
     def _tick(self, _: inputs.Tick) -> None:
-        change = self._role.tick()
-        if change is not None:
-            self._become(change)
+        self._change_role(self._role.tick())
 
     def _receive(self, event: inputs.Receive) -> None:
         message = event.message
@@ -213,69 +209,44 @@ class Raft:
         self._receivers[type(message)](event.sender, message)
 
     def _propose(self, event: inputs.Propose) -> None:
-        role = self._role
-        if isinstance(role, Leader):
-            role.propose(event.token, event.index_count)
-        else:
-            self._member.refuse(event.token, role.leader)
+        self._role.propose(event.token, event.index_count)
 
     def _confirm_read(self, event: inputs.ConfirmRead) -> None:
-        role = self._role
-        if isinstance(role, Leader):
-            role.confirm_read(event.token)
-        else:
-            self._member.refuse(event.token, role.leader)
+        self._role.confirm_read(event.token)
 
     def _change_membership(self, event: inputs.ChangeMembership) -> None:
-        role = self._role
-        if isinstance(role, Leader):
-            role.change_membership(event.token, event.target)
-        else:
-            self._member.refuse(event.token, role.leader)
+        self._role.change_membership(event.token, event.target)
 
     def _transfer(self, event: inputs.TransferLeadership) -> None:
-        if isinstance(self._role, Leader):
-            self._role.transfer(event.to)
+        self._role.transfer(event.to)
 
     def _campaign(self, _: inputs.Campaign) -> None:
-        if self._member.may_campaign and not isinstance(self._role, Leader):
-            self._become(Role.PRE_CANDIDATE)
+        self._change_role(self._role.campaign())
 
     def _unquiesce(self, _: inputs.Unquiesce) -> None:
-        if isinstance(self._role, Follower):
-            self._role.remind_leader()
+        self._role.remind_leader()
 
-    def _finish_write(self, event: inputs.WriteFinished | inputs.HardStateSaved) -> None:
-        member = self._member
-        note = member.finish_write if type(event) is inputs.WriteFinished else member.hard_state_saved
-        note(event.write_id)
-        change = self._role.finish_write()
-        if change is not None:
-            self._become(change)
+    def _finish_write(self, event: inputs.WriteFinished) -> None:
+        self._member.finish_write(event.write_id)
+        self._change_role(self._role.write_finished())
+
+    def _save_hard_state(self, event: inputs.HardStateSaved) -> None:
+        self._member.hard_state_saved(event.write_id)
+        self._change_role(self._role.write_finished())
 
     def _cut_append(self, event: inputs.AppendCut) -> None:
-        if isinstance(self._role, Leader):
-            self._role.cut_append(event.to, event.last)
+        self._role.append_cut(event.to, event.last)
 
     def _lose_peer(self, event: inputs.PeerUnreachable) -> None:
-        role = self._role
-        if isinstance(role, Leader):
-            role.lose_peer(event.peer)
-        elif isinstance(role, Follower) and role.leader == event.peer:
-            role.lose_leader()
-            self._member.has_news = True
+        self._role.peer_unreachable(event.peer)
 
     def _truncate_prefix(self, event: inputs.LogTruncatedPrefix) -> None:
         self._member.truncate_prefix(event.snapshot)
 
     def _install_snapshot(self, event: inputs.SnapshotInstalled) -> None:
-        if event.snapshot.index <= self._member.commit_index:
-            return
-        self._member.restart(event.snapshot, event.membership)
-        if isinstance(self._role, Follower):
-            self._role.snapshot_installed()
-        else:
-            self._become(Role.FOLLOWER)
+        if event.snapshot.index > self._member.commit_index:
+            self._member.restart(event.snapshot, event.membership)
+            self._change_role(self._role.snapshot_installed())
 
     # Messages of this member's own term, or such as stand above terms
 
@@ -288,41 +259,27 @@ class Raft:
     def _receive_snapshot_offer(self, sender: NodeId, offer: messages.SnapshotOffer) -> None:
         self._follow(sender).receive_snapshot_offer(offer)
 
-    def _receive_heartbeat_reply(self, sender: NodeId, reply: messages.HeartbeatReply) -> None:
-        if isinstance(self._role, Leader):
-            self._role.receive_heartbeat_reply(sender, reply)
-
-    def _receive_append_reply(self, sender: NodeId, reply: messages.AppendReply) -> None:
-        if isinstance(self._role, Leader):
-            change = self._role.receive_append_reply(sender, reply)
-            if change is not None:
-                self._become(change)
-
-    def _receive_vote_request(self, sender: NodeId, request: messages.VoteRequest) -> None:
-        role = self._role
-        if request.is_pre_vote:
-            answer_pre_vote(self._member, sender, request, is_sticky=role.is_sticky)
-        elif answer_vote(self._member, sender, request):
-            if isinstance(role, Follower):
-                role.grant_time()
-            else:
-                self._become(Role.FOLLOWER)
-
-    def _receive_vote(self, sender: NodeId, reply: messages.VoteReply) -> None:
-        if isinstance(self._role, Candidate):
-            change = self._role.receive_vote(sender, reply)
-            if change is not None:
-                self._become(change)
-
     def _receive_rejoin_response(self, sender: NodeId, response: messages.RejoinResponse) -> None:
         self._follow(sender).receive_rejoin_response(response)
 
+    def _receive_heartbeat_reply(self, sender: NodeId, reply: messages.HeartbeatReply) -> None:
+        self._role.receive_heartbeat_reply(sender, reply)
+
+    def _receive_append_reply(self, sender: NodeId, reply: messages.AppendReply) -> None:
+        self._change_role(self._role.receive_append_reply(sender, reply))
+
+    def _receive_vote_request(self, sender: NodeId, request: messages.VoteRequest) -> None:
+        if request.is_pre_vote:
+            answer_pre_vote(self._member, sender, request, is_sticky=self._role.is_sticky)
+        elif answer_vote(self._member, sender, request):
+            self._change_role(self._role.vote_given())
+
+    def _receive_vote(self, sender: NodeId, reply: messages.VoteReply) -> None:
+        self._change_role(self._role.receive_vote(sender, reply))
+
     def _receive_timeout_now(self, sender: NodeId, message: messages.TimeoutNow) -> None:
-        member, role = self._member, self._role
-        may_stand = member.is_voter and member.may_vote and member.lacks_nothing
-        if may_stand and isinstance(role, Follower) and role.leader == sender:
-            member.commit_to(min(message.commit_index, member.terms.last_index))
-            self._become(Role.CANDIDATE, is_transfer=True)
+        if self._role.receive_timeout_now(sender, message):
+            self._change_role(Role.CANDIDATE, is_transfer=True)
 
     # Terms and roles
 
@@ -353,9 +310,8 @@ class Raft:
         return False
 
     def _enter_term(self, sender: NodeId, message: Message) -> None:
-        leads = isinstance(message, _FROM_LEADER)
-        leader = sender if leads else None
-        self._leave_role(leader)
+        leader = sender if isinstance(message, _FROM_LEADER) else None
+        self._role.resign(leader)
         self._member.enter_term(message.term, voted_for=None)
         self._role = Follower(self._member, leader)
 
@@ -371,29 +327,23 @@ class Raft:
         self._member.has_news = True
         return follower
 
-    def _become(self, change: Role, *, is_transfer: bool = False) -> None:
-        """Take on a role in the present term, and what follows from it at once."""
-        self._member.has_news = True
-        next_change: Role | None = change
-        while next_change is not None:
-            self._leave_role(None)
-            match next_change:
+    def _change_role(self, change: Role | None, *, is_transfer: bool = False) -> None:
+        """Take on a role in the present term, and the roles that follow from it at once."""
+        member = self._member
+        while change is not None:
+            member.has_news = True
+            self._role.resign(None)
+            match change:
                 case Role.FOLLOWER:
-                    self._role = Follower(self._member, None)
-                    next_change = None
+                    self._role, change = Follower(member, None), None
                 case Role.LEADER:
-                    self._role = Leader(self._member)
-                    next_change = None
+                    self._role, change = Leader(member), None
                 case Role.PRE_CANDIDATE | Role.CANDIDATE:
-                    is_pre_vote = next_change is Role.PRE_CANDIDATE
-                    self._role = Candidate(self._member, is_pre_vote=is_pre_vote, is_transfer=is_transfer)
-                    next_change = self._role.start()
+                    is_pre_vote = change is Role.PRE_CANDIDATE
+                    candidate = Candidate(member, is_pre_vote=is_pre_vote, is_transfer=is_transfer)
+                    self._role, change = candidate, candidate.start()
                 case _:
-                    assert_never(next_change)
-
-    def _leave_role(self, leader: NodeId | None) -> None:
-        if isinstance(self._role, Leader):
-            self._role.resign(leader)
+                    assert_never(change)
 
     def _role_now(self) -> tuple[Role, Term, NodeId | None]:
         return (self._role.role, self._member.term, self._role.leader)
@@ -411,5 +361,5 @@ class Raft:
         ):
             return False
         self._member.is_asleep = False
-        self._role.wake()
+        self._role.unquiesced()
         return True

@@ -46,7 +46,7 @@ CORE = (
     ),
     Mutant(
         "counts its own vote before it is durable",
-        "raftlog.core.election:Candidate.finish_write",
+        "raftlog.core.election:Candidate.write_finished",
         " or not member.writes.hard_state_is_durable",
         "",
         equivalent="its request for votes waits for the same write, so nobody else votes before",
@@ -169,7 +169,7 @@ CORE = (
     ),
     Mutant(
         "who has lost its leader waits for it all the same",
-        "raftlog.core.follower:Follower.lose_leader",
+        "raftlog.core.follower:Follower.peer_unreachable",
         "self._timeout_ticks = 1 + turn",
         "self._timeout_ticks = (1 << 20) + turn",
     ),

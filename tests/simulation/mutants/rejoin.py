@@ -127,7 +127,7 @@ REJOIN = (
     ),
     Mutant(
         "a replica that rejoins stands for election where leadership is handed to it",
-        "raftlog.core.raft:Raft._receive_timeout_now",
+        "raftlog.core.follower:Follower.receive_timeout_now",
         "member.is_voter and member.may_vote and member.lacks_nothing",
         "member.is_voter and member.lacks_nothing",
         script=_CORE,
