@@ -56,6 +56,10 @@ class Follower(RoleState):
             self._agree(self._matched)
         return None
 
+    def depends_on(self, peer: NodeId) -> bool:
+        """A follower needs its leader only."""
+        return peer == self.leader
+
     def unquiesced(self) -> None:
         """Nobody owed us a heartbeat while the group was quiescent."""
         self._grant_time()

@@ -95,6 +95,16 @@ class AppendCut:
 
 
 @dataclass(frozen=True, slots=True)
+class AppendDropped:
+    """Nothing of what was ordered for ``to`` was sent: no room, or the entries are no longer in the log.
+
+    The core orders no entries for ``to`` until a reply from it has come.
+    """
+
+    to: NodeId
+
+
+@dataclass(frozen=True, slots=True)
 class PeerUnreachable:
     """The connection to a peer broke, or it has been silent for an election timeout."""
 
@@ -131,6 +141,7 @@ Input = (
     | WriteFinished
     | HardStateSaved
     | AppendCut
+    | AppendDropped
     | PeerUnreachable
     | LogTruncatedPrefix
     | SnapshotInstalled

@@ -201,6 +201,10 @@ class Leader(RoleState):
             self._transfer = None
         self._stir()
 
+    def append_dropped(self, to: NodeId) -> None:
+        """Probe again with the next reply, as after a broken connection."""
+        self.peer_unreachable(to)
+
     def append_cut(self, to: NodeId, last: Index) -> None:
         """Less went out to ``to`` than was ordered: the rest follows while the window allows."""
         progress = self._peers.progress.get(to)

@@ -68,6 +68,7 @@ class Raft:
             inputs.WriteFinished: self._finish_write,
             inputs.HardStateSaved: self._save_hard_state,
             inputs.AppendCut: self._cut_append,
+            inputs.AppendDropped: self._drop_append,
             inputs.PeerUnreachable: self._lose_peer,
             inputs.LogTruncatedPrefix: self._truncate_prefix,
             inputs.SnapshotInstalled: self._install_snapshot,
@@ -237,6 +238,9 @@ class Raft:
     def _cut_append(self, event: inputs.AppendCut) -> None:
         self._role.append_cut(event.to, event.last)
 
+    def _drop_append(self, event: inputs.AppendDropped) -> None:
+        self._role.append_dropped(event.to)
+
     def _lose_peer(self, event: inputs.PeerUnreachable) -> None:
         self._role.peer_unreachable(event.peer)
 
@@ -349,17 +353,14 @@ class Raft:
         return (self._role.role, self._member.term, self._role.leader)
 
     def _wake(self, event: Input) -> bool:
-        """Begin to count time anew, unless the input changes nothing, as the loss of a fellow follower."""
-        if isinstance(event, inputs.Tick):
-            return False
-        if isinstance(event, inputs.LogTruncatedPrefix):
-            return True
-        if (
-            isinstance(event, inputs.PeerUnreachable)
-            and event.peer != self.leader
-            and self.role is Role.FOLLOWER
-        ):
-            return False
+        """Restart the timers of a quiescent member, unless the input changes nothing for it."""
+        match event:
+            case inputs.Tick():
+                return False
+            case inputs.LogTruncatedPrefix():
+                return True
+            case inputs.PeerUnreachable(peer) | inputs.AppendDropped(peer) if not self._role.depends_on(peer):
+                return False
         self._member.is_asleep = False
         self._role.unquiesced()
         return True

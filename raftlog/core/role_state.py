@@ -36,6 +36,10 @@ class RoleState:
         """Count one unit of time; each role has its own timers."""
         raise NotImplementedError
 
+    def depends_on(self, peer: NodeId) -> bool:
+        """Whether the loss of ``peer`` changes anything for this member."""
+        return True
+
     def unquiesced(self) -> None:
         """The group was quiescent until now: restart all timers."""
 
@@ -84,6 +88,9 @@ class RoleState:
 
     def append_cut(self, to: NodeId, last: Index) -> None:
         """Of the entries ordered for ``to`` only those up to ``last`` were sent."""
+
+    def append_dropped(self, to: NodeId) -> None:
+        """Nothing of what was ordered for ``to`` was sent."""
 
     # Messages of the member's own term
 

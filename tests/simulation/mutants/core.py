@@ -163,9 +163,9 @@ CORE = (
     ),
     Mutant(
         "the loss of their leader does not wake those who sleep",
-        "raftlog.core.raft:Raft._wake",
-        "and event.peer != self.leader\n",
-        "and True\n",
+        "raftlog.core.follower:Follower.depends_on",
+        "return peer == self.leader",
+        "return False",
     ),
     Mutant(
         "who has lost its leader waits for it all the same",
