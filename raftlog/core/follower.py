@@ -85,7 +85,7 @@ class Follower(RoleState):
         self.leader = None
         self._silent_ticks = 0
         self._timeout_ticks = 1 + turn * max(2, settings.election_ticks // 3) + member.rng.randint(0, 1)
-        member.has_news = True
+        member.request_ready()
 
     def receive_heartbeat(self, sender: NodeId, heartbeat: Heartbeat) -> None:
         """Hear the leader; learn what is committed; fall asleep with it where nothing is open."""
@@ -97,7 +97,7 @@ class Follower(RoleState):
         if is_current:
             self._newest_round = heartbeat.round
         if heartbeat.falls_silent and is_current and self._may_sleep(heartbeat.commit_index):
-            member.is_asleep = True  # No reply: it would only wake the leader.
+            member.quiesce()  # No reply: it would only wake the leader.
             return
         self._echo(sender, heartbeat.round)
 
@@ -143,7 +143,7 @@ class Follower(RoleState):
     def receive_rejoin_response(self, response: RejoinResponse) -> None:
         """Learn what our log must hold before we count again; what is said to another incarnation is not."""
         if response.rejoining == self._member.rejoining:
-            self._member.rejoin_last = response.last
+            self._member.require_for_rejoin(response.last)
             self._agree(self._matched)
 
     def remind_leader(self) -> None:
@@ -178,7 +178,7 @@ class Follower(RoleState):
             self.leader = None
             self._grant_time()
         elif member.writes.all_finished:
-            member.is_asleep = True
+            member.quiesce()
 
     def _agree(self, matched: Index) -> None:
         """Say, once it is durable, that our log equals the leader's up to ``matched``."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Final
 
+from raftlog.core.appends import Appends
 from raftlog.core.changes import Changes
 from raftlog.core.entries import EntryKind
 from raftlog.core.member import Member
@@ -19,14 +20,11 @@ from raftlog.core.messages import (
     AppendReply,
     Heartbeat,
     HeartbeatReply,
-    RejoinResponse,
-    SnapshotOffer,
     TimeoutNow,
 )
 from raftlog.core.peers import Peers
-from raftlog.core.progress import Progress
 from raftlog.core.read_index import ReadIndex
-from raftlog.core.ready import Appended, RefusalReason, Replicate, Role
+from raftlog.core.ready import Appended, RefusalReason, Role
 from raftlog.core.role_state import RoleState
 from raftlog.types import EntryId, Index, NodeId, Token
 
@@ -48,6 +46,7 @@ class Leader(RoleState):
 
     __slots__ = (
         "_active_tick",
+        "_appends",
         "_changes",
         "_first_own_index",
         "_heartbeat_tick",
@@ -69,6 +68,7 @@ class Leader(RoleState):
         self._now = 0
         self._first_own_index = Index(last + 1)
         self._peers = Peers(member, Index(last + 1))
+        self._appends = Appends(member, self._peers)
         self._reads = ReadIndex(member, Index(last + 1) if has_tail else last)
         self._transfer: _Transfer | None = None
         self._round = 0  # of heartbeats
@@ -81,7 +81,7 @@ class Leader(RoleState):
             # Commits what earlier leaders left: only entries of our own term may be counted (5.4.2).
             member.append(member.term, self._first_own_index, self._first_own_index, EntryKind.LEADER_CHANGE)
         self._changes = Changes(member, self._peers)
-        member.has_news = True
+        member.request_ready()
 
     @property
     def is_sticky(self) -> bool:
@@ -137,7 +137,7 @@ class Leader(RoleState):
     def unquiesced(self) -> None:
         """Nobody owed us an answer while we slept: begin to count anew, and beat with the next tick."""
         for progress in self._peers.progress.values():
-            progress.heard_tick = self._now
+            progress.restart_silence(self._now)
         self._quorum_lost_tick = self._now + self._member.settings.election_ticks
         self._heartbeat_tick = self._now + 1
         self._reads.expect_no_echo()
@@ -242,35 +242,15 @@ class Leader(RoleState):
         progress = self._peers.heard(sender, reply.rejoining, now, self._round + 1)
         if progress is None:
             return
-        if reply.round > progress.round:
-            progress.round = reply.round
-            if self._reads:
-                self._confirm_reads()
+        if progress.echoed(reply.round) and self._reads:
+            self._confirm_reads()
         if self._peers.any_rejoins:
-            self._answer_rejoining(sender)
+            self._peers.answer_rejoining(sender, now, self._round)
+            self._stir()
+        if progress.is_stalled(self._appends.last_for(sender), now, self._member.settings):
+            progress.request_probe()
         if progress.probe_is_due:
             self._call_for_work()
-        is_behind = progress.is_probing or progress.match_index < self._last_for(sender)
-        if is_behind and now - progress.moved_tick >= self._patience(progress):
-            progress.probe_is_due = True
-            self._call_for_work()
-
-    def _answer_rejoining(self, sender: NodeId) -> None:
-        """Say what its log must hold to those that wait for it; again until they count, once a tick."""
-        member, peers = self._member, self._peers
-        self._stir()
-        for peer in peers.rejoining:
-            progress = peers.progress[peer]
-            is_asking = progress.rejoin_last is None
-            if is_asking and peers.may_answer(peer, self._round):
-                progress.rejoin_last = member.terms.last_index
-            is_due = (is_asking or peer == sender) and progress.answered_tick < self._now
-            if progress.rejoin_last is not None and is_due:
-                progress.answered_tick = self._now
-                response = RejoinResponse(
-                    term=member.term, rejoining=progress.rejoining, last=progress.rejoin_last
-                )
-                member.send(peer, response)
 
     def gather(self) -> None:
         """Put into the outbox what is to be sent now: a round for reads, probes, entries."""
@@ -280,61 +260,11 @@ class Leader(RoleState):
         if self._reads.needs_round:
             self._broadcast(falls_silent=False)
             self._confirm_reads()
-        settings = self._member.settings
-        in_flight_max = settings.appends_in_flight_max
-        for peer, progress in self._peers.progress.items():
-            last = self._last_for(peer)
-            if progress.probe_is_due and self._replicate(peer, progress, Index(progress.next_index - 1)):
-                progress.probe_sent(self._now)
-            if progress.may_send(last, in_flight_max) and self._replicate(peer, progress, last):
-                progress.sent(last, self._now)
-            if settings.announces_commits:
-                self._announce_commit(peer, progress)
-
-    def _replicate(self, to: NodeId, progress: Progress, last: Index) -> bool:
-        """Have entries sent; where they are no longer in this log, offer our snapshot and say False."""
-        member = self._member
-        first = progress.next_index
-        previous = Index(first - 1)
-        snapshot = member.terms.snapshot
-        if progress.awaits_snapshot or previous < snapshot.index:
-            offer = SnapshotOffer(term=member.term, snapshot=snapshot, membership=member.memberships.base)
-            member.send(to, offer)
-            progress.snapshot_offered(snapshot.index, self._now)
-            return False
-        member.replicate(
-            Replicate(
-                to=to,
-                term=member.term,
-                previous=EntryId(member.terms.term_at(previous), previous),
-                first=first,
-                last=last,
-                commit_index=member.commit_index,
-            )
-        )
-        return True
-
-    def _announce_commit(self, to: NodeId, progress: Progress) -> None:
-        """Tell a follower at once what it holds and is committed; each index once."""
-        member = self._member
-        index = min(progress.match_index, member.commit_index)
-        if index > progress.announced_index:
-            progress.announced_index = index
-            member.send(to, Heartbeat(term=member.term, commit_index=index, round=self._round))
-
-    def _last_for(self, peer: NodeId) -> Index:
-        """The last entry that the peer may get: one that does not vote gets what is committed.
-
-        A candidate may need its vote by a membership that the peer has not heard of. Entries that are not
-        committed would refuse that vote, and nobody could win where their voters have lost them.
-        """
-        member = self._member
-        votes = peer in member.membership.all_voters
-        return member.terms.last_index if votes else member.commit_index
+        self._appends.send(self._now, self._round)
 
     def _call_for_work(self) -> None:
         self._work_is_due = True
-        self._member.has_news = True
+        self._member.request_ready()
 
     def _stir(self) -> None:
         """Something happened: the group is not idle."""
@@ -351,7 +281,8 @@ class Leader(RoleState):
         self._heartbeat_tick = self._now + settings.heartbeat_ticks
         falls_silent = self._now - self._active_tick >= settings.quiet_ticks and self._may_sleep()
         self._broadcast(falls_silent=falls_silent)
-        self._member.is_asleep = falls_silent
+        if falls_silent:
+            self._member.quiesce()
         if self._peers.leaving:
             self._peers.see_off(self._now)
 
@@ -413,11 +344,6 @@ class Leader(RoleState):
             commit_index = min(member.commit_index, matches[successor])
             member.send(successor, TimeoutNow(term=member.term, commit_index=commit_index))
         return Role.FOLLOWER
-
-    def _patience(self, progress: Progress) -> int:
-        """Ticks after which a question without an answer is asked again; a snapshot takes its time."""
-        settings = self._member.settings
-        return settings.election_ticks if progress.awaits_snapshot else settings.heartbeat_ticks
 
     def _confirm_reads(self) -> None:
         self._reads.confirm(self._peers.reached_by_quorum(self._round, _ROUND))

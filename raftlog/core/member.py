@@ -211,6 +211,22 @@ class Member:
         self.commit_index = self._commit_told = snapshot.index
         self.has_news = True
 
+    def quiesce(self) -> None:
+        """Need no ticks until something happens."""
+        self.is_asleep = True
+
+    def unquiesce(self) -> None:
+        """Need ticks again."""
+        self.is_asleep = False
+
+    def request_ready(self) -> None:
+        """Have the next ``take_ready`` look for work."""
+        self.has_news = True
+
+    def require_for_rejoin(self, last: Index) -> None:
+        """This term's leader says that our log must hold the entries up to ``last`` before we count."""
+        self.rejoin_last = last
+
     def commit_to(self, index: Index) -> None:
         """Raise the commit index; a lower or equal one changes nothing."""
         if index > self.commit_index:

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from raftlog.core.member import Member
-from raftlog.core.progress import Progress
+from raftlog.core.messages import RejoinResponse
+from raftlog.core.progress import Progress, ProgressState
 from raftlog.core.quorum import reached_by_quorum
 from raftlog.types import Index, NodeId
 
@@ -61,10 +62,7 @@ class Peers:
         progress = self.progress.get(peer)
         if progress is None:
             return None
-        if rejoining and rejoining != progress.rejoining:
-            progress.rejoin(next_round, Index(self._member.terms.last_index + 1))
-        progress.rejoining = rejoining
-        progress.heard_tick, progress.is_heard, progress.is_out_of_contact = now, True, False
+        progress.heard(rejoining, now, next_round, Index(self._member.terms.last_index + 1))
         return progress
 
     @property
@@ -80,6 +78,20 @@ class Peers:
     def any_rejoins(self) -> bool:
         """Whether some peer does."""
         return any(progress.rejoining for progress in self.progress.values())
+
+    def answer_rejoining(self, sender: NodeId, now: int, round_now: int) -> None:
+        """Tell peers that rejoin what their logs must hold; ``sender`` again until it counts, once a tick."""
+        member = self._member
+        for peer, progress in self.progress.items():
+            if not progress.rejoining:
+                continue
+            is_new = not progress.is_rejoin_confirmed
+            if is_new and self.may_answer(peer, round_now):
+                progress.confirm_rejoin(member.terms.last_index)
+            last = progress.take_rejoin_answer(now) if is_new or peer == sender else None
+            if last is not None:
+                response = RejoinResponse(term=member.term, rejoining=progress.rejoining, last=last)
+                member.send(peer, response)
 
     def may_answer(self, peer: NodeId, round_now: int) -> bool:
         """Whether we are known to lead since the peer began to rejoin, and no earlier vote of it counts.
@@ -104,7 +116,9 @@ class Peers:
     @property
     def awaiting_snapshot(self) -> frozenset[NodeId]:
         """Who lacks entries from before the leader's log."""
-        return frozenset(peer for peer, progress in self.progress.items() if progress.awaits_snapshot)
+        return frozenset(
+            peer for peer, progress in self.progress.items() if progress.state is ProgressState.SNAPSHOT
+        )
 
     def reorganize(self, now: int) -> None:
         """Another membership is in force since the newest entry: meet the new, see off the old."""

@@ -328,14 +328,14 @@ class Raft:
             require_one_leader(self._member.term, role.leader, sender)
         follower = Follower(self._member, sender)
         self._role = follower
-        self._member.has_news = True
+        self._member.request_ready()
         return follower
 
     def _change_role(self, change: Role | None, *, is_transfer: bool = False) -> None:
         """Take on a role in the present term, and the roles that follow from it at once."""
         member = self._member
         while change is not None:
-            member.has_news = True
+            member.request_ready()
             self._role.resign(None)
             match change:
                 case Role.FOLLOWER:
@@ -361,6 +361,6 @@ class Raft:
                 return True
             case inputs.PeerUnreachable(peer) | inputs.AppendDropped(peer) if not self._role.depends_on(peer):
                 return False
-        self._member.is_asleep = False
+        self._member.unquiesce()
         self._role.unquiesced()
         return True

@@ -101,7 +101,7 @@ CORE = (
     ),
     Mutant(
         "an announcement tells everybody the whole commit index",
-        "raftlog.core.leader:Leader._announce_commit",
+        "raftlog.core.appends:Appends._announce_commit",
         "min(progress.match_index, member.commit_index)",
         "member.commit_index",
     ),
@@ -134,14 +134,14 @@ CORE = (
     Mutant(
         "a lost append is never sent again",
         "raftlog.core.leader:Leader.receive_heartbeat_reply",
-        "progress.probe_is_due = True",
+        "progress.request_probe()",
         "pass",
     ),
     Mutant(
         "a rejected append is tried at the same place again",
         "raftlog.core.leader:Leader.receive_append_reply",
         "progress.probe_at(terms.compare_next(reply.hint), reply.match_index)",
-        "progress.probe_is_due = True",
+        "progress.request_probe()",
     ),
     Mutant(
         "falls asleep although followers are behind",

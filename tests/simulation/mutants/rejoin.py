@@ -15,9 +15,9 @@ def _loses_files(odds: Odds) -> bool:
 REJOIN = (
     Mutant(
         "a replica that rejoins is answered for each of its late replies",
-        "raftlog.core.leader:Leader._answer_rejoining",
-        "progress.answered_tick < self._now",
-        "True",
+        "raftlog.core.progress:Progress.take_rejoin_answer",
+        " or self._answered_tick >= now",
+        "",
         script="tests/unit/core/test_rejoin.py",
     ),
     Mutant(
