@@ -9,7 +9,7 @@ from __future__ import annotations
 from raftlog.core.member import Member
 from raftlog.core.messages import Heartbeat, SnapshotOffer
 from raftlog.core.peers import Peers
-from raftlog.core.progress import Progress, ProgressState
+from raftlog.core.progress import SNAPSHOT, Progress
 from raftlog.core.ready import Replicate
 from raftlog.types import EntryId, Index, NodeId
 
@@ -53,7 +53,7 @@ class Appends:
         first = progress.next_index
         previous = Index(first - 1)
         snapshot = member.terms.snapshot
-        if progress.state is ProgressState.SNAPSHOT or previous < snapshot.index:
+        if progress.state is SNAPSHOT or previous < snapshot.index:
             offer = SnapshotOffer(term=member.term, snapshot=snapshot, membership=member.memberships.base)
             member.send(to, offer)
             progress.snapshot_offered(snapshot.index, now)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 
 from raftlog.core.member import Member
 from raftlog.core.messages import RejoinResponse
-from raftlog.core.progress import Progress, ProgressState
+from raftlog.core.progress import SNAPSHOT, Progress
 from raftlog.core.quorum import reached_by_quorum
 from raftlog.types import Index, NodeId
 
@@ -62,7 +62,7 @@ class Peers:
         progress = self.progress.get(peer)
         if progress is None:
             return None
-        progress.heard(rejoining, now, next_round, Index(self._member.terms.last_index + 1))
+        progress.heard(rejoining, now, next_round, self._member.terms.last_index)
         return progress
 
     @property
@@ -116,9 +116,7 @@ class Peers:
     @property
     def awaiting_snapshot(self) -> frozenset[NodeId]:
         """Who lacks entries from before the leader's log."""
-        return frozenset(
-            peer for peer, progress in self.progress.items() if progress.state is ProgressState.SNAPSHOT
-        )
+        return frozenset(peer for peer, progress in self.progress.items() if progress.state is SNAPSHOT)
 
     def reorganize(self, now: int) -> None:
         """Another membership is in force since the newest entry: meet the new, see off the old."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import enum
 from collections import deque
+from typing import Final
 
 from raftlog.core.settings import RaftSettings
 from raftlog.types import Index
@@ -23,6 +24,12 @@ class ProgressState(enum.Enum):
     PROBE = "probe"
     REPLICATE = "replicate"
     SNAPSHOT = "snapshot"
+
+
+# To read a member of an enum costs 0.1 µs in Python 3.11.
+PROBE: Final = ProgressState.PROBE
+REPLICATE: Final = ProgressState.REPLICATE
+SNAPSHOT: Final = ProgressState.SNAPSHOT
 
 
 class Progress:
@@ -51,7 +58,7 @@ class Progress:
 
     def __init__(self, next_index: Index, now: int) -> None:
         """Begin by probing just before ``next_index``."""
-        self.state = ProgressState.PROBE
+        self.state = PROBE
         self.match_index = Index(-1)  # durable and equal up to here; falls only if the follower lost entries
         self.next_index = next_index  # the first index not sent yet; a probe asks about the entry before it
         self._in_flight: deque[Index] = deque()  # the last index of each unacknowledged append, oldest first
@@ -69,10 +76,10 @@ class Progress:
 
     # Contact
 
-    def heard(self, rejoining: int, now: int, next_round: int, next_index: Index) -> None:
+    def heard(self, rejoining: int, now: int, next_round: int, last: Index) -> None:
         """A reply of this incarnation has come; a log that rejoins may end before what it acknowledged."""
         if rejoining and rejoining != self.rejoining:
-            self._rejoin(next_round, next_index)
+            self._rejoin(next_round, Index(last + 1))
         self.rejoining = rejoining
         self.heard_tick, self.is_heard, self.is_out_of_contact = now, True, False
 
@@ -89,8 +96,8 @@ class Progress:
 
     def lose_contact(self, now: int, heartbeat_ticks: int) -> None:
         """Appends in flight may be lost: probe again as soon as a reply comes."""
-        if self.state is ProgressState.REPLICATE:
-            self.state = ProgressState.PROBE
+        if self.state is REPLICATE:
+            self.state = PROBE
         self.is_out_of_contact = True
         self.probe_is_due = False
         self._moved_tick = now - heartbeat_ticks
@@ -118,9 +125,9 @@ class Progress:
         """Another incarnation has replied: nothing known of the former incarnation's log counts."""
         self.rejoin_round = next_round
         self._rejoin_last = None
-        if self.match_index >= 0 or self.state is ProgressState.REPLICATE:
+        if self.match_index >= 0 or self.state is REPLICATE:
             self.match_index = Index(-1)
-            self.state = ProgressState.PROBE
+            self.state = PROBE
             self.probe_is_due = True
             self.next_index = next_index
             self._in_flight.clear()
@@ -130,15 +137,15 @@ class Progress:
     def may_send(self, last: Index, appends_in_flight_max: int) -> bool:
         """Whether entries up to ``last`` can leave now."""
         return (
-            self.state is ProgressState.REPLICATE
+            self.state is REPLICATE
             and self.next_index <= last
             and len(self._in_flight) < appends_in_flight_max
         )
 
     def is_stalled(self, last: Index, now: int, settings: RaftSettings) -> bool:
         """Whether it lacks entries up to ``last`` and has not moved for as long as an answer may take."""
-        is_behind = self.state is not ProgressState.REPLICATE or self.match_index < last
-        takes_snapshot = self.state is ProgressState.SNAPSHOT
+        is_behind = self.state is not REPLICATE or self.match_index < last
+        takes_snapshot = self.state is SNAPSHOT
         ticks_max = settings.election_ticks if takes_snapshot else settings.heartbeat_ticks
         return is_behind and now - self._moved_tick >= ticks_max
 
@@ -175,8 +182,8 @@ class Progress:
         in_flight = self._in_flight
         while in_flight and in_flight[0] <= match_index:
             in_flight.popleft()
-        if self.state is not ProgressState.REPLICATE and match_index >= self.next_index - 1:
-            self.state = ProgressState.REPLICATE
+        if self.state is not REPLICATE and match_index >= self.next_index - 1:
+            self.state = REPLICATE
             self.probe_is_due = False
             self.next_index = Index(match_index + 1)
         if match_index <= self.match_index:
@@ -189,13 +196,9 @@ class Progress:
 
     def rejects(self, previous_index: Index) -> bool:
         """Whether a rejection of ``previous_index`` answers the newest question; others come too late."""
-        match self.state:
-            case ProgressState.SNAPSHOT:
-                return False
-            case ProgressState.PROBE:
-                return previous_index == self.next_index - 1
-            case ProgressState.REPLICATE:
-                return previous_index > self.match_index and previous_index in self._in_flight
+        if self.state is REPLICATE:
+            return previous_index > self.match_index and previous_index in self._in_flight
+        return self.state is PROBE and previous_index == self.next_index - 1
 
     def probe_at(self, compare_index: Index, rejected: Index) -> None:
         """Ask next whether the logs agree up to ``compare_index``; not at once if that was asked before.
@@ -206,14 +209,14 @@ class Progress:
         if rejected <= self.match_index:
             self.match_index = Index(-1)
         next_index = Index(max(self.match_index, compare_index) + 1)
-        self.probe_is_due = self.state is ProgressState.REPLICATE or next_index < self.next_index
-        self.state = ProgressState.PROBE
+        self.probe_is_due = self.state is REPLICATE or next_index < self.next_index
+        self.state = PROBE
         self.next_index = next_index
         self._in_flight.clear()
 
     def need_snapshot(self) -> None:
         """The leader's log no longer has the entries that the follower needs: offer the snapshot next."""
-        self.state = ProgressState.SNAPSHOT
+        self.state = SNAPSHOT
         self.probe_is_due = True
         self._in_flight.clear()
 

@@ -124,7 +124,7 @@ CHANGES = (
     Mutant(
         "entries from before the log are sent all the same",
         "raftlog.core.appends:Appends._replicate",
-        "progress.state is ProgressState.SNAPSHOT or previous < snapshot.index",
+        "progress.state is SNAPSHOT or previous < snapshot.index",
         "False",
     ),
     Mutant(
