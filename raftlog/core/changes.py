@@ -8,6 +8,7 @@ thesis 4.3). Leaves to others: which change is wise, such as promoting a learner
 from __future__ import annotations
 
 from raftlog.core.entries import EntryKind
+from raftlog.core.invariants import require_safe_change
 from raftlog.core.member import Member
 from raftlog.core.membership import Membership
 from raftlog.core.peers import Peers
@@ -76,6 +77,8 @@ class Changes:
     def _append(self, membership: Membership, now: int) -> EntryId:
         """In force at once, for us as for whoever appends it (thesis 4.1)."""
         member = self._member
+        newest = member.memberships.newest
+        require_safe_change(newest.membership, newest.index, member.commit_index, membership)
         self.open_index = index = Index(member.terms.last_index + 1)
         member.append(member.term, index, index, EntryKind.MEMBERSHIP, membership)
         self._peers.reorganize(now)

@@ -14,6 +14,7 @@ from typing import Final
 from raftlog.core.appends import Appends
 from raftlog.core.changes import Changes
 from raftlog.core.entries import EntryKind
+from raftlog.core.invariants import require_elected
 from raftlog.core.member import Member
 from raftlog.core.membership import Membership
 from raftlog.core.messages import (
@@ -65,6 +66,9 @@ class Leader(RoleState):
         last = member.terms.last_index
         has_tail = last > member.commit_index
         super().__init__(member, Role.LEADER, member.id)
+        require_elected(
+            member.term, member.id, member.voted_for, is_durable=member.writes.hard_state_is_durable
+        )
         self._now = 0
         self._first_own_index = Index(last + 1)
         self._peers = Peers(member, Index(last + 1))
@@ -282,7 +286,7 @@ class Leader(RoleState):
         falls_silent = self._now - self._active_tick >= settings.quiet_ticks and self._may_sleep()
         self._broadcast(falls_silent=falls_silent)
         if falls_silent:
-            self._member.quiesce()
+            self._member.quiesce(map(_MATCH_INDEX, self._peers.progress.values()))
         if self._peers.leaving:
             self._peers.see_off(self._now)
 

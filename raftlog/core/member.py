@@ -6,6 +6,7 @@ about elections or replication: the roles do, and call it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from raftlog.core import invariants
@@ -158,10 +159,15 @@ class Member:
         invariants.require_term_rises(self.term, term)
         self.term = term
         self.rejoin_last = None
-        self.vote(voted_for)
+        self._save_vote(voted_for)
 
     def vote(self, voted_for: NodeId | None) -> None:
         """Take note of the vote in this term."""
+        if voted_for is not None:
+            invariants.require_one_vote(self.term, self.voted_for, voted_for)
+        self._save_vote(voted_for)
+
+    def _save_vote(self, voted_for: NodeId | None) -> None:
         if self.writes.hard_state_is_durable:
             self._rejoined_from = 0
         self.voted_for = voted_for
@@ -171,7 +177,7 @@ class Member:
     def rejoined(self, leader: NodeId) -> None:
         """Be a full member: we hold what we may have acknowledged. In this term our vote is its leader's."""
         incarnation, self.rejoining, self.rejoin_last = self.rejoining, 0, None
-        self.vote(leader)
+        self._save_vote(leader)
         self._rejoined_from = incarnation
 
     def append(
@@ -211,8 +217,11 @@ class Member:
         self.commit_index = self._commit_told = snapshot.index
         self.has_news = True
 
-    def quiesce(self) -> None:
-        """Need no ticks until something happens."""
+    def quiesce(self, match_indexes: Iterable[Index] = ()) -> None:
+        """Need no ticks until something happens; ``match_indexes`` of all peers if this member leads."""
+        invariants.require_nothing_open(
+            self.terms.last_index, match_indexes, writes_finished=self.writes.all_finished
+        )
         self.is_asleep = True
 
     def unquiesce(self) -> None:
@@ -271,6 +280,8 @@ class Member:
     def finish_write(self, write_id: WriteId) -> None:
         """Take note of what is durable now and let go of what waited for it."""
         released = self.writes.finish(write_id)
+        if self.writes.durable_index > self.terms.last_index:
+            invariants.require_durable_in_log(self.writes.durable_index, self.terms.last_index)
         if released:
             self._outgoing += released
             self.has_news = True

@@ -53,7 +53,7 @@ CORE = (
     ),
     Mutant(
         "a candidate keeps its term to itself until asked",
-        "raftlog.core.member:Member.vote",
+        "raftlog.core.member:Member._save_vote",
         "self.writes.save_hard_state(HardState(self.term, voted_for, bool(self.rejoining)))",
         "voted_for is None and self.writes.save_hard_state(HardState(self.term, None, bool(self.rejoining)))",
     ),

@@ -65,8 +65,8 @@ REJOIN = (
     Mutant(
         "a replica that has rejoined may vote once more in the same term",
         "raftlog.core.member:Member.rejoined",
-        "self.vote(leader)",
-        "self.vote(None)",
+        "self._save_vote(leader)",
+        "self._save_vote(None)",
         script=_CORE,
     ),
     Mutant(
