@@ -1,20 +1,7 @@
 """One member of one Raft group: inputs go in with ``step``, work comes out with ``take_ready``.
 
-Decides which role an input goes to and what a message's term means before anyone looks at the
-rest of it; the roles decide everything else. The caller owns the clock, the disk and the
-network, and repeats one loop::
-
-    raft.step(some_input)
-    while (ready := raft.take_ready()) is not None:
-        persist(ready.write)          # then: step(WriteFinished(write_id))
-        send(ready.send, ready.replicate)
-        apply_up_to(ready.commit_index)
-
-Promises make the loop safe, and they are the caller's to keep. Writes become durable in the order they
-were handed out, but a hard state may be saved ahead of entries that wait (``HardStateSaved``).
-``write.send_after`` leaves once that write is durable, and only messages of the present term: an entry
-that is acknowledged after a vote of a later term could be lost. The commit hint on disk never passes
-``durable_index``. A snapshot replaces a log only where ``may_install`` allows it, with no write in between.
+Decides what the term of a message means and which role the member has; the roles decide everything else.
+``ready`` says what the driver must do with the work.
 """
 
 from __future__ import annotations
@@ -51,11 +38,11 @@ class Raft:
     __slots__ = ("_member", "_receivers", "_role", "_steps", "_told")
 
     def __init__(self, settings: RaftSettings, restored: Restored, rng: Random) -> None:
-        """Begin as a follower in the restored term; ``rng`` draws election timeouts and incarnations."""
+        """Start as a follower in the restored term; ``rng`` draws election timeouts and incarnations."""
         self._member = Member(settings, restored, rng)
         self._role: RoleState = Follower(self._member, None)
         self._told = self._role_now()
-        # Dispatch by type; each handler takes exactly the type it stands beside.
+        # Each handler takes exactly the type that is its key.
         self._steps: dict[type[Input], Callable[[Any], None]] = {
             inputs.Tick: self._tick,
             inputs.Receive: self._receive,
@@ -86,17 +73,17 @@ class Raft:
         }
 
     def step(self, event: Input) -> None:
-        """Take in one thing that happened.
+        """Take one input.
 
-        Never blocks, and never raises for anything that a peer's delay, a client or a slow disk
-        can cause. ``InvariantViolated`` means that this state is wrong: the process must stop.
+        Never blocks, and never raises for anything that a peer, a client or a slow disk can cause.
+        ``InvariantViolated`` means that this replica's state is wrong: the process must stop.
         """
         if self._member.is_asleep and not self._wake(event):
             return
         self._steps[type(event)](event)
 
     def take_ready(self) -> Ready | None:
-        """Hand over all work that has piled up since the last call, or None when there is none."""
+        """All work since the last call, or None."""
         member = self._member
         if not member.has_news:
             return None
@@ -108,7 +95,7 @@ class Raft:
         return member.take_ready(RoleChange(*now))
 
     def status(self) -> RaftStatus:
-        """This member as metrics and people see it."""
+        """A snapshot of this member for metrics and people."""
         member, role = self._member, self._role
         return RaftStatus(
             role=role.role,
@@ -129,24 +116,24 @@ class Raft:
         )
 
     def membership_at(self, index: Index) -> Membership:
-        """The membership in force once the log up to ``index`` counts: what a snapshot there must keep."""
+        """The membership in force at ``index``: a snapshot there must keep it."""
         return self._member.memberships.at(index)
 
     def may_install(self, snapshot: EntryId) -> bool:
-        """Whether the log may be replaced by this snapshot now; then say ``SnapshotInstalled`` at once.
+        """Whether the log may be replaced by this snapshot now; step ``SnapshotInstalled`` right after that.
 
-        False for good when ``commit_index`` has reached it; otherwise ask again when a write has finished.
+        False for ever once ``commit_index`` has reached it; otherwise ask again when a write has finished.
         """
         return self._member.may_install(snapshot)
 
     @property
     def role(self) -> Role:
-        """What this member is doing."""
+        """The role of this member."""
         return self._role.role
 
     @property
     def term(self) -> Term:
-        """The newest term it knows of."""
+        """The newest term that it knows."""
         return self._member.term
 
     @property
@@ -161,16 +148,16 @@ class Raft:
 
     @property
     def membership_index(self) -> Index:
-        """Where that stands in its log; the entry before the log if it stands there no more."""
+        """The place of that membership in its log; the snapshot's index if the log begins after it."""
         return self._member.memberships.newest.index
 
     def has_named(self, node: NodeId) -> bool:
-        """Whether any membership that its log knows of names the node."""
+        """Whether any membership in its log names the node."""
         return self._member.memberships.have_named(node)
 
     @property
     def is_rejoining(self) -> bool:
-        """Whether it may have forgotten votes and entries; see ``HardState``."""
+        """Whether this member may have lost votes and entries; see ``HardState``."""
         return self._member.rejoining != 0
 
     @property
@@ -180,7 +167,7 @@ class Raft:
 
     @property
     def match_index(self) -> Mapping[NodeId, Index]:
-        """How far each voter's durable log is known to equal ours; empty unless leader."""
+        """For each voter, up to which index its durable log is known to equal ours; empty unless leader."""
         return self._role.match_index
 
     @property
@@ -195,7 +182,7 @@ class Raft:
 
     @property
     def is_asleep(self) -> bool:
-        """Whether nothing is outstanding, so that no ticks are needed until the next input."""
+        """Whether this member needs no ticks until the next input."""
         return self._member.is_asleep
 
     # Inputs
@@ -252,7 +239,7 @@ class Raft:
             self._member.restart(event.snapshot, event.membership)
             self._change_role(self._role.snapshot_installed())
 
-    # Messages of this member's own term, or such as stand above terms
+    # Messages of this member's own term, and vote requests and replies of any
 
     def _receive_heartbeat(self, sender: NodeId, heartbeat: messages.Heartbeat) -> None:
         self._follow(sender).receive_heartbeat(sender, heartbeat)
@@ -288,11 +275,11 @@ class Raft:
     # Terms and roles
 
     def _settle_term(self, sender: NodeId, message: Message) -> bool:
-        """Deal with a message of another term; false when there is nothing more to do with it.
+        """Handle the term of a message of another term; whether the message itself is still to be handled.
 
-        A later term is entered at once (Raft 5.1), but not for a mere pre-vote, and not for a
-        candidate whom we refuse because our leader is alive. An earlier term is answered with
-        ours, so that its owner learns of it.
+        The member enters a later term at once (Raft 5.1), except for a pre-vote, and for a candidate that
+        gets no vote because our leader is alive. It answers an earlier term with its own, so that the
+        sender learns the newer term.
         """
         member = self._member
         if isinstance(message, messages.VoteRequest):
@@ -301,12 +288,12 @@ class Raft:
             if self._role.is_sticky and not message.is_transfer:
                 return False
         elif isinstance(message, messages.VoteReply) and message.term < member.term:
-            return True  # a pre-vote may come from a voter that is behind; it says what it answers
+            return True  # a voter of an earlier term may answer a pre-vote; the reply names the request
         if message.term > member.term:
             self._enter_term(sender, message)
             return True
         if isinstance(message, messages.Heartbeat):
-            # Not its round: a leader of both terms would take it for an echo of a round of this one.
+            # Round 0: a node that leads in both terms would count the echo for a round of this term.
             reply = messages.HeartbeatReply(term=member.term, round=0, rejoining=member.rejoining_told)
             member.send(sender, reply)
         elif isinstance(message, messages.AppendRequest | messages.SnapshotOffer):
@@ -320,7 +307,7 @@ class Raft:
         self._role = Follower(self._member, leader)
 
     def _follow(self, sender: NodeId) -> Follower:
-        """The follower of whoever leads this term, which we become if we are something else."""
+        """The follower of ``sender``, which leads this term; the member becomes it if it has another role."""
         role = self._role
         if isinstance(role, Follower) and role.leader == sender:
             return role
@@ -332,7 +319,7 @@ class Raft:
         return follower
 
     def _change_role(self, change: Role | None, *, is_transfer: bool = False) -> None:
-        """Take on a role in the present term, and the roles that follow from it at once."""
+        """Change to a role in the current term, and to those that follow from it at once."""
         member = self._member
         while change is not None:
             member.request_ready()
