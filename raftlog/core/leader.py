@@ -1,7 +1,8 @@
-"""The leader: appends proposals, brings followers up to date, decides what is committed and who takes part.
+"""The leader: appends proposals, decides what is committed, confirms reads, and notices a lost quorum.
 
-Everything it sends goes out when the ready is taken, so that what was proposed together travels
-together. Time is its own count of ticks since it was elected.
+Leaves to others: what each peer is sent (``appends``), which peers count (``peers``), and the steps of a
+membership change (``changes``). Entries leave when the ready is taken, so that proposals made together are
+sent together. Time is counted in ticks since the election.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _ROUND: Final = attrgetter("round")
 
 @dataclass(frozen=True, slots=True)
 class _Transfer:
-    """Leadership is being handed over; no proposals meanwhile."""
+    """A leadership transfer that is under way; proposals are refused meanwhile."""
 
     to: NodeId
     until_tick: int
@@ -62,7 +63,7 @@ class Leader(RoleState):
     )
 
     def __init__(self, member: Member) -> None:
-        """Lead from now on."""
+        """Start to lead the term of ``member``."""
         last = member.terms.last_index
         has_tail = last > member.commit_index
         super().__init__(member, Role.LEADER, member.id)
@@ -77,24 +78,26 @@ class Leader(RoleState):
         self._transfer: _Transfer | None = None
         self._round = 0  # of heartbeats
         self._heartbeat_tick = 1
-        self._quorum_lost_tick = member.settings.election_ticks  # unless a quorum is heard until then
-        self._active_tick = 0  # when anything but heartbeats last happened
-        self._settled_round = 0  # the first round that told all that all is committed; 0: not yet
+        self._quorum_lost_tick = (
+            member.settings.election_ticks
+        )  # the leader steps down then unless a quorum has replied
+        self._active_tick = 0  # when the group was last active: anything but heartbeats
+        self._settled_round = 0  # the first round that told every peer that all is committed; 0: none yet
         self._work_is_due = True
         if has_tail:
-            # Commits what earlier leaders left: only entries of our own term may be counted (5.4.2).
+            # Commits entries of earlier leaders: only entries of our own term may be counted (5.4.2).
             member.append(member.term, self._first_own_index, self._first_own_index, EntryKind.LEADER_CHANGE)
         self._changes = Changes(member, self._peers)
         member.request_ready()
 
     @property
     def is_sticky(self) -> bool:
-        """Our own leader is alive; when its quorum is gone, check-quorum says so."""
+        """The leader is this member; check-quorum notices when its quorum is lost."""
         return True
 
     @property
     def match_index(self) -> Mapping[NodeId, Index]:
-        """How far each voter's durable log is known to equal ours."""
+        """For each voter, up to which index its durable log is known to equal ours."""
         own = {self._member.id: self._member.writes.durable_index}
         return (own if self._member.is_voter else {}) | self._peers.match_index(
             self._member.membership.all_voters
@@ -102,18 +105,18 @@ class Leader(RoleState):
 
     @property
     def learner_match_index(self) -> Mapping[NodeId, Index]:
-        """How far each learner's is that does not vote yet, or no more."""
+        """The same for each learner that is no voter."""
         membership = self._member.membership
         return self._peers.match_index(membership.learners - membership.all_voters)
 
     @property
     def awaiting_snapshot(self) -> frozenset[NodeId]:
-        """Who lacks entries from before our log."""
+        """Peers that lack entries from before our log."""
         return self._peers.awaiting_snapshot
 
     @property
     def rejoining(self) -> Mapping[NodeId, frozenset[NodeId]]:
-        """Peers that count towards no quorum yet, and which voters must confirm us before they can."""
+        """Peers that rejoin, each with the voters that have not confirmed this leader for it."""
         return self._peers.rejoining
 
     @property
@@ -122,7 +125,7 @@ class Leader(RoleState):
         return {peer: self._now - progress.heard_tick for peer, progress in self._peers.progress.items()}
 
     def tick(self) -> Role | None:
-        """Send heartbeats; step down without a quorum (thesis 6.2); give up a transfer that drags on."""
+        """Send heartbeats; step down without a quorum (thesis 6.2); end a transfer that takes too long."""
         self._now = now = self._now + 1
         if now >= self._quorum_lost_tick and not self._hears_quorum():
             return Role.FOLLOWER
@@ -133,13 +136,13 @@ class Leader(RoleState):
         return None
 
     def write_finished(self) -> Role | None:
-        """Our own log is durable a little further: that may commit something."""
+        """More of our own log is durable: that may commit entries."""
         change = self._advance_commit()
         self._hand_over()
         return change
 
     def unquiesced(self) -> None:
-        """Nobody owed us an answer while we slept: begin to count anew, and beat with the next tick."""
+        """Restart the wait for every reply, and send heartbeats with the next tick."""
         for progress in self._peers.progress.values():
             progress.restart_silence(self._now)
         self._quorum_lost_tick = self._now + self._member.settings.election_ticks
@@ -148,14 +151,14 @@ class Leader(RoleState):
         self._stir()
 
     def resign(self, leader: NodeId | None) -> None:
-        """Refuse what can no longer be answered here."""
+        """Refuse the reads that still wait."""
         self._reads.refuse_all(leader)
 
     def campaign(self) -> None:
         """A leader needs no election."""
 
     def propose(self, token: Token, index_count: int) -> None:
-        """Append at once; replication follows when the ready is taken."""
+        """Append at once; the entries leave when the ready is taken."""
         member = self._member
         if self._transfer is not None:
             member.refuse(token, None, RefusalReason.HANDING_OVER)
@@ -167,7 +170,7 @@ class Leader(RoleState):
         self._stir()
 
     def change_membership(self, token: Token, target: Membership) -> None:
-        """Take the first step to ``target``; a joint one is left once it is committed (thesis 4.3)."""
+        """Append the first step to ``target``; the next follows once it is committed (thesis 4.3)."""
         member = self._member
         if self._transfer is not None:
             member.refuse(token, None, RefusalReason.HANDING_OVER)
@@ -181,13 +184,13 @@ class Leader(RoleState):
         self._stir()
 
     def confirm_read(self, token: Token) -> None:
-        """Queue a linearizable read; those asked for at about the same time share a heartbeat round."""
+        """Queue a linearizable read; reads that come during one heartbeat round share the next one."""
         self._reads.ask(token, self._round)
         self._confirm_reads()
         self._stir()
 
     def transfer(self, to: NodeId) -> None:
-        """Hand over once ``to`` has the whole log, and it is committed; give up after an election timeout."""
+        """Transfer leadership once ``to`` has the whole log, committed; give up after an election timeout."""
         progress = self._peers.progress.get(to)
         if progress is None or progress.rejoining or to not in self._member.membership.voters:
             return
@@ -196,7 +199,7 @@ class Leader(RoleState):
         self._hand_over()
 
     def peer_unreachable(self, peer: NodeId) -> None:
-        """Its connection broke: what was in flight may be lost."""
+        """Appends in flight to ``peer`` may be lost; a transfer to it ends."""
         progress = self._peers.progress.get(peer)
         if progress is None:
             return
@@ -210,13 +213,13 @@ class Leader(RoleState):
         self.peer_unreachable(to)
 
     def append_cut(self, to: NodeId, last: Index) -> None:
-        """Less went out to ``to`` than was ordered: the rest follows while the window allows."""
+        """Send the entries that were cut off, as far as the appends in flight allow."""
         progress = self._peers.progress.get(to)
         if progress is not None and progress.cut(last):
             self._call_for_work()
 
     def receive_append_reply(self, sender: NodeId, reply: AppendReply) -> Role | None:
-        """Learn how far a follower is, or where to ask next."""
+        """Learn up to where a follower's log is equal, or where to probe next."""
         progress = self._peers.heard(sender, reply.rejoining, self._now, self._round + 1)
         if progress is None:
             return None
@@ -233,7 +236,7 @@ class Leader(RoleState):
             terms = self._member.terms
             log_start = terms.snapshot.index
             if reply.hint.index < log_start or reply.match_index <= log_start:
-                progress.need_snapshot()  # The logs do not even meet just before ours begins.
+                progress.need_snapshot()  # The logs do not agree even where ours begins.
             else:
                 progress.probe_at(terms.compare_next(reply.hint), reply.match_index)
                 self._stir()
@@ -241,7 +244,7 @@ class Leader(RoleState):
         return change
 
     def receive_heartbeat_reply(self, sender: NodeId, reply: HeartbeatReply) -> None:
-        """Learn that a follower lives, what it has heard, and whether its appends have got stuck."""
+        """Learn which round a follower has echoed, and probe if it has stalled."""
         now = self._now
         progress = self._peers.heard(sender, reply.rejoining, now, self._round + 1)
         if progress is None:
@@ -257,7 +260,7 @@ class Leader(RoleState):
             self._call_for_work()
 
     def gather(self) -> None:
-        """Put into the outbox what is to be sent now: a round for reads, probes, entries."""
+        """Put heartbeats for reads, probes and entries into the outbox."""
         if not self._work_is_due:
             return
         self._work_is_due = False
@@ -271,7 +274,7 @@ class Leader(RoleState):
         self._member.request_ready()
 
     def _stir(self) -> None:
-        """Something happened: the group is not idle."""
+        """The group is active: it becomes quiescent only after ``quiet_ticks`` without this."""
         self._active_tick = self._now
         self._settled_round = 0
 
@@ -291,7 +294,7 @@ class Leader(RoleState):
             self._peers.see_off(self._now)
 
     def _broadcast(self, *, falls_silent: bool) -> None:
-        """Begin a heartbeat round. No follower is told of a commit index beyond what it holds."""
+        """Begin a heartbeat round. Its commit index never passes what the follower holds."""
         member = self._member
         commit_index = member.commit_index
         self._round += 1
@@ -322,7 +325,7 @@ class Leader(RoleState):
         )
 
     def _advance_commit(self) -> Role | None:
-        """Commit what a quorum has durably, if it is of our own term (Raft 5.3, 5.4.2)."""
+        """Commit entries that a quorum has durably, if the last is of our own term (Raft 5.3, 5.4.2)."""
         member = self._member
         index = Index(self._peers.reached_by_quorum(member.writes.durable_index, _MATCH_INDEX))
         if index <= member.commit_index or index < self._first_own_index:
@@ -337,7 +340,7 @@ class Leader(RoleState):
         return None
 
     def _go_on_changing(self) -> Role | None:
-        """A membership is committed: a change goes on; we step down if we are no voter any more (4.2.2)."""
+        """The newest membership is committed: take the next step; step down if we are no voter (4.2.2)."""
         member = self._member
         is_over = self._changes.go_on(self._now)
         if member.is_voter or not is_over:
@@ -355,7 +358,7 @@ class Leader(RoleState):
             self._call_for_work()
 
     def _hand_over(self) -> None:
-        """Tell the successor to stand up once it has everything, and all of it is committed."""
+        """Tell the target to campaign once it has the whole log and all of it is committed."""
         member, transfer = self._member, self._transfer
         if transfer is None:
             return
