@@ -41,7 +41,7 @@ class Candidate(RoleState):
         member.enter_term(self._asked, voted_for=member.id)
         request = VoteRequest(term=member.term, last=member.newest_durable, is_transfer=self._is_transfer)
         for peer in self._other_voters():
-            member.promise(peer, request, BEFORE_LOG.index)
+            member.send_when_durable(peer, request, BEFORE_LOG.index)
         return None
 
     def tick(self) -> Role | None:
@@ -98,5 +98,5 @@ def answer_vote(member: Member, candidate: NodeId, request: VoteRequest) -> bool
     if member.voted_for is None:
         member.vote(candidate)
     reply = VoteReply(term=member.term, asked=request.term, granted=True)
-    member.promise(candidate, reply, BEFORE_LOG.index)
+    member.send_when_durable(candidate, reply, BEFORE_LOG.index)
     return True

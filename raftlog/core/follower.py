@@ -189,7 +189,7 @@ class Follower(RoleState):
         if self._has_rejoined():
             member.rejoined(self.leader)
         reply = AppendReply(term=member.term, accepted=True, match_index=matched, rejoining=member.rejoining)
-        member.promise(self.leader, reply, matched)
+        member.send_when_durable(self.leader, reply, matched)
 
     def _has_rejoined(self) -> bool:
         """Whether our disk holds all that the leader requires for rejoining."""

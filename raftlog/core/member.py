@@ -260,7 +260,7 @@ class Member:
         )
         self.send(to, refusal)
 
-    def promise(self, to: NodeId, message: Message, index: Index) -> None:
+    def send_when_durable(self, to: NodeId, message: Message, index: Index) -> None:
         """Send a message once the hard state and the log up to ``index`` are durable."""
         envelope = Envelope(to, message)
         if not self.writes.hold_back(envelope, index):

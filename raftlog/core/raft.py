@@ -51,7 +51,7 @@ class Raft:
             inputs.ChangeMembership: self._change_membership,
             inputs.TransferLeadership: self._transfer,
             inputs.Campaign: self._campaign,
-            inputs.Unquiesce: self._unquiesce,
+            inputs.Unquiesce: self._remind_leader,
             inputs.WriteFinished: self._finish_write,
             inputs.HardStateSaved: self._save_hard_state,
             inputs.AppendCut: self._cut_append,
@@ -78,7 +78,7 @@ class Raft:
         Never blocks, and never raises for anything that a peer, a client or a slow disk can cause.
         ``InvariantViolated`` means that this replica's state is wrong: the process must stop.
         """
-        if self._member.is_asleep and not self._wake(event):
+        if self._member.is_asleep and not self._unquiesce(event):
             return
         self._steps[type(event)](event)
 
@@ -211,7 +211,7 @@ class Raft:
     def _campaign(self, _: inputs.Campaign) -> None:
         self._change_role(self._role.campaign())
 
-    def _unquiesce(self, _: inputs.Unquiesce) -> None:
+    def _remind_leader(self, _: inputs.Unquiesce) -> None:
         self._role.remind_leader()
 
     def _finish_write(self, event: inputs.WriteFinished) -> None:
@@ -339,7 +339,7 @@ class Raft:
     def _role_now(self) -> tuple[Role, Term, NodeId | None]:
         return (self._role.role, self._member.term, self._role.leader)
 
-    def _wake(self, event: Input) -> bool:
+    def _unquiesce(self, event: Input) -> bool:
         """Restart the timers of a quiescent member, unless the input changes nothing for it."""
         match event:
             case inputs.Tick():

@@ -98,23 +98,23 @@ class Writes:
         """A snapshot has replaced the log, durably; no write is in flight."""
         self.durable_index = self._handed_out = last
 
-    def hold_back(self, promise: Envelope, index: Index) -> bool:
+    def hold_back(self, envelope: Envelope, index: Index) -> bool:
         """Keep a message until the hard state and the log up to ``index`` are durable.
 
         False if they are durable already, and the message may leave at once.
         """
-        kind = (promise.to, type(promise.message))
+        kind = (envelope.to, type(envelope.message))
         if index > self._handed_out or (index <= self.durable_index and self._hard_state is not None):
-            self._send_after.append(promise)
+            self._send_after.append(envelope)
         elif index > self.durable_index:
             covering = next(write_id for write_id, covered in self._in_flight if covered >= index)
             gathered = WriteId(self._newest + 1)
             hard_state = self._hard_state_write if self._hard_state is None else gathered
-            self._waiting[max(covering, hard_state), kind] = promise
+            self._waiting[max(covering, hard_state), kind] = envelope
         elif self.hard_state_is_durable:
             return False
         else:
-            self._after_hard_state[kind] = promise
+            self._after_hard_state[kind] = envelope
         return True
 
     def take(self) -> Write | None:

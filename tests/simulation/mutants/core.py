@@ -7,7 +7,7 @@ from tests.simulation.mutants.plant import Edit, Mutant
 CORE = (
     Mutant(
         "promises leave before the disk has them",
-        "raftlog.core.member:Member.promise",
+        "raftlog.core.member:Member.send_when_durable",
         "if not self.writes.hold_back(envelope, index):",
         "if True:",
     ),
@@ -226,8 +226,8 @@ CORE = (
     Mutant(
         "replies that wait for the disk are kept one by one",
         "raftlog.core.writes:Writes.hold_back",
-        "self._waiting[max(covering, hard_state), kind] = promise",
-        "self._waiting[max(covering, hard_state), (*kind, object())] = promise",
+        "self._waiting[max(covering, hard_state), kind] = envelope",
+        "self._waiting[max(covering, hard_state), (*kind, object())] = envelope",
         script="tests/unit/core/test_writes.py",
     ),
     Mutant(
