@@ -1,13 +1,14 @@
-"""Membership changes, as the leader makes them: one at a time, each in steps that are safe.
+"""Membership changes of a leader: one at a time, each in safe steps.
 
-Decides when a change may begin, what its next entry says and whether it is over. While voters
-change, the membership is joint, and as soon as that is committed the next entry leaves it (Raft 6,
-thesis 4.3). Leaves to others: which change is wise, such as promoting a learner that has caught up.
+Decides when a change may begin, what its next entry is, and when it is finished. While voters change, the
+membership is joint; once the joint membership is committed, the next entry leaves it (Raft 6, thesis 4.3).
+Leaves to others: which change to make, such as promoting a learner that has caught up.
 """
 
 from __future__ import annotations
 
 from raftlog.core.entries import EntryKind
+from raftlog.core.invariants import require_safe_change
 from raftlog.core.member import Member
 from raftlog.core.membership import Membership
 from raftlog.core.peers import Peers
@@ -16,16 +17,16 @@ from raftlog.types import EntryId, Index, NodeId
 
 
 class Changes:
-    """The change that is under way in one leader's term of office, if one is."""
+    """The change that is under way while one leader leads, if there is one."""
 
     __slots__ = ("_member", "_peers", "open_index")
 
     def __init__(self, member: Member, peers: Peers) -> None:
-        """Take over what an earlier leader began."""
+        """Continue a change that an earlier leader began."""
         self._member = member
         self._peers = peers
         newest = member.memberships.newest
-        # Where a membership stands that is joint or not known to be committed.
+        # The index of the newest membership while it is joint or not known to be committed.
         self.open_index: Index | None = None
         if newest.index > member.commit_index:
             self.open_index = newest.index
@@ -33,7 +34,7 @@ class Changes:
             self._append(newest.membership.left(), 0)
 
     def refusal(self, target: Membership) -> RefusalReason | None:
-        """Why the membership cannot become ``target`` now, if it cannot."""
+        """Why the membership cannot become ``target`` now; None if it can."""
         if self.open_index is not None:
             return RefusalReason.CHANGE_PENDING
         if target.outgoing:
@@ -51,7 +52,7 @@ class Changes:
         return self._append(self._member.membership.toward(target), now)
 
     def go_on(self, now: int) -> bool:
-        """The newest membership is committed: leave it if it is joint; whether the change is over."""
+        """The newest membership is committed: leave it if it is joint; whether the change is finished."""
         self.open_index = None
         membership = self._member.membership
         if membership.is_joint:
@@ -59,11 +60,11 @@ class Changes:
         return not membership.is_joint
 
     def _enough_know(self, voters: frozenset[NodeId]) -> bool:
-        """Whether all that are new among them, and a majority of them all, hold the newest membership.
+        """Whether every added voter, and a majority of all, hold the newest membership.
 
-        A log that does not name its owner gives no vote: with such voters nobody might win once we are
-        gone. Learners begin with such a log, and so does a founder that first opens when others have left.
-        Neither does one that rejoins, as a learner may whose connection broke: it has to reply again first.
+        A member whose log never named it gives no vote: with such voters nobody might win once this leader
+        is gone. Learners begin with such a log, and so does an initial replica that opens late. A member that
+        rejoins gives no vote either, and a learner whose connection broke may rejoin: it must reply first.
         """
         newest, progress = self._member.memberships.newest, self._peers.progress
         matches = self._peers.match_index(voters)
@@ -74,8 +75,10 @@ class Changes:
         return added <= ready and 2 * len(know_or_lead) > len(voters)
 
     def _append(self, membership: Membership, now: int) -> EntryId:
-        """In force at once, for us as for whoever appends it (thesis 4.1)."""
+        """Append a membership, which is in force at once, here and on each follower that appends it (4.1)."""
         member = self._member
+        newest = member.memberships.newest
+        require_safe_change(newest.membership, newest.index, member.commit_index, membership)
         self.open_index = index = Index(member.terms.last_index + 1)
         member.append(member.term, index, index, EntryKind.MEMBERSHIP, membership)
         self._peers.reorganize(now)

@@ -1,8 +1,8 @@
-"""Elections: asking for votes, counting them, and giving them to others.
+"""Elections: requesting votes, counting them, and voting for others.
 
-A member first asks whether it would be elected (pre-vote, thesis 9.6), which changes nothing
-anywhere; only then does it raise its term and ask in earnest. Its own vote counts, and its
-requests leave, when the new term is durable.
+A member first asks whether it would be elected (pre-vote, thesis 9.6), which changes no state anywhere; only
+then does it raise its term and request votes. Its own vote counts, and its requests leave, when the new term
+is durable.
 """
 
 from __future__ import annotations
@@ -11,84 +11,59 @@ from raftlog.core.member import Member
 from raftlog.core.messages import VoteReply, VoteRequest
 from raftlog.core.quorum import Election, election_outcome
 from raftlog.core.ready import Role
+from raftlog.core.role_state import RoleState
 from raftlog.types import BEFORE_LOG, NodeId, Term
 
 
-class Candidate:
-    """What a member knows only while it stands for election, in earnest or in a pre-vote."""
+class Candidate(RoleState):
+    """What a member knows and does only while it campaigns, in a pre-vote or in an election."""
 
-    __slots__ = (
-        "_asked",
-        "_elapsed_ticks",
-        "_member",
-        "_timeout_ticks",
-        "_votes",
-        "is_pre_vote",
-        "is_transfer",
-    )
+    __slots__ = ("_asked", "_elapsed_ticks", "_is_pre_vote", "_is_transfer", "_timeout_ticks", "_votes")
 
     def __init__(self, member: Member, *, is_pre_vote: bool, is_transfer: bool) -> None:
-        """``is_transfer``: the leader asked for this, so that voters need not stick to it."""
-        self._member = member
-        self.is_pre_vote = is_pre_vote
-        self.is_transfer = is_transfer
+        """``is_transfer``: the leader requested this election, so voters do not refuse for its sake."""
+        super().__init__(member, Role.PRE_CANDIDATE if is_pre_vote else Role.CANDIDATE, None)
+        self._is_pre_vote = is_pre_vote
+        self._is_transfer = is_transfer
         self._elapsed_ticks = 0
         self._timeout_ticks = member.election_timeout()
         self._votes: dict[NodeId, bool] = {}
         self._asked = Term(member.term + 1)  # the term of the requests
 
-    @property
-    def role(self) -> Role:
-        """What this object stands for."""
-        return Role.PRE_CANDIDATE if self.is_pre_vote else Role.CANDIDATE
-
-    @property
-    def leader(self) -> NodeId | None:
-        """Nobody: that is why we stand."""
-        return None
-
-    @property
-    def is_sticky(self) -> bool:
-        """We believe in no leader."""
-        return False
-
     def start(self) -> Role | None:
-        """Ask everybody; a group of one has its answer at once, or when its term is durable."""
+        """Request votes; a group of one wins at once, or when its term is durable."""
         member = self._member
-        if self.is_pre_vote:
+        if self._is_pre_vote:
             request = VoteRequest(term=self._asked, last=member.newest_durable, is_pre_vote=True)
             for peer in self._other_voters():
                 member.send(peer, request)
             return self._count(member.id, granted=True)
         member.enter_term(self._asked, voted_for=member.id)
-        request = VoteRequest(term=member.term, last=member.newest_durable, is_transfer=self.is_transfer)
+        request = VoteRequest(term=member.term, last=member.newest_durable, is_transfer=self._is_transfer)
         for peer in self._other_voters():
-            member.promise(peer, request, BEFORE_LOG.index)
+            member.send_when_durable(peer, request, BEFORE_LOG.index)
         return None
 
     def tick(self) -> Role | None:
-        """Give up after an election timeout and begin anew, with a pre-vote.
+        """Start again with a pre-vote after an election timeout.
 
-        The time begins when the requests leave: a slow disk of ours is no answer of the others.
+        The timeout begins when the requests leave, so a slow disk does not shorten it.
         """
-        if not self.is_pre_vote and self._member.id not in self._votes:
+        if not self._is_pre_vote and self._member.id not in self._votes:
             return None
         self._elapsed_ticks += 1
         return Role.PRE_CANDIDATE if self._elapsed_ticks >= self._timeout_ticks else None
 
-    def finish_write(self) -> Role | None:
-        """Count our own vote once it cannot be forgotten."""
+    def write_finished(self) -> Role | None:
+        """Count our own vote once it is durable."""
         member = self._member
-        if self.is_pre_vote or member.id in self._votes or not member.writes.hard_state_is_durable:
+        if self._is_pre_vote or member.id in self._votes or not member.writes.hard_state_is_durable:
             return None
         return self._count(member.id, granted=True)
 
-    def wake(self) -> None:
-        """A candidate never sleeps."""
-
     def receive_vote(self, sender: NodeId, reply: VoteReply) -> Role | None:
-        """Count an answer to what we are asking now; others are too late."""
-        answers_this = reply.asked == self._asked and reply.is_pre_vote == self.is_pre_vote
+        """Count a reply to the current request; replies to earlier requests are ignored."""
+        answers_this = reply.asked == self._asked and reply.is_pre_vote == self._is_pre_vote
         if not answers_this or sender not in self._member.membership.all_voters:
             return None
         return self._count(sender, granted=reply.granted)
@@ -103,11 +78,11 @@ class Candidate:
             return None
         if outcome is Election.LOST:
             return Role.FOLLOWER
-        return Role.CANDIDATE if self.is_pre_vote else Role.LEADER
+        return Role.CANDIDATE if self._is_pre_vote else Role.LEADER
 
 
 def answer_pre_vote(member: Member, candidate: NodeId, request: VoteRequest, *, is_sticky: bool) -> None:
-    """Say whether we would vote for the candidate. No promise: nothing is remembered."""
+    """Tell whether we would vote for the candidate; no state changes."""
     is_new_enough = request.last >= member.newest_ever
     granted = request.term > member.term and not is_sticky and is_new_enough and member.may_vote
     reply = VoteReply(term=member.term, asked=request.term, granted=granted, is_pre_vote=True)
@@ -115,7 +90,7 @@ def answer_pre_vote(member: Member, candidate: NodeId, request: VoteRequest, *, 
 
 
 def answer_vote(member: Member, candidate: NodeId, request: VoteRequest) -> bool:
-    """Give our vote in this term, or not (Raft 5.2, 5.4.1); true when it is given."""
+    """Vote for the candidate or refuse (Raft 5.2, 5.4.1); whether the vote is given."""
     may_vote = member.voted_for in (None, candidate) and member.may_vote
     if request.term != member.term or not may_vote or request.last < member.newest_ever:
         member.send(candidate, VoteReply(term=member.term, asked=request.term, granted=False))
@@ -123,5 +98,5 @@ def answer_vote(member: Member, candidate: NodeId, request: VoteRequest) -> bool
     if member.voted_for is None:
         member.vote(candidate)
     reply = VoteReply(term=member.term, asked=request.term, granted=True)
-    member.promise(candidate, reply, BEFORE_LOG.index)
+    member.send_when_durable(candidate, reply, BEFORE_LOG.index)
     return True

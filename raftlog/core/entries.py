@@ -1,4 +1,4 @@
-"""What the core knows of log entries: ids and spans, never bytes."""
+"""Log entries as the core knows them: ids and spans, never bytes."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class EntryKind(enum.Enum):
     """Why an entry is in the log."""
 
     DATA = 1
-    LEADER_CHANGE = 2  # commits what earlier leaders left; only when there is such a tail
-    MEMBERSHIP = 3  # one index; in force as soon as it stands in a log
+    LEADER_CHANGE = 2  # commits entries of earlier leaders; only if there are any
+    MEMBERSHIP = 3  # one index; in force as soon as it is in a log
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,4 +28,4 @@ class EntrySpan:
     first: Index
     last: Index
     kind: EntryKind = EntryKind.DATA
-    membership: Membership | None = None  # what an entry of kind MEMBERSHIP says; it is a span of its own
+    membership: Membership | None = None  # of an entry of kind MEMBERSHIP, which has its own span

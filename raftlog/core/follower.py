@@ -1,7 +1,7 @@
-"""The follower: believes in a leader while it hears from it, and makes its log equal the leader's.
+"""The follower: makes its log equal the leader's, and campaigns when it no longer hears from the leader.
 
-Decides what of an append is new, what conflicts, when the leader must be given up and whether
-this member may sleep. A promise ("my log equals yours up to here") leaves when it is durable.
+Decides which entries of an append are new, which conflict, when the election timer fires, and whether this
+member may become quiescent. A reply that accepts an append leaves when the entries are durable.
 """
 
 from __future__ import annotations
@@ -15,37 +15,33 @@ from raftlog.core.messages import (
     HeartbeatReply,
     RejoinResponse,
     SnapshotOffer,
+    TimeoutNow,
 )
 from raftlog.core.ready import FetchSnapshot, Role
+from raftlog.core.role_state import RoleState
 from raftlog.types import BEFORE_LOG, Index, NodeId
 
 
-class Follower:
-    """What a member knows only while it follows."""
+class Follower(RoleState):
+    """What a member knows and does only while it follows."""
 
-    __slots__ = ("_matched", "_member", "_newest_round", "_silent_ticks", "_timeout_ticks", "leader")
+    __slots__ = ("_matched", "_newest_round", "_silent_ticks", "_timeout_ticks")
 
     def __init__(self, member: Member, leader: NodeId | None) -> None:
-        """Follow ``leader``, or wait for one to appear."""
-        self._member = member
-        self.leader = leader
-        self._silent_ticks = 0  # since the leader was heard, or a vote given
+        """Follow ``leader``, or wait for a leader."""
+        super().__init__(member, Role.FOLLOWER, leader)
+        self._silent_ticks = 0  # since the leader was heard or the election timer was reset
         self._timeout_ticks = member.election_timeout()
-        self._newest_round = 0  # of the leader's heartbeats: tells a delayed one from a current one
+        self._newest_round = 0  # the newest heartbeat round received; heartbeats of older rounds are late
         self._matched = BEFORE_LOG.index  # our log equals the leader's up to here
 
     @property
-    def role(self) -> Role:
-        """What this object stands for."""
-        return Role.FOLLOWER
-
-    @property
     def is_sticky(self) -> bool:
-        """Whether a leader is alive as far as we know: no vote for others then (thesis 4.2.3)."""
+        """Whether the leader was heard within an election timeout (thesis 4.2.3)."""
         return self.leader is not None and self._silent_ticks < self._member.settings.election_ticks
 
     def tick(self) -> Role | None:
-        """Count the silence; after too much of it, stand for election."""
+        """Campaign when the leader has been silent for the election timeout."""
         self._silent_ticks = silent_ticks = self._silent_ticks + 1
         if silent_ticks < self._timeout_ticks:
             return None
@@ -54,28 +50,34 @@ class Follower:
         self._wait_to_be_told()
         return None
 
-    def finish_write(self) -> Role | None:
-        """What waited for the disk has been let go; a member that rejoins may be done."""
+    def write_finished(self) -> Role | None:
+        """A member that rejoins may hold now what it must hold."""
         if self._has_rejoined():
             self._agree(self._matched)
         return None
 
-    def wake(self) -> None:
-        """Begin to count anew: nobody owed us a heartbeat while we slept."""
-        self.grant_time()
+    def depends_on(self, peer: NodeId) -> bool:
+        """A follower depends on its leader only."""
+        return peer == self.leader
 
-    def grant_time(self) -> None:
-        """Wait a whole election timeout from now on, as after giving a vote."""
-        self._silent_ticks = 0
-        self._timeout_ticks = self._member.election_timeout()
+    def unquiesced(self) -> None:
+        """The leader owed no heartbeat until now."""
+        self._grant_time()
 
-    def lose_leader(self) -> None:
-        """The leader's node is gone: stick to it no longer, and stand for election soon.
+    def vote_given(self) -> Role | None:
+        """Give the candidate a whole election timeout to win."""
+        self._grant_time()
+        return None
 
-        The other voters learn of it at about the same time. Their turns come one after another, in
-        an order that all know and that differs from group to group, so that no two take each
-        other's votes and a node's groups do not all go to the same heir.
+    def peer_unreachable(self, peer: NodeId) -> None:
+        """Forget the leader if it is ``peer``, and campaign soon.
+
+        The other voters learn of it at about the same time. Each waits by its campaign rank, which all
+        voters know and which differs from group to group: no two split the votes, and the groups that one
+        node led do not all get the same new leader.
         """
+        if peer != self.leader:
+            return
         member = self._member
         settings = member.settings
         heirs = sorted(member.membership.all_voters - {self.leader})
@@ -83,9 +85,10 @@ class Follower:
         self.leader = None
         self._silent_ticks = 0
         self._timeout_ticks = 1 + turn * max(2, settings.election_ticks // 3) + member.rng.randint(0, 1)
+        member.request_ready()
 
     def receive_heartbeat(self, sender: NodeId, heartbeat: Heartbeat) -> None:
-        """Hear the leader; learn what is committed; fall asleep with it where nothing is open."""
+        """Learn what is committed; become quiescent with the leader if nothing is open here."""
         member = self._member
         self._silent_ticks = 0
         if heartbeat.commit_index > member.commit_index:
@@ -94,17 +97,17 @@ class Follower:
         if is_current:
             self._newest_round = heartbeat.round
         if heartbeat.falls_silent and is_current and self._may_sleep(heartbeat.commit_index):
-            member.is_asleep = True  # No reply: it would only wake the leader.
+            member.quiesce()  # A reply would unquiesce the leader.
             return
         self._echo(sender, heartbeat.round)
 
     def receive_append(self, sender: NodeId, request: AppendRequest) -> None:
-        """Make the log equal the leader's where they meet, or say where they may (Raft 5.3)."""
+        """Make the log equal the leader's, or tell the leader where the logs may agree (Raft 5.3)."""
         member = self._member
         self._silent_ticks = 0
         previous = request.previous
         if previous.index < member.terms.snapshot.index:
-            # All we have let go of is committed, so the leader holds it as it was here.
+            # The entries before our log are committed, so the leader holds the same ones.
             matched = member.commit_index
         elif member.terms.holds(previous):
             matched = previous.index
@@ -126,7 +129,7 @@ class Follower:
         self._agree(matched)
 
     def receive_snapshot_offer(self, offer: SnapshotOffer) -> None:
-        """Take the snapshot only where our log does not lead up to it: say so otherwise (Raft 7)."""
+        """Fetch the snapshot, unless our log already holds its entry (Raft 7)."""
         member, snapshot = self._member, offer.snapshot
         self._silent_ticks = 0
         if snapshot.index <= member.commit_index:
@@ -138,32 +141,47 @@ class Follower:
             member.fetch(FetchSnapshot(self.leader, snapshot, offer.membership))
 
     def receive_rejoin_response(self, response: RejoinResponse) -> None:
-        """Learn what our log must hold before we count again; what is said to another incarnation is not."""
+        """Learn what our log must hold before we count; a response to another incarnation is ignored."""
         if response.rejoining == self._member.rejoining:
-            self._member.rejoin_last = response.last
+            self._member.require_for_rejoin(response.last)
             self._agree(self._matched)
 
     def remind_leader(self) -> None:
-        """A request came to a group that sleeps: its leader answers, or is missed from now on."""
+        """Send the leader a reply: a quiescent leader becomes active, a lost one stays silent."""
         if self.leader is not None:
             self._echo(self.leader, self._newest_round)
 
-    def snapshot_installed(self) -> None:
-        """Let the leader go on behind the snapshot."""
+    def receive_timeout_now(self, sender: NodeId, message: TimeoutNow) -> bool:
+        """Learn what is committed, and campaign if this member may lead."""
+        member = self._member
+        may_stand = member.is_voter and member.may_vote and member.lacks_nothing
+        if not may_stand or self.leader != sender:
+            return False
+        member.commit_to(min(message.commit_index, member.terms.last_index))
+        return True
+
+    def snapshot_installed(self) -> Role | None:
+        """Tell the leader, so that it sends what follows the snapshot."""
         self._agree(self._member.commit_index)
+        return None
+
+    def _grant_time(self) -> None:
+        """Wait a whole election timeout from now on."""
+        self._silent_ticks = 0
+        self._timeout_ticks = self._member.election_timeout()
 
     def _wait_to_be_told(self) -> None:
-        """Who must not stand for election can only remind a leader that may sleep, and then sleep too."""
+        """A member that must not campaign reminds its leader once, and then becomes quiescent."""
         member = self._member
         if self.leader is not None:
             self.remind_leader()
             self.leader = None
-            self.grant_time()
+            self._grant_time()
         elif member.writes.all_finished:
-            member.is_asleep = True
+            member.quiesce()
 
     def _agree(self, matched: Index) -> None:
-        """Say, once it is durable, that our log equals the leader's up to ``matched``."""
+        """Reply, once it is durable, that our log equals the leader's up to ``matched``."""
         member = self._member
         if self.leader is None:
             return
@@ -171,10 +189,10 @@ class Follower:
         if self._has_rejoined():
             member.rejoined(self.leader)
         reply = AppendReply(term=member.term, accepted=True, match_index=matched, rejoining=member.rejoining)
-        member.promise(self.leader, reply, matched)
+        member.send_when_durable(self.leader, reply, matched)
 
     def _has_rejoined(self) -> bool:
-        """Whether all that the leader asks of us is on our disk."""
+        """Whether our disk holds all that the leader requires for rejoining."""
         last = self._member.rejoin_last
         return last is not None and min(self._matched, self._member.writes.durable_index) >= last
 
@@ -184,11 +202,11 @@ class Follower:
         member.send(leader, reply)
 
     def _may_sleep(self, commit_index: Index) -> bool:
-        """Whether nothing is open here. A tail the leader lacks does not count: its next append cuts it."""
+        """Whether nothing is open here. A tail that the leader lacks may stay: its next append cuts it."""
         return self._member.commit_index == commit_index and self._member.writes.all_finished
 
     def _take_in(self, span: EntrySpan) -> Index:
-        """Append what is not there yet, after removing what conflicts. What agrees is never touched."""
+        """Append the entries that are missing, after removing those that conflict; equal entries stay."""
         member = self._member
         held = member.terms.held_from(span.term, span.first)
         if held < span.last:

@@ -1,4 +1,4 @@
-"""What can happen to a Raft group. Every input is data; none carries a callback."""
+"""The inputs of a core. Every input is data; none carries a callback."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Receive:
-    """A message came in. The driver takes the ready right after each one that carries entries."""
+    """A message has come. The driver takes the ready right after each message with entries."""
 
     sender: NodeId
     message: Message
@@ -41,8 +41,8 @@ class ConfirmRead:
 class ChangeMembership:
     """Make ``target`` the membership, one change at a time (thesis 4.3).
 
-    ``Appended`` says that its first entry stands in the log. The change is finished when ``target`` is in
-    force and committed; until then a new leader may undo it.
+    ``Appended`` names its first entry. The change is finished when ``target`` is in force and committed;
+    until then a new leader may undo it.
     """
 
     token: Token
@@ -51,33 +51,33 @@ class ChangeMembership:
 
 @dataclass(frozen=True, slots=True)
 class TransferLeadership:
-    """Hand leadership to ``to`` as soon as it has the whole log; proposals wait meanwhile (are refused)."""
+    """Transfer leadership to ``to`` as soon as it has the whole log; proposals are refused meanwhile."""
 
     to: NodeId
 
 
 @dataclass(frozen=True, slots=True)
 class Campaign:
-    """Hold an election now: a new group's first replica says this, so that leaders spread evenly."""
+    """Hold an election now. The first replica of a new group gets this, so that leaders spread evenly."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unquiesce:
-    """A request came that only a leader can answer: make sure that there is one."""
+    """A request has come that only a leader can answer: make sure that there is a leader."""
 
 
 @dataclass(frozen=True, slots=True)
 class WriteFinished:
-    """The write is durable. Writes finish in the order they were handed out."""
+    """The write is durable. Writes finish in the order in which they were handed out."""
 
     write_id: WriteId
 
 
 @dataclass(frozen=True, slots=True)
 class HardStateSaved:
-    """Term and vote, as this write and all before it handed them out, are durable.
+    """The hard states of this write and of all before it are durable, but not all of their entries.
 
-    Entries may wait for room on a full disk; term and vote need none, and need not wait for entries.
+    Entries may wait for room on a full disk; a hard state needs no room.
     """
 
     write_id: WriteId
@@ -85,9 +85,9 @@ class HardStateSaved:
 
 @dataclass(frozen=True, slots=True)
 class AppendCut:
-    """Of what was ordered for ``to`` only entries up to ``last`` were sent.
+    """Of the entries ordered for ``to`` only those up to ``last`` were sent.
 
-    One append has its limit of bytes, and what is ordered while one is read from the disk is not sent.
+    An append has a limit of bytes, and nothing is sent that is ordered while entries are read from the disk.
     """
 
     to: NodeId
@@ -95,28 +95,38 @@ class AppendCut:
 
 
 @dataclass(frozen=True, slots=True)
+class AppendDropped:
+    """An append that was ordered for ``to`` was not sent, as there was no room or the log has changed.
+
+    The leader orders no entries for ``to`` until its next reply.
+    """
+
+    to: NodeId
+
+
+@dataclass(frozen=True, slots=True)
 class PeerUnreachable:
-    """The connection to a peer broke, or it has been silent for an election timeout."""
+    """The connection to a peer broke, or the peer has been silent for an election timeout."""
 
     peer: NodeId
 
 
 @dataclass(frozen=True, slots=True)
 class LogTruncatedPrefix:
-    """The log begins after ``snapshot`` now; what lies before was committed and durable here."""
+    """The log begins after ``snapshot`` now; the entries before were committed and durable here."""
 
     snapshot: EntryId
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotInstalled:
-    """The log is empty and begins after ``snapshot``, durably; the state machine stands there.
+    """The log is empty and begins after ``snapshot``, durably; the state machine has the state there.
 
-    The driver asks ``Raft.may_install`` just before it replaces anything, and steps nothing in between.
+    The driver asks ``Raft.may_install`` just before it replaces anything.
     """
 
     snapshot: EntryId
-    membership: Membership  # the one in force there
+    membership: Membership  # in force at the snapshot
 
 
 Input = (
@@ -131,6 +141,7 @@ Input = (
     | WriteFinished
     | HardStateSaved
     | AppendCut
+    | AppendDropped
     | PeerUnreachable
     | LogTruncatedPrefix
     | SnapshotInstalled

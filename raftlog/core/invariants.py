@@ -1,58 +1,60 @@
-"""What must hold in every member at all times, asserted where it could break.
+"""Assertions of what holds in every member at all times, placed where it could break.
 
-Each function raises ``InvariantViolated`` with the numbers that prove it: this replica's state
-is wrong then, and the process must stop. None of them can be set off by a lost, repeated,
-delayed or reordered message.
+Each function raises ``InvariantViolated`` with the numbers that prove it: the state of this replica is wrong
+then, and the process must stop. No lost, repeated, delayed or reordered message can cause that. The numbers
+in parentheses are those of ``docs/invariants.md``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from raftlog.core.membership import Membership
 from raftlog.errors import InvariantViolated
 from raftlog.types import EntryId, Index, NodeId, Term, WriteId
 
+# Terms, votes and leaders
+
 
 def require_term_rises(current: Term, new: Term) -> None:
-    """Terms only grow (Raft 5.1)."""
+    """Terms never fall (I5, Raft 5.1)."""
     if new <= current:
         raise InvariantViolated(f"term would go from {current} to {new}")
 
 
-def require_commit_in_log(commit_index: Index, last: Index) -> None:
-    """Nothing is committed here that is not in this log."""
-    if commit_index > last:
-        raise InvariantViolated(f"commit index {commit_index} lies after the last index {last}")
+def require_one_vote(term: Term, known: NodeId | None, candidate: NodeId) -> None:
+    """A member votes for one candidate a term (I28, Raft 5.2)."""
+    if known not in (None, candidate):
+        raise InvariantViolated(f"a vote for {candidate} in term {term}, after a vote for {known}")
 
 
-def require_commit_spared(first_removed: Index, commit_index: Index) -> None:
-    """What is committed is never truncated (Raft 5.4.3)."""
-    if first_removed <= commit_index:
+def require_one_leader(term: Term, known: NodeId, other: NodeId) -> None:
+    """A term has at most one leader (I2, Raft 5.2)."""
+    if known != other:
+        raise InvariantViolated(f"nodes {known} and {other} both lead term {term}")
+
+
+def require_elected(term: Term, node: NodeId, voted_for: NodeId | None, *, is_durable: bool) -> None:
+    """A leader's own vote is for itself, and durable like its term (I7)."""
+    if voted_for != node or not is_durable:
         raise InvariantViolated(
-            f"truncation from {first_removed} would remove up to commit index {commit_index}"
+            f"node {node} would lead term {term}: it voted for {voted_for}, durably: {is_durable}"
         )
 
 
+# The log and its durable part
+
+
 def require_follows(first: Index, last: Index, log_last: Index) -> None:
-    """Entries are appended without a gap, an overlap or an empty span."""
+    """Entries are appended without a gap, an overlap or an empty span (I3)."""
     if first != log_last + 1 or last < first:
         raise InvariantViolated(f"span {first}..{last} does not follow the last index {log_last}")
 
 
 def require_terms_in_order(term: Term, log_last_term: Term) -> None:
-    """The terms of a log never decrease from one entry to the next."""
+    """The terms of a log never fall from one entry to the next (I3)."""
     if term < log_last_term:
         raise InvariantViolated(f"an entry of term {term} cannot follow one of term {log_last_term}")
-
-
-def require_one_leader(term: Term, known: NodeId, other: NodeId) -> None:
-    """A term has at most one leader (Raft 5.2, election safety)."""
-    if known != other:
-        raise InvariantViolated(f"nodes {known} and {other} both lead term {term}")
-
-
-def require_handed_out(write_id: WriteId, newest: WriteId) -> None:
-    """Only writes that were handed out can finish."""
-    if write_id > newest:
-        raise InvariantViolated(f"write {write_id} finished; the newest handed out is {newest}")
 
 
 def require_index_known(index: Index, snapshot: Index, last: Index) -> None:
@@ -67,8 +69,37 @@ def require_held(entry: EntryId, term: Term) -> None:
         raise InvariantViolated(f"the log holds term {term} at index {entry.index}, and is cut at {entry}")
 
 
+def require_handed_out(write_id: WriteId, newest: WriteId) -> None:
+    """Only writes that were handed out can finish (I7)."""
+    if write_id > newest:
+        raise InvariantViolated(f"write {write_id} finished; the newest handed out is {newest}")
+
+
+def require_durable_in_log(durable_index: Index, last: Index) -> None:
+    """The durable index never passes the log's last index (I5)."""
+    if durable_index > last:
+        raise InvariantViolated(f"durable index {durable_index} lies after the last index {last}")
+
+
+# Commit
+
+
+def require_commit_in_log(commit_index: Index, last: Index) -> None:
+    """The commit index never passes the log's last index (I5)."""
+    if commit_index > last:
+        raise InvariantViolated(f"commit index {commit_index} lies after the last index {last}")
+
+
+def require_commit_spared(first_removed: Index, commit_index: Index) -> None:
+    """Committed entries are never truncated (I1, Raft 5.4.3)."""
+    if first_removed <= commit_index:
+        raise InvariantViolated(
+            f"truncation from {first_removed} would remove up to commit index {commit_index}"
+        )
+
+
 def require_settled(snapshot: EntryId, commit_index: Index, durable_index: Index) -> None:
-    """Only what is committed, and durable here, leaves the log at its beginning."""
+    """Only entries that are committed, and durable here, leave the log at its beginning (I22)."""
     if snapshot.index > min(commit_index, durable_index):
         raise InvariantViolated(
             f"the log is cut at {snapshot.index}, with commit index {commit_index} "
@@ -77,6 +108,21 @@ def require_settled(snapshot: EntryId, commit_index: Index, durable_index: Index
 
 
 def require_may_install(snapshot: EntryId, *, may_install: bool) -> None:
-    """A snapshot never replaces a log that holds it, nor one with writes on their way (Raft 7)."""
+    """A snapshot never replaces a log that holds it, nor one with writes in flight (Raft 7)."""
     if not may_install:
         raise InvariantViolated(f"snapshot {snapshot} has replaced a log that must not be replaced")
+
+
+# Membership and quiescence
+
+
+def require_safe_change(before: Membership, index: Index, commit_index: Index, after: Membership) -> None:
+    """A leader changes a committed membership only, and both share a half, so quorums intersect (I16)."""
+    if index > commit_index or not {*before.halves} & {*after.halves}:
+        raise InvariantViolated(f"{after} would follow {before} at {index}, with commit index {commit_index}")
+
+
+def require_nothing_open(last: Index, match_indexes: Iterable[Index], *, writes_finished: bool) -> None:
+    """A member becomes quiescent when its disk, and as a leader every peer, holds its whole log (I29)."""
+    if not writes_finished or any(match_index < last for match_index in match_indexes):
+        raise InvariantViolated(f"quiescent at {last}, with writes or peers that have not got there")

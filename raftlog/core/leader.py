@@ -1,7 +1,8 @@
-"""The leader: appends proposals, brings followers up to date, decides what is committed and who takes part.
+"""The leader: appends proposals, decides what is committed, confirms reads, and notices a lost quorum.
 
-Everything it sends goes out when the ready is taken, so that what was proposed together travels
-together. Time is its own count of ticks since it was elected.
+Leaves to others: what each peer is sent (``appends``), which peers count (``peers``), and the steps of a
+membership change (``changes``). Entries leave when the ready is taken, so that proposals made together are
+sent together. Time is counted in ticks since the election.
 """
 
 from __future__ import annotations
@@ -11,22 +12,22 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Final
 
+from raftlog.core.appends import Appends
 from raftlog.core.changes import Changes
 from raftlog.core.entries import EntryKind
+from raftlog.core.invariants import require_elected
 from raftlog.core.member import Member
 from raftlog.core.membership import Membership
 from raftlog.core.messages import (
     AppendReply,
     Heartbeat,
     HeartbeatReply,
-    RejoinResponse,
-    SnapshotOffer,
     TimeoutNow,
 )
 from raftlog.core.peers import Peers
-from raftlog.core.progress import Progress
 from raftlog.core.read_index import ReadIndex
-from raftlog.core.ready import Appended, RefusalReason, Replicate, Role
+from raftlog.core.ready import Appended, RefusalReason, Role
+from raftlog.core.role_state import RoleState
 from raftlog.types import EntryId, Index, NodeId, Token
 
 _HEARD_TICK: Final = attrgetter("heard_tick")
@@ -36,21 +37,21 @@ _ROUND: Final = attrgetter("round")
 
 @dataclass(frozen=True, slots=True)
 class _Transfer:
-    """Leadership is being handed over; no proposals meanwhile."""
+    """A leadership transfer that is under way; proposals are refused meanwhile."""
 
     to: NodeId
     until_tick: int
 
 
-class Leader:
-    """What a member knows only while it leads."""
+class Leader(RoleState):
+    """What a member knows and does only while it leads."""
 
     __slots__ = (
         "_active_tick",
+        "_appends",
         "_changes",
         "_first_own_index",
         "_heartbeat_tick",
-        "_member",
         "_now",
         "_peers",
         "_quorum_lost_tick",
@@ -62,45 +63,41 @@ class Leader:
     )
 
     def __init__(self, member: Member) -> None:
-        """Lead from now on."""
+        """Start to lead the term of ``member``."""
         last = member.terms.last_index
         has_tail = last > member.commit_index
-        self._member = member
+        super().__init__(member, Role.LEADER, member.id)
+        require_elected(
+            member.term, member.id, member.voted_for, is_durable=member.writes.hard_state_is_durable
+        )
         self._now = 0
         self._first_own_index = Index(last + 1)
         self._peers = Peers(member, Index(last + 1))
+        self._appends = Appends(member, self._peers)
         self._reads = ReadIndex(member, Index(last + 1) if has_tail else last)
         self._transfer: _Transfer | None = None
         self._round = 0  # of heartbeats
         self._heartbeat_tick = 1
-        self._quorum_lost_tick = member.settings.election_ticks  # unless a quorum is heard until then
-        self._active_tick = 0  # when anything but heartbeats last happened
-        self._settled_round = 0  # the first round that told all that all is committed; 0: not yet
+        self._quorum_lost_tick = (
+            member.settings.election_ticks
+        )  # the leader steps down then unless a quorum has replied
+        self._active_tick = 0  # when the group was last active: anything but heartbeats
+        self._settled_round = 0  # the first round that told every peer that all is committed; 0: none yet
         self._work_is_due = True
         if has_tail:
-            # Commits what earlier leaders left: only entries of our own term may be counted (5.4.2).
+            # Commits entries of earlier leaders: only entries of our own term may be counted (5.4.2).
             member.append(member.term, self._first_own_index, self._first_own_index, EntryKind.LEADER_CHANGE)
         self._changes = Changes(member, self._peers)
-        member.has_news = True
-
-    @property
-    def role(self) -> Role:
-        """What this object stands for."""
-        return Role.LEADER
-
-    @property
-    def leader(self) -> NodeId:
-        """Ourselves."""
-        return self._member.id
+        member.request_ready()
 
     @property
     def is_sticky(self) -> bool:
-        """Our own leader is alive; when its quorum is gone, check-quorum says so."""
+        """The leader is this member; check-quorum notices when its quorum is lost."""
         return True
 
     @property
     def match_index(self) -> Mapping[NodeId, Index]:
-        """How far each voter's durable log is known to equal ours."""
+        """For each voter, up to which index its durable log is known to equal ours."""
         own = {self._member.id: self._member.writes.durable_index}
         return (own if self._member.is_voter else {}) | self._peers.match_index(
             self._member.membership.all_voters
@@ -108,18 +105,18 @@ class Leader:
 
     @property
     def learner_match_index(self) -> Mapping[NodeId, Index]:
-        """How far each learner's is that does not vote yet, or no more."""
+        """The same for each learner that is no voter."""
         membership = self._member.membership
         return self._peers.match_index(membership.learners - membership.all_voters)
 
     @property
     def awaiting_snapshot(self) -> frozenset[NodeId]:
-        """Who lacks entries from before our log."""
+        """Peers that lack entries from before our log."""
         return self._peers.awaiting_snapshot
 
     @property
     def rejoining(self) -> Mapping[NodeId, frozenset[NodeId]]:
-        """Peers that count towards no quorum yet, and which voters must confirm us before they can."""
+        """Peers that rejoin, each with the voters that have not confirmed this leader for it."""
         return self._peers.rejoining
 
     @property
@@ -128,7 +125,7 @@ class Leader:
         return {peer: self._now - progress.heard_tick for peer, progress in self._peers.progress.items()}
 
     def tick(self) -> Role | None:
-        """Send heartbeats; step down without a quorum (thesis 6.2); give up a transfer that drags on."""
+        """Send heartbeats; step down without a quorum (thesis 6.2); end a transfer that takes too long."""
         self._now = now = self._now + 1
         if now >= self._quorum_lost_tick and not self._hears_quorum():
             return Role.FOLLOWER
@@ -138,27 +135,30 @@ class Leader:
             self._beat()
         return None
 
-    def finish_write(self) -> Role | None:
-        """Our own log is durable a little further: that may commit something."""
+    def write_finished(self) -> Role | None:
+        """More of our own log is durable: that may commit entries."""
         change = self._advance_commit()
         self._hand_over()
         return change
 
-    def wake(self) -> None:
-        """Nobody owed us an answer while we slept: begin to count anew, and beat with the next tick."""
+    def unquiesced(self) -> None:
+        """Restart the wait for every reply, and send heartbeats with the next tick."""
         for progress in self._peers.progress.values():
-            progress.heard_tick = self._now
+            progress.restart_silence(self._now)
         self._quorum_lost_tick = self._now + self._member.settings.election_ticks
         self._heartbeat_tick = self._now + 1
         self._reads.expect_no_echo()
         self._stir()
 
     def resign(self, leader: NodeId | None) -> None:
-        """Refuse what can no longer be answered here."""
+        """Refuse the reads that still wait."""
         self._reads.refuse_all(leader)
 
+    def campaign(self) -> None:
+        """A leader needs no election."""
+
     def propose(self, token: Token, index_count: int) -> None:
-        """Append at once; replication follows when the ready is taken."""
+        """Append at once; the entries leave when the ready is taken."""
         member = self._member
         if self._transfer is not None:
             member.refuse(token, None, RefusalReason.HANDING_OVER)
@@ -170,7 +170,7 @@ class Leader:
         self._stir()
 
     def change_membership(self, token: Token, target: Membership) -> None:
-        """Take the first step to ``target``; a joint one is left once it is committed (thesis 4.3)."""
+        """Append the first step to ``target``; the next follows once it is committed (thesis 4.3)."""
         member = self._member
         if self._transfer is not None:
             member.refuse(token, None, RefusalReason.HANDING_OVER)
@@ -184,13 +184,13 @@ class Leader:
         self._stir()
 
     def confirm_read(self, token: Token) -> None:
-        """Queue a linearizable read; those asked for at about the same time share a heartbeat round."""
+        """Queue a linearizable read; reads that come during one heartbeat round share the next one."""
         self._reads.ask(token, self._round)
         self._confirm_reads()
         self._stir()
 
     def transfer(self, to: NodeId) -> None:
-        """Hand over once ``to`` has the whole log, and it is committed; give up after an election timeout."""
+        """Transfer leadership once ``to`` has the whole log, committed; give up after an election timeout."""
         progress = self._peers.progress.get(to)
         if progress is None or progress.rejoining or to not in self._member.membership.voters:
             return
@@ -198,8 +198,8 @@ class Leader:
         self._stir()
         self._hand_over()
 
-    def lose_peer(self, peer: NodeId) -> None:
-        """Its connection broke: what was in flight may be lost."""
+    def peer_unreachable(self, peer: NodeId) -> None:
+        """Appends in flight to ``peer`` may be lost; a transfer to it ends."""
         progress = self._peers.progress.get(peer)
         if progress is None:
             return
@@ -208,14 +208,18 @@ class Leader:
             self._transfer = None
         self._stir()
 
-    def cut_append(self, to: NodeId, last: Index) -> None:
-        """Less went out to ``to`` than was ordered: the rest follows while the window allows."""
+    def append_dropped(self, to: NodeId) -> None:
+        """Probe again with the next reply, as after a broken connection."""
+        self.peer_unreachable(to)
+
+    def append_cut(self, to: NodeId, last: Index) -> None:
+        """Send the entries that were cut off, as far as the appends in flight allow."""
         progress = self._peers.progress.get(to)
         if progress is not None and progress.cut(last):
             self._call_for_work()
 
     def receive_append_reply(self, sender: NodeId, reply: AppendReply) -> Role | None:
-        """Learn how far a follower is, or where to ask next."""
+        """Learn up to where a follower's log is equal, or where to probe next."""
         progress = self._peers.heard(sender, reply.rejoining, self._now, self._round + 1)
         if progress is None:
             return None
@@ -232,7 +236,7 @@ class Leader:
             terms = self._member.terms
             log_start = terms.snapshot.index
             if reply.hint.index < log_start or reply.match_index <= log_start:
-                progress.need_snapshot()  # The logs do not even meet just before ours begins.
+                progress.need_snapshot()  # The logs do not agree even where ours begins.
             else:
                 progress.probe_at(terms.compare_next(reply.hint), reply.match_index)
                 self._stir()
@@ -240,107 +244,37 @@ class Leader:
         return change
 
     def receive_heartbeat_reply(self, sender: NodeId, reply: HeartbeatReply) -> None:
-        """Learn that a follower lives, what it has heard, and whether its appends have got stuck."""
+        """Learn which round a follower has echoed, and probe if it has stalled."""
         now = self._now
         progress = self._peers.heard(sender, reply.rejoining, now, self._round + 1)
         if progress is None:
             return
-        if reply.round > progress.round:
-            progress.round = reply.round
-            if self._reads:
-                self._confirm_reads()
+        if progress.echoed(reply.round) and self._reads:
+            self._confirm_reads()
         if self._peers.any_rejoins:
-            self._answer_rejoining(sender)
+            self._peers.answer_rejoining(sender, now, self._round)
+            self._stir()
+        if progress.is_stalled(self._appends.last_for(sender), now, self._member.settings):
+            progress.request_probe()
         if progress.probe_is_due:
             self._call_for_work()
-        is_behind = progress.is_probing or progress.match_index < self._last_for(sender)
-        if is_behind and now - progress.moved_tick >= self._patience(progress):
-            progress.probe_is_due = True
-            self._call_for_work()
-
-    def _answer_rejoining(self, sender: NodeId) -> None:
-        """Say what its log must hold to those that wait for it; again until they count, once a tick."""
-        member, peers = self._member, self._peers
-        self._stir()
-        for peer in peers.rejoining:
-            progress = peers.progress[peer]
-            is_asking = progress.rejoin_last is None
-            if is_asking and peers.may_answer(peer, self._round):
-                progress.rejoin_last = member.terms.last_index
-            is_due = (is_asking or peer == sender) and progress.answered_tick < self._now
-            if progress.rejoin_last is not None and is_due:
-                progress.answered_tick = self._now
-                response = RejoinResponse(
-                    term=member.term, rejoining=progress.rejoining, last=progress.rejoin_last
-                )
-                member.send(peer, response)
 
     def gather(self) -> None:
-        """Put into the outbox what is to be sent now: a round for reads, probes, entries."""
+        """Put heartbeats for reads, probes and entries into the outbox."""
         if not self._work_is_due:
             return
         self._work_is_due = False
         if self._reads.needs_round:
             self._broadcast(falls_silent=False)
             self._confirm_reads()
-        settings = self._member.settings
-        in_flight_max = settings.appends_in_flight_max
-        for peer, progress in self._peers.progress.items():
-            last = self._last_for(peer)
-            if progress.probe_is_due and self._replicate(peer, progress, Index(progress.next_index - 1)):
-                progress.probe_sent(self._now)
-            if progress.may_send(last, in_flight_max) and self._replicate(peer, progress, last):
-                progress.sent(last, self._now)
-            if settings.announces_commits:
-                self._announce_commit(peer, progress)
-
-    def _replicate(self, to: NodeId, progress: Progress, last: Index) -> bool:
-        """Have entries sent; where they are no longer in this log, offer our snapshot and say False."""
-        member = self._member
-        first = progress.next_index
-        previous = Index(first - 1)
-        snapshot = member.terms.snapshot
-        if progress.awaits_snapshot or previous < snapshot.index:
-            offer = SnapshotOffer(term=member.term, snapshot=snapshot, membership=member.memberships.base)
-            member.send(to, offer)
-            progress.snapshot_offered(snapshot.index, self._now)
-            return False
-        member.replicate(
-            Replicate(
-                to=to,
-                term=member.term,
-                previous=EntryId(member.terms.term_at(previous), previous),
-                first=first,
-                last=last,
-                commit_index=member.commit_index,
-            )
-        )
-        return True
-
-    def _announce_commit(self, to: NodeId, progress: Progress) -> None:
-        """Tell a follower at once what it holds and is committed; each index once."""
-        member = self._member
-        index = min(progress.match_index, member.commit_index)
-        if index > progress.announced_index:
-            progress.announced_index = index
-            member.send(to, Heartbeat(term=member.term, commit_index=index, round=self._round))
-
-    def _last_for(self, peer: NodeId) -> Index:
-        """The last entry that the peer may get: one that does not vote gets what is committed.
-
-        A candidate may need its vote by a membership that the peer has not heard of. Entries that are not
-        committed would refuse that vote, and nobody could win where their voters have lost them.
-        """
-        member = self._member
-        votes = peer in member.membership.all_voters
-        return member.terms.last_index if votes else member.commit_index
+        self._appends.send(self._now, self._round)
 
     def _call_for_work(self) -> None:
         self._work_is_due = True
-        self._member.has_news = True
+        self._member.request_ready()
 
     def _stir(self) -> None:
-        """Something happened: the group is not idle."""
+        """The group is active: it becomes quiescent only after ``quiet_ticks`` without this."""
         self._active_tick = self._now
         self._settled_round = 0
 
@@ -354,12 +288,13 @@ class Leader:
         self._heartbeat_tick = self._now + settings.heartbeat_ticks
         falls_silent = self._now - self._active_tick >= settings.quiet_ticks and self._may_sleep()
         self._broadcast(falls_silent=falls_silent)
-        self._member.is_asleep = falls_silent
+        if falls_silent:
+            self._member.quiesce(map(_MATCH_INDEX, self._peers.progress.values()))
         if self._peers.leaving:
             self._peers.see_off(self._now)
 
     def _broadcast(self, *, falls_silent: bool) -> None:
-        """Begin a heartbeat round. No follower is told of a commit index beyond what it holds."""
+        """Begin a heartbeat round. Its commit index never passes what the follower holds."""
         member = self._member
         commit_index = member.commit_index
         self._round += 1
@@ -390,7 +325,7 @@ class Leader:
         )
 
     def _advance_commit(self) -> Role | None:
-        """Commit what a quorum has durably, if it is of our own term (Raft 5.3, 5.4.2)."""
+        """Commit entries that a quorum has durably, if the last is of our own term (Raft 5.3, 5.4.2)."""
         member = self._member
         index = Index(self._peers.reached_by_quorum(member.writes.durable_index, _MATCH_INDEX))
         if index <= member.commit_index or index < self._first_own_index:
@@ -405,7 +340,7 @@ class Leader:
         return None
 
     def _go_on_changing(self) -> Role | None:
-        """A membership is committed: a change goes on; we step down if we are no voter any more (4.2.2)."""
+        """The newest membership is committed: take the next step; step down if we are no voter (4.2.2)."""
         member = self._member
         is_over = self._changes.go_on(self._now)
         if member.is_voter or not is_over:
@@ -417,18 +352,13 @@ class Leader:
             member.send(successor, TimeoutNow(term=member.term, commit_index=commit_index))
         return Role.FOLLOWER
 
-    def _patience(self, progress: Progress) -> int:
-        """Ticks after which a question without an answer is asked again; a snapshot takes its time."""
-        settings = self._member.settings
-        return settings.election_ticks if progress.awaits_snapshot else settings.heartbeat_ticks
-
     def _confirm_reads(self) -> None:
         self._reads.confirm(self._peers.reached_by_quorum(self._round, _ROUND))
         if self._reads.needs_round:
             self._call_for_work()
 
     def _hand_over(self) -> None:
-        """Tell the successor to stand up once it has everything, and all of it is committed."""
+        """Tell the target to campaign once it has the whole log and all of it is committed."""
         member, transfer = self._member, self._transfer
         if transfer is None:
             return

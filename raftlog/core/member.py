@@ -1,11 +1,12 @@
 """What a member of a Raft group has in every role: term, vote, log shape, membership, commit index, outbox.
 
-It keeps these consistent with one another and gathers the next ``Ready``. It decides nothing
-about elections or replication: the roles do, and call it.
+``Member`` keeps these consistent with one another and gathers the next ``Ready``. Leaves to others: all
+decisions about elections and replication (the roles).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from raftlog.core import invariants
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class Member:
-    """One member, whatever its role. Roles read its fields and change them by its methods."""
+    """One member in any role. Roles read its fields; only its methods change them."""
 
     __slots__ = (
         "_commit_told",
@@ -63,7 +64,7 @@ class Member:
     )
 
     def __init__(self, settings: RaftSettings, restored: Restored, rng: Random) -> None:
-        """Begin with what storage remembers."""
+        """Start with what storage remembers."""
         self.settings = settings
         self.id = settings.node_id
         self.rng = rng
@@ -74,12 +75,14 @@ class Member:
         self.voted_for = restored.hard_state.voted_for
         self.terms = TermMap(restored.snapshot, restored.terms, restored.last)
         self.forgotten = restored.forgotten
-        # 0, or a number that no other incarnation of this replica has: what is said to it is for it alone.
+        # 0, or a number that no other incarnation of this replica has: responses name it.
         self.rejoining = rng.getrandbits(62) + 1 if restored.hard_state.is_rejoining else 0
-        self._rejoined_from = 0  # the incarnation that has just rejoined, until that is durable
-        self.rejoin_last: Index | None = None  # what this term's leader says that our log must reach
+        self._rejoined_from = (
+            0  # the incarnation that has just rejoined, until the hard state says so durably
+        )
+        self.rejoin_last: Index | None = None  # the entries that this term's leader requires for rejoining
         self.writes = Writes(restored.last.index)
-        # A hint beyond the log belongs to entries that were never durable here: others hold them.
+        # A hint beyond the log is for entries that were never durable here, but on other members.
         self.commit_index = Index(
             max(restored.snapshot.index, min(restored.commit_hint, restored.last.index))
         )
@@ -93,75 +96,82 @@ class Member:
 
     @property
     def may_vote(self) -> bool:
-        """Whether nothing that we voted for or acknowledged can have been lost.
+        """Whether this member has lost no vote and no acknowledged entry.
 
-        Not whether we vote by the membership in force: a candidate may know a newer one, and without our
-        vote nobody might win (thesis 4.1). That our own log names us is no right to vote: while we
-        rejoin it repeats old memberships before it holds what we had acknowledged under them.
+        The membership in force does not matter: a candidate may know a newer one, and without this vote
+        nobody might win (thesis 4.1). A log that names this member does not matter either: while the member
+        rejoins, its log gets old memberships before the entries it had acknowledged under them.
         """
         return not self.rejoining
 
     @property
     def rejoining_told(self) -> int:
-        """``rejoining`` for replies that wait for no disk: until it is durable that we have rejoined, a crash
-        would make us rejoin again, and a leader that counted us meanwhile could be left without a majority.
+        """``rejoining`` for replies that wait for no disk.
+
+        It stays until the end of rejoining is durable: after a crash the member would rejoin again, and a
+        leader that had counted it could be left without a majority.
         """
         return self.rejoining or (0 if self.writes.hard_state_is_durable else self._rejoined_from)
 
     @property
     def newest_durable(self) -> EntryId:
-        """The newest entry that the disk holds: what elections go by.
+        """The newest durable entry: elections compare it.
 
-        All that we have acknowledged is durable. Entries that wait for the disk may wait for long, where
-        it is full: they must neither keep us from voting for a log without them, nor win us an election.
+        All acknowledged entries are durable. Entries that are not may wait for long on a full disk: they must
+        neither prevent a vote for a log without them, nor win an election.
         """
         index = self.writes.durable_index
         return EntryId(self.terms.term_at(index), index)
 
     @property
     def newest_ever(self) -> EntryId:
-        """The newest durable entry of any life of this replica: votes go to logs as new as this (5.4.1).
+        """The newest durable entry of any incarnation: a vote requires a log as new as this (5.4.1).
 
-        A replica that was removed, deleted and added again gets the old memberships in which it voted back,
-        entry by entry. Its vote counts in them, so it must be worth as much as if nothing had been deleted.
+        A replica that was deleted and added again receives the old memberships in which it voted. Its vote
+        counts in them, so it must follow the entries that it held then.
         """
         return max(self.newest_durable, self.forgotten)
 
     @property
     def lacks_nothing(self) -> bool:
-        """Whether this log is as new as any that a former life of this replica had."""
+        """Whether this log is as new as that of every prior incarnation."""
         return self.terms.last >= self.forgotten
 
     @property
     def may_campaign(self) -> bool:
-        """Whether we vote, or did until an entry that is not known to be committed, and lack nothing we had.
+        """Whether the member may win an election: it is a voter, or was one at its commit index.
 
-        Only we may hold the entry that removes us: then nobody else can be elected (thesis 4.2.2).
+        It may be the only one that holds the entry that removes it; nobody else can be elected then (4.2.2).
         """
         return (
             self.may_vote and self.lacks_nothing and self.memberships.votes_since(self.commit_index, self.id)
         )
 
     def may_install(self, snapshot: EntryId) -> bool:
-        """Whether a snapshot may replace the log now: it is news, it is not in the log, no write is open."""
+        """Whether a snapshot may replace the log now: it is newer, not in the log, and no write is open."""
         return (
             snapshot.index > self.commit_index and not self.terms.holds(snapshot) and self.writes.all_finished
         )
 
     def election_timeout(self) -> int:
-        """How long to wait for a leader this time: drawn anew so that two seldom stand up together."""
+        """The ticks to wait for a leader, drawn each time so that two members seldom campaign together."""
         ticks = self.settings.election_ticks
         return self.rng.randint(ticks + 1, 2 * ticks)
 
     def enter_term(self, term: Term, voted_for: NodeId | None) -> None:
-        """Move to a later term. Nothing promised in it may leave before it is durable."""
+        """Move to a later term. Votes and accepted appends of it leave when it is durable."""
         invariants.require_term_rises(self.term, term)
         self.term = term
         self.rejoin_last = None
-        self.vote(voted_for)
+        self._save_vote(voted_for)
 
     def vote(self, voted_for: NodeId | None) -> None:
-        """Take note of the vote in this term."""
+        """Vote in this term; the vote becomes durable with the next write."""
+        if voted_for is not None:
+            invariants.require_one_vote(self.term, self.voted_for, voted_for)
+        self._save_vote(voted_for)
+
+    def _save_vote(self, voted_for: NodeId | None) -> None:
         if self.writes.hard_state_is_durable:
             self._rejoined_from = 0
         self.voted_for = voted_for
@@ -169,9 +179,9 @@ class Member:
         self.has_news = True
 
     def rejoined(self, leader: NodeId) -> None:
-        """Be a full member: we hold what we may have acknowledged. In this term our vote is its leader's."""
+        """Count again: the log holds all that was acknowledged; the vote of this term goes to the leader."""
         incarnation, self.rejoining, self.rejoin_last = self.rejoining, 0, None
-        self.vote(leader)
+        self._save_vote(leader)
         self._rejoined_from = incarnation
 
     def append(
@@ -195,14 +205,14 @@ class Member:
         self.has_news = True
 
     def truncate_prefix(self, snapshot: EntryId) -> None:
-        """Forget everything up to ``snapshot``; nothing when that was forgotten before."""
+        """Forget the log up to ``snapshot``, if that has not happened before."""
         if snapshot.index > self.terms.snapshot.index:
             invariants.require_settled(snapshot, self.commit_index, self.writes.durable_index)
             self.terms.truncate_prefix(snapshot)
             self.memberships.truncate_prefix(snapshot.index)
 
     def restart(self, snapshot: EntryId, membership: Membership) -> None:
-        """A snapshot has replaced the log: all of it is committed and durable, and applied."""
+        """A snapshot has replaced the log; its entry is committed, durable and applied."""
         invariants.require_may_install(snapshot, may_install=self.may_install(snapshot))
         self.terms = TermMap(snapshot, (), snapshot)
         self.writes.restart(snapshot.index)
@@ -210,6 +220,25 @@ class Member:
         self._adopt()
         self.commit_index = self._commit_told = snapshot.index
         self.has_news = True
+
+    def quiesce(self, match_indexes: Iterable[Index] = ()) -> None:
+        """Need no ticks until something happens; ``match_indexes`` of all peers if this member leads."""
+        invariants.require_nothing_open(
+            self.terms.last_index, match_indexes, writes_finished=self.writes.all_finished
+        )
+        self.is_asleep = True
+
+    def unquiesce(self) -> None:
+        """Need ticks again."""
+        self.is_asleep = False
+
+    def request_ready(self) -> None:
+        """Have the next ``take_ready`` look for work."""
+        self.has_news = True
+
+    def require_for_rejoin(self, last: Index) -> None:
+        """This term's leader requires the entries up to ``last`` before the member counts."""
+        self.rejoin_last = last
 
     def commit_to(self, index: Index) -> None:
         """Raise the commit index; a lower or equal one changes nothing."""
@@ -219,20 +248,20 @@ class Member:
             self.has_news = True
 
     def send(self, to: NodeId, message: Message) -> None:
-        """Say something that promises nothing."""
+        """Send a message that depends on no write."""
         self._outgoing.append(Envelope(to, message))
         self.has_news = True
 
     def refuse_append(self, to: NodeId, request: AppendRequest | SnapshotOffer) -> None:
-        """Tell a leader of an earlier term which term it is."""
+        """Tell a leader of an earlier term the current term."""
         index = request.previous.index if isinstance(request, AppendRequest) else request.snapshot.index
         refusal = AppendReply(
             term=self.term, accepted=False, match_index=index, rejoining=self.rejoining_told
         )
         self.send(to, refusal)
 
-    def promise(self, to: NodeId, message: Message, index: Index) -> None:
-        """Say something that is true once term, vote and the log up to ``index`` are durable."""
+    def send_when_durable(self, to: NodeId, message: Message, index: Index) -> None:
+        """Send a message once the hard state and the log up to ``index`` are durable."""
         envelope = Envelope(to, message)
         if not self.writes.hold_back(envelope, index):
             self._outgoing.append(envelope)
@@ -253,21 +282,23 @@ class Member:
         self.has_news = True
 
     def finish_write(self, write_id: WriteId) -> None:
-        """Take note of what is durable now and let go of what waited for it."""
+        """A write is durable: release the messages that waited for it."""
         released = self.writes.finish(write_id)
+        if self.writes.durable_index > self.terms.last_index:
+            invariants.require_durable_in_log(self.writes.durable_index, self.terms.last_index)
         if released:
             self._outgoing += released
             self.has_news = True
 
     def hard_state_saved(self, write_id: WriteId) -> None:
-        """Take note that term and vote are durable and let go of what waited for them alone."""
+        """The hard state is durable: release the messages that waited for it alone."""
         released = self.writes.hard_state_saved(write_id)
         if released:
             self._outgoing += released
             self.has_news = True
 
     def take_ready(self, role_change: RoleChange | None) -> Ready | None:
-        """Hand over what has piled up, or None."""
+        """All work since the last ready, or None."""
         self.has_news = False
         write = self.writes.take()
         commit_index = None
@@ -311,11 +342,11 @@ class Member:
     def refuse(
         self, token: Token, leader: NodeId | None, reason: RefusalReason = RefusalReason.NOT_LEADER
     ) -> None:
-        """Answer a request with whom to ask instead, and why."""
+        """Refuse a request, with the leader to ask instead."""
         self.settle(Refused(token, leader, reason))
 
     def _adopt(self) -> None:
-        """Go by the newest membership in the log from now on."""
+        """Put the newest membership in the log in force."""
         self.membership = membership = self.memberships.newest.membership
         self.is_voter = self.id in membership.all_voters
         self.peers = tuple(sorted(membership.members - {self.id}))

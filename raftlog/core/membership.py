@@ -1,7 +1,7 @@
-"""Who takes part in a Raft group, and from which index of the log on.
+"""The members of a Raft group, and the index from which on they are its members.
 
-Decides how a change is cut into safe steps (joint consensus, Raft 6, thesis 4.3). Leaves to others:
-when a step may be taken (``changes``) and how majorities are counted (``quorum``).
+Decides which safe steps a change has (joint consensus, Raft 6, thesis 4.3). Leaves to others: when a step may
+be taken (``changes``) and how majorities are counted (``quorum``).
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from raftlog.types import Index, NodeId
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """Who votes and who only listens.
+    """The voters and the learners of a group.
 
-    While ``outgoing`` is not empty the membership is *joint*: all that is decided needs a majority of
-    ``voters`` and one of ``outgoing``. A voter that becomes a learner stands in ``outgoing`` and in
-    ``learners`` meanwhile, and still votes.
+    While ``outgoing`` is not empty the membership is *joint*: every decision needs a majority of ``voters``
+    and one of ``outgoing``. A voter that becomes a learner is in ``outgoing`` and in ``learners`` meanwhile,
+    and still votes.
     """
 
     voters: frozenset[NodeId]
-    learners: frozenset[NodeId] = frozenset()  # get all entries; never counted, never candidates
+    learners: frozenset[NodeId] = frozenset()  # get committed entries; never counted, never candidates
     outgoing: frozenset[NodeId] = frozenset()  # the voters before a change that is under way
 
     @property
@@ -32,17 +32,17 @@ class Membership:
 
     @property
     def halves(self) -> tuple[frozenset[NodeId], ...]:
-        """The sets of voters each of which must agree by majority: one, or two while joint."""
+        """The sets of voters that must each agree by majority: one, or two while joint."""
         return (self.voters, self.outgoing) if self.outgoing else (self.voters,)
 
     @property
     def all_voters(self) -> frozenset[NodeId]:
-        """Whoever counts in one of the halves."""
+        """The voters of both halves."""
         return self.voters | self.outgoing if self.outgoing else self.voters
 
     @property
     def members(self) -> frozenset[NodeId]:
-        """Everybody who gets the log."""
+        """All nodes that get the log."""
         return self.voters | self.outgoing | self.learners
 
     def toward(self, target: Membership) -> Membership:
@@ -52,17 +52,17 @@ class Membership:
         return Membership(target.voters, target.learners, outgoing=self.voters)
 
     def left(self) -> Membership:
-        """What follows a joint membership once that is committed."""
+        """The membership that follows a joint one."""
         return Membership(self.voters, self.learners)
 
 
 NOBODY = Membership(frozenset())
-"""What a replica begins with that is added to a group: the log will tell it who takes part."""
+"""The membership of a replica that is added to a group, until its log names one."""
 
 
 @dataclass(frozen=True, slots=True)
 class MembershipEntry:
-    """A membership and where in the log it stands."""
+    """A membership and its index in the log."""
 
     index: Index
     membership: Membership
@@ -71,47 +71,47 @@ class MembershipEntry:
 class Memberships:
     """The memberships of one log, oldest first: the one just before the log, then those in it.
 
-    The newest is in force, committed or not (thesis 4.1); a truncation brings the one before back.
+    The newest is in force, committed or not (thesis 4.1); a truncation puts the one before in force again.
     """
 
     __slots__ = ("_entries",)
 
     def __init__(self, snapshot: Index, membership: Membership, entries: Sequence[MembershipEntry]) -> None:
-        """``membership`` was in force just before the log, at ``snapshot``; ``entries`` stand in the log."""
+        """``membership`` was in force just before the log, at ``snapshot``; ``entries`` are in the log."""
         self._entries = [MembershipEntry(snapshot, membership), *entries]
 
     @property
     def base(self) -> Membership:
-        """The one that was in force just before the log."""
+        """The membership in force just before the log."""
         return self._entries[0].membership
 
     @property
     def newest(self) -> MembershipEntry:
-        """The one in force."""
+        """The membership in force."""
         return self._entries[-1]
 
     def at(self, index: Index) -> Membership:
-        """The one in force once everything up to ``index`` is in the log."""
+        """The membership in force at ``index``."""
         return next(
             (entry.membership for entry in reversed(self._entries) if entry.index <= index), self.base
         )
 
     def have_named(self, node: NodeId) -> bool:
-        """Whether the node is a member by any of them."""
+        """Whether the node is a member in any of them."""
         return any(node in entry.membership.members for entry in self._entries)
 
     def votes_since(self, index: Index, node: NodeId) -> bool:
-        """Whether the node votes by the one in force at ``index`` or by any after it."""
+        """Whether the node is a voter of the membership in force at ``index`` or of a later one."""
         return node in self.at(index).all_voters or any(
             node in entry.membership.all_voters for entry in self._entries if entry.index > index
         )
 
     def append(self, index: Index, membership: Membership) -> None:
-        """Another one stands in the log."""
+        """Add the membership at ``index``."""
         self._entries.append(MembershipEntry(index, membership))
 
     def truncate(self, first_removed: Index) -> bool:
-        """Forget those at this index and after; whether there were any."""
+        """Remove the memberships at this index and after; whether there were any."""
         known = len(self._entries)
         while len(self._entries) > 1 and self._entries[-1].index >= first_removed:
             self._entries.pop()

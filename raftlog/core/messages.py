@@ -1,7 +1,6 @@
-"""What members of a Raft group say to one another. Every message carries its term.
+"""The messages between the members of a Raft group. Every message carries its term.
 
-Stale, duplicated and reordered messages are harmless: each says enough about itself to be
-judged alone.
+Late, repeated and reordered messages are harmless: the receiver needs no other message to judge one.
 """
 
 from __future__ import annotations
@@ -15,17 +14,17 @@ from raftlog.types import BEFORE_LOG, EntryId, Index, NodeId, Term
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VoteRequest:
-    """A candidate asks for a vote (Raft 5.2), or in a pre-vote whether it would get one (thesis 9.6)."""
+    """A candidate requests a vote (Raft 5.2), or asks in a pre-vote whether it would get one (thesis 9.6)."""
 
     term: Term
     last: EntryId
     is_pre_vote: bool = False
-    is_transfer: bool = False  # the leader itself asked for this election (thesis 3.10): no stickiness
+    is_transfer: bool = False  # the leader itself requested this election (thesis 3.10): no stickiness
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VoteReply:
-    """The answer to the ``VoteRequest`` of term ``asked``, and to no other; ``term`` is the voter's own."""
+    """The reply to the ``VoteRequest`` of term ``asked``; ``term`` is the voter's own."""
 
     term: Term
     asked: Term
@@ -64,11 +63,11 @@ class AppendReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heartbeat:
-    """The leader lives. Fixed size, so that a node packs those of all its groups into one message.
+    """The leader is alive. Of fixed size, so that a node packs those of all its groups into one message.
 
-    ``commit_index`` never passes what the receiver is known to hold. ``round`` is echoed: it
-    proves leadership for reads (ReadIndex, thesis 6.4). ``falls_silent`` says that nothing is
-    outstanding and that no heartbeat follows until something happens.
+    ``commit_index`` never passes what the receiver is known to hold. The reply echoes ``round``, which proves
+    leadership for reads (ReadIndex, thesis 6.4). ``falls_silent``: nothing is outstanding, and no heartbeat
+    follows until something happens.
     """
 
     term: Term
@@ -79,7 +78,7 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeartbeatReply:
-    """The follower lives. ``round`` is that of a heartbeat of this term, or 0.
+    """The follower is alive. ``round`` is that of a heartbeat of this term, or 0.
 
     ``rejoining`` as in ``AppendReply``.
     """
@@ -91,9 +90,10 @@ class HeartbeatReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RejoinResponse:
-    """The follower ``rejoining`` has what it may have acknowledged once its log equals ours up to ``last``.
+    """The incarnation ``rejoining`` counts again once its log equals the leader's up to ``last``.
 
-    Sent by a leader that was confirmed after it had heard of this incarnation.
+    Its log then holds all that it may have acknowledged: a quorum has confirmed the leader since the leader
+    heard of this incarnation.
     """
 
     term: Term
@@ -103,10 +103,10 @@ class RejoinResponse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeoutNow:
-    """Hold an election at once: the leader hands over (thesis 3.10).
+    """Hold an election at once: the leader transfers leadership (thesis 3.10).
 
-    ``commit_index`` never passes what the receiver holds. A successor that knows all it has to be
-    committed need not append a leader change record.
+    ``commit_index`` never passes what the receiver holds. A new leader whose whole log is committed appends
+    no leader change record.
     """
 
     term: Term
@@ -115,14 +115,14 @@ class TimeoutNow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotOffer:
-    """What the follower lacks is no longer in the leader's log: it must begin with this snapshot (Raft 7).
+    """The leader's log no longer has the entries that the follower needs: it needs a snapshot (Raft 7).
 
-    Sent in place of entries. The answer is an ``AppendReply`` that accepts, once the follower has it.
+    Sent in place of entries. The reply is an ``AppendReply`` that accepts, once the snapshot is installed.
     """
 
     term: Term
     snapshot: EntryId  # the entry just before the leader's log
-    membership: Membership  # the one in force there
+    membership: Membership  # in force at the snapshot
 
 
 Message = (

@@ -1,9 +1,9 @@
-"""Whom a leader replicates to, and whose answers count.
+"""The peers of a leader, and which of their replies count.
 
-Decides what a quorum of the membership in force has reached (a majority of each half while it is
-joint; learners never count, and neither does a leader that is on its way out), and how long a
-member that was removed still hears from us: until it was told that the entry is committed that
-removes it, so that it does not stand for election in vain, but for an election timeout at most.
+Decides what a quorum of the membership in force has reached: a majority of each half while it is joint;
+learners and a leader that was removed do not count. Also decides when a removed member is dropped: once it
+holds the committed entry that removes it, so that it does not campaign in vain, and after an election
+timeout at the latest; and when a peer that rejoins may count again.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from raftlog.core.member import Member
-from raftlog.core.progress import Progress
+from raftlog.core.messages import RejoinResponse
+from raftlog.core.progress import SNAPSHOT, Progress
 from raftlog.core.quorum import reached_by_quorum
 from raftlog.types import Index, NodeId
 
@@ -22,19 +23,19 @@ class Peers:
     __slots__ = ("_halves", "_leaving", "_member", "progress")
 
     def __init__(self, member: Member, next_index: Index) -> None:
-        """Begin a term of office: nothing is known of anybody."""
+        """Start as a new leader, which knows nothing of its peers."""
         self._member = member
         self.progress = {peer: Progress(next_index, 0) for peer in member.peers}
-        self._leaving: dict[NodeId, int] = {}  # removed members, and the tick at which they are given up
+        self._leaving: dict[NodeId, int] = {}  # removed members, and the tick at which they are dropped
         self._halves = self._counted()
 
     @property
     def leaving(self) -> Mapping[NodeId, int]:
-        """Members that were removed and do not know yet."""
+        """Removed members that may not hold the entry that removes them."""
         return self._leaving
 
     def reached_by_quorum(self, own: int, reached: Callable[[Progress], int]) -> int:
-        """The greatest number that a quorum has reached, ``own`` being this leader's."""
+        """The greatest number that a quorum has reached; ``own`` is the leader's number."""
         reached_by_half = []
         for counts_own, peers in self._halves:
             numbers = [-1 if peer.rejoining else reached(peer) for peer in peers]
@@ -42,9 +43,9 @@ class Peers:
         return min(reached_by_half)
 
     def match_index(self, nodes: frozenset[NodeId]) -> dict[NodeId, Index]:
-        """How far the durable logs of these peers are known to equal the leader's.
+        """Up to which index the durable logs of these peers are known to equal the leader's.
 
-        Peers that rejoin are left out, and so are those that have not replied to this leader: they may.
+        Without peers that rejoin, and those that have not replied to this leader: they may rejoin.
         """
         return {
             peer: progress.match_index
@@ -53,23 +54,19 @@ class Peers:
         }
 
     def heard(self, peer: NodeId, rejoining: int, now: int, next_round: int) -> Progress | None:
-        """Take note of a reply's incarnation; the peer's progress, None when it is no member.
+        """Note a reply and its incarnation; return the peer's progress, None if it is no member.
 
-        A replica that rejoins has an empty log, or one that may end before what it acknowledged: where
-        the logs meet is asked again.
+        The log of a replica that rejoins may end before what it had acknowledged, so it is probed again.
         """
         progress = self.progress.get(peer)
         if progress is None:
             return None
-        if rejoining and rejoining != progress.rejoining:
-            progress.rejoin(next_round, Index(self._member.terms.last_index + 1))
-        progress.rejoining = rejoining
-        progress.heard_tick, progress.is_heard, progress.is_out_of_contact = now, True, False
+        progress.heard(rejoining, now, next_round, self._member.terms.last_index)
         return progress
 
     @property
     def rejoining(self) -> dict[NodeId, frozenset[NodeId]]:
-        """Peers that rejoin, each with the voters whose confirmation it waits for."""
+        """Peers that rejoin, each with the voters that have not confirmed this leader for it."""
         return {
             peer: self._unconfirmed(peer, progress)
             for peer, progress in self.progress.items()
@@ -78,15 +75,29 @@ class Peers:
 
     @property
     def any_rejoins(self) -> bool:
-        """Whether some peer does."""
+        """Whether a peer rejoins."""
         return any(progress.rejoining for progress in self.progress.values())
 
-    def may_answer(self, peer: NodeId, round_now: int) -> bool:
-        """Whether we are known to lead since the peer began to rejoin, and no earlier vote of it counts.
+    def answer_rejoining(self, sender: NodeId, now: int, round_now: int) -> None:
+        """Tell peers that rejoin what their logs must hold; repeat it for ``sender``, once a tick."""
+        member = self._member
+        for peer, progress in self.progress.items():
+            if not progress.rejoining:
+                continue
+            is_new = not progress.is_rejoin_confirmed
+            if is_new and self.may_answer(peer, round_now):
+                progress.confirm_rejoin(member.terms.last_index)
+            last = progress.take_rejoin_answer(now) if is_new or peer == sender else None
+            if last is not None:
+                response = RejoinResponse(term=member.term, rejoining=progress.rejoining, last=last)
+                member.send(peer, response)
 
-        A voter may have voted for somebody we know nothing of: its vote is void once every other voter
-        that can be elected has echoed our term. What a learner voted before it was removed counts for
-        nothing: a quorum holds the entry that removed it.
+    def may_answer(self, peer: NodeId, round_now: int) -> bool:
+        """Whether a quorum has confirmed the leader since the peer began to rejoin, and no lost vote counts.
+
+        A voter may have voted for a candidate that the leader does not know. Such a vote is void once every
+        other voter that can be elected has echoed the leader's term. A vote of a learner from before its
+        removal counts for nothing: a quorum holds the entry that removed it.
         """
         progress = self.progress[peer]
         confirmed = self.reached_by_quorum(round_now, lambda other: other.round) >= progress.rejoin_round
@@ -103,11 +114,11 @@ class Peers:
 
     @property
     def awaiting_snapshot(self) -> frozenset[NodeId]:
-        """Who lacks entries from before the leader's log."""
-        return frozenset(peer for peer, progress in self.progress.items() if progress.awaits_snapshot)
+        """Peers that lack entries from before the leader's log."""
+        return frozenset(peer for peer, progress in self.progress.items() if progress.state is SNAPSHOT)
 
     def reorganize(self, now: int) -> None:
-        """Another membership is in force since the newest entry: meet the new, see off the old."""
+        """The newest entry has put another membership in force: add its new peers, mark the removed ones."""
         member, known = self._member, self.progress
         for peer in known.keys() - set(member.peers):
             self._leaving.setdefault(peer, now + member.settings.election_ticks)
@@ -117,7 +128,7 @@ class Peers:
         self._halves = self._counted()
 
     def see_off(self, now: int) -> None:
-        """Forget those who were removed and were told so, or have had time enough to learn of it."""
+        """Drop removed members that hold their committed removal, or have had an election timeout for it."""
         removed_at = self._member.memberships.newest.index
         is_committed = self._member.commit_index >= removed_at
         for peer, until_tick in list(self._leaving.items()):
@@ -125,7 +136,7 @@ class Peers:
                 del self._leaving[peer], self.progress[peer]
 
     def _counted(self) -> tuple[tuple[bool, tuple[Progress, ...]], ...]:
-        """For each half: whether this leader counts, and the others that do."""
+        """For each half: whether the leader counts in it, and the progress of its other voters."""
         own = self._member.id
         return tuple(
             (own in half, tuple(self.progress[voter] for voter in sorted(half) if voter != own))

@@ -1,4 +1,4 @@
-"""The arithmetic of majorities, kept apart so that a slow obvious twin can be put beside it."""
+"""The arithmetic of majorities; tests compare it with a slow, obvious twin."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from raftlog.types import NodeId
 
 
 class Election(enum.Enum):
-    """How a count of votes stands."""
+    """The outcome of an election so far."""
 
     WON = 1
     LOST = 2
@@ -23,12 +23,12 @@ def quorum_size(voter_count: int) -> int:
 
 
 def reached_by_quorum(values: Sequence[int]) -> int:
-    """The greatest number that a quorum has reached; ``values`` holds each voter's own."""
+    """The greatest number that a quorum has reached; ``values`` has one number for each voter."""
     return sorted(values)[(len(values) - 1) // 2]
 
 
 def count_votes(voter_count: int, votes: Mapping[NodeId, bool]) -> Election:
-    """The outcome so far; ``votes`` holds the answers of voters only."""
+    """The outcome so far; ``votes`` has the replies of voters only."""
     needed = quorum_size(voter_count)
     granted = sum(votes.values())
     if granted >= needed:
@@ -39,7 +39,7 @@ def count_votes(voter_count: int, votes: Mapping[NodeId, bool]) -> Election:
 
 
 def election_outcome(halves: Sequence[AbstractSet[NodeId]], votes: Mapping[NodeId, bool]) -> Election:
-    """The outcome where every half of a membership must be won; votes of others do not count."""
+    """The outcome if each half of a membership must be won; other votes do not count."""
     outcomes = [
         count_votes(len(half), {voter: granted for voter, granted in votes.items() if voter in half})
         for half in halves

@@ -1,20 +1,7 @@
 """One member of one Raft group: inputs go in with ``step``, work comes out with ``take_ready``.
 
-Decides which role an input goes to and what a message's term means before anyone looks at the
-rest of it; the roles decide everything else. The caller owns the clock, the disk and the
-network, and repeats one loop::
-
-    raft.step(some_input)
-    while (ready := raft.take_ready()) is not None:
-        persist(ready.write)          # then: step(WriteFinished(write_id))
-        send(ready.send, ready.replicate)
-        apply_up_to(ready.commit_index)
-
-Promises make the loop safe, and they are the caller's to keep. Writes become durable in the order they
-were handed out, but a hard state may be saved ahead of entries that wait (``HardStateSaved``).
-``write.send_after`` leaves once that write is durable, and only messages of the present term: an entry
-that is acknowledged after a vote of a later term could be lost. The commit hint on disk never passes
-``durable_index``. A snapshot replaces a log only where ``may_install`` allows it, with no write in between.
+Decides what the term of a message means and which role the member has; the roles decide everything else.
+``ready`` says what the driver must do with the work.
 """
 
 from __future__ import annotations
@@ -32,6 +19,7 @@ from raftlog.core.member import Member
 from raftlog.core.membership import Membership
 from raftlog.core.messages import Message
 from raftlog.core.ready import RaftStatus, Ready, Restored, Role, RoleChange
+from raftlog.core.role_state import RoleState
 from raftlog.core.settings import RaftSettings
 from raftlog.types import EntryId, Index, NodeId, Term
 
@@ -50,11 +38,11 @@ class Raft:
     __slots__ = ("_member", "_receivers", "_role", "_steps", "_told")
 
     def __init__(self, settings: RaftSettings, restored: Restored, rng: Random) -> None:
-        """Begin as a follower in the restored term; ``rng`` draws election timeouts and incarnations."""
+        """Start as a follower in the restored term; ``rng`` draws election timeouts and incarnations."""
         self._member = Member(settings, restored, rng)
-        self._role: Follower | Candidate | Leader = Follower(self._member, None)
+        self._role: RoleState = Follower(self._member, None)
         self._told = self._role_now()
-        # Dispatch by type; each handler takes exactly the type it stands beside.
+        # Each handler takes exactly the type that is its key.
         self._steps: dict[type[Input], Callable[[Any], None]] = {
             inputs.Tick: self._tick,
             inputs.Receive: self._receive,
@@ -63,10 +51,11 @@ class Raft:
             inputs.ChangeMembership: self._change_membership,
             inputs.TransferLeadership: self._transfer,
             inputs.Campaign: self._campaign,
-            inputs.Unquiesce: self._unquiesce,
+            inputs.Unquiesce: self._remind_leader,
             inputs.WriteFinished: self._finish_write,
-            inputs.HardStateSaved: self._finish_write,
+            inputs.HardStateSaved: self._save_hard_state,
             inputs.AppendCut: self._cut_append,
+            inputs.AppendDropped: self._drop_append,
             inputs.PeerUnreachable: self._lose_peer,
             inputs.LogTruncatedPrefix: self._truncate_prefix,
             inputs.SnapshotInstalled: self._install_snapshot,
@@ -84,23 +73,21 @@ class Raft:
         }
 
     def step(self, event: Input) -> None:
-        """Take in one thing that happened.
+        """Take one input.
 
-        Never blocks, and never raises for anything that a peer's delay, a client or a slow disk
-        can cause. ``InvariantViolated`` means that this state is wrong: the process must stop.
+        Never blocks, and never raises for anything that a peer, a client or a slow disk can cause.
+        ``InvariantViolated`` means that this replica's state is wrong: the process must stop.
         """
-        if self._member.is_asleep and not self._wake(event):
+        if self._member.is_asleep and not self._unquiesce(event):
             return
         self._steps[type(event)](event)
 
     def take_ready(self) -> Ready | None:
-        """Hand over all work that has piled up since the last call, or None when there is none."""
+        """All work since the last call, or None."""
         member = self._member
         if not member.has_news:
             return None
-        role = self._role
-        if type(role) is Leader:
-            role.gather()
+        self._role.gather()
         now = self._role_now()
         if now == self._told:
             return member.take_ready(None)
@@ -108,7 +95,7 @@ class Raft:
         return member.take_ready(RoleChange(*now))
 
     def status(self) -> RaftStatus:
-        """This member as metrics and people see it."""
+        """A snapshot of this member for metrics and people."""
         member, role = self._member, self._role
         return RaftStatus(
             role=role.role,
@@ -117,36 +104,36 @@ class Raft:
             last=member.terms.last,
             durable_index=member.writes.durable_index,
             commit_index=member.commit_index,
-            match_index=self.match_index,
-            heard_ticks_ago=role.heard_ticks_ago if isinstance(role, Leader) else {},
+            match_index=role.match_index,
+            heard_ticks_ago=role.heard_ticks_ago,
             is_asleep=member.is_asleep,
             membership=member.membership,
             membership_index=member.memberships.newest.index,
-            learner_match_index=role.learner_match_index if isinstance(role, Leader) else {},
-            awaiting_snapshot=role.awaiting_snapshot if isinstance(role, Leader) else frozenset(),
+            learner_match_index=role.learner_match_index,
+            awaiting_snapshot=role.awaiting_snapshot,
             is_rejoining=self.is_rejoining,
-            rejoining=role.rejoining if isinstance(role, Leader) else {},
+            rejoining=role.rejoining,
         )
 
     def membership_at(self, index: Index) -> Membership:
-        """The membership in force once the log up to ``index`` counts: what a snapshot there must keep."""
+        """The membership in force at ``index``: a snapshot there must keep it."""
         return self._member.memberships.at(index)
 
     def may_install(self, snapshot: EntryId) -> bool:
-        """Whether the log may be replaced by this snapshot now; then say ``SnapshotInstalled`` at once.
+        """Whether the log may be replaced by this snapshot now; step ``SnapshotInstalled`` right after that.
 
-        False for good when ``commit_index`` has reached it; otherwise ask again when a write has finished.
+        False for ever once ``commit_index`` has reached it; otherwise ask again when a write has finished.
         """
         return self._member.may_install(snapshot)
 
     @property
     def role(self) -> Role:
-        """What this member is doing."""
+        """The role of this member."""
         return self._role.role
 
     @property
     def term(self) -> Term:
-        """The newest term it knows of."""
+        """The newest term that it knows."""
         return self._member.term
 
     @property
@@ -161,16 +148,16 @@ class Raft:
 
     @property
     def membership_index(self) -> Index:
-        """Where that stands in its log; the entry before the log if it stands there no more."""
+        """The place of that membership in its log; the snapshot's index if the log begins after it."""
         return self._member.memberships.newest.index
 
     def has_named(self, node: NodeId) -> bool:
-        """Whether any membership that its log knows of names the node."""
+        """Whether any membership in its log names the node."""
         return self._member.memberships.have_named(node)
 
     @property
     def is_rejoining(self) -> bool:
-        """Whether it may have forgotten votes and entries; see ``HardState``."""
+        """Whether this member may have lost votes and entries; see ``HardState``."""
         return self._member.rejoining != 0
 
     @property
@@ -180,9 +167,8 @@ class Raft:
 
     @property
     def match_index(self) -> Mapping[NodeId, Index]:
-        """How far each voter's durable log is known to equal ours; empty unless leader."""
-        role = self._role
-        return role.match_index if isinstance(role, Leader) else {}
+        """For each voter, up to which index its durable log is known to equal ours; empty unless leader."""
+        return self._role.match_index
 
     @property
     def commit_index(self) -> Index:
@@ -196,15 +182,13 @@ class Raft:
 
     @property
     def is_asleep(self) -> bool:
-        """Whether nothing is outstanding, so that no ticks are needed until the next input."""
+        """Whether this member needs no ticks until the next input."""
         return self._member.is_asleep
 
     # Inputs
 
     def _tick(self, _: inputs.Tick) -> None:
-        change = self._role.tick()
-        if change is not None:
-            self._become(change)
+        self._change_role(self._role.tick())
 
     def _receive(self, event: inputs.Receive) -> None:
         message = event.message
@@ -213,71 +197,49 @@ class Raft:
         self._receivers[type(message)](event.sender, message)
 
     def _propose(self, event: inputs.Propose) -> None:
-        role = self._role
-        if isinstance(role, Leader):
-            role.propose(event.token, event.index_count)
-        else:
-            self._member.refuse(event.token, role.leader)
+        self._role.propose(event.token, event.index_count)
 
     def _confirm_read(self, event: inputs.ConfirmRead) -> None:
-        role = self._role
-        if isinstance(role, Leader):
-            role.confirm_read(event.token)
-        else:
-            self._member.refuse(event.token, role.leader)
+        self._role.confirm_read(event.token)
 
     def _change_membership(self, event: inputs.ChangeMembership) -> None:
-        role = self._role
-        if isinstance(role, Leader):
-            role.change_membership(event.token, event.target)
-        else:
-            self._member.refuse(event.token, role.leader)
+        self._role.change_membership(event.token, event.target)
 
     def _transfer(self, event: inputs.TransferLeadership) -> None:
-        if isinstance(self._role, Leader):
-            self._role.transfer(event.to)
+        self._role.transfer(event.to)
 
     def _campaign(self, _: inputs.Campaign) -> None:
-        if self._member.may_campaign and not isinstance(self._role, Leader):
-            self._become(Role.PRE_CANDIDATE)
+        self._change_role(self._role.campaign())
 
-    def _unquiesce(self, _: inputs.Unquiesce) -> None:
-        if isinstance(self._role, Follower):
-            self._role.remind_leader()
+    def _remind_leader(self, _: inputs.Unquiesce) -> None:
+        self._role.remind_leader()
 
-    def _finish_write(self, event: inputs.WriteFinished | inputs.HardStateSaved) -> None:
-        member = self._member
-        note = member.finish_write if type(event) is inputs.WriteFinished else member.hard_state_saved
-        note(event.write_id)
-        change = self._role.finish_write()
-        if change is not None:
-            self._become(change)
+    def _finish_write(self, event: inputs.WriteFinished) -> None:
+        self._member.finish_write(event.write_id)
+        self._change_role(self._role.write_finished())
+
+    def _save_hard_state(self, event: inputs.HardStateSaved) -> None:
+        self._member.hard_state_saved(event.write_id)
+        self._change_role(self._role.write_finished())
 
     def _cut_append(self, event: inputs.AppendCut) -> None:
-        if isinstance(self._role, Leader):
-            self._role.cut_append(event.to, event.last)
+        self._role.append_cut(event.to, event.last)
+
+    def _drop_append(self, event: inputs.AppendDropped) -> None:
+        self._role.append_dropped(event.to)
 
     def _lose_peer(self, event: inputs.PeerUnreachable) -> None:
-        role = self._role
-        if isinstance(role, Leader):
-            role.lose_peer(event.peer)
-        elif isinstance(role, Follower) and role.leader == event.peer:
-            role.lose_leader()
-            self._member.has_news = True
+        self._role.peer_unreachable(event.peer)
 
     def _truncate_prefix(self, event: inputs.LogTruncatedPrefix) -> None:
         self._member.truncate_prefix(event.snapshot)
 
     def _install_snapshot(self, event: inputs.SnapshotInstalled) -> None:
-        if event.snapshot.index <= self._member.commit_index:
-            return
-        self._member.restart(event.snapshot, event.membership)
-        if isinstance(self._role, Follower):
-            self._role.snapshot_installed()
-        else:
-            self._become(Role.FOLLOWER)
+        if event.snapshot.index > self._member.commit_index:
+            self._member.restart(event.snapshot, event.membership)
+            self._change_role(self._role.snapshot_installed())
 
-    # Messages of this member's own term, or such as stand above terms
+    # Messages of this member's own term, and vote requests and replies of any
 
     def _receive_heartbeat(self, sender: NodeId, heartbeat: messages.Heartbeat) -> None:
         self._follow(sender).receive_heartbeat(sender, heartbeat)
@@ -288,50 +250,36 @@ class Raft:
     def _receive_snapshot_offer(self, sender: NodeId, offer: messages.SnapshotOffer) -> None:
         self._follow(sender).receive_snapshot_offer(offer)
 
-    def _receive_heartbeat_reply(self, sender: NodeId, reply: messages.HeartbeatReply) -> None:
-        if isinstance(self._role, Leader):
-            self._role.receive_heartbeat_reply(sender, reply)
-
-    def _receive_append_reply(self, sender: NodeId, reply: messages.AppendReply) -> None:
-        if isinstance(self._role, Leader):
-            change = self._role.receive_append_reply(sender, reply)
-            if change is not None:
-                self._become(change)
-
-    def _receive_vote_request(self, sender: NodeId, request: messages.VoteRequest) -> None:
-        role = self._role
-        if request.is_pre_vote:
-            answer_pre_vote(self._member, sender, request, is_sticky=role.is_sticky)
-        elif answer_vote(self._member, sender, request):
-            if isinstance(role, Follower):
-                role.grant_time()
-            else:
-                self._become(Role.FOLLOWER)
-
-    def _receive_vote(self, sender: NodeId, reply: messages.VoteReply) -> None:
-        if isinstance(self._role, Candidate):
-            change = self._role.receive_vote(sender, reply)
-            if change is not None:
-                self._become(change)
-
     def _receive_rejoin_response(self, sender: NodeId, response: messages.RejoinResponse) -> None:
         self._follow(sender).receive_rejoin_response(response)
 
+    def _receive_heartbeat_reply(self, sender: NodeId, reply: messages.HeartbeatReply) -> None:
+        self._role.receive_heartbeat_reply(sender, reply)
+
+    def _receive_append_reply(self, sender: NodeId, reply: messages.AppendReply) -> None:
+        self._change_role(self._role.receive_append_reply(sender, reply))
+
+    def _receive_vote_request(self, sender: NodeId, request: messages.VoteRequest) -> None:
+        if request.is_pre_vote:
+            answer_pre_vote(self._member, sender, request, is_sticky=self._role.is_sticky)
+        elif answer_vote(self._member, sender, request):
+            self._change_role(self._role.vote_given())
+
+    def _receive_vote(self, sender: NodeId, reply: messages.VoteReply) -> None:
+        self._change_role(self._role.receive_vote(sender, reply))
+
     def _receive_timeout_now(self, sender: NodeId, message: messages.TimeoutNow) -> None:
-        member, role = self._member, self._role
-        may_stand = member.is_voter and member.may_vote and member.lacks_nothing
-        if may_stand and isinstance(role, Follower) and role.leader == sender:
-            member.commit_to(min(message.commit_index, member.terms.last_index))
-            self._become(Role.CANDIDATE, is_transfer=True)
+        if self._role.receive_timeout_now(sender, message):
+            self._change_role(Role.CANDIDATE, is_transfer=True)
 
     # Terms and roles
 
     def _settle_term(self, sender: NodeId, message: Message) -> bool:
-        """Deal with a message of another term; false when there is nothing more to do with it.
+        """Handle the term of a message of another term; whether the message itself is still to be handled.
 
-        A later term is entered at once (Raft 5.1), but not for a mere pre-vote, and not for a
-        candidate whom we refuse because our leader is alive. An earlier term is answered with
-        ours, so that its owner learns of it.
+        The member enters a later term at once (Raft 5.1), except for a pre-vote, and for a candidate that
+        gets no vote because our leader is alive. It answers an earlier term with its own, so that the
+        sender learns the newer term.
         """
         member = self._member
         if isinstance(message, messages.VoteRequest):
@@ -340,12 +288,12 @@ class Raft:
             if self._role.is_sticky and not message.is_transfer:
                 return False
         elif isinstance(message, messages.VoteReply) and message.term < member.term:
-            return True  # a pre-vote may come from a voter that is behind; it says what it answers
+            return True  # a voter of an earlier term may answer a pre-vote; the reply names the request
         if message.term > member.term:
             self._enter_term(sender, message)
             return True
         if isinstance(message, messages.Heartbeat):
-            # Not its round: a leader of both terms would take it for an echo of a round of this one.
+            # Round 0: a node that leads in both terms would count the echo for a round of this term.
             reply = messages.HeartbeatReply(term=member.term, round=0, rejoining=member.rejoining_told)
             member.send(sender, reply)
         elif isinstance(message, messages.AppendRequest | messages.SnapshotOffer):
@@ -353,14 +301,13 @@ class Raft:
         return False
 
     def _enter_term(self, sender: NodeId, message: Message) -> None:
-        leads = isinstance(message, _FROM_LEADER)
-        leader = sender if leads else None
-        self._leave_role(leader)
+        leader = sender if isinstance(message, _FROM_LEADER) else None
+        self._role.resign(leader)
         self._member.enter_term(message.term, voted_for=None)
         self._role = Follower(self._member, leader)
 
     def _follow(self, sender: NodeId) -> Follower:
-        """The follower of whoever leads this term, which we become if we are something else."""
+        """The follower of ``sender``, which leads this term; the member becomes it if it has another role."""
         role = self._role
         if isinstance(role, Follower) and role.leader == sender:
             return role
@@ -368,48 +315,39 @@ class Raft:
             require_one_leader(self._member.term, role.leader, sender)
         follower = Follower(self._member, sender)
         self._role = follower
-        self._member.has_news = True
+        self._member.request_ready()
         return follower
 
-    def _become(self, change: Role, *, is_transfer: bool = False) -> None:
-        """Take on a role in the present term, and what follows from it at once."""
-        self._member.has_news = True
-        next_change: Role | None = change
-        while next_change is not None:
-            self._leave_role(None)
-            match next_change:
+    def _change_role(self, change: Role | None, *, is_transfer: bool = False) -> None:
+        """Change to a role in the current term, and to those that follow from it at once."""
+        member = self._member
+        while change is not None:
+            member.request_ready()
+            self._role.resign(None)
+            match change:
                 case Role.FOLLOWER:
-                    self._role = Follower(self._member, None)
-                    next_change = None
+                    self._role, change = Follower(member, None), None
                 case Role.LEADER:
-                    self._role = Leader(self._member)
-                    next_change = None
+                    self._role, change = Leader(member), None
                 case Role.PRE_CANDIDATE | Role.CANDIDATE:
-                    is_pre_vote = next_change is Role.PRE_CANDIDATE
-                    self._role = Candidate(self._member, is_pre_vote=is_pre_vote, is_transfer=is_transfer)
-                    next_change = self._role.start()
+                    is_pre_vote = change is Role.PRE_CANDIDATE
+                    candidate = Candidate(member, is_pre_vote=is_pre_vote, is_transfer=is_transfer)
+                    self._role, change = candidate, candidate.start()
                 case _:
-                    assert_never(next_change)
-
-    def _leave_role(self, leader: NodeId | None) -> None:
-        if isinstance(self._role, Leader):
-            self._role.resign(leader)
+                    assert_never(change)
 
     def _role_now(self) -> tuple[Role, Term, NodeId | None]:
         return (self._role.role, self._member.term, self._role.leader)
 
-    def _wake(self, event: Input) -> bool:
-        """Begin to count time anew, unless the input changes nothing, as the loss of a fellow follower."""
-        if isinstance(event, inputs.Tick):
-            return False
-        if isinstance(event, inputs.LogTruncatedPrefix):
-            return True
-        if (
-            isinstance(event, inputs.PeerUnreachable)
-            and event.peer != self.leader
-            and self.role is Role.FOLLOWER
-        ):
-            return False
-        self._member.is_asleep = False
-        self._role.wake()
+    def _unquiesce(self, event: Input) -> bool:
+        """Restart the timers of a quiescent member, unless the input changes nothing for it."""
+        match event:
+            case inputs.Tick():
+                return False
+            case inputs.LogTruncatedPrefix():
+                return True
+            case inputs.PeerUnreachable(peer) | inputs.AppendDropped(peer) if not self._role.depends_on(peer):
+                return False
+        self._member.unquiesce()
+        self._role.unquiesced()
         return True

@@ -1,8 +1,8 @@
-"""Linearizable reads: when may a leader say which index a read must wait for (thesis 6.4).
+"""Linearizable reads: when a leader may answer with the index that a read must wait for (thesis 6.4).
 
-A read is answered once a heartbeat round that began after it was asked for has been echoed by a
-quorum, which proves that nobody else led meanwhile, and once the leader's commit index has
-reached what earlier leaders may have committed.
+A read is answered once a quorum has echoed a heartbeat round that began after the request, which proves that
+there was no other leader meanwhile, and once the leader's commit index has reached all that earlier leaders
+may have committed.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ class _Read:
 
 
 class ReadIndex:
-    """The reads of one leader that wait, in the order they were asked for."""
+    """The waiting reads of one leader, in the order of their requests."""
 
     __slots__ = ("_awaited_round", "_confirmed_round", "_member", "_proven_index", "_reads")
 
     def __init__(self, member: Member, proven_index: Index) -> None:
-        """``proven_index``: everything that earlier leaders may have committed lies at or before it."""
+        """``proven_index``: earlier leaders may have committed entries up to it, and none after it."""
         self._member = member
         self._proven_index = proven_index
         self._reads: deque[_Read] = deque()
-        self._awaited_round = 0  # the newest round whose echoes are on their way
+        self._awaited_round = 0  # the newest round whose echoes may still come
         self._confirmed_round = 0  # the newest round echoed by a quorum
 
     def __bool__(self) -> bool:
@@ -40,7 +40,7 @@ class ReadIndex:
 
     @property
     def needs_round(self) -> bool:
-        """Whether a round must begin for them: one at a time, so that many reads share one."""
+        """Whether a round must begin for waiting reads: one at a time, so that many reads share one."""
         return (
             bool(self._reads)
             and self._reads[-1].round > self._awaited_round
@@ -53,11 +53,11 @@ class ReadIndex:
         self._reads.append(_Read(token, index, current_round + 1))
 
     def round_began(self, heartbeat_round: int) -> None:
-        """Echoes of this round are on their way."""
+        """The leader sends the heartbeats of this round."""
         self._awaited_round = heartbeat_round
 
     def expect_no_echo(self) -> None:
-        """No round is on its way any more: the next read begins one."""
+        """No echoes are expected any more: the next read begins a round."""
         self._awaited_round = self._confirmed_round
 
     def confirm(self, heartbeat_round: int) -> None:
@@ -75,6 +75,6 @@ class ReadIndex:
             self._member.settle(ReadConfirmed(read.token, read.index))
 
     def refuse_all(self, leader: NodeId | None) -> None:
-        """Leadership is over: nobody here can answer them."""
+        """The member leads no longer: refuse every waiting read."""
         while self._reads:
             self._member.refuse(self._reads.popleft().token, leader)

@@ -1,4 +1,34 @@
-"""What a Raft group asks the world to do."""
+"""What a core hands out, and what its driver must do with it.
+
+A driver owns the clock, the disk and the network. It repeats one loop::
+
+    raft.step(some_input)
+    while (ready := raft.take_ready()) is not None:
+        carry out the ready
+
+A ``Ready`` is handed out once: the driver carries out all of it before it takes the next one.
+
+1. ``settled`` answers requests. The batches of an ``Appended`` proposal belong to the entries of ``write``.
+2. ``write`` goes to the disk. The driver may start it and go on; when it is durable, it first sends
+   ``write.send_after`` and then steps ``WriteFinished``.
+3. ``replicate`` and ``send`` leave at once: they need not wait for ``write``. A driver that sends less of an
+   append than ordered steps ``AppendCut``, and ``AppendDropped`` if it sends nothing.
+4. ``commit_index`` has risen: the driver applies entries up to it.
+5. ``fetch_snapshot`` names a snapshot to fetch. Before the driver replaces its log it asks
+   ``Raft.may_install``; no input that may write is stepped until ``SnapshotInstalled``.
+6. ``membership`` and ``role_change`` are news for the driver's own users.
+
+The driver must keep these rules, or acknowledged entries can be lost:
+
+- Writes become durable in the order in which they were handed out. Only a hard state may be saved ahead of
+  entries that wait for room: the driver then steps ``HardStateSaved``, and sends the ``send_after`` of the
+  writes without entries that it covers.
+- A message of ``send_after`` leaves only if its term is still the core's term: an entry acknowledged after a
+  vote in a later term could be missing in the log that was voted for.
+- The commit hint on disk never passes ``min(commit_index, durable_index)``.
+- An input reports only what has happened: ``WriteFinished`` after the sync, ``LogTruncatedPrefix`` and
+  ``SnapshotInstalled`` after the log begins there durably.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +55,8 @@ class Role(enum.Enum):
 class HardState:
     """What a voter must never forget. The commit index is not part of it.
 
-    ``is_rejoining``: it may have forgotten already. A replica that begins empty in a group that is older
-    gives no vote and counts towards no quorum until a confirmed leader has said what its log must hold.
+    ``is_rejoining``: the replica may have lost votes and entries. A replica that begins empty in an older
+    group gives no vote and counts towards no quorum until its log holds what a confirmed leader names.
     """
 
     term: Term
@@ -41,35 +71,35 @@ class Restored:
     hard_state: HardState
     membership: Membership  # in force just before the log, at ``snapshot``
     terms: tuple[EntryId, ...]  # the first entry of each term in the log, oldest first
-    snapshot: EntryId  # the entry just before the log; BEFORE_LOG at birth
+    snapshot: EntryId  # the entry just before the log; BEFORE_LOG in a new group
     last: EntryId  # the newest entry; equal to ``snapshot`` when the log is empty
-    commit_hint: Index  # known to be committed when last noted; -1 when nothing was
+    commit_hint: Index  # the newest commit index on disk; -1 if there is none
     memberships: tuple[MembershipEntry, ...] = ()  # those in the log, oldest first
-    forgotten: EntryId = BEFORE_LOG  # the newest entry of a former life of this replica, which was deleted
+    forgotten: EntryId = BEFORE_LOG  # the newest entry of a prior incarnation that was deleted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Write:
     """What must become durable, in this order: hard state, truncation, entries.
 
-    A crash may keep any prefix of it; a write that has not finished promised nothing. Where there are no
-    ``spans``, ``send_after`` stands on the hard state alone, and may leave with ``HardStateSaved``.
+    A crash may keep any prefix of it. Without ``spans``, ``send_after`` depends on the hard state alone, and
+    may leave with ``HardStateSaved``.
     """
 
     write_id: WriteId
     hard_state: HardState | None = None
     truncate_from: Index | None = None
     spans: tuple[EntrySpan, ...] = ()
-    send_after: tuple[Envelope, ...] = ()  # promises: they may leave once this is durable
+    send_after: tuple[Envelope, ...] = ()  # may leave once this write is durable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replicate:
     """Read ``first..last`` from storage and send them to ``to`` as one AppendRequest.
 
-    ``first > last`` asks for an empty request, a probe. A driver that sends less, to respect a
-    limit of bytes, cuts between batches and says so with ``AppendCut``. So does one that reads the entries
-    from the disk: what is ordered for the same peer until then is not sent.
+    ``first > last`` asks for an empty request, a probe. A driver that sends less, to respect a limit of
+    bytes, cuts between batches and steps ``AppendCut``. A driver that reads entries from the disk meanwhile
+    sends nothing else that is ordered for the same peer, and steps ``AppendCut`` after it.
     """
 
     to: NodeId
@@ -82,20 +112,20 @@ class Replicate:
 
 @dataclass(frozen=True, slots=True)
 class FetchSnapshot:
-    """Get ``snapshot`` from ``leader``, whose log begins after it, and say ``SnapshotInstalled``.
+    """Fetch ``snapshot`` from ``leader``, whose log begins after it, and step ``SnapshotInstalled``.
 
-    Comes again while we lack it: a transfer that runs goes on, one that has failed begins anew. Where
-    ``leader`` or ``snapshot`` differ, the older transfer is of no use any more.
+    The request is repeated until then: a running transfer continues, a failed one starts again. If ``leader``
+    or ``snapshot`` differ, the request replaces the older one.
     """
 
     leader: NodeId
     snapshot: EntryId
-    membership: Membership  # the one in force there
+    membership: Membership  # in force at the snapshot
 
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """The proposal stands in the log from ``id`` on (``id.index`` is its first index)."""
+    """The proposal is in the log, not yet committed; ``id.index`` is its first index."""
 
     token: Token
     id: EntryId
@@ -103,14 +133,14 @@ class Appended:
 
 @dataclass(frozen=True, slots=True)
 class ReadConfirmed:
-    """A read that waits until ``index`` is applied sees everything acknowledged before it was asked for."""
+    """A read sees everything acknowledged before it was requested, once ``index`` is applied."""
 
     token: Token
     index: Index
 
 
 class RefusalReason(enum.Enum):
-    """Why a request did not happen; the values are for people."""
+    """Why a request was refused; the values are for people."""
 
     NOT_LEADER = "this member does not lead"
     HANDING_OVER = "leadership is being handed over; ask the next leader"
@@ -124,7 +154,7 @@ class RefusalReason(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The request did not happen here and never will: ask ``leader`` instead, if it is not us."""
+    """The request had no effect and never will; ``leader`` may take it."""
 
     token: Token
     leader: NodeId | None
@@ -136,7 +166,7 @@ Settled = Appended | ReadConfirmed | Refused
 
 @dataclass(frozen=True, slots=True)
 class RoleChange:
-    """The member's role, term or known leader is new."""
+    """The member's role, term or known leader has changed."""
 
     role: Role
     term: Term
@@ -145,15 +175,15 @@ class RoleChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
-    """All work that has piled up; what is not done now is never offered again."""
+    """All work since the last ready; it is handed out once."""
 
     write: Write | None = None
     send: tuple[Envelope, ...] = ()
     replicate: tuple[Replicate, ...] = ()
     settled: tuple[Settled, ...] = ()
-    commit_index: Index | None = None  # set when it has risen
+    commit_index: Index | None = None  # only if it has risen
     role_change: RoleChange | None = None
-    membership: Membership | None = None  # set when another one is in force
+    membership: Membership | None = None  # only if another one is in force
     fetch_snapshot: FetchSnapshot | None = None
 
 
@@ -169,11 +199,11 @@ class RaftStatus:
     commit_index: Index
     match_index: Mapping[NodeId, Index]  # each voter's, our own durable one too; empty unless leader
     heard_ticks_ago: Mapping[NodeId, int]  # ticks since each peer's last reply; empty unless leader
-    is_asleep: bool  # nothing outstanding: needs no ticks until the next input
+    is_asleep: bool  # it needs no ticks until the next input
     membership: Membership = (
         NOBODY  # in force; a change to it is finished once ``membership_index`` is committed
     )
-    membership_index: Index = BEFORE_LOG.index  # where it stands in the log
+    membership_index: Index = BEFORE_LOG.index  # its place in the log
     learner_match_index: Mapping[NodeId, Index] = field(default_factory=dict)  # empty unless leader
     awaiting_snapshot: frozenset[NodeId] = frozenset()  # peers that lack entries from before our log
     is_rejoining: bool = False  # counts towards no quorum; see ``HardState``

@@ -1,4 +1,4 @@
-"""What may be set about a Raft group's behaviour; all time is counted in ticks."""
+"""Settings of a Raft group; all time is counted in ticks."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from raftlog.types import NodeId
 
 @dataclass(frozen=True, slots=True)
 class RaftSettings:
-    """Which node this is, and how patient it is. Pre-vote and check-quorum are always on."""
+    """The node and its timeouts. Pre-vote and check-quorum are always on."""
 
     node_id: NodeId
-    election_ticks: int = 15  # silence after which a leader is given up; elections start within twice as long
-    heartbeat_ticks: int = 3  # several must fit into an election timeout, or one lost message elects
-    appends_in_flight_max: int = 16  # per peer; bounds the memory that a slow follower can cost
-    quiet_ticks: int = 60  # an idle group falls asleep after this long
-    announces_commits: bool = False  # to all followers at once, and not with the next append or heartbeat
-    succession: int = 0  # the same on all members: turns the order in which they stand up for a lost leader
+    election_ticks: int = 15  # silence after which a leader is lost; elections start within twice as long
+    heartbeat_ticks: int = 3  # several fit into an election timeout, or one lost message causes an election
+    appends_in_flight_max: int = 16  # per peer; bounds the memory for a slow follower
+    quiet_ticks: int = 60  # an idle group becomes quiescent after this time
+    announces_commits: bool = False  # to followers at once, not with the next append or heartbeat
+    succession: int = 0  # the same on all members: rotates their campaign ranks
 
     def __post_init__(self) -> None:
-        """Refuse settings that contradict one another."""
+        """Raises ``ValueError`` for settings that contradict one another."""
         if not 1 <= self.heartbeat_ticks < self.election_ticks:
             raise ValueError(
                 f"heartbeat_ticks is {self.heartbeat_ticks}: choose from 1 to election_ticks - 1 "

@@ -1,11 +1,11 @@
-"""The shape of a log: which terms it holds and where each begins. All the core knows of entries.
+"""The terms of a log and the index where each begins: all that the core knows of entries.
 
-Terms never decrease along a log, so the entries of one term form a *run*, and a log of any
-length is a short list of runs. Questions about single entries are binary searches in it.
+Terms never fall along a log, so the entries of one term form a *run*, and a log of any length is a short list
+of runs. The term of an entry is found by binary search.
 
-Every index that this map gives out as a place to compare two logs ends a run here, or is the
-newest entry of a follower that this log holds too: so a leader never asks a follower about the
-middle of a batch, though neither knows where batches end.
+Two logs are compared only at the end of a run of this log, or at the newest entry of a follower that this log
+holds too. So a leader never asks a follower about the middle of a batch, although the core does not know
+where batches end.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ class TermMap:
         return self._terms[run] if run >= 0 else self.snapshot.term
 
     def holds(self, entry: EntryId) -> bool:
-        """Whether the log holds it, the entry just before the log included."""
+        """Whether the log holds the entry, or it is the one just before the log."""
         return (
             self.snapshot.index <= entry.index <= self.last_index and self.term_at(entry.index) == entry.term
         )
 
     def held_from(self, term: Term, first: Index) -> Index:
-        """The end of the run that ``first`` lies in, if that is a run of ``term``; else ``first - 1``."""
+        """The end of the run that has ``first``, if its term is ``term``; else ``first - 1``."""
         run = bisect_right(self._firsts, first) - 1
         if run < 0 or first > self.last_index or self._terms[run] != term:
             return Index(first - 1)
@@ -73,7 +73,7 @@ class TermMap:
         self.last_index = last
 
     def truncate(self, first_removed: Index) -> None:
-        """Forget this entry and all after it."""
+        """Remove this entry and all after it."""
         require_index_known(Index(first_removed - 1), self.snapshot.index, self.last_index)
         kept = bisect_left(self._firsts, first_removed)
         del self._firsts[kept:]
@@ -82,10 +82,10 @@ class TermMap:
         self.last_term = self._terms[-1] if kept else self.snapshot.term
 
     def truncate_prefix(self, snapshot: EntryId) -> None:
-        """Forget everything up to ``snapshot``, which this log holds."""
+        """Remove the entries up to ``snapshot``, which this log holds."""
         require_held(snapshot, self.term_at(snapshot.index))
         first_kept = Index(snapshot.index + 1)
-        run = bisect_right(self._firsts, first_kept) - 1  # the one that ``first_kept`` lies in, or the last
+        run = bisect_right(self._firsts, first_kept) - 1  # the run that has ``first_kept``, or the last run
         if snapshot.index == self.last_index:
             run += 1
         del self._firsts[:run]
@@ -95,10 +95,10 @@ class TermMap:
         self.snapshot = snapshot
 
     def newest_at_most(self, limit: EntryId) -> EntryId:
-        """The newest entry whose index and term both do not pass ``limit``'s.
+        """The newest entry whose index and term are both at most those of ``limit``.
 
-        A follower's conflict hint: nothing newer of it can be in the log of a leader that has
-        ``limit``, so whole terms are skipped at once.
+        This is a follower's conflict hint: the log of a leader that holds ``limit`` can have none of the
+        follower's newer entries, so whole terms are skipped at once.
         """
         run = min(bisect_right(self._firsts, limit.index), bisect_right(self._terms, limit.term)) - 1
         if run < 0:
@@ -106,11 +106,10 @@ class TermMap:
         return EntryId(self._terms[run], min(limit.index, self._run_last(run)))
 
     def compare_next(self, hint: EntryId) -> Index:
-        """Where a leader compares next with a follower whose conflict hint is ``hint``.
+        """The index at which a leader probes next, after a conflict hint.
 
-        The hint itself when this log holds it; otherwise the end of the newest run whose term
-        does not pass the hint's, even where that lies after the hint: the follower will then
-        name its own newest entry of that run.
+        The hint's index if this log holds the hint; otherwise the end of the newest run whose term is at most
+        the hint's, even after the hint: the follower then names its own newest entry of that run.
         """
         run = bisect_right(self._terms, hint.term) - 1
         if run < 0:

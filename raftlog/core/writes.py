@@ -1,15 +1,13 @@
-"""What the disk was asked to keep, what it has kept, and which promises wait for it.
+"""The writes handed out to the disk, what is durable, and the messages that wait for it.
 
-Decides when a promise to a peer may leave and how far this member's own log is durable. It
-relies on one promise of the driver: writes become durable in the order they were handed out, but for
-their hard states, which may be saved ahead of entries that wait for room.
+Decides when a vote, a vote request or an accepted append may leave, and up to which index this member's log
+is durable. ``ready`` says in which order the driver makes writes durable.
 
-A promise that stands on term and vote alone waits for nothing else: a vote must not wait for entries.
-What waits is bounded: of replies of one kind to one peer that wait for the same write the newest is kept.
+A message that depends on the hard state alone waits for no entries. Waiting messages are bounded: of replies
+of one kind to one peer that wait for the same write, the newest is kept.
 
-A write covers the log up to some index *as the log stands now*. When entries are truncated, every
-write still in flight is made to cover less: its end confirms bytes that are no longer the log's,
-and must not be taken for a confirmation of what has replaced them.
+Each write in flight covers the log up to an index. A truncation lowers that index, as the end of the write
+must not confirm the entries that replace the truncated ones.
 """
 
 from __future__ import annotations
@@ -24,11 +22,11 @@ from raftlog.core.messages import Envelope, Message
 from raftlog.core.ready import HardState, Write
 from raftlog.types import Index, NodeId, Term, WriteId
 
-_Kind = tuple[NodeId, type[Message]]  # whom a promise is made to, and what it says
+_Kind = tuple[NodeId, type[Message]]  # the receiver of a message, and its type
 
 
 class Writes:
-    """The write being gathered, and those in flight."""
+    """The next write, and the writes in flight."""
 
     __slots__ = (
         "_after_hard_state",
@@ -46,14 +44,14 @@ class Writes:
     )
 
     def __init__(self, last: Index) -> None:
-        """Begin with a log that is durable up to its ``last`` index."""
+        """Start with a log that is durable up to its ``last`` index."""
         self.durable_index = last
         self._handed_out = last  # the newest index of the log that some write carries
         self._newest = WriteId(0)
         self._hard_state_write = WriteId(0)  # the newest write that carried a hard state
         self._hard_state_saved = WriteId(0)  # hard states of writes up to this one are durable
         self._in_flight: deque[tuple[WriteId, Index]] = deque()  # with the index each covers
-        self._after_hard_state: dict[_Kind, Envelope] = {}  # promises that stand on term and vote alone
+        self._after_hard_state: dict[_Kind, Envelope] = {}  # messages that wait for the hard state alone
         self._waiting: dict[tuple[WriteId, _Kind], Envelope] = {}
         self._hard_state: HardState | None = None
         self._truncate_from: Index | None = None
@@ -62,16 +60,16 @@ class Writes:
 
     @property
     def all_finished(self) -> bool:
-        """Whether the disk has everything: nothing gathered, nothing in flight."""
+        """Whether nothing waits for the disk."""
         return not (self._in_flight or self._hard_state or self._spans or self._truncate_from is not None)
 
     @property
     def hard_state_is_durable(self) -> bool:
-        """Whether term and vote, as they are now, survive a crash."""
+        """Whether the current term and vote survive a crash."""
         return self._hard_state is None and self._hard_state_write <= self._hard_state_saved
 
     def save_hard_state(self, hard_state: HardState) -> None:
-        """Make it part of the next write. Promises of earlier terms that still wait are dropped: too late."""
+        """Add it to the next write; drop the waiting messages, which belong to earlier terms."""
         self._hard_state = hard_state
         self._after_hard_state.clear()
         self._waiting.clear()
@@ -79,14 +77,14 @@ class Writes:
     def append(
         self, term: Term, first: Index, last: Index, kind: EntryKind, membership: Membership | None = None
     ) -> None:
-        """Make the entries part of the next write, in one span with those before where they agree."""
+        """Add entries to the next write, in one span with those before of the same term and kind."""
         spans = self._spans
         if spans and spans[-1].term == term and spans[-1].kind is kind and membership is None:
             first = spans.pop().first
         spans.append(EntrySpan(term, first, last, kind, membership))
 
     def truncate(self, first_removed: Index) -> None:
-        """Make the truncation part of the next write; those in flight confirm no more than is left."""
+        """Add the truncation to the next write; writes in flight cover no more than is left."""
         kept = Index(first_removed - 1)
         self._spans = [replace(span, last=min(span.last, kept)) for span in self._spans if span.first <= kept]
         if first_removed > self._handed_out:
@@ -97,30 +95,30 @@ class Writes:
         self._in_flight = deque((write_id, min(covered, kept)) for write_id, covered in self._in_flight)
 
     def restart(self, last: Index) -> None:
-        """A snapshot has replaced the whole log, durably; no write is in flight."""
+        """A snapshot has replaced the log, durably; no write is in flight."""
         self.durable_index = self._handed_out = last
 
-    def hold_back(self, promise: Envelope, index: Index) -> bool:
-        """Keep a promise until term, vote and the log up to ``index`` are durable.
+    def hold_back(self, envelope: Envelope, index: Index) -> bool:
+        """Keep a message until the hard state and the log up to ``index`` are durable.
 
-        False when they are already, and the promise may leave at once.
+        False if they are durable already, and the message may leave at once.
         """
-        kind = (promise.to, type(promise.message))
+        kind = (envelope.to, type(envelope.message))
         if index > self._handed_out or (index <= self.durable_index and self._hard_state is not None):
-            self._send_after.append(promise)
+            self._send_after.append(envelope)
         elif index > self.durable_index:
             covering = next(write_id for write_id, covered in self._in_flight if covered >= index)
             gathered = WriteId(self._newest + 1)
             hard_state = self._hard_state_write if self._hard_state is None else gathered
-            self._waiting[max(covering, hard_state), kind] = promise
+            self._waiting[max(covering, hard_state), kind] = envelope
         elif self.hard_state_is_durable:
             return False
         else:
-            self._after_hard_state[kind] = promise
+            self._after_hard_state[kind] = envelope
         return True
 
     def take(self) -> Write | None:
-        """Hand out what was gathered, if anything."""
+        """The next write, if there is anything to write."""
         spans = self._spans
         if not spans and self._hard_state is None and self._truncate_from is None:
             return None
@@ -144,7 +142,7 @@ class Writes:
         return write
 
     def finish(self, write_id: WriteId) -> list[Envelope]:
-        """Take note that this write, and so all before it, are durable; return the promises that waited."""
+        """This write and all before it are durable; return the messages that waited."""
         require_handed_out(write_id, self._newest)
         in_flight = self._in_flight
         while in_flight and in_flight[0][0] <= write_id:
@@ -155,7 +153,7 @@ class Writes:
         return released + self.hard_state_saved(write_id)
 
     def hard_state_saved(self, write_id: WriteId) -> list[Envelope]:
-        """Take note that the hard states handed out so far are durable; return the promises that waited."""
+        """The hard states up to this write are durable; return the messages that waited."""
         require_handed_out(write_id, self._newest)
         self._hard_state_saved = max(self._hard_state_saved, write_id)
         if not self._after_hard_state or not self.hard_state_is_durable:

@@ -347,8 +347,8 @@ class Story:
         for span in write.spans:
             parts.append(describe_span(span))
             node.log.append(span)
-        promises = f", then {len(write.send_after)} promises" if write.send_after else ""
-        self.lines.append(f"{node.id} writes {write.write_id}: {', '.join(parts)}{promises}")
+        after = f", then {len(write.send_after)} messages" if write.send_after else ""
+        self.lines.append(f"{node.id} writes {write.write_id}: {', '.join(parts)}{after}")
         node.writes.append(write)
 
     def _send(self, node: Node, envelope: Envelope) -> None:

@@ -6,7 +6,15 @@ Section numbers are the paper's; "thesis" is Ongaro's.
 import pytest
 
 from raftlog.core.entries import EntryKind
-from raftlog.core.inputs import AppendCut, ConfirmRead, PeerUnreachable, Propose, WriteFinished
+from raftlog.core.inputs import (
+    AppendCut,
+    AppendDropped,
+    ConfirmRead,
+    Input,
+    PeerUnreachable,
+    Propose,
+    WriteFinished,
+)
 from raftlog.core.messages import AppendReply, Heartbeat, HeartbeatReply, VoteReply
 from raftlog.core.ready import Appended, ReadConfirmed, Refused, Role
 from raftlog.errors import InvariantViolated
@@ -264,17 +272,27 @@ def test_an_acknowledged_append_is_not_in_flight_after_a_cut() -> None:
     assert [(sent.first, sent.last) for sent in member.replicated if sent.to == TWO] == [(2, 3)]
 
 
-def test_a_broken_connection_leads_back_to_probing() -> None:
+@pytest.mark.parametrize(
+    "lost", [PeerUnreachable(TWO), AppendDropped(TWO)], ids=lambda lost: type(lost).__name__
+)
+def test_a_lost_append_leads_back_to_probing(lost: Input) -> None:
     member = MemberUnderTest()
     member.become_leader()
     member.feed(Propose(Token(1), 2))
-    member.feed(PeerUnreachable(TWO), Propose(Token(2), 2))
+    member.feed(lost, Propose(Token(2), 2))
     assert [sent.first for sent in member.replicated if sent.to == TWO] == [0]
     member.hear(TWO, HeartbeatReply(term=Term(1), round=1))
     probe = member.replicated[-1]
     assert (probe.previous, probe.last) == (entry(1, 1), 1)
     member.acknowledge(TWO, 1)
     assert (member.replicated[-1].first, member.replicated[-1].last) == (2, 3)
+
+
+def test_a_follower_keeps_its_leader_when_an_append_to_it_was_dropped() -> None:
+    member = MemberUnderTest()
+    member.hear(TWO, Heartbeat(term=Term(1), commit_index=Index(-1), round=1))
+    member.feed(AppendDropped(TWO))  # ordered while this member led
+    assert member.core.leader == TWO
 
 
 # 5.4.2 Entries of earlier terms

@@ -88,6 +88,14 @@ def test_no_pickle_and_no_hidden_chance_or_clock(path: Path) -> None:
         assert "time" not in imported, f"{_name(path)} reads the clock itself"
 
 
+@pytest.mark.parametrize("path", sorted((ROOT / "raftlog/core").glob("*.py")), ids=_name)
+def test_an_object_of_the_core_sets_only_its_own_fields(path: Path) -> None:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            is_own = isinstance(node.value, ast.Name) and node.value.id == "self"
+            assert is_own, f"{_name(path)}:{node.lineno} sets {ast.unparse(node)} from outside"
+
+
 def test_every_module_is_imported_by_something() -> None:
     imported: set[str] = set()
     for path in _sources(tests=True):

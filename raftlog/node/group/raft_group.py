@@ -18,6 +18,7 @@ from functools import partial
 from typing import Final, TypeVar, TypeVarTuple, Unpack
 
 from raftlog.core.inputs import (
+    AppendDropped,
     Campaign,
     HardStateSaved,
     Input,
@@ -281,7 +282,7 @@ class RaftGroup(LeaderRequests[Reply]):
         """Whether a core must not take this in while its log is replaced: such messages are lost."""
         if isinstance(event, Receive) and isinstance(heartbeat := event.message, Heartbeat):
             return heartbeat.term != self.term or heartbeat.commit_index > self.commit_index
-        return not isinstance(event, PeerUnreachable | SnapshotInstalled)
+        return not isinstance(event, AppendDropped | PeerUnreachable | SnapshotInstalled)
 
     def _drain(self) -> None:
         while self.stopped is None and (ready := self._core.take_ready()) is not None:

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
-from raftlog.core.inputs import AppendCut, PeerUnreachable
+from raftlog.core.inputs import AppendCut, AppendDropped
 from raftlog.core.messages import AppendRequest, Heartbeat, TimeoutNow
 from raftlog.core.ready import Replicate
 from raftlog.errors import LogCorrupt, OffsetOutOfRange
@@ -63,7 +63,7 @@ class Replication:
         group: Leading,
         entries: EntryBytes,
         environment: GroupEnvironment,
-        step: Callable[[AppendCut | PeerUnreachable], None],
+        step: Callable[[AppendCut | AppendDropped], None],
     ) -> None:
         self._group = group
         self._entries = entries
@@ -84,7 +84,7 @@ class Replication:
         elif order.to not in self._reading:
             behind = self._behind.get(order.to, 0)
             if behind > FAR_BYTES and not self._environment.catch_up.has_room():
-                self._step(PeerUnreachable(order.to))  # not now: the core asks again with the next heartbeat
+                self._step(AppendDropped(order.to))  # the core asks again with the next heartbeat
                 return
             found = self._entries.recent_bytes(order.first, order.last, APPEND_BYTES_MAX)
             if found is None:
@@ -108,7 +108,7 @@ class Replication:
         if not group.is_leader or group.term != order.term:
             return
         if found is None:
-            self._step(PeerUnreachable(order.to))
+            self._step(AppendDropped(order.to))
         elif self._send_entries(order, found.last, [found.data]):
             self._step(AppendCut(order.to, found.last))  # whatever was ordered meanwhile
 
@@ -128,7 +128,7 @@ class Replication:
         )
         is_sent = self._environment.send(self._group.group_id, order.to, request, payload)
         if not is_sent:
-            self._step(PeerUnreachable(order.to))
+            self._step(AppendDropped(order.to))
         return is_sent
 
     def call_election(self, term: Term, match_index: Mapping[NodeId, Index]) -> None:

@@ -15,7 +15,7 @@ CHANGES = (
     ),
     Mutant(
         "a learner gets entries that are not committed",
-        "raftlog.core.leader:Leader._last_for",
+        "raftlog.core.appends:Appends.last_for",
         "if votes",
         "if True",
         script="tests/paper/test_raft_membership.py",
@@ -30,13 +30,13 @@ CHANGES = (
     Mutant(
         "a learner counts as behind the leader's whole log",
         "raftlog.core.leader:Leader.receive_heartbeat_reply",
-        "progress.match_index < self._last_for(sender)",
-        "progress.match_index < self._member.terms.last_index",
+        "self._appends.last_for(sender)",
+        "self._member.terms.last_index",
         script="tests/paper/test_raft_membership.py",
     ),
     Mutant(
         "a learner that becomes a voter still gets what is committed and no more",
-        "raftlog.core.leader:Leader._last_for",
+        "raftlog.core.appends:Appends.last_for",
         "peer in member.membership.all_voters",
         "peer in member.memberships.at(member.commit_index).all_voters",
         script="tests/paper/test_raft_membership.py",
@@ -123,8 +123,8 @@ CHANGES = (
     ),
     Mutant(
         "entries from before the log are sent all the same",
-        "raftlog.core.leader:Leader._replicate",
-        "progress.awaits_snapshot or previous < snapshot.index",
+        "raftlog.core.appends:Appends._replicate",
+        "progress.state is SNAPSHOT or previous < snapshot.index",
         "False",
     ),
     Mutant(

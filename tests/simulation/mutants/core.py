@@ -7,7 +7,7 @@ from tests.simulation.mutants.plant import Edit, Mutant
 CORE = (
     Mutant(
         "promises leave before the disk has them",
-        "raftlog.core.member:Member.promise",
+        "raftlog.core.member:Member.send_when_durable",
         "if not self.writes.hold_back(envelope, index):",
         "if True:",
     ),
@@ -46,14 +46,14 @@ CORE = (
     ),
     Mutant(
         "counts its own vote before it is durable",
-        "raftlog.core.election:Candidate.finish_write",
+        "raftlog.core.election:Candidate.write_finished",
         " or not member.writes.hard_state_is_durable",
         "",
         equivalent="its request for votes waits for the same write, so nobody else votes before",
     ),
     Mutant(
         "a candidate keeps its term to itself until asked",
-        "raftlog.core.member:Member.vote",
+        "raftlog.core.member:Member._save_vote",
         "self.writes.save_hard_state(HardState(self.term, voted_for, bool(self.rejoining)))",
         "voted_for is None and self.writes.save_hard_state(HardState(self.term, None, bool(self.rejoining)))",
     ),
@@ -101,7 +101,7 @@ CORE = (
     ),
     Mutant(
         "an announcement tells everybody the whole commit index",
-        "raftlog.core.leader:Leader._announce_commit",
+        "raftlog.core.appends:Appends._announce_commit",
         "min(progress.match_index, member.commit_index)",
         "member.commit_index",
     ),
@@ -134,14 +134,14 @@ CORE = (
     Mutant(
         "a lost append is never sent again",
         "raftlog.core.leader:Leader.receive_heartbeat_reply",
-        "progress.probe_is_due = True",
+        "progress.request_probe()",
         "pass",
     ),
     Mutant(
         "a rejected append is tried at the same place again",
         "raftlog.core.leader:Leader.receive_append_reply",
         "progress.probe_at(terms.compare_next(reply.hint), reply.match_index)",
-        "progress.probe_is_due = True",
+        "progress.request_probe()",
     ),
     Mutant(
         "falls asleep although followers are behind",
@@ -163,13 +163,13 @@ CORE = (
     ),
     Mutant(
         "the loss of their leader does not wake those who sleep",
-        "raftlog.core.raft:Raft._wake",
-        "and event.peer != self.leader\n",
-        "and True\n",
+        "raftlog.core.follower:Follower.depends_on",
+        "return peer == self.leader",
+        "return False",
     ),
     Mutant(
         "who has lost its leader waits for it all the same",
-        "raftlog.core.follower:Follower.lose_leader",
+        "raftlog.core.follower:Follower.peer_unreachable",
         "self._timeout_ticks = 1 + turn",
         "self._timeout_ticks = (1 << 20) + turn",
     ),
@@ -226,8 +226,8 @@ CORE = (
     Mutant(
         "replies that wait for the disk are kept one by one",
         "raftlog.core.writes:Writes.hold_back",
-        "self._waiting[max(covering, hard_state), kind] = promise",
-        "self._waiting[max(covering, hard_state), (*kind, object())] = promise",
+        "self._waiting[max(covering, hard_state), kind] = envelope",
+        "self._waiting[max(covering, hard_state), (*kind, object())] = envelope",
         script="tests/unit/core/test_writes.py",
     ),
     Mutant(

@@ -19,7 +19,7 @@ MEMBERS = (
     ),
     Mutant(
         "a replica that has rejoined goes on saying that it rejoins",
-        "raftlog.core.member:Member.vote",
+        "raftlog.core.member:Member._save_vote",
         "if self.writes.hard_state_is_durable:",
         "if False:",
         script="tests/unit/core/test_rejoin.py",

@@ -98,8 +98,11 @@ def _compiled(name: str, source: str, function: FunctionType) -> CodeType:
     lines = source.splitlines(keepends=True)
     while lines[0].lstrip().startswith("@"):
         lines.pop(0)
-    module = compile("from __future__ import annotations\n" + "".join(lines), name, "exec")
-    codes = [const for const in module.co_consts if isinstance(const, CodeType)]
+    # ``super()`` is bound to the class around the function.
+    scope = "from __future__ import annotations\nclass Scope:\n"
+    module = compile(scope + textwrap.indent("".join(lines), " "), name, "exec")
+    outer = next(const for const in module.co_consts if isinstance(const, CodeType))
+    codes = [const for const in outer.co_consts if isinstance(const, CodeType)]
     found = next((code for code in codes if code.co_name == function.__name__), None)
     if found is None or found.co_freevars != function.__code__.co_freevars:
         raise NotPlanted(f"{name}: {function.__qualname__} cannot be compiled on its own")

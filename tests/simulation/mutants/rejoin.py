@@ -15,9 +15,9 @@ def _loses_files(odds: Odds) -> bool:
 REJOIN = (
     Mutant(
         "a replica that rejoins is answered for each of its late replies",
-        "raftlog.core.leader:Leader._answer_rejoining",
-        "progress.answered_tick < self._now",
-        "True",
+        "raftlog.core.progress:Progress.take_rejoin_answer",
+        " or self._answered_tick >= now",
+        "",
         script="tests/unit/core/test_rejoin.py",
     ),
     Mutant(
@@ -65,8 +65,8 @@ REJOIN = (
     Mutant(
         "a replica that has rejoined may vote once more in the same term",
         "raftlog.core.member:Member.rejoined",
-        "self.vote(leader)",
-        "self.vote(None)",
+        "self._save_vote(leader)",
+        "self._save_vote(None)",
         script=_CORE,
     ),
     Mutant(
@@ -141,7 +141,7 @@ REJOIN = (
     ),
     Mutant(
         "a replica that rejoins stands for election where leadership is handed to it",
-        "raftlog.core.raft:Raft._receive_timeout_now",
+        "raftlog.core.follower:Follower.receive_timeout_now",
         "member.is_voter and member.may_vote and member.lacks_nothing",
         "member.is_voter and member.lacks_nothing",
         script=_CORE,

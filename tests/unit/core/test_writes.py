@@ -1,4 +1,4 @@
-"""What the disk has, and which promises wait for it."""
+"""What the disk has, and which messages wait for it."""
 
 import pytest
 
@@ -18,7 +18,7 @@ def appended(writes: Writes, term: int, first: int, last: int) -> Write:
     return write
 
 
-def promise(index: int, term: int = 1) -> Envelope:
+def accepted(index: int, term: int = 1) -> Envelope:
     return Envelope(NodeId(2), AppendReply(term=Term(term), accepted=True, match_index=Index(index)))
 
 
@@ -47,10 +47,10 @@ def test_a_write_in_flight_says_nothing_about_what_has_replaced_its_entries() ->
     writes.truncate(Index(4))
     replacing = appended(writes, 2, 4, 9)
     assert (replacing.truncate_from, replacing.spans) == (4, (span(2, 4, 9),))
-    assert writes.hold_back(promise(9, 2), Index(9))
+    assert writes.hold_back(accepted(9, 2), Index(9))
     writes.finish(overwritten.write_id)
     assert writes.durable_index == 3
-    assert writes.finish(replacing.write_id) == [promise(9, 2)]
+    assert writes.finish(replacing.write_id) == [accepted(9, 2)]
     assert writes.durable_index == 9
 
 
@@ -97,29 +97,29 @@ def test_the_deepest_of_several_truncations_counts() -> None:
 
 def test_a_promise_of_durable_things_need_not_wait() -> None:
     writes = Writes(Index(9))
-    assert not writes.hold_back(promise(9), Index(9))
+    assert not writes.hold_back(accepted(9), Index(9))
     appended(writes, 1, 10, 12)
-    assert not writes.hold_back(promise(9), Index(9))
-    assert writes.hold_back(promise(10), Index(10))
+    assert not writes.hold_back(accepted(9), Index(9))
+    assert writes.hold_back(accepted(10), Index(10))
 
 
 def test_a_promise_waits_for_the_term_even_if_its_entries_are_durable() -> None:
     writes = Writes(Index(9))
     writes.save_hard_state(HardState(Term(3), None))
-    assert writes.hold_back(promise(9, 3), Index(9))
+    assert writes.hold_back(accepted(9, 3), Index(9))
     write = writes.take()
     assert write is not None
-    assert write.send_after == (promise(9, 3),)
-    assert writes.hold_back(promise(8, 3), Index(8))
+    assert write.send_after == (accepted(9, 3),)
+    assert writes.hold_back(accepted(8, 3), Index(8))
     assert not writes.hard_state_is_durable
-    assert writes.finish(write.write_id) == [promise(8, 3)]
+    assert writes.finish(write.write_id) == [accepted(8, 3)]
     assert writes.hard_state_is_durable
 
 
 def test_promises_of_an_earlier_term_are_dropped() -> None:
     writes = Writes(Index(-1))
     write = appended(writes, 1, 0, 3)
-    writes.hold_back(promise(3), Index(3))
+    writes.hold_back(accepted(3), Index(3))
     writes.save_hard_state(HardState(Term(2), None))
     assert writes.finish(write.write_id) == []
 
@@ -154,24 +154,24 @@ def test_of_replies_that_wait_for_one_write_the_newest_is_kept() -> None:
     writes = Writes(Index(-1))
     write = appended(writes, 1, 0, 3)
     for _ in range(100):
-        assert writes.hold_back(promise(3), Index(3))
-    assert writes.finish(write.write_id) == [promise(3)]
+        assert writes.hold_back(accepted(3), Index(3))
+    assert writes.finish(write.write_id) == [accepted(3)]
 
 
 def test_what_stands_on_the_hard_state_alone_waits_for_no_entries() -> None:
     writes = Writes(Index(4))
     entries = appended(writes, 1, 5, 9)
     writes.save_hard_state(HardState(Term(2), NodeId(3)))
-    assert writes.hold_back(promise(4, 2), Index(4))
-    assert writes.hold_back(promise(9, 2), Index(9))
+    assert writes.hold_back(accepted(4, 2), Index(4))
+    assert writes.hold_back(accepted(9, 2), Index(9))
     vote = writes.take()
     assert vote is not None
-    assert vote.send_after == (promise(4, 2),)
-    assert writes.hold_back(promise(3, 2), Index(3))
+    assert vote.send_after == (accepted(4, 2),)
+    assert writes.hold_back(accepted(3, 2), Index(3))
     assert not writes.hard_state_is_durable
-    assert writes.hard_state_saved(vote.write_id) == [promise(3, 2)]
+    assert writes.hard_state_saved(vote.write_id) == [accepted(3, 2)]
     assert writes.hard_state_is_durable
-    assert not writes.hold_back(promise(2, 2), Index(2))
+    assert not writes.hold_back(accepted(2, 2), Index(2))
     assert writes.durable_index == 4
     assert writes.finish(entries.write_id) == []
-    assert writes.finish(vote.write_id) == [promise(9, 2)]
+    assert writes.finish(vote.write_id) == [accepted(9, 2)]

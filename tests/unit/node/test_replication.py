@@ -9,7 +9,7 @@ from typing import cast
 
 import pytest
 
-from raftlog.core.inputs import AppendCut, PeerUnreachable
+from raftlog.core.inputs import AppendCut, AppendDropped
 from raftlog.core.messages import Heartbeat, Message, TimeoutNow
 from raftlog.core.ready import HardState, Replicate
 from raftlog.errors import LogCorrupt
@@ -76,7 +76,7 @@ class Story:
 
     disk: FakeFilesystem = field(default_factory=FakeFilesystem)
     links: Links = field(default_factory=Links)
-    inputs: list[AppendCut | PeerUnreachable] = field(default_factory=list)
+    inputs: list[AppendCut | AppendDropped] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         settings = LogSettings(segment_bytes=2 * BATCH)
@@ -176,7 +176,7 @@ def test_entries_that_retention_removes_while_they_are_read_are_asked_for_again(
         story.order(0, 5)
         story.leader.log.truncate_prefix(Index(4))
         await story.settle()
-        assert (story.sent, story.inputs) == ([], [PeerUnreachable(BEHIND)])
+        assert (story.sent, story.inputs) == ([], [AppendDropped(BEHIND)])
         assert story.leader.failures == []
 
     run_virtual(run())

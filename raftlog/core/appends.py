@@ -1,0 +1,78 @@
+"""What a leader sends to each peer: probes, entries, or a snapshot offer.
+
+Decides which entries a peer may get and when they leave. Leaves to others: what a peer's answers mean for
+its ``Progress`` (``leader``), and who the peers are (``peers``).
+"""
+
+from __future__ import annotations
+
+from raftlog.core.member import Member
+from raftlog.core.messages import Heartbeat, SnapshotOffer
+from raftlog.core.peers import Peers
+from raftlog.core.progress import SNAPSHOT, Progress
+from raftlog.core.ready import Replicate
+from raftlog.types import EntryId, Index, NodeId
+
+
+class Appends:
+    """The appends of one leader."""
+
+    __slots__ = ("_member", "_peers")
+
+    def __init__(self, member: Member, peers: Peers) -> None:
+        self._member = member
+        self._peers = peers
+
+    def send(self, now: int, heartbeat_round: int) -> None:
+        """Send each peer what is due, as far as its appends in flight allow."""
+        settings = self._member.settings
+        in_flight_max = settings.appends_in_flight_max
+        for peer, progress in self._peers.progress.items():
+            last = self.last_for(peer)
+            if progress.probe_is_due and self._replicate(peer, progress, Index(progress.next_index - 1), now):
+                progress.probe_sent(now)
+            if progress.may_send(last, in_flight_max) and self._replicate(peer, progress, last, now):
+                progress.sent(last, now)
+            if settings.announces_commits:
+                self._announce_commit(peer, progress, heartbeat_round)
+
+    def last_for(self, peer: NodeId) -> Index:
+        """The last entry that the peer may get; a peer that is no voter gets committed entries only.
+
+        A candidate may need the peer's vote by a membership that the peer does not know yet. Entries that
+        are not committed would make the peer refuse that vote, and nobody could win where the voters have
+        lost those entries.
+        """
+        member = self._member
+        votes = peer in member.membership.all_voters
+        return member.terms.last_index if votes else member.commit_index
+
+    def _replicate(self, to: NodeId, progress: Progress, last: Index, now: int) -> bool:
+        """Order an append; if the log no longer has the entries, offer the snapshot and return False."""
+        member = self._member
+        first = progress.next_index
+        previous = Index(first - 1)
+        snapshot = member.terms.snapshot
+        if progress.state is SNAPSHOT or previous < snapshot.index:
+            offer = SnapshotOffer(term=member.term, snapshot=snapshot, membership=member.memberships.base)
+            member.send(to, offer)
+            progress.snapshot_offered(snapshot.index, now)
+            return False
+        member.replicate(
+            Replicate(
+                to=to,
+                term=member.term,
+                previous=EntryId(member.terms.term_at(previous), previous),
+                first=first,
+                last=last,
+                commit_index=member.commit_index,
+            )
+        )
+        return True
+
+    def _announce_commit(self, to: NodeId, progress: Progress, heartbeat_round: int) -> None:
+        """Tell a follower at once which of its entries are committed; each index once."""
+        member = self._member
+        if progress.announce(member.commit_index):
+            index = min(progress.match_index, member.commit_index)
+            member.send(to, Heartbeat(term=member.term, commit_index=index, round=heartbeat_round))

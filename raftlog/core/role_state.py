@@ -1,0 +1,141 @@
+"""What every role answers to an input or a message that only another role takes.
+
+A request to a leader is refused with the name of the leader; everything else is ignored. ``Follower``,
+``Candidate`` and ``Leader`` override what they take. A method that returns a ``Role`` asks ``Raft`` to change
+to that role.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from raftlog.core.member import Member
+from raftlog.core.membership import Membership
+from raftlog.core.messages import AppendReply, HeartbeatReply, TimeoutNow, VoteReply
+from raftlog.core.ready import Role
+from raftlog.types import Index, NodeId, Token
+
+
+class RoleState:
+    """What a member knows and does only while it has one role."""
+
+    __slots__ = ("_member", "leader", "role")
+
+    def __init__(self, member: Member, role: Role, leader: NodeId | None) -> None:
+        """``leader``: the leader of the member's term, as far as it knows."""
+        self._member = member
+        self.role = role
+        self.leader = leader
+
+    @property
+    def is_sticky(self) -> bool:
+        """Whether a leader of this term is alive, so that candidates get no vote (thesis 4.2.3)."""
+        return False
+
+    def tick(self) -> Role | None:
+        """Count one unit of time; each role has its own timers."""
+        raise NotImplementedError
+
+    def depends_on(self, peer: NodeId) -> bool:
+        """Whether the loss of ``peer`` changes anything for this member."""
+        return True
+
+    def unquiesced(self) -> None:
+        """The group was quiescent until now: restart all timers."""
+
+    def gather(self) -> None:
+        """Put everything that is due into the outbox; the ready is about to be taken."""
+
+    def resign(self, leader: NodeId | None) -> None:
+        """The role ends; ``leader`` is the new leader, if it is known."""
+
+    # Requests
+
+    def propose(self, token: Token, index_count: int) -> None:
+        """Append ``index_count`` indexes."""
+        self._member.refuse(token, self.leader)
+
+    def confirm_read(self, token: Token) -> None:
+        """Answer with an index that a linearizable read must wait for."""
+        self._member.refuse(token, self.leader)
+
+    def change_membership(self, token: Token, target: Membership) -> None:
+        """Make ``target`` the membership."""
+        self._member.refuse(token, self.leader)
+
+    def transfer(self, to: NodeId) -> None:
+        """Transfer leadership to ``to``."""
+
+    def campaign(self) -> Role | None:
+        """Hold an election now."""
+        return Role.PRE_CANDIDATE if self._member.may_campaign else None
+
+    def remind_leader(self) -> None:
+        """A request for the leader has come: make sure that there is a leader."""
+
+    # What the driver reports
+
+    def write_finished(self) -> Role | None:
+        """More of the log, or the hard state, has become durable."""
+        return None
+
+    def snapshot_installed(self) -> Role | None:
+        """A snapshot has replaced the log."""
+        return Role.FOLLOWER
+
+    def peer_unreachable(self, peer: NodeId) -> None:
+        """The connection to ``peer`` broke."""
+
+    def append_cut(self, to: NodeId, last: Index) -> None:
+        """Of the entries ordered for ``to`` only those up to ``last`` were sent."""
+
+    def append_dropped(self, to: NodeId) -> None:
+        """Nothing of what was ordered for ``to`` was sent."""
+
+    # Messages of the member's own term
+
+    def vote_given(self) -> Role | None:
+        """The member has voted for another candidate."""
+        return Role.FOLLOWER
+
+    def receive_vote(self, sender: NodeId, reply: VoteReply) -> Role | None:
+        """Count an answer to a request for votes."""
+        return None
+
+    def receive_heartbeat_reply(self, sender: NodeId, reply: HeartbeatReply) -> None:
+        """Take note of a follower's answer to a heartbeat."""
+
+    def receive_append_reply(self, sender: NodeId, reply: AppendReply) -> Role | None:
+        """Take note of a follower's answer to an append."""
+        return None
+
+    def receive_timeout_now(self, sender: NodeId, message: TimeoutNow) -> bool:
+        """Whether to hold an election at once, as ``sender`` asks."""
+        return False
+
+    # Status: what only a leader knows
+
+    @property
+    def match_index(self) -> Mapping[NodeId, Index]:
+        """For each voter, up to which index its durable log is known to equal the leader's."""
+        return {}
+
+    @property
+    def learner_match_index(self) -> Mapping[NodeId, Index]:
+        """The same for each learner that is no voter."""
+        return {}
+
+    @property
+    def heard_ticks_ago(self) -> Mapping[NodeId, int]:
+        """Ticks since each peer's last reply."""
+        return {}
+
+    @property
+    def awaiting_snapshot(self) -> frozenset[NodeId]:
+        """Peers that lack entries from before the leader's log."""
+        return frozenset()
+
+    @property
+    def rejoining(self) -> Mapping[NodeId, frozenset[NodeId]]:
+        """Peers that rejoin, each with the voters that have not confirmed this leader for it."""
+        return {}
