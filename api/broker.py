@@ -212,7 +212,7 @@ class Broker:
     async def drain(self) -> None:
         """Hand leaderships over; new requests go elsewhere from now on."""
         self.is_draining = True
-        await self.host.hand_over()
+        await self.host.transfer_leaderships()
 
     async def stop(self) -> None:
         """Close everything, in the order that keeps clean logs."""

@@ -39,7 +39,7 @@ class BrokerMetrics(Collector):
         yield GaugeMetricFamily(
             "raftlog_raft_groups_asleep",
             "Groups that cost nothing at the moment.",
-            sum(group.is_asleep for group in groups),
+            sum(group.is_quiescent for group in groups),
         )
         yield GaugeMetricFamily(
             "raftlog_log_bytes", "Bytes of all logs.", sum(group.log.size_bytes for group in groups)

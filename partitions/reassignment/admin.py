@@ -70,14 +70,14 @@ class PartitionAdmin:
         async def ask(node: NodeId, place: Place) -> tuple[NodeId, Term]:
             left_ms = max(1, round((deadline - asyncio.get_running_loop().time()) * 1000))
             if node == self._host.node_id:
-                return await self._hand_over(place, to, left_ms)
+                return await self._transfer(place, to, left_ms)
             head = encode_body(rpc.Transfer(place, to, left_ms))
             answer, _ = await self._host.calls.call(node, rpc.TRANSFER, head, timeout_ms=left_ms + GRACE_MS)
             return decode_body(answer, tuple[NodeId, Term])
 
         return await self._gateway.read_at_leader(target, ask, deadline)
 
-    async def _hand_over(self, place: Place, to: NodeId | None, timeout_ms: int) -> tuple[NodeId, Term]:
+    async def _transfer(self, place: Place, to: NodeId | None, timeout_ms: int) -> tuple[NodeId, Term]:
         replica = self._gateway.here(place)
         group = replica.group
         if to != self._host.node_id or not group.is_leader:
@@ -88,7 +88,7 @@ class PartitionAdmin:
                 raise Conflict(f"broker {to} is not reachable; start it, or choose another", broker_id=to)
             if chosen is None and group.is_leader:
                 raise Conflict(f"no other replica of {replica.target} is in sync; nobody can take over")
-            await group.hand_over_to(NodeId(0) if chosen is None else chosen, timeout_ms)
+            await group.transfer_and_wait(NodeId(0) if chosen is None else chosen, timeout_ms)
         leader = group.leader
         if leader is None:
             raise NoLeader(f"{replica.target} is electing a leader", retry_after_ms=200)
@@ -98,7 +98,7 @@ class PartitionAdmin:
         self, sender: NodeId, head: bytes, payload: memoryview
     ) -> tuple[bytes, Sequence[Buffer]]:
         ask = decode_body(head, rpc.Transfer)
-        return encode_body(await self._hand_over(ask.place, ask.to, ask.timeout_ms)), ()
+        return encode_body(await self._transfer(ask.place, ask.to, ask.timeout_ms)), ()
 
     # Replicas.
 

@@ -232,7 +232,7 @@ class PartitionReplica:
         append_time_ms = self._clock.wall_ms() if stamps else None
         proposal = self.group.propose(batches[begun:], append_time_ms=append_time_ms)
         if self.group.last_index < proposal.last:
-            raise NotLeader(f"{self.target} is handing its leadership over; retry", leader=None)
+            raise NotLeader(f"{self.target} is transferring its leadership; retry", leader=None)
         self._in_flight.add(headers[begun:], proposal.first, proposal.term, append_time_ms, proposal)
         return Placed(
             first=Offset(proposal.first),

@@ -31,7 +31,7 @@ class Changes:
         if newest.index > member.commit_index:
             self.open_index = newest.index
         elif newest.membership.is_joint:
-            self._append(newest.membership.left(), 0)
+            self._append(newest.membership.leave_joint(), 0)
 
     def refusal(self, target: Membership) -> RefusalReason | None:
         """Why the membership cannot become ``target`` now; None if it can."""
@@ -49,14 +49,14 @@ class Changes:
 
     def begin(self, target: Membership, now: int) -> EntryId:
         """Append the first step to ``target``, which was not refused."""
-        return self._append(self._member.membership.toward(target), now)
+        return self._append(self._member.membership.enter_joint(target), now)
 
-    def go_on(self, now: int) -> bool:
+    def advance(self, now: int) -> bool:
         """The newest membership is committed: leave it if it is joint; whether the change is finished."""
         self.open_index = None
         membership = self._member.membership
         if membership.is_joint:
-            self._append(membership.left(), now)
+            self._append(membership.leave_joint(), now)
         return not membership.is_joint
 
     def _enough_know(self, voters: frozenset[NodeId]) -> bool:
@@ -81,5 +81,5 @@ class Changes:
         require_safe_change(newest.membership, newest.index, member.commit_index, membership)
         self.open_index = index = Index(member.terms.last_index + 1)
         member.append(member.term, index, index, EntryKind.MEMBERSHIP, membership)
-        self._peers.reorganize(now)
+        self._peers.apply_membership(now)
         return EntryId(member.term, index)

@@ -62,11 +62,11 @@ class Follower(RoleState):
 
     def unquiesced(self) -> None:
         """The leader owed no heartbeat until now."""
-        self._grant_time()
+        self._reset_election_timer()
 
     def vote_given(self) -> Role | None:
         """Give the candidate a whole election timeout to win."""
-        self._grant_time()
+        self._reset_election_timer()
         return None
 
     def peer_unreachable(self, peer: NodeId) -> None:
@@ -80,8 +80,10 @@ class Follower(RoleState):
             return
         member = self._member
         settings = member.settings
-        heirs = sorted(member.membership.all_voters - {self.leader})
-        turn = (heirs.index(member.id) + settings.succession) % len(heirs) if member.is_voter else 0
+        voters = sorted(member.membership.all_voters - {self.leader})
+        turn = (
+            (voters.index(member.id) + settings.campaign_rank_offset) % len(voters) if member.is_voter else 0
+        )
         self.leader = None
         self._silent_ticks = 0
         self._timeout_ticks = 1 + turn * max(2, settings.election_ticks // 3) + member.rng.randint(0, 1)
@@ -96,7 +98,7 @@ class Follower(RoleState):
         is_current = heartbeat.round > self._newest_round
         if is_current:
             self._newest_round = heartbeat.round
-        if heartbeat.falls_silent and is_current and self._may_sleep(heartbeat.commit_index):
+        if heartbeat.quiesces and is_current and self._may_quiesce(heartbeat.commit_index):
             member.quiesce()  # A reply would unquiesce the leader.
             return
         self._echo(sender, heartbeat.round)
@@ -165,7 +167,7 @@ class Follower(RoleState):
         self._agree(self._member.commit_index)
         return None
 
-    def _grant_time(self) -> None:
+    def _reset_election_timer(self) -> None:
         """Wait a whole election timeout from now on."""
         self._silent_ticks = 0
         self._timeout_ticks = self._member.election_timeout()
@@ -176,7 +178,7 @@ class Follower(RoleState):
         if self.leader is not None:
             self.remind_leader()
             self.leader = None
-            self._grant_time()
+            self._reset_election_timer()
         elif member.writes.all_finished:
             member.quiesce()
 
@@ -201,7 +203,7 @@ class Follower(RoleState):
         reply = HeartbeatReply(term=member.term, round=heartbeat_round, rejoining=member.rejoining_told)
         member.send(leader, reply)
 
-    def _may_sleep(self, commit_index: Index) -> bool:
+    def _may_quiesce(self, commit_index: Index) -> bool:
         """Whether nothing is open here. A tail that the leader lacks may stay: its next append cuts it."""
         return self._member.commit_index == commit_index and self._member.writes.all_finished
 

@@ -138,7 +138,7 @@ class Leader(RoleState):
     def write_finished(self) -> Role | None:
         """More of our own log is durable: that may commit entries."""
         change = self._advance_commit()
-        self._hand_over()
+        self._try_transfer()
         return change
 
     def unquiesced(self) -> None:
@@ -148,7 +148,7 @@ class Leader(RoleState):
         self._quorum_lost_tick = self._now + self._member.settings.election_ticks
         self._heartbeat_tick = self._now + 1
         self._reads.expect_no_echo()
-        self._stir()
+        self._mark_active()
 
     def resign(self, leader: NodeId | None) -> None:
         """Refuse the reads that still wait."""
@@ -161,19 +161,19 @@ class Leader(RoleState):
         """Append at once; the entries leave when the ready is taken."""
         member = self._member
         if self._transfer is not None:
-            member.refuse(token, None, RefusalReason.HANDING_OVER)
+            member.refuse(token, None, RefusalReason.TRANSFERRING)
             return
         first = Index(member.terms.last_index + 1)
         member.append(member.term, first, Index(first + index_count - 1), EntryKind.DATA)
         member.settle(Appended(token, EntryId(member.term, first)))
         self._work_is_due = True
-        self._stir()
+        self._mark_active()
 
     def change_membership(self, token: Token, target: Membership) -> None:
         """Append the first step to ``target``; the next follows once it is committed (thesis 4.3)."""
         member = self._member
         if self._transfer is not None:
-            member.refuse(token, None, RefusalReason.HANDING_OVER)
+            member.refuse(token, None, RefusalReason.TRANSFERRING)
             return
         reason = self._changes.refusal(target)
         if reason is not None:
@@ -181,13 +181,13 @@ class Leader(RoleState):
             return
         member.settle(Appended(token, self._changes.begin(target, self._now)))
         self._work_is_due = True
-        self._stir()
+        self._mark_active()
 
     def confirm_read(self, token: Token) -> None:
         """Queue a linearizable read; reads that come during one heartbeat round share the next one."""
         self._reads.ask(token, self._round)
         self._confirm_reads()
-        self._stir()
+        self._mark_active()
 
     def transfer(self, to: NodeId) -> None:
         """Transfer leadership once ``to`` has the whole log, committed; give up after an election timeout."""
@@ -195,8 +195,8 @@ class Leader(RoleState):
         if progress is None or progress.rejoining or to not in self._member.membership.voters:
             return
         self._transfer = _Transfer(to, self._now + self._member.settings.election_ticks)
-        self._stir()
-        self._hand_over()
+        self._mark_active()
+        self._try_transfer()
 
     def peer_unreachable(self, peer: NodeId) -> None:
         """Appends in flight to ``peer`` may be lost; a transfer to it ends."""
@@ -206,7 +206,7 @@ class Leader(RoleState):
         progress.lose_contact(self._now, self._member.settings.heartbeat_ticks)
         if self._transfer is not None and self._transfer.to == peer:
             self._transfer = None
-        self._stir()
+        self._mark_active()
 
     def append_dropped(self, to: NodeId) -> None:
         """Probe again with the next reply, as after a broken connection."""
@@ -228,10 +228,10 @@ class Leader(RoleState):
             if reply.match_index > self._member.terms.last_index:
                 return None
             if progress.accepted(reply.match_index, self._now):
-                self._stir()
+                self._mark_active()
                 if reply.match_index > self._member.commit_index:
                     change = self._advance_commit()
-                self._hand_over()
+                self._try_transfer()
         elif reply.hint is not None and progress.rejects(reply.match_index):
             terms = self._member.terms
             log_start = terms.snapshot.index
@@ -239,7 +239,7 @@ class Leader(RoleState):
                 progress.need_snapshot()  # The logs do not agree even where ours begins.
             else:
                 progress.probe_at(terms.compare_next(reply.hint), reply.match_index)
-                self._stir()
+                self._mark_active()
         self._call_for_work()
         return change
 
@@ -253,7 +253,7 @@ class Leader(RoleState):
             self._confirm_reads()
         if self._peers.any_rejoins:
             self._peers.answer_rejoining(sender, now, self._round)
-            self._stir()
+            self._mark_active()
         if progress.is_stalled(self._appends.last_for(sender), now, self._member.settings):
             progress.request_probe()
         if progress.probe_is_due:
@@ -265,7 +265,7 @@ class Leader(RoleState):
             return
         self._work_is_due = False
         if self._reads.needs_round:
-            self._broadcast(falls_silent=False)
+            self._broadcast(quiesces=False)
             self._confirm_reads()
         self._appends.send(self._now, self._round)
 
@@ -273,7 +273,7 @@ class Leader(RoleState):
         self._work_is_due = True
         self._member.request_ready()
 
-    def _stir(self) -> None:
+    def _mark_active(self) -> None:
         """The group is active: it becomes quiescent only after ``quiet_ticks`` without this."""
         self._active_tick = self._now
         self._settled_round = 0
@@ -286,21 +286,21 @@ class Leader(RoleState):
     def _beat(self) -> None:
         settings = self._member.settings
         self._heartbeat_tick = self._now + settings.heartbeat_ticks
-        falls_silent = self._now - self._active_tick >= settings.quiet_ticks and self._may_sleep()
-        self._broadcast(falls_silent=falls_silent)
-        if falls_silent:
+        quiesces = self._now - self._active_tick >= settings.quiet_ticks and self._may_quiesce()
+        self._broadcast(quiesces=quiesces)
+        if quiesces:
             self._member.quiesce(map(_MATCH_INDEX, self._peers.progress.values()))
         if self._peers.leaving:
-            self._peers.see_off(self._now)
+            self._peers.drop_removed(self._now)
 
-    def _broadcast(self, *, falls_silent: bool) -> None:
+    def _broadcast(self, *, quiesces: bool) -> None:
         """Begin a heartbeat round. Its commit index never passes what the follower holds."""
         member = self._member
         commit_index = member.commit_index
         self._round += 1
         self._reads.round_began(self._round)
         heartbeat = Heartbeat(
-            term=member.term, commit_index=commit_index, round=self._round, falls_silent=falls_silent
+            term=member.term, commit_index=commit_index, round=self._round, quiesces=quiesces
         )
         is_settled = commit_index == member.terms.last_index
         for peer, progress in self._peers.progress.items():
@@ -313,7 +313,7 @@ class Leader(RoleState):
         if is_settled and self._settled_round == 0:
             self._settled_round = self._round
 
-    def _may_sleep(self) -> bool:
+    def _may_quiesce(self) -> bool:
         settled_round = self._settled_round
         return (
             settled_round > 0
@@ -332,17 +332,17 @@ class Leader(RoleState):
             return None
         member.commit_to(index)
         self._reads.settle()
-        self._stir()
+        self._mark_active()
         self._work_is_due = True
         open_index = self._changes.open_index
         if open_index is not None and index >= open_index:
-            return self._go_on_changing()
+            return self._advance_change()
         return None
 
-    def _go_on_changing(self) -> Role | None:
+    def _advance_change(self) -> Role | None:
         """The newest membership is committed: take the next step; step down if we are no voter (4.2.2)."""
         member = self._member
-        is_over = self._changes.go_on(self._now)
+        is_over = self._changes.advance(self._now)
         if member.is_voter or not is_over:
             return None
         matches = self._peers.match_index(member.membership.voters)
@@ -357,7 +357,7 @@ class Leader(RoleState):
         if self._reads.needs_round:
             self._call_for_work()
 
-    def _hand_over(self) -> None:
+    def _try_transfer(self) -> None:
         """Tell the target to campaign once it has the whole log and all of it is committed."""
         member, transfer = self._member, self._transfer
         if transfer is None:

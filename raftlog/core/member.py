@@ -48,7 +48,7 @@ class Member:
         "forgotten",
         "has_news",
         "id",
-        "is_asleep",
+        "is_quiescent",
         "is_voter",
         "membership",
         "memberships",
@@ -86,7 +86,7 @@ class Member:
         self.commit_index = Index(
             max(restored.snapshot.index, min(restored.commit_hint, restored.last.index))
         )
-        self.is_asleep = False
+        self.is_quiescent = False
         self.has_news = self.commit_index > restored.snapshot.index
         self._commit_told = restored.snapshot.index
         self._outgoing: list[Envelope] = []
@@ -226,11 +226,11 @@ class Member:
         invariants.require_nothing_open(
             self.terms.last_index, match_indexes, writes_finished=self.writes.all_finished
         )
-        self.is_asleep = True
+        self.is_quiescent = True
 
     def unquiesce(self) -> None:
         """Need ticks again."""
-        self.is_asleep = False
+        self.is_quiescent = False
 
     def request_ready(self) -> None:
         """Have the next ``take_ready`` look for work."""

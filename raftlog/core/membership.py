@@ -45,13 +45,13 @@ class Membership:
         """All nodes that get the log."""
         return self.voters | self.outgoing | self.learners
 
-    def toward(self, target: Membership) -> Membership:
+    def enter_joint(self, target: Membership) -> Membership:
         """The next step to ``target``: a joint membership where voters change, else the target itself."""
         if target.voters == self.voters:
             return target
         return Membership(target.voters, target.learners, outgoing=self.voters)
 
-    def left(self) -> Membership:
+    def leave_joint(self) -> Membership:
         """The membership that follows a joint one."""
         return Membership(self.voters, self.learners)
 

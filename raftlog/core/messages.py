@@ -66,14 +66,14 @@ class Heartbeat:
     """The leader is alive. Of fixed size, so that a node packs those of all its groups into one message.
 
     ``commit_index`` never passes what the receiver is known to hold. The reply echoes ``round``, which proves
-    leadership for reads (ReadIndex, thesis 6.4). ``falls_silent``: nothing is outstanding, and no heartbeat
+    leadership for reads (ReadIndex, thesis 6.4). ``quiesces``: nothing is outstanding, and no heartbeat
     follows until something happens.
     """
 
     term: Term
     commit_index: Index
     round: int
-    falls_silent: bool = False
+    quiesces: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

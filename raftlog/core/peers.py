@@ -117,7 +117,7 @@ class Peers:
         """Peers that lack entries from before the leader's log."""
         return frozenset(peer for peer, progress in self.progress.items() if progress.state is SNAPSHOT)
 
-    def reorganize(self, now: int) -> None:
+    def apply_membership(self, now: int) -> None:
         """The newest entry has put another membership in force: add its new peers, mark the removed ones."""
         member, known = self._member, self.progress
         for peer in known.keys() - set(member.peers):
@@ -127,7 +127,7 @@ class Peers:
                 known[peer] = Progress(member.terms.last_index, now)
         self._halves = self._counted()
 
-    def see_off(self, now: int) -> None:
+    def drop_removed(self, now: int) -> None:
         """Drop removed members that hold their committed removal, or have had an election timeout for it."""
         removed_at = self._member.memberships.newest.index
         is_committed = self._member.commit_index >= removed_at

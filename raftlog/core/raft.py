@@ -78,7 +78,7 @@ class Raft:
         Never blocks, and never raises for anything that a peer, a client or a slow disk can cause.
         ``InvariantViolated`` means that this replica's state is wrong: the process must stop.
         """
-        if self._member.is_asleep and not self._unquiesce(event):
+        if self._member.is_quiescent and not self._unquiesce(event):
             return
         self._steps[type(event)](event)
 
@@ -106,7 +106,7 @@ class Raft:
             commit_index=member.commit_index,
             match_index=role.match_index,
             heard_ticks_ago=role.heard_ticks_ago,
-            is_asleep=member.is_asleep,
+            is_quiescent=member.is_quiescent,
             membership=member.membership,
             membership_index=member.memberships.newest.index,
             learner_match_index=role.learner_match_index,
@@ -181,9 +181,9 @@ class Raft:
         return self._member.writes.durable_index
 
     @property
-    def is_asleep(self) -> bool:
+    def is_quiescent(self) -> bool:
         """Whether this member needs no ticks until the next input."""
-        return self._member.is_asleep
+        return self._member.is_quiescent
 
     # Inputs
 

@@ -143,7 +143,7 @@ class RefusalReason(enum.Enum):
     """Why a request was refused; the values are for people."""
 
     NOT_LEADER = "this member does not lead"
-    HANDING_OVER = "leadership is being handed over; ask the next leader"
+    TRANSFERRING = "leadership is being transferred; ask the next leader"
     CHANGE_PENDING = "an earlier membership change is not finished; wait for it"
     NO_CHANGE = "target is the membership in force"
     NO_VOTERS = "target.voters is empty; name at least one"
@@ -199,7 +199,7 @@ class RaftStatus:
     commit_index: Index
     match_index: Mapping[NodeId, Index]  # each voter's, our own durable one too; empty unless leader
     heard_ticks_ago: Mapping[NodeId, int]  # ticks since each peer's last reply; empty unless leader
-    is_asleep: bool  # it needs no ticks until the next input
+    is_quiescent: bool  # it needs no ticks until the next input
     membership: Membership = (
         NOBODY  # in force; a change to it is finished once ``membership_index`` is committed
     )

@@ -17,7 +17,7 @@ class RaftSettings:
     appends_in_flight_max: int = 16  # per peer; bounds the memory for a slow follower
     quiet_ticks: int = 60  # an idle group becomes quiescent after this time
     announces_commits: bool = False  # to followers at once, not with the next append or heartbeat
-    succession: int = 0  # the same on all members: rotates their campaign ranks
+    campaign_rank_offset: int = 0  # the same on all members: rotates their campaign ranks
 
     def __post_init__(self) -> None:
         """Raises ``ValueError`` for settings that contradict one another."""

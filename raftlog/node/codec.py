@@ -72,7 +72,7 @@ def encode_heartbeats(
     """
     body = bytearray(_PREFIX.pack(FrameKind.HEARTBEATS, _SENDER.size) + _SENDER.pack(*clock, is_stopping))
     for group, beat in beats:
-        body += _HEARTBEAT.pack(group, beat.term, beat.commit_index, beat.round, beat.falls_silent)
+        body += _HEARTBEAT.pack(group, beat.term, beat.commit_index, beat.round, beat.quiesces)
     return bytes(body)
 
 
@@ -97,7 +97,7 @@ def decode_heartbeats(payload: memoryview) -> Iterator[tuple[GroupId, Heartbeat]
     if len(payload) % _HEARTBEAT.size:
         raise MalformedFrame("heartbeats of a broken size")
     for group, term, commit, round_, silent in _HEARTBEAT.iter_unpack(payload):
-        beat = Heartbeat(term=Term(term), commit_index=Index(commit), round=round_, falls_silent=bool(silent))
+        beat = Heartbeat(term=Term(term), commit_index=Index(commit), round=round_, quiesces=bool(silent))
         yield GroupId(group), beat
 
 

@@ -1,13 +1,13 @@
 """All Raft groups of one broker: one tick loop, one flusher, one transport.
 
-Decides: which groups get ticks (those that are awake), and that all heartbeats for a peer leave in one
+Decides: which groups get ticks (those not quiescent), and that all heartbeats for a peer leave in one
 frame. Leaves to others: everything about a single group (``raft_group``), and when a peer counts as silent
 (``peer_watch``).
 
-A group that has nothing to do is asleep: it costs no tick and no message. What keeps it safe is
+A group that has nothing to do is quiescent: it costs no tick and no message. What keeps it safe is
 that brokers themselves are watched: every broker sends every peer at least one frame per
 heartbeat interval, and when a peer falls silent, or its connection breaks, all groups that it
-takes part in are woken with ``peer_unreachable``. The connections of a silent peer are ended, so
+takes part in are unquiesced with ``peer_unreachable``. The connections of a silent peer are ended, so
 that they are dialled again: one that is half open works never again.
 """
 
@@ -69,8 +69,8 @@ class HostSettings:
     tick_ms: int = 50
     heartbeat_ticks: int = 3  # 150 ms
     election_ticks: int = 15  # 750 to 1,500 ms, drawn anew for every election
-    quiet_ticks: int = 40  # a group with nothing outstanding falls asleep after 2 s
-    hand_over_s: float = 3.0  # how long a stop waits for other leaders
+    quiet_ticks: int = 40  # a group with nothing outstanding becomes quiescent after 2 s
+    transfer_s: float = 3.0  # how long a stop waits for other leaders
     catch_up_bytes_per_s: int = 100 << 20  # to members that are far behind; 0 for no limit
     uncommitted_bytes_max: int = 256 << 20  # of all groups; each has a bound of its own, too
     clock_bounds: ClockBounds = CLOCK_BOUNDS
@@ -198,7 +198,7 @@ class GroupHost:
                 heartbeat_ticks=self.settings.heartbeat_ticks,
                 quiet_ticks=self.settings.quiet_ticks,
                 announces_commits=announces_commits,
-                succession=group_id,
+                campaign_rank_offset=group_id,
             ),
             restored,
             random.Random(self._rng.getrandbits(64)),
@@ -229,15 +229,15 @@ class GroupHost:
         await self._transport.start(self)
         self._tick_handle = asyncio.get_running_loop().call_later(self.settings.tick_ms / 1000, self._tick)
 
-    async def hand_over(self) -> None:
-        """Give every leadership to the peer that is furthest, and wait for it, within ``hand_over_s``.
+    async def transfer_leaderships(self) -> None:
+        """Give every leadership to the peer that is furthest, and wait for it, within ``transfer_s``.
 
         From now on this broker takes none, and tells its peers: they would hand theirs over to it and get
         them back when they stop, too.
         """
         self._is_stopping = True
         self._watch_peers()
-        deadline = self.clock.monotonic() + self.settings.hand_over_s
+        deadline = self.clock.monotonic() + self.settings.transfer_s
         while self.clock.monotonic() < deadline:
             led = [group for group in self._groups.values() if group.is_leader]
             targets = [(group, group.successor(self._watch.successors)) for group in led]
@@ -249,7 +249,7 @@ class GroupHost:
             await asyncio.sleep(self.settings.tick_ms / 1000)
 
     async def stop(self) -> None:
-        """Close all groups, then the connections. Call ``hand_over`` first where time allows."""
+        """Close all groups, then the connections. Call ``transfer_leaderships`` first where time allows."""
         self._has_stopped = True
         if self._tick_handle is not None:
             self._tick_handle.cancel()
@@ -384,14 +384,14 @@ class GroupHost:
     def _tick(self) -> None:
         self._tick_handle = asyncio.get_running_loop().call_later(self.settings.tick_ms / 1000, self._tick)
         self._watch.ticks += 1
-        asleep = []
+        quiescent = []
         for group_id in list(self._awake):
             group = self._groups.get(group_id)
-            if group is None or group.is_asleep:
-                asleep.append(group_id)
+            if group is None or group.is_quiescent:
+                quiescent.append(group_id)
             else:
                 group.tick()
-        for group_id in asleep:
+        for group_id in quiescent:
             self._awake.pop(group_id, None)
         if self._orphans:
             self._elect_orphans()

@@ -1,4 +1,4 @@
-"""SIGTERM: leaderships are handed over, clients need no more than a retry, nothing is left to write."""
+"""SIGTERM: leaderships are transferred, clients need no more than a retry, nothing is left to write."""
 
 from __future__ import annotations
 

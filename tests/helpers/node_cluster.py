@@ -175,7 +175,7 @@ class ClusterNode:
 
     async def stop(self) -> None:
         """Leave in good order."""
-        await self.host.hand_over()
+        await self.host.transfer_leaderships()
         await self.host.stop()
         self.is_up = False
 
@@ -343,10 +343,11 @@ class NodeCluster:
         for broker in self.up:
             assert await broker.groups[FIRST_GROUP].truncate_prefix(Index(15)) > 0
 
-    async def asleep(self, within_s: float = 30.0) -> None:
+    async def quiescent(self, within_s: float = 30.0) -> None:
         """Return once all groups of all running brokers sleep."""
         await self.until(
-            lambda: all(group.is_asleep for broker in self.up for group in broker.groups.values()), within_s
+            lambda: all(group.is_quiescent for broker in self.up for group in broker.groups.values()),
+            within_s,
         )
 
     async def until(self, holds: Callable[[], bool], within_s: float = 30.0) -> float:

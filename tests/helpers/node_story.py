@@ -2,7 +2,7 @@
 
 ``tell(seed)`` draws how often which trouble comes, lets producers write through it, heals everything and
 checks: no acknowledged batch is lost, moved or changed, none stands in a log twice, all logs and producer
-tables are equal, every group serves and falls asleep.
+tables are equal, every group serves and becomes quiescent.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ async def _tell(seed: int, groups: int, nodes: int) -> Story:
     is_over.set()
     await asyncio.wait_for(asyncio.gather(*producers), 30.0)
     await cluster.settled()
-    await cluster.asleep()
+    await cluster.quiescent()
     for group_id in cluster.group_ids:
         _check(cluster, story, group_id)
     await cluster.stop()

@@ -91,8 +91,8 @@ class Story:
         """``tick 1 15``: time passes for one node; stops early when something comes of it."""
         node = self._node(plain)
         for count in range(1, int(plain[1]) + 1 if len(plain) > 1 else 2):
-            if node.core.is_asleep:
-                self.lines.append(f"{node.id} is asleep and gets no tick")
+            if node.core.is_quiescent:
+                self.lines.append(f"{node.id} is quiescent and gets no tick")
                 return
             self._feed(node, inputs.Tick())
             if self.lines:
@@ -104,11 +104,13 @@ class Story:
         told: list[str] = []
         for _ in range(int(plain[0])):
             for node in self._running():
-                if not node.core.is_asleep:
+                if not node.core.is_quiescent:
                     self._feed(node, inputs.Tick())
             self.do_settle([], {})
             told += [
-                line for line in self.lines if " becomes " in line or "asleep" in line or "wakes" in line
+                line
+                for line in self.lines
+                if " becomes " in line or "quiescent" in line or "unquiesces" in line
             ]
             self.lines = []
         self.lines = told
@@ -257,12 +259,12 @@ class Story:
         """``roles``: what each node is doing."""
         for node in self.nodes.values():
             core = node.core
-            asleep = (", rejoining" if core.status().is_rejoining else "") + (
-                ", asleep" if core.is_asleep else ""
+            quiescent = (", rejoining" if core.status().is_rejoining else "") + (
+                ", quiescent" if core.is_quiescent else ""
             )
             down = ", down" if not node.is_up else ""
             self.lines.append(
-                f"{node.id}: {core.role.value} in term {core.term}, leader {core.leader}{asleep}{down}"
+                f"{node.id}: {core.role.value} in term {core.term}, leader {core.leader}{quiescent}{down}"
             )
 
     # Inside
@@ -294,13 +296,13 @@ class Story:
         return picked
 
     def _feed(self, node: Node, event: inputs.Input) -> None:
-        was_asleep = node.core.is_asleep
+        was_quiescent = node.core.is_quiescent
         node.core.step(event)
-        if was_asleep and not node.core.is_asleep:
-            self.lines.append(f"{node.id} wakes")
+        if was_quiescent and not node.core.is_quiescent:
+            self.lines.append(f"{node.id} unquiesces")
         self._gather(node)
-        if node.core.is_asleep and not was_asleep:
-            self.lines.append(f"{node.id} falls asleep")
+        if node.core.is_quiescent and not was_quiescent:
+            self.lines.append(f"{node.id} becomes quiescent")
 
     def _finish(self, node: Node) -> None:
         write = node.writes.popleft()

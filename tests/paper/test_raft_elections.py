@@ -340,7 +340,7 @@ def test_no_proposals_while_leadership_is_handed_over_thesis_3_10() -> None:
     member.feed(TransferLeadership(TWO))
     assert member.said(TimeoutNow, TWO) == [TimeoutNow(term=Term(1))]
     member.feed(Propose(Token(7), 1))
-    assert member.settled == [Refused(Token(7), None, RefusalReason.HANDING_OVER)]
+    assert member.settled == [Refused(Token(7), None, RefusalReason.TRANSFERRING)]
     for _ in range(ELECTION_TICKS):
         member.tick()
         member.hear(TWO, HeartbeatReply(term=Term(1), round=0))

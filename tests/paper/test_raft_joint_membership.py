@@ -179,7 +179,7 @@ def test_others_than_the_leader_refuse_a_change_with_its_name_and_so_does_one_th
     member = leader(members(1, 2, 3))
     member.feed(TransferLeadership(TWO))
     change(member, members(1, 2))
-    assert member.settled == [Refused(Token(1), None, RefusalReason.HANDING_OVER)]
+    assert member.settled == [Refused(Token(1), None, RefusalReason.TRANSFERRING)]
 
 
 # 4.2.2 Removing the leader, 4.2.3 disruptive servers

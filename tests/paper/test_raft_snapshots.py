@@ -266,9 +266,9 @@ def test_a_log_of_nothing_but_a_snapshot_elects_and_replicates_7() -> None:
 def test_cutting_the_log_wakes_nobody() -> None:
     member = MemberUnderTest()
     member.hear(TWO, append(1, BEFORE_LOG, span(1, 0, 2), commit=2))
-    member.hear(TWO, Heartbeat(term=Term(1), commit_index=Index(2), round=7, falls_silent=True))
+    member.hear(TWO, Heartbeat(term=Term(1), commit_index=Index(2), round=7, quiesces=True))
     member.feed(LogTruncatedPrefix(entry(1, 1)), Tick())
-    assert member.core.is_asleep
+    assert member.core.is_quiescent
     member.hear(THREE, append(2, entry(1, 0), span(1, 1, 2), span(2, 3, 3)))
     assert accepted(member)[-1] == 2
 

@@ -39,7 +39,7 @@ def test_members_come_and_go_and_snapshots_arrive() -> None:
 def test_an_idle_group_sends_nothing(size: int) -> None:
     group = Group(size, seed=3, odds=CALM, settings={"election_ticks": 15})
     group.run(200)
-    assert all(node.core.is_asleep for node in group.nodes.values())
+    assert all(node.core.is_quiescent for node in group.nodes.values())
     before = group.sent
     group.run(1000)
     assert group.sent == before

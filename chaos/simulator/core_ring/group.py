@@ -112,7 +112,7 @@ class Group:
         start = int(self._order_rng.random() * len(nodes))
         self._requests.step()
         for node in islice(cycle(nodes), start, start + len(nodes)):
-            if node.is_up and not node.core.is_asleep:
+            if node.is_up and not node.core.is_quiescent:
                 self.feed(node, TICK)
             if self.now % LEADERS_EVERY == 0:
                 self.judge.lead(node, self.now, self.settings["election_ticks"] + 2 * LEADERS_EVERY)
@@ -160,9 +160,9 @@ class Group:
         core = node.core
         if type(event) is Receive:
             node.heard[event.sender] = self.now
-        was_asleep = core.is_asleep
+        was_quiescent = core.is_quiescent
         core.step(event)
-        if was_asleep and not core.is_asleep:
+        if was_quiescent and not core.is_quiescent:
             node.leads_since = self.now  # whom it leads begins to count for it anew
         is_quiet = event is TICK
         while (ready := core.take_ready()) is not None:

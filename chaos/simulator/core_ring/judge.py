@@ -131,7 +131,7 @@ class Judge:
         core = node.core
         if (
             core.role is not Role.LEADER
-            or core.is_asleep
+            or core.is_quiescent
             or not node.is_up
             or node.leads_by is not core.membership
         ):
@@ -146,9 +146,9 @@ class Judge:
             raise Broken("I23 who hears no majority steps down", detail)
 
     def refuse(self, node: Node, refused: Refused, now: int, election_ticks: int) -> None:
-        """A leader that cannot hand over takes proposals again (I24)."""
+        """A leader that cannot transfer leadership takes proposals again (I24)."""
         waits = now - node.transfer_asked
-        if refused.reason is RefusalReason.HANDING_OVER and waits > election_ticks + 1:
+        if refused.reason is RefusalReason.TRANSFERRING and waits > election_ticks + 1:
             detail = f"node {node.id} refuses {refused.token}, {waits} steps after it was asked"
             raise Broken("I24 a transfer ends", detail)
 
@@ -187,20 +187,22 @@ class Judge:
         node.commit_seen, node.term_seen = commit_index, core.term
         if not node.disk.log.is_equal_up_to(durable_index, log):
             raise Broken("I7 write-ahead", f"node {node.id} takes {durable_index} for durable, and it is not")
-        if core.is_asleep:
-            self._sleep(node)
+        if core.is_quiescent:
+            self._quiesce(node)
 
-    def _sleep(self, node: Node) -> None:
-        """A leader sleeps once everybody has everything (I29): nobody would bring it to those who lack it."""
+    def _quiesce(self, node: Node) -> None:
+        """A leader becomes quiescent once every member has everything (I29)."""
         if node.writes:
-            raise Broken("I9 no broken invariant inside", f"node {node.id} sleeps while it writes")
+            raise Broken("I9 no broken invariant inside", f"node {node.id} is quiescent while it writes")
         if node.core.role is not Role.LEADER:
             return
         last = len(node.log) - 1
         for member in sorted(node.core.membership.members):
             if not self.nodes[member].disk.log.is_equal_up_to(last, node.log):
-                detail = f"node {node.id} sleeps, its log ends at {last}, and node {member} lacks some of it"
-                raise Broken("I29 a leader sleeps when all have all", detail)
+                detail = (
+                    f"node {node.id} is quiescent, its log ends at {last}, and node {member} lacks some of it"
+                )
+                raise Broken("I29 a leader is quiescent when all have all", detail)
 
 
 @cache

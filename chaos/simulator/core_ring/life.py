@@ -15,7 +15,7 @@ from raftlog.errors import InvariantViolated
 SIZES: Final = (3, 3, 5, 4, 5, 3, 1, 3, 5, 2)
 SPARES: Final = 2
 COMMITS_WITHIN_STEPS: Final = 100  # of peace, and a few election timeouts
-AGREES_WITHIN_STEPS: Final = 430  # more, and all are asleep
+AGREES_WITHIN_STEPS: Final = 430  # more, and all are quiescent
 
 
 def run_core(
@@ -53,7 +53,7 @@ def run_core(
 
 
 def find_peace(group: Group) -> None:
-    """Once nothing goes wrong the group must commit again, agree, fall asleep, and outlive its leader."""
+    """Once nothing goes wrong the group must commit again, agree, quiesce, and outlive its leader."""
     before = len(group.judge.committed)
     group.heal()
     enough = _enough_steps(group)
@@ -123,9 +123,9 @@ def _check_agreement(group: Group) -> None:
         if numbers != (last, last, last) or not equal:
             detail = f"node {member}: {numbers}, the leader's log ends at {last}"
             raise Broken("L3 replicas agree in the end", detail)
-        if not node.core.is_asleep:
-            raise Broken("L4 who has nothing to do sleeps", f"node {member} is awake")
+        if not node.core.is_quiescent:
+            raise Broken("L4 who has nothing to do is quiescent", f"node {member} is active")
         if node.reads:
             raise Broken("L5 every question is answered", f"node {member} keeps {sorted(node.reads)}")
     if group.on_the_wire:
-        raise Broken("L4 who has nothing to do sleeps", f"{group.on_the_wire} messages are under way")
+        raise Broken("L4 who has nothing to do is quiescent", f"{group.on_the_wire} messages are under way")

@@ -1,6 +1,6 @@
 """What clients ask of a group of bare cores: entries and reads, and at times nothing at all.
 
-Decides: who is asked, and when nobody asks for so long that the group may fall asleep amid its faults.
+Decides: who is asked, and when nobody asks for so long that the group may become quiescent amid its faults.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from raftlog.core.inputs import ChangeMembership, ConfirmRead, Input, TransferLe
 from raftlog.core.membership import Membership
 from raftlog.core.raft import Raft
 from raftlog.errors import CommitUnknown, NotLeader
-from raftlog.node.group.leadership_transfer import hand_over
+from raftlog.node.group.leadership_transfer import transfer_and_wait
 from raftlog.node.group.membership_watch import MembershipWatch
 from raftlog.node.group.pending_requests import Proposal, UncommittedBytes, Waits
 from raftlog.node.group.replica_health import ReplicaHealth
@@ -81,7 +81,7 @@ class LeaderRequests(GroupView, Generic[Reply]):
         """
         if not self.is_leader:
             raise self._not_leader()
-        is_begun = self.membership.left() == target
+        is_begun = self.membership.leave_joint() == target
         if is_begun and self.membership == target and self.is_membership_committed:
             return
         token, future = self._waits.change(target)
@@ -89,14 +89,14 @@ class LeaderRequests(GroupView, Generic[Reply]):
             self._step(ChangeMembership(token, target))
         await future
 
-    async def hand_over_to(self, to: NodeId, timeout_ms: int) -> None:
+    async def transfer_and_wait(self, to: NodeId, timeout_ms: int) -> None:
         """Return once another replica leads, ``to`` unless it loses the election.
 
         Raises ``NotLeader`` and ``InvalidRequest`` with nothing done, or ``LeadershipNotMoved``.
         """
         if not self.is_leader:
             raise self._not_leader()
-        await hand_over(
+        await transfer_and_wait(
             self, to, partial(self._step, TransferLeadership(to)), self._waits.until_role_changes, timeout_ms
         )
 
@@ -110,9 +110,9 @@ class LeaderRequests(GroupView, Generic[Reply]):
             )
 
     def _not_leader(self) -> NotLeader:
-        """Also wakes a sleeping group: its leader may be gone without a word."""
+        """Also unquiesces a group: its leader may be gone without a word."""
         leader = self.leader
-        if self._core.is_asleep:
+        if self._core.is_quiescent:
             self._step(Unquiesce())
         known = "no leader is known yet" if leader is None else f"the leader is broker {leader}"
         return NotLeader(f"this broker does not lead the partition; {known}", leader=leader)

@@ -18,7 +18,7 @@ from raftlog.types import NodeId
 ASK_AGAIN_S: Final = 0.75  # about how long the core tries
 
 
-async def hand_over(
+async def transfer_and_wait(
     group: GroupView,
     to: NodeId,
     ask: Callable[[], None],

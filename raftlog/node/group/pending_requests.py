@@ -244,7 +244,7 @@ class Waits(Generic[Reply]):
 
 
 def _refusal(leader: NodeId | None, reason: RefusalReason) -> NotLeader | InvalidRequest:
-    if reason in (RefusalReason.NOT_LEADER, RefusalReason.HANDING_OVER):
+    if reason in (RefusalReason.NOT_LEADER, RefusalReason.TRANSFERRING):
         return NotLeader(f"{reason.value}; the leader is {leader}", leader=leader)
     return InvalidRequest(reason.value, reason=reason.name.lower())
 

@@ -89,9 +89,9 @@ class RaftGroup(LeaderRequests[Reply]):
             pass  # committed in an earlier life: nobody waits for the replies
 
     @property
-    def is_asleep(self) -> bool:
+    def is_quiescent(self) -> bool:
         """Needs no ticks until something happens."""
-        return self.stopped is not None or (self._core.is_asleep and not self._writer.is_blocked)
+        return self.stopped is not None or (self._core.is_quiescent and not self._writer.is_blocked)
 
     @property
     def applied_index(self) -> Index:
@@ -103,7 +103,7 @@ class RaftGroup(LeaderRequests[Reply]):
     def propose(self, batches: Sequence[Batch], *, append_time_ms: int | None = None) -> Proposal[Reply]:
         """Append batches as one proposal, stamped with offsets, term and, if given, the append time.
 
-        Raises, with nothing written: ``NotLeader``, also while leadership is handed over, ``Overloaded``,
+        Raises, with nothing written: ``NotLeader``, also while leadership is transferred, ``Overloaded``,
         ``StorageFull``.
         """
         if not self.is_leader:
@@ -122,13 +122,13 @@ class RaftGroup(LeaderRequests[Reply]):
         token = self._waits.token()
         self._step(Propose(token, following - first))
         if self._core.last.index < following - 1:
-            raise NotLeader("this broker is handing its leadership over; retry", leader=None)
+            raise NotLeader("this broker is transferring its leadership; retry", leader=None)
         proposal: Proposal[Reply] = Proposal(first, term, stamped)
         self._waits.offered(token, proposal)
         return proposal
 
     def transfer_leadership(self, to: NodeId) -> None:
-        """Ask the core to hand over; the listener hears of the result."""
+        """Ask the core to transfer leadership; the listener hears of the result."""
         self._step(TransferLeadership(to))
 
     def campaign(self) -> None:
@@ -311,7 +311,7 @@ class RaftGroup(LeaderRequests[Reply]):
 
     def _membership_seen(self, new: Membership | None) -> None:
         if new is not None:
-            self._health.reorganize(new)
+            self._health.apply_membership(new)
             self._environment.meet(new.members)
         committed = self._watch.look()
         if committed is not None:

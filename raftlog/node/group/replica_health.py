@@ -3,8 +3,8 @@
 A replica keeps up as long as it is heard, and reaches, within the allowed time, the end that the log
 had when it was last looked at. Under load its log is always a little behind; that alone is not lag.
 
-Time is counted in ticks, as in the core: it stands still while the group sleeps, so that a group that
-wakes blames nobody for having been silent meanwhile.
+Time is counted in ticks, as in the core: it stands still while the group is quiescent, so that a group that
+unquiesces blames nobody for having been silent meanwhile.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class ReplicaHealth:
         self._goal.clear()
         self._caught_up = dict.fromkeys(self._peers, self._now)
 
-    def reorganize(self, membership: Membership) -> None:
+    def apply_membership(self, membership: Membership) -> None:
         """Another membership is in force: who is new gets the benefit of the doubt, too."""
         self._voters = membership.voters
         self._peers = sorted(membership.voters - {self._node_id})

@@ -132,9 +132,9 @@ class Replication:
         return is_sent
 
     def call_election(self, term: Term, match_index: Mapping[NodeId, Index]) -> None:
-        """Say that this leader of ``term`` ends while its broker lives: its followers may be asleep.
+        """Say that this leader of ``term`` ends while its broker lives: its followers may be quiescent.
 
-        The one that is furthest stands at once. The others wake, and stand in time should that fail.
+        The one that is furthest stands at once. The others unquiesce, and campaign in time should that fail.
         """
         others = match_index.keys() - {self._environment.node_id}
         peers = sorted(sorted(others), key=match_index.__getitem__, reverse=True)

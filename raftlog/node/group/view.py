@@ -133,7 +133,7 @@ class GroupView:
         """Voters that keep up, as the leader sees it; empty elsewhere."""
         if not self.is_leader:
             return frozenset()
-        if self._core.is_asleep:
+        if self._core.is_quiescent:
             return self._core.membership.voters
         return self._health.in_sync(self._core.status(), lag_messages_max, lag_ms_max)
 

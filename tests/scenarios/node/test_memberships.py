@@ -222,30 +222,30 @@ def test_old_messages_of_a_removed_member_change_nothing() -> None:
     run_virtual(story())
 
 
-def test_handing_over_returns_once_another_leads() -> None:
+def test_a_transfer_returns_once_another_leads() -> None:
     async def story() -> None:
         cluster = NodeCluster(6)
         await cluster.start()
-        leader, heir = cluster.leading(), cluster.followers()[0]
+        leader, target = cluster.leading(), cluster.followers()[0]
         with pytest.raises(InvalidRequest, match="no other voter"):
-            await leader.groups[GROUP].hand_over_to(NodeId(9), 1000)
+            await leader.groups[GROUP].transfer_and_wait(NodeId(9), 1000)
         with pytest.raises(InvalidRequest, match="no other voter"):
-            await leader.groups[GROUP].hand_over_to(leader.node_id, 1000)
-        await leader.groups[GROUP].hand_over_to(heir.node_id, 1000)
-        assert leader.groups[GROUP].leader == heir.node_id
+            await leader.groups[GROUP].transfer_and_wait(leader.node_id, 1000)
+        await leader.groups[GROUP].transfer_and_wait(target.node_id, 1000)
+        assert leader.groups[GROUP].leader == target.node_id
         with pytest.raises(NotLeader):
-            await leader.groups[GROUP].hand_over_to(heir.node_id, 1000)
-        await cluster.until(lambda: cluster.leader() is heir)
+            await leader.groups[GROUP].transfer_and_wait(target.node_id, 1000)
+        await cluster.until(lambda: cluster.leader() is target)
         for other in cluster.followers():
             other.disk.clear()
-        heir.groups[GROUP].propose(heir.replicas[GROUP]._rules.validated(batch_of(b"v")))
+        target.groups[GROUP].propose(target.replicas[GROUP]._rules.validated(batch_of(b"v")))
         with pytest.raises(LeadershipNotMoved):
-            await heir.groups[GROUP].hand_over_to(leader.node_id, 2000)
-        assert heir.groups[GROUP].is_leader
+            await target.groups[GROUP].transfer_and_wait(leader.node_id, 2000)
+        assert target.groups[GROUP].is_leader
         for other in cluster.up:
             other.disk.set()
         await cluster.settled()
-        await asyncio.sleep(1)  # until nothing is handed over any more
+        await asyncio.sleep(1)  # until no transfer is under way
         await append(cluster, b"w")
         await cluster.stop()
 

@@ -1,4 +1,4 @@
-"""Leaders that come, hand over, slow down and stop; followers that cannot be served."""
+"""Leaders that come, transfer leadership, slow down and stop; followers that cannot be served."""
 
 from __future__ import annotations
 
@@ -121,10 +121,10 @@ def test_all_replicas_are_in_sync_when_a_group_wakes_and_a_silent_one_is_not_for
         leader, silent = cluster.leading(), cluster.followers()[0]
         group = leader.groups[GROUP]
         await leader.replicas[GROUP].append(batch_of(b"0"), acks=QUORUM, timeout_ms=1000)
-        await cluster.asleep()
+        await cluster.quiescent()
         await asyncio.sleep(60)
         group.propose(batches(leader, b"1"))
-        assert not group.is_asleep
+        assert not group.is_quiescent
         assert group.in_sync(None, 1000) == frozenset(cluster.nodes)
         cluster.network.stall(silent.node_id, leader.node_id)
         group.propose(batches(leader, b"2"))

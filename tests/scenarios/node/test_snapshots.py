@@ -139,7 +139,7 @@ def test_a_transfer_goes_on_after_trouble_in_its_midst(
             cluster.network.heal_all(cluster.nodes)
         elif trouble == "leader":
             other = next(broker for broker in cluster.followers() if broker is not behind)
-            await leader.groups[GROUP].hand_over_to(other.node_id, 5000)
+            await leader.groups[GROUP].transfer_and_wait(other.node_id, 5000)
         else:
             behind.crash(random.Random(1))
             await behind.start()

@@ -43,7 +43,7 @@ CHANGES = (
     ),
     Mutant(
         "voters change in one step",
-        "raftlog.core.membership:Membership.toward",
+        "raftlog.core.membership:Membership.enter_joint",
         "if target.voters == self.voters:",
         "if True:",
     ),
@@ -61,7 +61,7 @@ CHANGES = (
     ),
     Mutant(
         "a joint membership is never left",
-        "raftlog.core.changes:Changes.go_on",
+        "raftlog.core.changes:Changes.advance",
         "if membership.is_joint:",
         "if False:",
     ),

@@ -14,7 +14,7 @@ from raftlog.types import Index, NodeId, Term
 ONE, TWO, THREE, FOUR = (NodeId(number) for number in (1, 2, 3, 4))
 SIMPLE = Membership(frozenset({ONE, TWO, THREE}))
 OTHER = Membership(frozenset({ONE, TWO, FOUR}))
-JOINT = SIMPLE.toward(OTHER)
+JOINT = SIMPLE.enter_joint(OTHER)
 
 
 def change(before: Membership, after: Membership, *, committed: int = 5) -> Callable[[], None]:

@@ -116,11 +116,11 @@ def test_a_member_that_does_not_vote_reminds_a_silent_leader_once_and_then_sleep
     member.forget()
     member.tick(2 * ELECTION_TICKS)
     assert (member.sent, member.core.leader) == ([(TWO, HeartbeatReply(term=Term(1), round=7))], None)
-    assert not member.core.is_asleep
+    assert not member.core.is_quiescent
     member.tick(2 * ELECTION_TICKS)
-    assert member.core.is_asleep
+    assert member.core.is_quiescent
     member.follow(TWO, round=8)
-    assert (member.core.is_asleep, member.core.leader) == (False, TWO)
+    assert (member.core.is_quiescent, member.core.leader) == (False, TWO)
 
 
 def test_the_status_tells_voters_from_learners() -> None:
@@ -136,5 +136,5 @@ def test_the_status_tells_voters_from_learners() -> None:
 def test_a_demoted_voter_counts_until_the_joint_membership_is_left() -> None:
     membership = members(1, 2, learners=[3], outgoing=[1, 2, 3])
     assert membership.all_voters == {1, 2, 3}
-    assert membership.left() == members(1, 2, learners=[3])
-    assert members(1, 2, 3).toward(members(1, 2, learners=[3])) == membership
+    assert membership.leave_joint() == members(1, 2, learners=[3])
+    assert members(1, 2, 3).enter_joint(members(1, 2, learners=[3])) == membership

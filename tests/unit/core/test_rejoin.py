@@ -270,14 +270,14 @@ def test_leadership_is_not_handed_to_it() -> None:
     assert member.said(TimeoutNow) == []
 
 
-def test_a_group_does_not_fall_asleep_while_a_replica_rejoins() -> None:
+def test_a_group_does_not_become_quiescent_while_a_replica_rejoins() -> None:
     member = leader()
     for _ in range(200):
         member.tick()
         if member.said(Heartbeat, TWO):
             echo(member, TWO)
             echo(member, THREE, rejoining=7)
-    assert not member.core.is_asleep
+    assert not member.core.is_quiescent
 
 
 # B: no reply speaks for another term
@@ -304,9 +304,9 @@ def test_a_refusal_of_an_earlier_term_does_not_end_this_candidacy() -> None:
 
 def test_a_request_wakes_a_group_whose_leader_is_gone_without_a_word() -> None:
     member = MemberUnderTest(term=2)
-    beat = Heartbeat(term=Term(2), commit_index=Index(-1), round=1, falls_silent=True)
+    beat = Heartbeat(term=Term(2), commit_index=Index(-1), round=1, quiesces=True)
     member.hear(TWO, beat)
-    assert member.core.is_asleep
+    assert member.core.is_quiescent
     member.feed(Unquiesce())
     assert [to for to, said in member.sent if isinstance(said, HeartbeatReply)] == [TWO]
     member.tick(3 * ELECTION_TICKS)

@@ -96,7 +96,7 @@ def test_an_append_whose_batches_do_not_follow_one_another_is_malformed(batches:
 
 def test_heartbeats_of_many_groups_share_a_frame() -> None:
     beats = [
-        (GroupId(n), Heartbeat(term=Term(n), commit_index=Index(n - 1), round=n, falls_silent=bool(n % 2)))
+        (GroupId(n), Heartbeat(term=Term(n), commit_index=Index(n - 1), round=n, quiesces=bool(n % 2)))
         for n in range(5)
     ]
     replies = [(GroupId(n), HeartbeatReply(term=Term(n), round=n)) for n in range(5)]

@@ -22,7 +22,7 @@ def status(last: int, match: int, heard_ticks_ago: int) -> RaftStatus:
         commit_index=Index(last),
         match_index={ONE: Index(last), TWO: Index(match), THREE: Index(last)},
         heard_ticks_ago={TWO: heard_ticks_ago, THREE: 0},
-        is_asleep=False,
+        is_quiescent=False,
     )
 
 

@@ -151,14 +151,14 @@ def test_a_crash_at_any_moment_of_a_cut_leaves_the_right_membership(seed: int) -
         log = open_log(filesystem)
         log.save_hard_state(HardState(Term(1), None))
         log.keep_birth(BIRTH)
-        fill(log, None, WITH_LEARNER, None, None, JOINT, None, JOINT.left(), None, None, None)
+        fill(log, None, WITH_LEARNER, None, None, JOINT, None, JOINT.leave_joint(), None, None, None)
         filesystem.crash_after_changes = crash_after
         with contextlib.suppress(PowerLost):
             log.truncate_prefix(Index(6))
         filesystem.lose_power(random.Random(seed))
         again = open_log(filesystem)
         base, inside = found(again)
-        known = [(-1, BIRTH), (1, WITH_LEARNER), (4, JOINT), (6, JOINT.left())]
+        known = [(-1, BIRTH), (1, WITH_LEARNER), (4, JOINT), (6, JOINT.leave_joint())]
         assert base == [membership for at, membership in known if at < again.first_index][-1]
         assert inside == [(at, membership) for at, membership in known if at >= again.first_index]
         filesystem.crash_after_changes = crash_after  # the next cut fares no better

@@ -1,4 +1,4 @@
-"""An idle group costs nothing: when members fall asleep, and what wakes them."""
+"""An idle group costs nothing: when members become quiescent, and what unquiesces them."""
 
 import pytest
 
@@ -21,65 +21,65 @@ def echo(member: MemberUnderTest, *peers: int) -> None:
 
 def quiet(member: MemberUnderTest, ticks: int, *silent: int) -> None:
     for _ in range(ticks):
-        if not member.core.is_asleep:
+        if not member.core.is_quiescent:
             member.tick()
-            if not member.core.is_asleep:
+            if not member.core.is_quiescent:
                 echo(member, *silent)
 
 
-def asleep_leader() -> MemberUnderTest:
+def quiescent_leader() -> MemberUnderTest:
     member = MemberUnderTest()
     member.become_leader()
     quiet(member, 2 * QUIET_TICKS)
-    assert member.core.is_asleep
+    assert member.core.is_quiescent
     return member
 
 
-def asleep_follower() -> MemberUnderTest:
+def quiescent_follower() -> MemberUnderTest:
     member = MemberUnderTest()
     member.hear(TWO, append(1, BEFORE_LOG, span(1, 0, 2), commit=2))
-    member.hear(TWO, Heartbeat(term=Term(1), commit_index=Index(2), round=7, falls_silent=True))
-    assert member.core.is_asleep
+    member.hear(TWO, Heartbeat(term=Term(1), commit_index=Index(2), round=7, quiesces=True))
+    assert member.core.is_quiescent
     return member
 
 
-def test_a_leader_with_nothing_to_do_falls_silent_and_says_so() -> None:
-    member = asleep_leader()
-    assert [beat.falls_silent for beat in member.said(Heartbeat)[-4:]] == [False, False, True, True]
+def test_a_leader_with_nothing_to_do_quiesces_and_says_so() -> None:
+    member = quiescent_leader()
+    assert [beat.quiesces for beat in member.said(Heartbeat)[-4:]] == [False, False, True, True]
 
 
-def test_a_leader_stays_awake_while_a_peer_has_not_heard_that_all_is_committed() -> None:
+def test_a_leader_stays_active_while_a_peer_has_not_heard_that_all_is_committed() -> None:
     member = MemberUnderTest()
     member.become_leader()
     quiet(member, 5 * QUIET_TICKS, THREE)
-    assert not member.core.is_asleep
+    assert not member.core.is_quiescent
     quiet(member, 6)
-    assert member.core.is_asleep
+    assert member.core.is_quiescent
 
 
-def test_a_leader_stays_awake_while_an_entry_is_not_committed() -> None:
+def test_a_leader_stays_active_while_an_entry_is_not_committed() -> None:
     """No quorum has room for it, and its followers have all that is committed."""
     member = MemberUnderTest()
     member.become_leader()
     member.feed(Propose(Token(1), 1))
     quiet(member, 3 * QUIET_TICKS)
-    assert not member.core.is_asleep
+    assert not member.core.is_quiescent
     member.acknowledge(TWO, 0)
     member.acknowledge(THREE, 0)
     quiet(member, 2 * QUIET_TICKS)
-    assert member.core.is_asleep
+    assert member.core.is_quiescent
 
 
-def test_a_leader_stays_awake_while_a_peer_lacks_an_entry() -> None:
+def test_a_leader_stays_active_while_a_peer_lacks_an_entry() -> None:
     member = MemberUnderTest()
     member.become_leader()
     member.feed(Propose(Token(1), 1))
     member.acknowledge(TWO, 0)
     quiet(member, 3 * QUIET_TICKS)
-    assert not member.core.is_asleep
+    assert not member.core.is_quiescent
     member.acknowledge(THREE, 0)
     quiet(member, 2 * QUIET_TICKS)
-    assert member.core.is_asleep
+    assert member.core.is_quiescent
 
 
 @pytest.mark.parametrize(
@@ -94,17 +94,17 @@ def test_a_leader_stays_awake_while_a_peer_lacks_an_entry() -> None:
     ids=lambda event: type(event).__name__,
 )
 def test_a_leader_wakes_and_beats_with_the_next_tick(event: Input) -> None:
-    member = asleep_leader()
+    member = quiescent_leader()
     member.forget()
     member.feed(event)
-    assert not member.core.is_asleep
+    assert not member.core.is_quiescent
     member.tick()
     assert {to for to, message in member.sent if isinstance(message, Heartbeat)} == {TWO, THREE}
-    assert not any(beat.falls_silent for beat in member.said(Heartbeat))
+    assert not any(beat.quiesces for beat in member.said(Heartbeat))
 
 
 def test_a_leader_that_wakes_gives_its_quorum_a_whole_timeout() -> None:
-    member = asleep_leader()
+    member = quiescent_leader()
     member.feed(Propose(Token(1), 1))
     member.tick(ELECTION_TICKS - 1)
     assert member.core.role is Role.LEADER
@@ -112,20 +112,20 @@ def test_a_leader_that_wakes_gives_its_quorum_a_whole_timeout() -> None:
     assert member.core.role is Role.FOLLOWER
 
 
-def test_a_leader_woken_by_nothing_falls_asleep_again() -> None:
-    member = asleep_leader()
+def test_a_leader_unquiesced_by_nothing_becomes_quiescent_again() -> None:
+    member = quiescent_leader()
     member.hear(TWO, HeartbeatReply(term=Term(1), round=1))
     quiet(member, 2 * QUIET_TICKS)
-    assert member.core.is_asleep
+    assert member.core.is_quiescent
 
 
-def test_a_follower_that_falls_asleep_does_not_answer() -> None:
-    member = asleep_follower()
+def test_a_follower_that_becomes_quiescent_does_not_answer() -> None:
+    member = quiescent_follower()
     assert member.said(HeartbeatReply) == []
 
 
-def test_a_follower_with_something_open_does_not_fall_asleep_and_answers() -> None:
-    silent = Heartbeat(term=Term(1), commit_index=Index(2), round=7, falls_silent=True)
+def test_a_follower_with_something_open_does_not_become_quiescent_and_answers() -> None:
+    silent = Heartbeat(term=Term(1), commit_index=Index(2), round=7, quiesces=True)
     behind, in_flight, delayed = MemberUnderTest(), MemberUnderTest(slow_disk=True), MemberUnderTest()
     behind.hear(TWO, append(1, BEFORE_LOG, span(1, 0, 1), commit=1))
     in_flight.hear(TWO, append(1, BEFORE_LOG, span(1, 0, 2), commit=2))
@@ -133,19 +133,19 @@ def test_a_follower_with_something_open_does_not_fall_asleep_and_answers() -> No
     delayed.follow(TWO, round=9)
     for member in (behind, in_flight, delayed):
         member.hear(TWO, silent)
-        assert not member.core.is_asleep
+        assert not member.core.is_quiescent
         assert member.said(HeartbeatReply)[-1].round == 7
 
 
-def test_a_tick_and_the_loss_of_a_fellow_follower_wake_nobody() -> None:
-    member = asleep_follower()
+def test_a_tick_and_the_loss_of_a_fellow_follower_unquiesce_nobody() -> None:
+    member = quiescent_follower()
     member.feed(Tick(), PeerUnreachable(THREE))
-    assert member.core.is_asleep
+    assert member.core.is_quiescent
     assert member.core.take_ready() is None
 
 
 def test_a_follower_that_wakes_waits_a_whole_timeout() -> None:
-    member = asleep_follower()
+    member = quiescent_follower()
     member.hear(THREE, VoteRequest(term=Term(9), last=BEFORE_LOG, is_pre_vote=True))
     member.tick(ELECTION_TICKS)
     assert member.core.role is Role.FOLLOWER
@@ -154,14 +154,14 @@ def test_a_follower_that_wakes_waits_a_whole_timeout() -> None:
 
 
 def test_a_sleeper_whose_leader_is_gone_stands_for_election_soon() -> None:
-    member = asleep_follower()
+    member = quiescent_follower()
     member.feed(PeerUnreachable(TWO))
-    assert not member.core.is_asleep
+    assert not member.core.is_quiescent
     member.tick(ELECTION_TICKS // 3)
     assert member.core.role is Role.PRE_CANDIDATE
 
 
 def test_a_sleeper_can_be_told_to_campaign() -> None:
-    member = asleep_follower()
+    member = quiescent_follower()
     member.feed(Campaign())
-    assert (member.core.role, member.core.is_asleep) == (Role.PRE_CANDIDATE, False)
+    assert (member.core.role, member.core.is_quiescent) == (Role.PRE_CANDIDATE, False)

@@ -14,7 +14,7 @@ from raftlog.types import BEFORE_LOG, Index, NodeId, Term
 ELECTION_TICKS = 15
 
 
-def member(node: int, succession: int = 0) -> Raft:
+def member(node: int, campaign_rank_offset: int = 0) -> Raft:
     restored = Restored(
         hard_state=HardState(Term(1), None),
         membership=Membership(frozenset(map(NodeId, (1, 2, 3)))),
@@ -23,10 +23,12 @@ def member(node: int, succession: int = 0) -> Raft:
         last=BEFORE_LOG,
         commit_hint=Index(-1),
     )
-    return Raft(RaftSettings(NodeId(node), succession=succession), restored, random.Random(node))
+    return Raft(
+        RaftSettings(NodeId(node), campaign_rank_offset=campaign_rank_offset), restored, random.Random(node)
+    )
 
 
-def ticks_until_it_stands_up(core: Raft) -> int:
+def ticks_until_it_campaigns(core: Raft) -> int:
     """How long a follower of node 2 waits once it hears that node 2 is gone."""
     core.step(Receive(NodeId(2), Heartbeat(term=Term(1), commit_index=Index(-1), round=1)))
     core.step(PeerUnreachable(NodeId(2)))
@@ -37,19 +39,19 @@ def ticks_until_it_stands_up(core: Raft) -> int:
     raise AssertionError("it never stood up")
 
 
-@pytest.mark.parametrize("succession", range(6))
-def test_heirs_of_a_lost_leader_stand_up_one_after_another(succession: int) -> None:
-    waits = sorted(ticks_until_it_stands_up(member(node, succession)) for node in (1, 3))
+@pytest.mark.parametrize("campaign_rank_offset", range(6))
+def test_voters_campaign_for_a_lost_leader_by_rank(campaign_rank_offset: int) -> None:
+    waits = sorted(ticks_until_it_campaigns(member(node, campaign_rank_offset)) for node in (1, 3))
     assert waits[0] <= 2
     assert waits[1] - waits[0] >= 4  # time for an election before the next one begins another
 
 
-def test_a_nodes_groups_go_to_different_heirs() -> None:
-    heirs = {
-        min((1, 3), key=lambda node: ticks_until_it_stands_up(member(node, succession)))
-        for succession in range(2)
+def test_a_nodes_groups_go_to_different_leaders() -> None:
+    first = {
+        min((1, 3), key=lambda node: ticks_until_it_campaigns(member(node, campaign_rank_offset)))
+        for campaign_rank_offset in range(2)
     }
-    assert heirs == {1, 3}
+    assert first == {1, 3}
 
 
 def test_a_candidates_time_begins_when_its_requests_have_left() -> None:

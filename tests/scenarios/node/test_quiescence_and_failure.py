@@ -1,4 +1,4 @@
-"""Groups that sleep, and what wakes them: a dead broker, a silent one, a broken link, a failed disk."""
+"""Quiescent groups, and what unquiesces them: a dead broker, a silent one, a broken link, a failed disk."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ GROUP = GroupId(1)
 ELECTED_WITHIN_S = 2.5  # silence, then the longest draw of an election time-out, then the election
 
 
-def asleep(story: Callable[[NodeCluster], Awaitable[None]], *, groups: int = 1) -> None:
-    """Tell a story of three brokers whose groups sleep, and see that they sleep again at its end."""
+def quiescent(story: Callable[[NodeCluster], Awaitable[None]], *, groups: int = 1) -> None:
+    """Tell a story of three brokers whose groups are quiescent, and see that they are so again at its end."""
 
     async def tell() -> None:
         cluster = NodeCluster(7, groups=groups, settings=HostSettings(quiet_ticks=20))
         await cluster.start()
         await cluster.leading().replicas[GROUP].append(batch_of(b"first"), acks=QUORUM, timeout_ms=1000)
-        await cluster.asleep()
+        await cluster.quiescent()
         await story(cluster)
         await cluster.settled()
-        await cluster.asleep()
+        await cluster.quiescent()
         await cluster.stop()
 
     run_virtual(tell())
 
 
-def test_a_sleeping_group_whose_leader_dies_has_another_within_an_election_timeout() -> None:
+def test_a_quiescent_group_whose_leader_dies_has_another_within_an_election_timeout() -> None:
     async def story(cluster: NodeCluster) -> None:
         leader = cluster.leading()
         leader.crash()
@@ -43,20 +43,20 @@ def test_a_sleeping_group_whose_leader_dies_has_another_within_an_election_timeo
         assert cluster.leading() is not leader
         await leader.start()
 
-    asleep(story)
+    quiescent(story)
 
 
-def test_a_leader_that_restarts_at_once_does_not_leave_its_group_asleep_without_one() -> None:
+def test_a_leader_that_restarts_at_once_does_not_leave_its_group_quiescent_without_one() -> None:
     async def story(cluster: NodeCluster) -> None:
         leader = cluster.leading()
         leader.crash()
         await leader.start()
         assert await cluster.until(lambda: cluster.leader() is not None) < ELECTED_WITHIN_S
 
-    asleep(story)
+    quiescent(story)
 
 
-def test_a_sleeping_leader_that_says_nothing_any_more_is_replaced() -> None:
+def test_a_quiescent_leader_that_says_nothing_any_more_is_replaced() -> None:
     async def story(cluster: NodeCluster) -> None:
         leader = cluster.leading()
         others = [broker for broker in cluster.up if broker is not leader]
@@ -67,10 +67,10 @@ def test_a_sleeping_leader_that_says_nothing_any_more_is_replaced() -> None:
         assert took_s < 0.75 + ELECTED_WITHIN_S
         cluster.network.heal_all(cluster.nodes)
 
-    asleep(story)
+    quiescent(story)
 
 
-def test_one_broken_link_of_a_sleeping_group_changes_nothing_that_lasts() -> None:
+def test_one_broken_link_of_a_quiescent_group_changes_nothing_that_lasts() -> None:
     async def story(cluster: NodeCluster) -> None:
         leader, follower = cluster.leading(), cluster.followers()[0]
         term = leader.groups[GROUP].term
@@ -81,7 +81,7 @@ def test_one_broken_link_of_a_sleeping_group_changes_nothing_that_lasts() -> Non
         await cluster.settled()
         assert (cluster.leading(), leader.groups[GROUP].term) == (leader, term)
 
-    asleep(story)
+    quiescent(story)
 
 
 def test_a_process_that_was_held_up_takes_no_peer_for_silent() -> None:
@@ -93,14 +93,14 @@ def test_a_process_that_was_held_up_takes_no_peer_for_silent() -> None:
             loop.skip(30.0)
             for _ in range(100):
                 await asyncio.sleep(0.01)
-                assert all(group.is_asleep for broker in cluster.up for group in broker.groups.values())
+                assert all(group.is_quiescent for broker in cluster.up for group in broker.groups.values())
         assert terms == [broker.groups[group].term for broker in cluster.up for group in broker.groups]
 
-    asleep(story, groups=20)
+    quiescent(story, groups=20)
 
 
 @pytest.mark.parametrize("unreachable", [0, 1])
-def test_a_sleeping_leader_whose_disk_fails_is_replaced_though_its_broker_lives(unreachable: int) -> None:
+def test_a_quiescent_leader_whose_disk_fails_is_replaced_though_its_broker_lives(unreachable: int) -> None:
     async def story(cluster: NodeCluster) -> None:
         leader = cluster.leading()
         for follower in cluster.followers()[:unreachable]:
@@ -114,7 +114,7 @@ def test_a_sleeping_leader_whose_disk_fails_is_replaced_though_its_broker_lives(
         leader.crash()
         await leader.start()
 
-    asleep(story)
+    quiescent(story)
 
 
 def test_a_failed_leader_whose_successor_lacks_entries_is_replaced_by_the_other() -> None:
