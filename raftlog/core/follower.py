@@ -81,12 +81,12 @@ class Follower(RoleState):
         member = self._member
         settings = member.settings
         voters = sorted(member.membership.all_voters - {self.leader})
-        turn = (
-            (voters.index(member.id) + settings.campaign_rank_offset) % len(voters) if member.is_voter else 0
-        )
+        rank = 0
+        if member.is_voter:
+            rank = (voters.index(member.id) + settings.campaign_rank_offset) % len(voters)
         self.leader = None
         self._silent_ticks = 0
-        self._timeout_ticks = 1 + turn * max(2, settings.election_ticks // 3) + member.rng.randint(0, 1)
+        self._timeout_ticks = 1 + rank * max(2, settings.election_ticks // 3) + member.rng.randint(0, 1)
         member.request_ready()
 
     def receive_heartbeat(self, sender: NodeId, heartbeat: Heartbeat) -> None:

@@ -170,8 +170,8 @@ CORE = (
     Mutant(
         "who has lost its leader waits for it all the same",
         "raftlog.core.follower:Follower.peer_unreachable",
-        "self._timeout_ticks = 1 + turn",
-        "self._timeout_ticks = (1 << 20) + turn",
+        "self._timeout_ticks = 1 + rank",
+        "self._timeout_ticks = (1 << 20) + rank",
     ),
     Mutant(
         "votes for whom its leader has called, whatever the log",
