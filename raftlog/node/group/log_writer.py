@@ -9,7 +9,8 @@ log is cut, or changed otherwise. Term and vote wait for neither.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import takewhile
 from typing import Generic, NamedTuple, TypeVar
 
 from raftlog.core.entries import EntryKind, EntrySpan
@@ -31,7 +32,8 @@ class _Waiting(NamedTuple):
 
     write_id: WriteId
     promises: tuple[Envelope, ...]
-    has_entries: bool = True  # otherwise its promises stand on the hard state alone
+    has_entries: bool  # otherwise its promises stand on the hard state alone
+    last: Index  # the log's end once it is written
 
 
 class Synced(NamedTuple):
@@ -45,11 +47,13 @@ class Synced(NamedTuple):
 class LogWriter(Generic[Reply]):
     """The one who appends to and truncates one group's log."""
 
-    def __init__(self, log: LogStorage, recent: RecentEntries[Reply], node_id: NodeId) -> None:
+    def __init__(
+        self, log: LogStorage, recent: RecentEntries[Reply], node_id: NodeId, wall_ms: Callable[[], int]
+    ) -> None:
         self._log = log
         self._recent = recent
         self._node_id = node_id
-        self._writable = 0  # how many of ``_writes`` come before the first that waits
+        self._wall_ms = wall_ms  # for control records
         self._writes: deque[_Waiting] = deque()
         self._hard_state: WriteId | None = None  # the newest write whose term and vote may not be durable
         self._sync: Sync | None = None  # the one that runs
@@ -62,12 +66,11 @@ class LogWriter(Generic[Reply]):
         """Whether batches wait for room on the disk, or for a change of the log."""
         return self._recent.has_unwritten
 
-    def write(self, write: Write, received: Sequence[Batch], timestamp_ms: int) -> None:
+    def write(self, write: Write, received: Sequence[Batch] = ()) -> None:
         """Carry out one ``Write`` up to the operating system; the sync comes later.
 
         ``received`` came with the message that the core has just taken in; it may want a part of them.
         """
-        was_blocked = self.is_blocked
         if write.hard_state is not None:
             self._log.save_hard_state(write.hard_state)
             self._hard_state = write.write_id
@@ -78,13 +81,12 @@ class LogWriter(Generic[Reply]):
                 first, last = write.spans[0].first, write.spans[-1].last
                 self._recent.stage([batch for batch in received if first <= batch.base_offset <= last])
             for span in write.spans:
-                made = self._made(span, is_received=bool(received), timestamp_ms=timestamp_ms)
-                self._recent.name(span, made)
+                self._recent.name(span, self._made(span, is_received=bool(received)))
             self.try_append()
             self._recent.drop_written()
-        if self.is_blocked and not was_blocked:
-            self._writable = len(self._writes)
-        self._writes.append(_Waiting(write.write_id, write.send_after, bool(write.spans)))
+        self._writes.append(
+            _Waiting(write.write_id, write.send_after, bool(write.spans), self._recent.named_index)
+        )
 
     def try_append(self) -> None:
         """Append what waits; keeps what a full disk does not take. Raises every other ``OSError``."""
@@ -104,7 +106,8 @@ class LogWriter(Generic[Reply]):
 
         Nothing behind unwritten batches may count as durable, but term and vote.
         """
-        self._syncing = self._writable if self.is_blocked else len(self._writes)
+        written = self._log.last_index
+        self._syncing = sum(1 for _ in takewhile(lambda waiting: waiting.last <= written, self._writes))
         self._saving = self._hard_state
         self._sync = self._log.take_sync() if self._syncing or self._saving is not None else None
         return self._sync
@@ -115,7 +118,6 @@ class LogWriter(Generic[Reply]):
             self._log.sync_finished(self._sync)
             self._sync = None
         finished = [self._writes.popleft() for _ in range(self._syncing)]
-        self._writable = max(0, self._writable - self._syncing)
         self._syncing = 0
         saved = self._saving
         if saved is None:
@@ -134,18 +136,20 @@ class LogWriter(Generic[Reply]):
 
     def _truncate(self, first_removed: Index) -> None:
         self._recent.truncate(first_removed)
+        kept = Index(first_removed - 1)
+        self._writes = deque(waiting._replace(last=min(waiting.last, kept)) for waiting in self._writes)
         if first_removed <= self._log.last_index:
             self._log.cut(first_removed)
 
-    def _made(self, span: EntrySpan, *, is_received: bool, timestamp_ms: int) -> Batch | None:
+    def _made(self, span: EntrySpan, *, is_received: bool) -> Batch | None:
         """The batch of an entry that the core has made itself; its membership entries are not received."""
         if span.kind is EntryKind.LEADER_CHANGE:
             return leader_change_batch(
                 base_offset=span.first,
                 leader_epoch=span.term,
                 leader=self._node_id,
-                timestamp_ms=timestamp_ms,
+                timestamp_ms=self._wall_ms(),
             )
         if span.membership is not None and not is_received:
-            return batch_of(span.membership, index=span.first, term=span.term, timestamp_ms=timestamp_ms)
+            return batch_of(span.membership, index=span.first, term=span.term, timestamp_ms=self._wall_ms())
         return None

@@ -84,7 +84,7 @@ class RaftGroup(LeaderRequests[Reply]):
         self._recent: RecentEntries[Reply] = RecentEntries(log, shared)
         self._applier = Applier(log, machine, self._recent)
         self._replication = Replication(self, self._recent, environment, self._step)
-        self._writer = LogWriter(log, self._recent, node_id)
+        self._writer = LogWriter(log, self._recent, node_id, environment.wall_ms)
         self._changer = LogChanger(log)
         self._is_installing = False  # a snapshot takes the place of the log
         self._transfer = SnapshotTransfer(node_id, group_id, environment.calls, self._install)
@@ -203,9 +203,9 @@ class RaftGroup(LeaderRequests[Reply]):
             self.stop(error)
             return
         synced = self._writer.end_sync()
-        for write_id, promises, _ in synced.writes:
-            self._keep(promises)
-            self._step(WriteFinished(write_id))
+        for write in synced.writes:
+            self._keep(write.promises)
+            self._step(WriteFinished(write.write_id))
         if synced.hard_state is not None:
             self._keep(synced.promises)
             self._step(HardStateSaved(synced.hard_state))
@@ -291,7 +291,7 @@ class RaftGroup(LeaderRequests[Reply]):
         for settled in ready.settled:
             self._waits.settle(settled)
         if ready.write is not None:
-            self._writer.write(ready.write, received, self._environment.wall_ms())
+            self._writer.write(ready.write, received)
             self._environment.request_sync(self)
         for order in ready.replicate:
             self._replication.carry_out(order)

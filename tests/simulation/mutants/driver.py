@@ -222,9 +222,9 @@ DRIVER = (
     ),
     Mutant(
         "what is written behind entries that wait for room counts as durable",
-        "raftlog.node.group.log_writer:LogWriter.write",
-        "if self.is_blocked and not was_blocked:",
-        "if self.is_blocked:",
+        "raftlog.node.group.log_writer:LogWriter.begin_sync",
+        "waiting.last <= written",
+        "True",
     ),
     Mutant(
         "a vote that is given while another is saved is never saved",

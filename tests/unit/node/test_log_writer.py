@@ -23,7 +23,7 @@ class Log:
     def __init__(self) -> None:
         self.disk = FakeFilesystem()
         self.log = SegmentedLog.open(self.disk, "/log", LogSettings(), ManualWallClock())
-        self.writer: LogWriter[None] = LogWriter(self.log, RecentEntries(self.log), NodeId(1))
+        self.writer: LogWriter[None] = LogWriter(self.log, RecentEntries(self.log), NodeId(1), lambda: 0)
 
     def write(self, number: int, term: int, *entries: int, has_hard_state: bool = True) -> None:
         """Hand out a write; its promise is named by its number."""
@@ -32,7 +32,7 @@ class Log:
         write = Write(
             write_id=WriteId(number), hard_state=hard_state, spans=spans, send_after=(promise(number),)
         )
-        self.writer.write(write, [storage_batch(index, epoch=term) for index in entries], 0)
+        self.writer.write(write, [storage_batch(index, epoch=term) for index in entries])
 
     def sync(self) -> Synced:
         """One round."""
@@ -107,7 +107,7 @@ def test_what_takes_the_place_of_entries_without_room_says_whether_there_is_room
     spans = (EntrySpan(Term(2), Index(0), Index(0)),)
     hard_state = HardState(Term(2), None)
     log.writer.write(
-        Write(write_id=WriteId(2), hard_state=hard_state, truncate_from=Index(0), spans=spans), received, 0
+        Write(write_id=WriteId(2), hard_state=hard_state, truncate_from=Index(0), spans=spans), received
     )
     assert (log.log.last_index, log.writer.is_full) == (0, False)
 
@@ -120,10 +120,19 @@ def test_entries_wait_while_the_log_is_cut() -> None:
     spans = (EntrySpan(Term(2), Index(1), Index(1)),)
     hard_state = HardState(Term(2), None)
     log.writer.write(
-        Write(write_id=WriteId(2), hard_state=hard_state, truncate_from=Index(1), spans=spans), received, 0
+        Write(write_id=WriteId(2), hard_state=hard_state, truncate_from=Index(1), spans=spans), received
     )
     assert (log.log.last_index, log.log.is_changing, log.writer.is_full) == (0, True, False)
     carry_out(log.log.cut_change())
     log.writer.try_append()
     assert log.log.last_index == 1
     assert numbers(log.sync()) == [2]
+
+
+def test_a_cut_log_keeps_no_earlier_write_from_being_durable() -> None:
+    log = Log()
+    log.write(1, 1, 0, 1, 2)
+    write = Write(write_id=WriteId(2), hard_state=HardState(Term(2), None), truncate_from=Index(1))
+    log.writer.write(write)
+    carry_out(log.log.cut_change())
+    assert numbers(log.sync()) == [1, 2]
