@@ -37,10 +37,10 @@ def _of_groups(broker: Broker) -> Iterator[tuple[str, int]]:
     yield "uncommitted bytes of all groups", broker.host.uncommitted.total
     for group_id, group in broker.host.groups.items():
         waits = group._waits
-        yield f"uncommitted bytes of group {group_id}", waits.uncommitted_bytes
+        recent = group._recent
+        yield f"uncommitted bytes of group {group_id}", recent.uncommitted_bytes
+        yield f"proposals in group {group_id}", sum(entry.proposal is not None for entry in recent._entries)
         for what, waiting in (
-            ("offered", waits._offered),
-            ("appended", waits._in_log),
             ("read", waits._reads),
             ("durable", waits._durable),
             ("replicated", waits._replicated),

@@ -72,8 +72,10 @@ class ClusterTime:
 
     def wall_ms(self) -> int:
         """Milliseconds since 1970: the wall clock, or cluster time where the wall clock is off."""
-        wall_ms, time_ms = self.reading()
-        return wall_ms if time_ms == UNKNOWN_MS else time_ms
+        wall_ms, expected_ms = self._clock.wall_ms(), self._expected_ms()
+        if expected_ms == UNKNOWN_MS or self._is_near(wall_ms, expected_ms):
+            return wall_ms
+        return expected_ms
 
     @property
     def is_known(self) -> bool:

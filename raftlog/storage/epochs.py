@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from crc32c import crc32c
@@ -33,11 +33,12 @@ _ENTRY = struct.Struct(">qq")
 class Epochs:
     """The first offset of each term, oldest first; ``before`` stands for all that was deleted."""
 
-    __slots__ = ("_starts", "_terms")
+    __slots__ = ("_digest", "_starts", "_terms")
 
     def __init__(self) -> None:
         self._starts: list[int] = []
         self._terms: list[int] = []
+        self._digest: tuple[int, int] | None = None  # of the terms from an index on
 
     @property
     def last_term(self) -> int:
@@ -47,16 +48,19 @@ class Epochs:
     def note(self, term: int, start: int) -> None:
         """A batch of ``term`` begins at ``start``, behind all others; an older known term is no news."""
         if not self._terms or self._terms[-1] < term:
+            self._digest = None
             self._terms.append(term)
             self._starts.append(start)
 
     def clear(self) -> None:
         """The log is empty, and what comes next need not follow what was in it."""
+        self._digest = None
         self._starts.clear()
         self._terms.clear()
 
     def truncate_suffix(self, first_removed: int) -> None:
         """Forget terms that began there or later."""
+        self._digest = None
         while self._starts and self._starts[-1] >= first_removed:
             self._starts.pop()
             self._terms.pop()
@@ -65,6 +69,7 @@ class Epochs:
         """Forget terms that ended before ``first_kept``."""
         whole = bisect_right(self._starts, first_kept) - 1
         if whole > 0:
+            self._digest = None
             del self._starts[:whole]
             del self._terms[:whole]
 
@@ -86,16 +91,23 @@ class Epochs:
 
         ``before`` is the term of the entry just before the log.
         """
+        if self._starts and max(self._starts[-1], first_index) <= last:
+            if self._digest is None or self._digest[0] != first_index:
+                self._digest = (first_index, _digest(self.entries(first_index)))
+            return Promise(EntryId(Term(self._terms[-1]), Index(last)), self._digest[1])
         entries = [entry for entry in self.entries(first_index) if entry.index <= last]
-        terms = b"".join([_ENTRY.pack(entry.term, entry.index) for entry in entries])
         term = entries[-1].term if entries else Term(before)
-        return Promise(EntryId(term, Index(last)), crc32c(terms))
+        return Promise(EntryId(term, Index(last)), _digest(entries))
 
     def encode(self, covers: int, memberships: Sequence[MembershipEntry]) -> bytes:
         """The file, saying what is known below ``covers``."""
         pairs = [pair for pair in zip(self._terms, self._starts, strict=True) if pair[1] < covers]
         parts = [_HEAD.pack(covers, len(pairs)), *[_ENTRY.pack(*pair) for pair in pairs]]
         return seal(_MAGIC, b"".join([*parts, encode_entries(memberships)]))
+
+
+def _digest(entries: Iterable[EntryId]) -> int:
+    return crc32c(b"".join([_ENTRY.pack(entry.term, entry.index) for entry in entries]))
 
 
 class LoadedEpochs(NamedTuple):

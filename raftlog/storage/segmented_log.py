@@ -93,7 +93,8 @@ class SegmentedLog(LogChanges):
     def _append_run(self, batches: Sequence[Batch], at: int) -> int:
         """Write as many batches as the active segment takes, at least one; return where to go on."""
         size, size_max = self._active.size, self._settings.segment_bytes
-        if size and (size + len(batches[at].data) > size_max or self._is_due()):
+        now_ms = self._clock.wall_ms()
+        if size and (size + len(batches[at].data) > size_max or self._is_due(now_ms)):
             self._roll()
             size = 0
         buffers = []
@@ -110,12 +111,12 @@ class SegmentedLog(LogChanges):
         file.append(buffers)
         if not self._unsynced or self._unsynced[-1] is not file:
             self._unsynced.append(file)
-        now_ms = self._clock.wall_ms() if self._clock.is_known else NOT_DATED
+        dated_ms = now_ms if self._clock.is_known else NOT_DATED
         for batch in batches[start:at]:
             header = batch.header
             if header.leader_epoch != self._epochs.last_term:
                 self._epochs.note(header.leader_epoch, header.base_offset)
-            active.note(header, now_ms)
+            active.note(header, dated_ms)
             if header.is_control and (membership := membership_in(batch)) is not None:
                 self._members.note(header.base_offset, membership)
         self._last = active.last
@@ -123,7 +124,7 @@ class SegmentedLog(LogChanges):
 
     def roll_if_due(self) -> bool:
         """Close the active segment if it is older than ``segment_ms``, so that retention can reach it."""
-        due = self._active.size > 0 and self._is_due() and not self.is_changing
+        due = self._active.size > 0 and self._is_due(self._clock.wall_ms()) and not self.is_changing
         if due:
             self._roll()
         return due
@@ -138,8 +139,8 @@ class SegmentedLog(LogChanges):
         self._names_changed = self._epochs_due = True
         self._active_since_ms = self._birth_of_active()
 
-    def _is_due(self) -> bool:
-        return self._clock.wall_ms() - self._active_since_ms >= self._settings.segment_ms
+    def _is_due(self, now_ms: int) -> bool:
+        return now_ms - self._active_since_ms >= self._settings.segment_ms
 
     def date(self, now_ms: int) -> None:
         """Segments of which it is not known when they were stored count as stored now.

@@ -166,7 +166,7 @@ class ClusterNode:
         self.transport._is_running = False
         self._cluster.network.leave(self.transport)
         for replica in self.replicas.values():
-            replica.group._waits.leadership_lost()
+            replica.group._lose_leadership()
         if power_lost_by is None:
             self.filesystem.restart()
         else:

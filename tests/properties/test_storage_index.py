@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -76,3 +77,31 @@ def test_an_epochs_file_says_what_was_below_its_cover_or_nothing(
     assert found_covers == (covers if damage is None else -1)
     for index in range(covers if damage is None else 0):
         assert found.term_at(index) == epochs.term_at(index)
+
+
+@given(
+    steps=st.lists(st.tuples(st.sampled_from(["note", "cut", "trim"]), st.integers(0, 60)), max_size=20),
+    lasts=st.lists(st.integers(-1, 80), min_size=1, max_size=4),
+)
+def test_a_promise_says_what_a_log_of_the_same_terms_would_say(
+    steps: list[tuple[str, int]], lasts: list[int]
+) -> None:
+    epochs, first = Epochs(), 0
+    for term, (step, index) in enumerate(steps):
+        if step == "note" and index > (epochs._starts or [-1])[-1]:
+            epochs.note(term, index)
+        elif step == "cut" and index >= first:
+            epochs.truncate_suffix(index)
+        elif step == "trim" and index >= first:
+            epochs.truncate_prefix(index)
+            first = index
+        fresh = Epochs()
+        fresh._starts, fresh._terms = [*epochs._starts], [*epochs._terms]
+        for last in lasts:
+            terms = [entry for entry in fresh.entries(first) if entry.index <= last]
+            packed = b"".join(
+                entry.term.to_bytes(8, "big") + entry.index.to_bytes(8, "big") for entry in terms
+            )
+            promise = epochs.promise(first, 0, last)
+            assert (promise.index, promise.terms) == (last, crc32c(packed))
+            assert promise.last.term == (terms[-1].term if terms else 0)

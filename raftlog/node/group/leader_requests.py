@@ -14,11 +14,11 @@ from raftlog.core.raft import Raft
 from raftlog.errors import CommitUnknown, NotLeader
 from raftlog.node.group.leadership_transfer import transfer_and_wait
 from raftlog.node.group.membership_watch import MembershipWatch
-from raftlog.node.group.pending_requests import Proposal, UncommittedBytes, Waits
+from raftlog.node.group.pending_requests import Proposal, Waits
 from raftlog.node.group.replica_health import ReplicaHealth
 from raftlog.node.group.view import GroupView
 from raftlog.storage.log_storage import LogStorage
-from raftlog.types import METADATA_GROUP, GroupId, Index, NodeId
+from raftlog.types import GroupId, Index, NodeId
 
 Reply = TypeVar("Reply")
 
@@ -34,10 +34,9 @@ class LeaderRequests(GroupView, Generic[Reply]):
         log: LogStorage,
         watch: MembershipWatch,
         health: ReplicaHealth,
-        uncommitted: UncommittedBytes,
     ) -> None:
         super().__init__(group_id, node_id, core, log, watch, health)
-        self._waits: Waits[Reply] = Waits(None if group_id == METADATA_GROUP else uncommitted)
+        self._waits = Waits()
 
     async def durable(self, proposal: Proposal[Reply]) -> None:
         """Return once this node has fsynced it. Raises ``CommitUnknown`` when leadership is lost first."""

@@ -9,13 +9,14 @@ log is cut, or changed otherwise. Term and vote wait for neither.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from itertools import takewhile
+from typing import Generic, NamedTuple, TypeVar
 
 from raftlog.core.entries import EntryKind, EntrySpan
 from raftlog.core.messages import Envelope
 from raftlog.core.ready import Write
-from raftlog.errors import InvariantViolated
+from raftlog.node.group.recent_entries import RecentEntries
 from raftlog.records.batch import Batch
 from raftlog.records.control import leader_change_batch
 from raftlog.storage.filesystem import is_disk_full
@@ -23,15 +24,7 @@ from raftlog.storage.log_storage import LogStorage, Sync
 from raftlog.storage.members import batch_of
 from raftlog.types import Index, NodeId, WriteId
 
-
-class Tail(Protocol):
-    """Who keeps the newest batches in memory."""
-
-    def appended(self, batches: Sequence[Batch]) -> None:
-        """The log ends with these."""
-
-    def truncated(self, first_removed: Index) -> None:
-        """The log has lost this index and all after it."""
+Reply = TypeVar("Reply")
 
 
 class _Waiting(NamedTuple):
@@ -39,7 +32,8 @@ class _Waiting(NamedTuple):
 
     write_id: WriteId
     promises: tuple[Envelope, ...]
-    has_entries: bool = True  # otherwise its promises stand on the hard state alone
+    has_entries: bool  # otherwise its promises stand on the hard state alone
+    last: Index  # the log's end once it is written
 
 
 class Synced(NamedTuple):
@@ -50,16 +44,16 @@ class Synced(NamedTuple):
     promises: Sequence[Envelope] = ()  # those that stand on them alone
 
 
-class LogWriter:
+class LogWriter(Generic[Reply]):
     """The one who appends to and truncates one group's log."""
 
-    def __init__(self, log: LogStorage, tail: Tail, node_id: NodeId) -> None:
+    def __init__(
+        self, log: LogStorage, recent: RecentEntries[Reply], node_id: NodeId, wall_ms: Callable[[], int]
+    ) -> None:
         self._log = log
-        self._tail = tail
+        self._recent = recent
         self._node_id = node_id
-        self._incoming: deque[Batch] = deque()  # stamped; the core's next writes name them
-        self._unwritten: deque[Batch] = deque()  # the disk was full, or the log is changing
-        self._writable = 0  # how many of ``_writes`` come before the first that waits
+        self._wall_ms = wall_ms  # for control records
         self._writes: deque[_Waiting] = deque()
         self._hard_state: WriteId | None = None  # the newest write whose term and vote may not be durable
         self._sync: Sync | None = None  # the one that runs
@@ -70,49 +64,41 @@ class LogWriter:
     @property
     def is_blocked(self) -> bool:
         """Whether batches wait for room on the disk, or for a change of the log."""
-        return bool(self._unwritten)
+        return self._recent.has_unwritten
 
-    def bring(self, batches: Iterable[Batch]) -> None:
-        """Batches that the core's next ``Write`` will name."""
-        self._incoming.extend(batches)
+    def write(self, write: Write, received: Sequence[Batch] = ()) -> None:
+        """Carry out one ``Write`` up to the operating system; the sync comes later.
 
-    def drop_incoming(self) -> None:
-        """What the core did not name it does not want."""
-        self._incoming.clear()
-
-    def write(self, write: Write, timestamp_ms: int) -> None:
-        """Carry out one ``Write`` up to the operating system; the sync comes later."""
-        was_blocked = self.is_blocked
+        ``received`` came with the message that the core has just taken in; it may want a part of them.
+        """
         if write.hard_state is not None:
             self._log.save_hard_state(write.hard_state)
             self._hard_state = write.write_id
         if write.truncate_from is not None:
             self._truncate(write.truncate_from)
-        batches: list[Batch] = []
-        for span in write.spans:
-            batches += self._batches_of(span, timestamp_ms)
-        if batches:
-            self._tail.appended(batches)
-            self._unwritten.extend(batches)
+        if write.spans:
+            if received:
+                first, last = write.spans[0].first, write.spans[-1].last
+                self._recent.stage([batch for batch in received if first <= batch.base_offset <= last])
+            for span in write.spans:
+                self._recent.name(span, self._made(span, is_received=bool(received)))
             self.try_append()
-        if self.is_blocked and not was_blocked:
-            self._writable = len(self._writes)
-        self._writes.append(_Waiting(write.write_id, write.send_after, bool(write.spans)))
+            self._recent.drop_written()
+        self._writes.append(
+            _Waiting(write.write_id, write.send_after, bool(write.spans), self._recent.named_index)
+        )
 
     def try_append(self) -> None:
         """Append what waits; keeps what a full disk does not take. Raises every other ``OSError``."""
-        if not self._unwritten or self._log.is_changing:
+        if not self._recent.has_unwritten or self._log.is_changing:
             return
         try:
-            self._log.append(list(self._unwritten))
+            self._log.append(self._recent.unwritten())
         except OSError as error:
             if not is_disk_full(error):
                 raise
             self.is_full = True
-            while self._unwritten[0].header.last_offset <= self._log.last_index:
-                self._unwritten.popleft()
         else:
-            self._unwritten.clear()
             self.is_full = False
 
     def begin_sync(self) -> Sync | None:
@@ -120,7 +106,8 @@ class LogWriter:
 
         Nothing behind unwritten batches may count as durable, but term and vote.
         """
-        self._syncing = self._writable if self.is_blocked else len(self._writes)
+        written = self._log.last_index
+        self._syncing = sum(1 for _ in takewhile(lambda waiting: waiting.last <= written, self._writes))
         self._saving = self._hard_state
         self._sync = self._log.take_sync() if self._syncing or self._saving is not None else None
         return self._sync
@@ -131,7 +118,6 @@ class LogWriter:
             self._log.sync_finished(self._sync)
             self._sync = None
         finished = [self._writes.popleft() for _ in range(self._syncing)]
-        self._writable = max(0, self._writable - self._syncing)
         self._syncing = 0
         saved = self._saving
         if saved is None:
@@ -149,41 +135,21 @@ class LogWriter:
         return Synced(finished, saved, promises)
 
     def _truncate(self, first_removed: Index) -> None:
-        self._tail.truncated(first_removed)
-        while self._unwritten and self._unwritten[-1].header.last_offset >= first_removed:
-            self._unwritten.pop()
+        self._recent.truncate(first_removed)
+        kept = Index(first_removed - 1)
+        self._writes = deque(waiting._replace(last=min(waiting.last, kept)) for waiting in self._writes)
         if first_removed <= self._log.last_index:
             self._log.cut(first_removed)
 
-    def _batches_of(self, span: EntrySpan, timestamp_ms: int) -> list[Batch]:
+    def _made(self, span: EntrySpan, *, is_received: bool) -> Batch | None:
+        """The batch of an entry that the core has made itself; its membership entries are not received."""
         if span.kind is EntryKind.LEADER_CHANGE:
-            return [
-                leader_change_batch(
-                    base_offset=span.first,
-                    leader_epoch=span.term,
-                    leader=self._node_id,
-                    timestamp_ms=timestamp_ms,
-                )
-            ]
-        if span.membership is not None and not self._was_brought(span.first):
-            return [batch_of(span.membership, index=span.first, term=span.term, timestamp_ms=timestamp_ms)]
-        batches: list[Batch] = []
-        following = span.first
-        while following <= span.last:
-            if not self._incoming:
-                raise InvariantViolated(f"no batch was brought for index {following} of {span}")
-            batch = self._incoming.popleft()
-            if batch.header.last_offset < following:
-                continue  # the log has it already
-            if batch.header.base_offset != following:
-                raise InvariantViolated(f"batch {batch.header.base_offset} was brought for index {following}")
-            batches.append(batch)
-            following = Index(batch.header.last_offset + 1)
-        return batches
-
-    def _was_brought(self, first: Index) -> bool:
-        """Whether a leader has sent this entry; otherwise we lead, and the core has made it."""
-        incoming = self._incoming
-        while incoming and incoming[0].header.last_offset < first:
-            incoming.popleft()  # the log has it already
-        return bool(incoming) and incoming[0].header.base_offset == first
+            return leader_change_batch(
+                base_offset=span.first,
+                leader_epoch=span.term,
+                leader=self._node_id,
+                timestamp_ms=self._wall_ms(),
+            )
+        if span.membership is not None and not is_received:
+            return batch_of(span.membership, index=span.first, term=span.term, timestamp_ms=self._wall_ms())
+        return None

@@ -7,20 +7,17 @@ Leaves to others: when something is durable, replicated, committed (``raft_group
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, Generic, TypeVar
 
 from raftlog.core.membership import Membership
 from raftlog.core.ready import Appended, ReadConfirmed, RefusalReason, Refused
-from raftlog.errors import CommitUnknown, InvalidRequest, InvariantViolated, NotLeader, Overloaded
-from raftlog.records.batch import Batch, BatchHeader
+from raftlog.errors import CommitUnknown, InvalidRequest, NotLeader, Overloaded
+from raftlog.records.batch import Batch
 from raftlog.types import Index, NodeId, Term, Token
 
 Reply = TypeVar("Reply")
 
-UNCOMMITTED_BYTES_MAX: Final = 32 << 20  # of one group's proposals, before it answers "overloaded"
-OVERLOADED_RETRY_MS: Final = 100
 UNSETTLED_READS_MAX: Final = 10_000
 
 
@@ -32,16 +29,23 @@ class Proposal(Generic[Reply]):
     replica is lost first.
     """
 
-    __slots__ = ("batches", "first", "last", "outcome", "size_bytes", "term")
+    __slots__ = ("first", "last", "outcome", "size_bytes", "term")
 
     def __init__(self, first: Index, term: Term, batches: Sequence[Batch]) -> None:
         self.first = first
         self.last = Index(batches[-1].header.last_offset)
         self.term = term
-        self.batches = batches
         self.size_bytes = sum(len(batch.data) for batch in batches)
         self.outcome: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self.outcome.add_done_callback(_retrieve)  # nobody has to wait for it
+
+    def applied(self, reply: Reply) -> None:
+        """Its last batch is committed and applied."""
+        _finish(self.outcome, reply)
+
+    def lost(self) -> None:
+        """Nobody here can tell any more what becomes of it."""
+        _fail(self.outcome, _lost())
 
 
 class UncommittedBytes:
@@ -54,18 +58,11 @@ class UncommittedBytes:
         self.total = 0
 
 
-class Waits(Generic[Reply]):
-    """Everything that somebody waits for on one group.
+class Waits:
+    """Everything that somebody waits for on one group, but for proposals (``recent_entries``)."""
 
-    Its bytes are counted in ``shared`` as well, unless the group must go on where partitions wait.
-    """
-
-    def __init__(self, shared: UncommittedBytes | None = None) -> None:
-        self.uncommitted_bytes = 0
-        self._shared = shared or UncommittedBytes(UNCOMMITTED_BYTES_MAX)
+    def __init__(self) -> None:
         self._last_token = 0
-        self._offered: dict[Token, Proposal[Reply]] = {}  # until the core has settled them
-        self._in_log: deque[Proposal[Reply]] = deque()  # appended, not applied
         self._reads: dict[Token, asyncio.Future[Index]] = {}
         self._unsettled_reads: set[Token] = set()  # those in the core, also where nobody waits any more
         self._durable: dict[asyncio.Future[None], Index] = {}  # rising indexes
@@ -79,25 +76,10 @@ class Waits(Generic[Reply]):
         """Whether anybody waits for a number of replicas."""
         return bool(self._replicated)
 
-    def check_room(self) -> None:
-        """Raise ``Overloaded`` while too much waits to be committed, in this group or on this broker."""
-        for size_bytes, size_max, where in (
-            (self.uncommitted_bytes, UNCOMMITTED_BYTES_MAX, "in this partition"),
-            (self._shared.total, self._shared.bytes_max, "in the partitions that this broker leads"),
-        ):
-            if size_bytes > size_max:
-                message = f"{size_bytes} bytes wait to be committed {where}; slow down and retry"
-                raise Overloaded(message, retry_after_ms=OVERLOADED_RETRY_MS)
-
     def token(self) -> Token:
         """A name for one request to the core."""
         self._last_token += 1
         return Token(self._last_token)
-
-    def offered(self, token: Token, proposal: Proposal[Reply]) -> None:
-        """The core has taken a proposal in and will say so with the next ready."""
-        self._offered[token] = proposal
-        self._count(proposal.size_bytes)
 
     def read(self) -> tuple[Token, asyncio.Future[Index]]:
         """A read on its way into the core.
@@ -148,27 +130,17 @@ class Waits(Generic[Reply]):
         future.add_done_callback(lambda _: self._role_changes.pop(future, None))
         return future
 
-    def settle(self, settled: Appended | ReadConfirmed | Refused) -> Sequence[Batch]:
-        """The core has decided; gives the batches that now stand in the log."""
+    def settle(self, settled: Appended | ReadConfirmed | Refused) -> None:
+        """The core has decided. Who proposed knows already; a change ends when it is committed."""
         match settled:
-            case Appended(token, id_) if token not in self._changes:
-                proposal = self._offered.pop(token)
-                if (id_.term, id_.index) != (proposal.term, proposal.first):
-                    raise InvariantViolated(
-                        f"{id_} was given to what was stamped {proposal.term}, {proposal.first}"
-                    )
-                self._in_log.append(proposal)
-                return proposal.batches
             case ReadConfirmed(token, index):
                 self._unsettled_reads.discard(token)
                 _finish(self._reads.get(token), index)
             case Refused(token, leader, reason):
-                # A refused proposal was never offered: whoever proposed it knows already.
                 self._unsettled_reads.discard(token)
                 _fail(self._reads.get(token), _refusal(leader, reason))
                 _, change = self._changes.get(token, (None, None))
                 _fail(change, _refusal(leader, reason))
-        return ()
 
     def membership_committed(self, membership: Membership) -> None:
         """This one is in force and committed."""
@@ -181,14 +153,6 @@ class Waits(Generic[Reply]):
         waiting, self._role_changes = self._role_changes, {}
         for future in waiting:
             _finish(future, None)
-
-    def applied(self, header: BatchHeader, reply: Reply) -> None:
-        """A batch is committed and applied. It is the proposal's own only if it is of the same term."""
-        in_log = self._in_log
-        if in_log and in_log[0].last == header.last_offset and in_log[0].term == header.leader_epoch:
-            proposal = in_log.popleft()
-            self._count(-proposal.size_bytes)
-            _finish(proposal.outcome, reply)
 
     def durable(self, durable_index: Index) -> None:
         """Everything up to this index is durable here."""
@@ -214,11 +178,7 @@ class Waits(Generic[Reply]):
 
     def leadership_lost(self) -> None:
         """Nobody here can tell any more what becomes of what is in the log."""
-        error = CommitUnknown(
-            "leadership was lost before the records were known to be committed", committed=None
-        )
-        for proposal in [*self._in_log, *self._offered.values()]:
-            _fail(proposal.outcome, error)
+        error = _lost()
         for future in [*self._durable, *(future for _, _, future in self._replicated)]:
             _fail(future, error)
         for read in list(self._reads.values()):
@@ -227,20 +187,12 @@ class Waits(Generic[Reply]):
             _fail(change, CommitUnknown("leadership was lost before the change was finished", committed=None))
         self._durable.clear()
         self._replicated.clear()
-        self._count(-sum(proposal.size_bytes for proposal in self._in_log))
-        self._in_log.clear()
         self.ready()
         self.role_changed()
 
-    def ended(self) -> None:
-        """The replica serves no more: leadership is lost, and the core settles nothing any more."""
-        self.leadership_lost()
-        self._count(-self.uncommitted_bytes)
-        self._offered.clear()
 
-    def _count(self, size_bytes: int) -> None:
-        self.uncommitted_bytes += size_bytes
-        self._shared.total += size_bytes
+def _lost() -> CommitUnknown:
+    return CommitUnknown("leadership was lost before the records were known to be committed", committed=None)
 
 
 def _refusal(leader: NodeId | None, reason: RefusalReason) -> NotLeader | InvalidRequest:

@@ -43,6 +43,7 @@ from raftlog.node.group.log_writer import LogWriter
 from raftlog.node.group.membership_watch import MembershipWatch
 from raftlog.node.group.pending_requests import Proposal
 from raftlog.node.group.ports import GroupEnvironment, GroupListener
+from raftlog.node.group.recent_entries import RecentEntries
 from raftlog.node.group.replica_health import ReplicaHealth
 from raftlog.node.group.replication import Replication
 from raftlog.node.group.snapshot_transfer import SnapshotTransfer
@@ -50,12 +51,13 @@ from raftlog.records.batch import Batch, stamp
 from raftlog.state_machine import StateMachine
 from raftlog.storage.filesystem import is_disk_full
 from raftlog.storage.log_storage import DiskWork, LogChange, LogStorage, after
-from raftlog.types import EntryId, GroupId, Index, NodeId
+from raftlog.types import METADATA_GROUP, EntryId, GroupId, Index, NodeId, Token
 
 Reply = TypeVar("Reply")
 Arguments = TypeVarTuple("Arguments")
 
 _TICK: Final = Tick()
+_PROPOSAL: Final = Token(0)  # nobody asks what became of it: its entries are staged at once
 _log = logging.getLogger("raftlog.node")
 
 
@@ -74,19 +76,20 @@ class RaftGroup(LeaderRequests[Reply]):
         node_id = environment.node_id
         health = ReplicaHealth(node_id, core.membership, environment.tick_ms)
         watch = MembershipWatch(node_id, core, listener)
-        super().__init__(group_id, node_id, core, log, watch, health, environment.uncommitted)
+        super().__init__(group_id, node_id, core, log, watch, health)
         self._listener = listener
         self._environment = environment
         self._has_failed = False
         self._was_rejoining = core.is_rejoining
-        self._applier = Applier(log, machine)
-        self._replication = Replication(self, self._applier, environment, self._step)
-        self._writer = LogWriter(log, self._applier, node_id)
+        shared = None if group_id == METADATA_GROUP else environment.uncommitted
+        self._recent: RecentEntries[Reply] = RecentEntries(log, shared)
+        self._applier = Applier(log, machine, self._recent)
+        self._replication = Replication(self, self._recent, environment, self._step)
+        self._writer = LogWriter(log, self._recent, node_id, environment.wall_ms)
         self._changer = LogChanger(log)
         self._is_installing = False  # a snapshot takes the place of the log
         self._transfer = SnapshotTransfer(node_id, group_id, environment.calls, self._install)
-        for _ in self._applier.apply_up_to(core.commit_index):
-            pass  # committed in an earlier life: nobody waits for the replies
+        self._applier.apply_up_to(core.commit_index)
 
     @property
     def is_quiescent(self) -> bool:
@@ -96,7 +99,7 @@ class RaftGroup(LeaderRequests[Reply]):
     @property
     def applied_index(self) -> Index:
         """Newest index that the machine has taken in."""
-        return self._applier.applied_index
+        return self._recent.applied_index
 
     # What one may do.
 
@@ -108,7 +111,7 @@ class RaftGroup(LeaderRequests[Reply]):
         """
         if not self.is_leader:
             raise self._not_leader()
-        self._waits.check_room()
+        self._recent.check_room()
         if self._writer.is_full or not self._environment.has_room():
             raise StorageFull("the leader's disk is full; free space or retry later", retry_after_ms=1000)
         first = following = Index(self._core.last.index + 1)
@@ -119,12 +122,11 @@ class RaftGroup(LeaderRequests[Reply]):
                 stamp(batch.data, base_offset=following, leader_epoch=term, append_time_ms=append_time_ms)
             )
             following = Index(following + batch.header.last_offset_delta + 1)
-        token = self._waits.token()
-        self._step(Propose(token, following - first))
+        self._step(Propose(_PROPOSAL, following - first))
         if self._core.last.index < following - 1:
             raise NotLeader("this broker is transferring its leadership; retry", leader=None)
         proposal: Proposal[Reply] = Proposal(first, term, stamped)
-        self._waits.offered(token, proposal)
+        self._recent.propose(proposal, stamped)
         return proposal
 
     def transfer_leadership(self, to: NodeId) -> None:
@@ -170,11 +172,9 @@ class RaftGroup(LeaderRequests[Reply]):
     def receive(self, sender: NodeId, message: Message, batches: Sequence[Batch]) -> None:
         """A message came in; ``batches`` belong to an ``AppendRequest``."""
         if batches:
-            self.drain()  # what is pending must not mix with what this message brings
-            self._writer.bring(batches)
+            self.drain()  # what is staged must not mix with what this message brings
             self._step(Receive(sender, message))
-            self.drain()
-            self._writer.drop_incoming()
+            self._guarded(self._drain, batches)
         else:
             self._step(Receive(sender, message))
 
@@ -204,9 +204,9 @@ class RaftGroup(LeaderRequests[Reply]):
             self.stop(error)
             return
         synced = self._writer.end_sync()
-        for write_id, promises, _ in synced.writes:
-            self._keep(promises)
-            self._step(WriteFinished(write_id))
+        for write in synced.writes:
+            self._keep(write.promises)
+            self._step(WriteFinished(write.write_id))
         if synced.hard_state is not None:
             self._keep(synced.promises)
             self._step(HardStateSaved(synced.hard_state))
@@ -243,7 +243,7 @@ class RaftGroup(LeaderRequests[Reply]):
         self._environment.request_sync(self)
         if self.stopped is None:
             self._guarded(self._writer.try_append)
-            if self._core.commit_index > self._applier.applied_index:
+            if self._core.commit_index > self._recent.applied_index:
                 self._guarded(self._apply)
             self.drain()
 
@@ -284,21 +284,21 @@ class RaftGroup(LeaderRequests[Reply]):
             return heartbeat.term != self.term or heartbeat.commit_index > self.commit_index
         return not isinstance(event, AppendDropped | PeerUnreachable | SnapshotInstalled)
 
-    def _drain(self) -> None:
+    def _drain(self, received: Sequence[Batch] = ()) -> None:
         while self.stopped is None and (ready := self._core.take_ready()) is not None:
-            self._carry_out(ready)
+            self._carry_out(ready, received)
 
-    def _carry_out(self, ready: Ready) -> None:
+    def _carry_out(self, ready: Ready, received: Sequence[Batch]) -> None:
         for settled in ready.settled:
-            self._writer.bring(self._waits.settle(settled))
+            self._waits.settle(settled)
         if ready.write is not None:
-            self._writer.write(ready.write, self._environment.wall_ms())
+            self._writer.write(ready.write, received)
             self._environment.request_sync(self)
         for order in ready.replicate:
             self._replication.carry_out(order)
         for envelope in ready.send:
             self._environment.send(self.group_id, envelope.to, envelope.message)
-        if self._core.commit_index > self._applier.applied_index:
+        if self._core.commit_index > self._recent.applied_index:
             self._apply()
         if self._waits.counts_replicas:
             self._waits.replicated(self.replicas_holding)
@@ -352,8 +352,7 @@ class RaftGroup(LeaderRequests[Reply]):
     def _apply(self) -> None:
         """What is committed, but not what a full disk keeps out of the log: acknowledged means readable."""
         commit_index = Index(min(self._core.commit_index, self.log.last_index))
-        for header, reply in self._applier.apply_up_to(commit_index):
-            self._waits.applied(header, reply)
+        self._applier.apply_up_to(commit_index)
         self._note_commit_index()
         if self.is_ready:
             self._waits.ready()
@@ -363,7 +362,7 @@ class RaftGroup(LeaderRequests[Reply]):
         self.stopped = error
         self._transfer.drop()
         self._changer.leave()
-        self._waits.ended()
+        self._lose_leadership()
         self._listener.replica_stopped(error)
 
     def _note_commit_index(self) -> None:
@@ -379,9 +378,13 @@ class RaftGroup(LeaderRequests[Reply]):
             self._health.forget()
             self._waits.ready()
         else:
-            self._waits.leadership_lost()
+            self._lose_leadership()
         self._waits.role_changed()
         self._listener.role_changed(change.role, change.term, change.leader)
+
+    def _lose_leadership(self) -> None:
+        self._recent.leadership_lost()
+        self._waits.leadership_lost()
 
     def _guarded(self, work: Callable[[Unpack[Arguments]], None], *arguments: *Arguments) -> None:
         try:

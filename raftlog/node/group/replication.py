@@ -2,7 +2,7 @@
 
 Decides: how much one append carries, who is so far behind that it must not have all of the disk and the
 network (``catch_up`` says how much), and whom a leader that ends calls to stand in its place. Leaves to
-others: what is due to whom (``core``), where the bytes come from (``applier``).
+others: what is due to whom (``core``), where the bytes come from (``recent_entries``).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from typing import Final, Protocol
+from typing import Final, Generic, Protocol, TypeVar
 
 from raftlog.core.inputs import AppendCut, AppendDropped
 from raftlog.core.messages import AppendRequest, Heartbeat, TimeoutNow
@@ -18,23 +18,16 @@ from raftlog.core.ready import Replicate
 from raftlog.errors import LogCorrupt, OffsetOutOfRange
 from raftlog.node.catch_up import FAR_BYTES
 from raftlog.node.group.ports import GroupEnvironment
+from raftlog.node.group.recent_entries import RecentEntries
 from raftlog.node.reading import LogBytes, LogChanged, read_batches
 from raftlog.storage.filesystem import Buffer
 from raftlog.storage.log_storage import LogStorage
 from raftlog.types import GroupId, Index, NodeId, Term
 
+Reply = TypeVar("Reply")
+
 APPEND_BYTES_MAX: Final = 1 << 20  # of one AppendRequest
 _log = logging.getLogger("raftlog.node")
-
-
-class EntryBytes(Protocol):
-    """Who has the newest entries' bytes."""
-
-    def recent_bytes(self, first: Index, last: Index, bytes_max: int) -> tuple[Index, list[Buffer]] | None:
-        """Whole batches from ``first`` on, at least one, about ``bytes_max``; the last index of them.
-
-        None where they must be read from the disk. Raises ``LogCorrupt`` and ``OSError``.
-        """
 
 
 class Leading(Protocol):
@@ -55,13 +48,13 @@ class Leading(Protocol):
         """Its log is damaged: it neither votes nor serves from now on."""
 
 
-class Replication:
+class Replication(Generic[Reply]):
     """The way from one group's log to its followers. ``step`` gives an input to the group's core."""
 
     def __init__(
         self,
         group: Leading,
-        entries: EntryBytes,
+        entries: RecentEntries[Reply],
         environment: GroupEnvironment,
         step: Callable[[AppendCut | AppendDropped], None],
     ) -> None:

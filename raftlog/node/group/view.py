@@ -120,12 +120,12 @@ class GroupView:
     def replicas_holding(self, index: Index) -> int:
         """How many voters are known to have fsynced everything up to ``index``; 0 unless leader."""
         voters = self._core.membership.voters
-        return sum(match >= index and node in voters for node, match in self._matches().items())
+        return sum(match >= index and node in voters for node, match in self._core.match_index.items())
 
     def successor(self, candidates: Iterable[NodeId]) -> NodeId | None:
         """The candidate that is furthest, to lead after this leader; None elsewhere."""
         voters = self._core.membership.voters
-        match = self._matches()
+        match = self._core.match_index
         known = [peer for peer in sorted(candidates) if peer in match and peer in voters - {self.node_id}]
         return max(known, key=match.__getitem__, default=None)
 
@@ -135,7 +135,4 @@ class GroupView:
             return frozenset()
         if self._core.is_quiescent:
             return self._core.membership.voters
-        return self._health.in_sync(self._core.status(), lag_messages_max, lag_ms_max)
-
-    def _matches(self) -> dict[NodeId, Index]:
-        return dict(self._core.status().match_index)  # empty unless leader
+        return self._health.in_sync(self._core, lag_messages_max, lag_ms_max)

@@ -78,15 +78,15 @@ def test_nothing_can_be_proposed_while_leadership_is_handed_over() -> None:
         group = leader.groups[GROUP]
         cluster.network.stall(leader.node_id, follower.node_id)
         group.propose(batches(leader, b"0"))
-        waiting = group._waits.uncommitted_bytes
+        waiting = group._recent.uncommitted_bytes
         group.transfer_leadership(follower.node_id)
         with pytest.raises(NotLeader):
             group.propose(batches(leader, b"1"))
-        assert (group.last_index, group._waits.uncommitted_bytes) == (0, waiting)
+        assert (group.last_index, group._recent.uncommitted_bytes) == (0, waiting)
         cluster.network.heal_all(cluster.nodes)
         await cluster.until(lambda: follower.groups[GROUP].is_ready)
         await cluster.settled()
-        assert group._waits.uncommitted_bytes == 0
+        assert group._recent.uncommitted_bytes == 0
         await cluster.stop()
 
     run_virtual(story())
@@ -105,7 +105,7 @@ def test_a_slow_follower_costs_its_leader_a_bounded_amount_of_memory() -> None:
             last = (await leader.replicas[GROUP].append(body, acks=QUORUM, timeout_ms=1000)).base_offset
             queued = max(queued, leader.transport.queued_bytes(slow.node_id))
         assert queued < 17 * 250_000  # appends in flight, and heartbeats
-        assert (group._waits.uncommitted_bytes, group._applier._tail_bytes) == (0, 0)
+        assert (group._recent.uncommitted_bytes, group._recent.size_bytes) == (0, 0)
         cluster.network.heal_all(cluster.nodes)
         await cluster.settled()
         assert int(slow.groups[GROUP].last_index) == last

@@ -103,7 +103,7 @@ DRIVER = (
         "a full disk's batches are forgotten",
         "raftlog.node.group.log_writer:LogWriter.try_append",
         "            raise\n",
-        "            raise\n        self._unwritten.clear()\n",
+        "            raise\n        self._recent.named_index = self._log.last_index\n",
     ),
     Mutant(
         "the commit hint passes what is durable here",
@@ -127,16 +127,16 @@ DRIVER = (
     ),
     Mutant(
         "truncation leaves batches in memory",
-        "raftlog.node.group.applier:Applier.truncated",
-        "self._tail_bytes -= len(self._tail.pop().data)",
+        "raftlog.node.group.recent_entries:RecentEntries.truncate",
+        "entry = entries.pop()",
         "break",
     ),
     Mutant(
         "a batch that is committed is not applied now and then",
         "raftlog.node.group.applier:Applier.apply_up_to",
-        "reply = self._machine.apply(batch)",
-        "reply = None if header.base_offset % 7 == 3 and hasattr(self._machine, 'producers') "
-        "else self._machine.apply(batch)",
+        "self._machine.apply(entry.batch)",
+        "None if entry.first % 7 == 3 and hasattr(self._machine, 'producers') "
+        "else self._machine.apply(entry.batch)",
     ),
     Mutant(
         "a broken connection is nobody's news",
@@ -161,8 +161,8 @@ DRIVER = (
     ),
     Mutant(
         "bytes that are not committed stay counted when an office ends",
-        "raftlog.node.group.pending_requests:Waits.leadership_lost",
-        "self._count(-sum(proposal.size_bytes for proposal in self._in_log))",
+        "raftlog.node.group.recent_entries:RecentEntries._lose",
+        "self._count(-entry.proposal.size_bytes)",
         "pass",
     ),
     Mutant(
@@ -182,13 +182,13 @@ DRIVER = (
     Mutant(
         "bytes of a replica that has ended stay counted against its broker's bound",
         "raftlog.node.group.raft_group:RaftGroup._end",
-        "self._waits.ended()",
+        "self._lose_leadership()",
         "self._waits.leadership_lost()",
         script="tests/scenarios/node/test_offices.py",
     ),
     Mutant(
         "bytes that are not committed are bounded by group only",
-        "raftlog.node.group.pending_requests:Waits.check_room",
+        "raftlog.node.group.recent_entries:RecentEntries.check_room",
         "(self._shared.total, self._shared.bytes_max,",
         "(0, self._shared.bytes_max,",
         script="tests/scenarios/node/test_offices.py",
@@ -222,9 +222,9 @@ DRIVER = (
     ),
     Mutant(
         "what is written behind entries that wait for room counts as durable",
-        "raftlog.node.group.log_writer:LogWriter.write",
-        "if self.is_blocked and not was_blocked:",
-        "if self.is_blocked:",
+        "raftlog.node.group.log_writer:LogWriter.begin_sync",
+        "waiting.last <= written",
+        "True",
     ),
     Mutant(
         "a vote that is given while another is saved is never saved",

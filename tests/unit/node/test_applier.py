@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from raftlog.core.entries import EntrySpan
 from raftlog.core.ready import HardState
 from raftlog.node.group.applier import Applier
+from raftlog.node.group.recent_entries import RecentEntries
 from raftlog.records.batch import Batch
-from raftlog.storage.log_storage import carry_out
+from raftlog.storage.log_storage import LogStorage, carry_out
 from raftlog.storage.segment import segment_path
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.storage.state_files import STATE_SUFFIX
@@ -35,20 +37,25 @@ class Count:
         self.count = int(snapshot or b"0")
 
 
+def applier_of(log: LogStorage, machine: Count) -> Applier[None]:
+    """The way from a log into a machine."""
+    return Applier(log, machine, RecentEntries(log))
+
+
 def applied(batches: int) -> tuple[MemoryLog, Applier[None], Count]:
     """So many batches of two entries in segments of two batches, applied one by one."""
     log, machine = MemoryLog(segment_batches=2), Count()
     log.save_hard_state(HardState(Term(1), None))
-    applier = Applier(log, machine)
+    applier = applier_of(log, machine)
     for base in range(0, 2 * batches, 2):
         batch = storage_batch(base, 2)
-        applier.appended([batch])
+        applier._recent.stage([batch])
+        applier._recent.name(EntrySpan(Term(1), Index(base), Index(base + 1)))
         log.append([batch])
         flush = log.take_sync()
         assert flush is not None
         log.sync_finished(flush)
-        for _ in applier.apply_up_to(Index(base + 1)):
-            pass
+        applier.apply_up_to(Index(base + 1))
     return log, applier, machine
 
 
@@ -59,8 +66,7 @@ def test_a_state_is_kept_at_each_segment_whatever_is_applied_at_once() -> None:
     whole, machine = MemoryLog(segment_batches=2), Count()
     whole.save_hard_state(HardState(Term(1), None))
     whole.append([storage_batch(base, 2) for base in range(0, 14, 2)])
-    for _ in Applier(whole, machine).apply_up_to(Index(13)):
-        pass
+    applier_of(whole, machine).apply_up_to(Index(13))
     assert whole.states.standing == (4, 8, 12)
 
 
@@ -70,7 +76,7 @@ def test_a_log_begins_no_later_than_the_newest_state() -> None:
     carry_out(applier.prefix_change(Index(13), log.durable_index))
     assert log.first_index == 8
     machine = Count()
-    again = Applier(log, machine)
+    again = applier_of(log, machine)
     assert (again.applied_index, machine.count) == (7, 4)
 
 
@@ -88,17 +94,17 @@ def applied_and_synced(
     settings = LogSettings(segment_bytes=200, segment_ms=1000)
     log = SegmentedLog.open(filesystem, "/log", settings, clock or ManualWallClock())
     log.save_hard_state(HardState(Term(1), None))
-    applier = Applier(log, Count())
+    applier = applier_of(log, Count())
     for base in range(0, last, 2):
         batch = storage_batch(base, 2)
-        applier.appended([batch])
+        applier._recent.stage([batch])
+        applier._recent.name(EntrySpan(Term(1), Index(base), Index(base + 1)))
         log.append([batch])
         flush = log.take_sync()
         assert flush is not None
         flush.run()
         log.sync_finished(flush)
-        for _ in applier.apply_up_to(Index(base + 1)):
-            pass
+        applier.apply_up_to(Index(base + 1))
     return log, applier
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from raftlog.core.entries import EntrySpan
 from raftlog.core.messages import AppendReply, Envelope, VoteReply
 from raftlog.core.ready import HardState, Write
-from raftlog.node.group.applier import Applier
 from raftlog.node.group.log_writer import LogWriter, Synced
-from raftlog.records.batch import Batch
+from raftlog.node.group.recent_entries import RecentEntries
 from raftlog.storage.log_storage import carry_out
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.testing.fake_filesystem import FakeFilesystem
@@ -18,37 +17,22 @@ from tests.helpers.storage_batches import storage_batch
 PEER = NodeId(2)
 
 
-class Nothing:
-    """A machine without a state."""
-
-    def apply(self, entry: Batch) -> None:
-        """Nothing to do."""
-
-    def snapshot(self) -> bytes:
-        """Nothing."""
-        return b""
-
-    def restore(self, snapshot: bytes) -> None:
-        """Nothing to do."""
-
-
 class Log:
     """A writer, its log and its disk."""
 
     def __init__(self) -> None:
         self.disk = FakeFilesystem()
         self.log = SegmentedLog.open(self.disk, "/log", LogSettings(), ManualWallClock())
-        self.writer = LogWriter(self.log, Applier(self.log, Nothing()), NodeId(1))
+        self.writer: LogWriter[None] = LogWriter(self.log, RecentEntries(self.log), NodeId(1), lambda: 0)
 
     def write(self, number: int, term: int, *entries: int, has_hard_state: bool = True) -> None:
         """Hand out a write; its promise is named by its number."""
-        self.writer.bring([storage_batch(index, epoch=term) for index in entries])
         spans = (EntrySpan(Term(term), Index(entries[0]), Index(entries[-1])),) if entries else ()
         hard_state = HardState(Term(term), PEER) if has_hard_state else None
         write = Write(
             write_id=WriteId(number), hard_state=hard_state, spans=spans, send_after=(promise(number),)
         )
-        self.writer.write(write, 0)
+        self.writer.write(write, [storage_batch(index, epoch=term) for index in entries])
 
     def sync(self) -> Synced:
         """One round."""
@@ -119,11 +103,11 @@ def test_what_takes_the_place_of_entries_without_room_says_whether_there_is_room
     log.write(1, 1, 0, 1)
     assert log.writer.is_full
     log.disk.capacity_bytes = None
-    log.writer.bring([storage_batch(0, epoch=2)])
+    received = [storage_batch(0, epoch=2)]
     spans = (EntrySpan(Term(2), Index(0), Index(0)),)
     hard_state = HardState(Term(2), None)
     log.writer.write(
-        Write(write_id=WriteId(2), hard_state=hard_state, truncate_from=Index(0), spans=spans), 0
+        Write(write_id=WriteId(2), hard_state=hard_state, truncate_from=Index(0), spans=spans), received
     )
     assert (log.log.last_index, log.writer.is_full) == (0, False)
 
@@ -132,14 +116,23 @@ def test_entries_wait_while_the_log_is_cut() -> None:
     log = Log()
     log.write(1, 1, 0, 1, 2)
     log.sync()
-    log.writer.bring([storage_batch(1, epoch=2)])
+    received = [storage_batch(1, epoch=2)]
     spans = (EntrySpan(Term(2), Index(1), Index(1)),)
     hard_state = HardState(Term(2), None)
     log.writer.write(
-        Write(write_id=WriteId(2), hard_state=hard_state, truncate_from=Index(1), spans=spans), 0
+        Write(write_id=WriteId(2), hard_state=hard_state, truncate_from=Index(1), spans=spans), received
     )
     assert (log.log.last_index, log.log.is_changing, log.writer.is_full) == (0, True, False)
     carry_out(log.log.cut_change())
     log.writer.try_append()
     assert log.log.last_index == 1
     assert numbers(log.sync()) == [2]
+
+
+def test_a_cut_log_keeps_no_earlier_write_from_being_durable() -> None:
+    log = Log()
+    log.write(1, 1, 0, 1, 2)
+    write = Write(write_id=WriteId(2), hard_state=HardState(Term(2), None), truncate_from=Index(1))
+    log.writer.write(write)
+    carry_out(log.log.cut_change())
+    assert numbers(log.sync()) == [1, 2]

@@ -6,82 +6,158 @@ import asyncio
 
 import pytest
 
-from raftlog.core.ready import Appended, ReadConfirmed, Refused
+from raftlog.core.entries import EntryKind, EntrySpan
+from raftlog.core.ready import HardState, ReadConfirmed, Refused
 from raftlog.errors import CommitUnknown, InvariantViolated, NotLeader, Overloaded
+from raftlog.node.group import recent_entries
 from raftlog.node.group.pending_requests import UNSETTLED_READS_MAX, Proposal, UncommittedBytes, Waits
-from raftlog.types import EntryId, Index, NodeId, Term
+from raftlog.node.group.recent_entries import RecentEntries
+from raftlog.testing.memory_log import MemoryLog
+from raftlog.types import Index, NodeId, Term
 from tests.helpers.storage_batches import storage_batch
 
 
-def in_log(waits: Waits[str], base: int, count: int = 1, term: int = 1) -> Proposal[str]:
-    """A proposal that the core has appended."""
-    proposal: Proposal[str] = Proposal(Index(base), Term(term), [storage_batch(base, count, epoch=term)])
-    token = waits.token()
-    waits.offered(token, proposal)
-    assert waits.settle(Appended(token, EntryId(Term(term), Index(base)))) == proposal.batches
+def in_log(recent: RecentEntries[str], base: int, count: int = 1, term: int = 1) -> Proposal[str]:
+    """A proposal that the core has appended, and has had written."""
+    proposal = staged(recent, base, count, term)
+    recent.name(EntrySpan(Term(term), proposal.first, proposal.last))
+    recent._log.append(recent.unwritten())
     return proposal
+
+
+def staged(recent: RecentEntries[str], base: int, count: int = 1, term: int = 1) -> Proposal[str]:
+    """A proposal that the core has given indexes to."""
+    batches = [storage_batch(base, count, epoch=term)]
+    proposal: Proposal[str] = Proposal(Index(base), Term(term), batches)
+    recent.propose(proposal, batches)
+    return proposal
+
+
+def entries(shared: UncommittedBytes | None = None) -> RecentEntries[str]:
+    """Of an empty log."""
+    log = MemoryLog()
+    log.save_hard_state(HardState(Term(2), None))
+    return RecentEntries(log, shared)
+
+
+def apply(recent: RecentEntries[str], reply: str) -> None:
+    """The machine takes the next entry in."""
+    entry = recent.next_to_apply()
+    assert entry is not None
+    recent.applied(entry, reply)
 
 
 def test_proposals_end_when_their_own_last_batch_is_applied() -> None:
     async def story() -> None:
-        waits: Waits[str] = Waits()
-        first, second = in_log(waits, 0, 2), in_log(waits, 2)
-        size = waits.uncommitted_bytes
-        waits.applied(storage_batch(0, 2, epoch=1).header, "a")
+        recent = entries()
+        first, second = in_log(recent, 0, 2), in_log(recent, 2)
+        size = recent.uncommitted_bytes
+        apply(recent, "a")
         assert (first.outcome.result(), second.outcome.done()) == ("a", False)
-        assert waits.uncommitted_bytes == size - first.size_bytes
-        waits.applied(storage_batch(2, epoch=1).header, "b")
-        assert (second.outcome.result(), waits.uncommitted_bytes) == ("b", 0)
+        assert recent.uncommitted_bytes == size - first.size_bytes
+        apply(recent, "b")
+        assert (second.outcome.result(), recent.uncommitted_bytes, recent.size_bytes) == ("b", 0, 0)
+
+    asyncio.run(story())
+
+
+def test_a_proposal_of_several_batches_ends_with_the_last_of_them() -> None:
+    async def story() -> None:
+        recent = entries()
+        batches = [storage_batch(0), storage_batch(1)]
+        proposal: Proposal[str] = Proposal(Index(0), Term(1), batches)
+        recent.propose(proposal, batches)
+        apply(recent, "a")
+        assert not proposal.outcome.done()
+        apply(recent, "b")
+        assert proposal.outcome.result() == "b"
 
     asyncio.run(story())
 
 
 def test_what_another_leader_put_in_a_proposals_place_does_not_acknowledge_it() -> None:
     async def story() -> None:
-        waits: Waits[str] = Waits()
-        proposal = in_log(waits, 5)
-        waits.applied(storage_batch(5, epoch=2).header, "not ours")
-        assert not proposal.outcome.done()
-        waits.leadership_lost()
+        recent = entries()
+        proposal = in_log(recent, 0)
+        recent.truncate(Index(0))
         assert isinstance(proposal.outcome.exception(), CommitUnknown)
-        assert waits.uncommitted_bytes == 0
+        assert (recent.uncommitted_bytes, recent.size_bytes, recent.named_index) == (0, 0, -1)
+        recent.stage([storage_batch(0, epoch=2)])
+        recent.name(EntrySpan(Term(2), Index(0), Index(0)))
+        apply(recent, "not ours")
+        assert recent.uncommitted_bytes == 0
 
     asyncio.run(story())
 
 
 def test_a_proposal_that_stands_elsewhere_than_it_was_stamped_is_a_broken_invariant() -> None:
     async def story() -> None:
-        waits: Waits[str] = Waits()
-        token = waits.token()
-        waits.offered(token, Proposal(Index(0), Term(1), [storage_batch(0)]))
-        with pytest.raises(InvariantViolated):
-            waits.settle(Appended(token, EntryId(Term(1), Index(1))))
+        for span in (EntrySpan(Term(1), Index(1), Index(1)), EntrySpan(Term(2), Index(0), Index(0))):
+            recent = entries()
+            staged(recent, 0)
+            with pytest.raises(InvariantViolated):
+                recent.name(span)
+
+    asyncio.run(story())
+
+
+def test_entries_that_the_core_makes_stand_before_what_is_staged_behind_them() -> None:
+    async def story() -> None:
+        recent = entries()
+        staged(recent, 1)
+        recent.name(EntrySpan(Term(1), Index(0), Index(0), EntryKind.LEADER_CHANGE), storage_batch(0))
+        assert (recent.named_index, recent.has_unwritten) == (0, True)
+        recent.name(EntrySpan(Term(1), Index(1), Index(1)))
+        assert [batch.base_offset for batch in recent.unwritten()] == [0, 1]
+
+    asyncio.run(story())
+
+
+def test_old_entries_are_dropped_unless_somebody_waits_or_the_log_lacks_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def story() -> None:
+        monkeypatch.setattr(recent_entries, "RECENT_BYTES_MAX", 1)
+        recent = entries()
+        recent.stage([storage_batch(0)])
+        recent.name(EntrySpan(Term(1), Index(0), Index(0)))
+        recent.drop_written()
+        assert recent.first_index == 0  # the log lacks it
+        recent._log.append(recent.unwritten())
+        in_log(recent, 1)
+        recent.drop_written()
+        assert recent.first_index == 1  # somebody waits for it
+        recent.leadership_lost()
+        recent.drop_written()
+        assert (recent.first_index, recent.size_bytes) == (2, 0)
 
     asyncio.run(story())
 
 
 def test_losing_the_office_ends_every_wait() -> None:
     async def story() -> None:
-        waits: Waits[str] = Waits()
-        proposal = in_log(waits, 0)
+        waits, recent = Waits(), entries()
+        proposal = in_log(recent, 0)
         durable, replicated = waits.until_durable(Index(0)), waits.until_replicated(Index(0), 2)
         _, read = waits.read()
         ready = waits.until_ready()
-        waits.leadership_lost()
-        waits.leadership_lost()  # and again, which must not matter
+        for _ in range(2):  # the second time must not matter
+            recent.leadership_lost()
+            waits.leadership_lost()
         for future, kind in ((proposal.outcome, CommitUnknown), (durable, CommitUnknown), (read, NotLeader)):
             assert isinstance(future.exception(), kind)
         assert isinstance(replicated.exception(), CommitUnknown)
         assert ready.result() is None
         assert not waits.counts_replicas
+        assert recent.uncommitted_bytes == 0
 
     asyncio.run(story())
 
 
 def test_waiters_that_have_gone_are_passed_over() -> None:
     async def story() -> None:
-        waits: Waits[str] = Waits()
-        proposal = in_log(waits, 0)
+        waits, recent = Waits(), entries()
+        proposal = in_log(recent, 0)
         token, read = waits.read()
         other_token, other = waits.read()
         durable, replicated = waits.until_durable(Index(0)), waits.until_replicated(Index(0), 2)
@@ -91,18 +167,18 @@ def test_waiters_that_have_gone_are_passed_over() -> None:
         waits.settle(ReadConfirmed(token, Index(0)))
         waits.settle(Refused(other_token, NodeId(2)))
         assert isinstance(other.exception(), NotLeader)
-        waits.applied(storage_batch(0, epoch=1).header, "a")
+        apply(recent, "a")
         waits.durable(Index(0))
         waits.replicated(lambda index: 0)
         assert not waits.counts_replicas
-        assert waits.uncommitted_bytes == 0
+        assert recent.uncommitted_bytes == 0
 
     asyncio.run(story())
 
 
 def test_who_waits_no_longer_for_another_role_leaves_nothing() -> None:
     async def story() -> None:
-        waits: Waits[str] = Waits()
+        waits = Waits()
         gone, stays = waits.until_role_changes(), waits.until_role_changes()
         gone.cancel()
         await asyncio.sleep(0)
@@ -118,7 +194,7 @@ def test_who_waits_no_longer_for_another_role_leaves_nothing() -> None:
 def test_what_waits_is_bounded_for_all_groups_of_a_broker_together() -> None:
     async def story() -> None:
         shared = UncommittedBytes(bytes_max=1)
-        one, other, exempt = Waits[str](shared), Waits[str](shared), Waits[str]()
+        one, other, exempt = entries(shared), entries(shared), entries()
         one.check_room()
         in_log(one, 0)
         with pytest.raises(Overloaded, match="broker") as refused:
@@ -126,7 +202,7 @@ def test_what_waits_is_bounded_for_all_groups_of_a_broker_together() -> None:
         assert refused.value.is_definite
         assert refused.value.details["retry_after_ms"]
         exempt.check_room()
-        one.applied(storage_batch(0, epoch=1).header, "a")
+        apply(one, "a")
         other.check_room()
 
     asyncio.run(story())
@@ -136,20 +212,19 @@ def test_what_waits_is_bounded_for_all_groups_of_a_broker_together() -> None:
 def test_a_replica_that_ends_gives_back_what_it_had_of_the_bound() -> None:
     async def story() -> None:
         shared = UncommittedBytes(bytes_max=1)
-        waits = Waits[str](shared)
-        in_log(waits, 0)
-        waits.offered(waits.token(), Proposal(Index(1), Term(1), [storage_batch(1)]))
-        waits.leadership_lost()
-        assert shared.total == waits.uncommitted_bytes > 0  # the core has yet to settle it
-        waits.ended()
-        assert shared.total == waits.uncommitted_bytes == 0
+        recent = entries(shared)
+        written, unsettled = in_log(recent, 0), staged(recent, 1)
+        assert shared.total == recent.uncommitted_bytes == written.size_bytes + unsettled.size_bytes
+        recent.leadership_lost()
+        assert shared.total == recent.uncommitted_bytes == 0
+        assert isinstance(unsettled.outcome.exception(), CommitUnknown)
 
     asyncio.run(story())
 
 
 def test_who_has_stopped_waiting_leaves_nothing_behind() -> None:
     async def story() -> None:
-        waits: Waits[str] = Waits()
+        waits = Waits()
         for _ in range(100):
             for future in (waits.until_durable(Index(5)), waits.until_ready(), waits.until_role_changes()):
                 future.cancel()
@@ -161,7 +236,7 @@ def test_who_has_stopped_waiting_leaves_nothing_behind() -> None:
 
 def test_reads_that_a_leader_cannot_confirm_are_bounded() -> None:
     async def story() -> None:
-        waits: Waits[str] = Waits()
+        waits = Waits()
         tokens = []
         for _ in range(UNSETTLED_READS_MAX):
             token, future = waits.read()

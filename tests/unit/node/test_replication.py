@@ -14,9 +14,9 @@ from raftlog.core.messages import Heartbeat, Message, TimeoutNow
 from raftlog.core.ready import HardState, Replicate
 from raftlog.errors import LogCorrupt
 from raftlog.node.catch_up import BURST_S, CatchUpRate
-from raftlog.node.group.applier import Applier
 from raftlog.node.group.ports import GroupEnvironment
-from raftlog.node.group.replication import EntryBytes, Leading, Replication
+from raftlog.node.group.recent_entries import RecentEntries
+from raftlog.node.group.replication import Leading, Replication
 from raftlog.records.batch import split_batches
 from raftlog.storage.filesystem import Buffer
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
@@ -25,7 +25,6 @@ from raftlog.types import EntryId, GroupId, Index, NodeId, Term
 from tests.helpers.manual_wall_clock import ManualWallClock
 from tests.helpers.storage_batches import storage_batch
 from tests.helpers.virtual_time import run_virtual
-from tests.unit.node.test_applier import Count
 
 ME, FURTHEST, BEHIND = NodeId(1), NodeId(2), NodeId(3)
 GROUP, FIRST_TERM = GroupId(1), Term(1)
@@ -90,7 +89,8 @@ class Story:
         log.sync_finished(sync)
         self.leader = Leader(log)
         environment, group = cast("GroupEnvironment", self.links), cast("Leading", self.leader)
-        self.replication = Replication(group, Applier(log, Count()), environment, self.inputs.append)
+        recent: RecentEntries[None] = RecentEntries(log)
+        self.replication = Replication(group, recent, environment, self.inputs.append)
 
     def order(self, first: int, last: int) -> None:
         """As the core asks for it."""
@@ -185,9 +185,9 @@ def test_entries_that_retention_removes_while_they_are_read_are_asked_for_again(
 @pytest.mark.parametrize("mine", [{ME: Index(9)}, {}], ids=["a voter", "on its way out"])
 def test_a_leader_that_ends_calls_the_furthest_of_the_others(mine: dict[NodeId, Index]) -> None:
     links = Links()
-    environment, entries = cast("GroupEnvironment", links), cast("EntryBytes", None)
+    environment, entries = cast("GroupEnvironment", links), cast("RecentEntries[None]", None)
     group = cast("Leading", Leader(cast("SegmentedLog", None)))
-    replication = Replication(group, entries, environment, lambda event: None)
+    replication: Replication[None] = Replication(group, entries, environment, lambda event: None)
     replication.call_election(Term(3), {**mine, BEHIND: Index(5), FURTHEST: Index(8)})
     assert links.sent == [(FURTHEST, Heartbeat), (BEHIND, Heartbeat), (FURTHEST, TimeoutNow)]
 

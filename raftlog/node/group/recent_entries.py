@@ -1,0 +1,211 @@
+"""The newest entries of one log, in memory: one run of batches from a proposal until it is applied.
+
+Everybody who needs an entry finds it here: the log writer, replication, the state machine and whoever
+waits for the outcome. Each of them goes by an index, and nothing is moved from one container to another::
+
+    applied_index      log.last_index      named_index
+          |--- written ------|--- unwritten ----|--- staged ---
+
+An entry is staged when it comes, named when the core asks for it to be written, written when the log has
+it, and gone once it is applied. Past ``RECENT_BYTES_MAX`` the oldest written entries that nobody waits for
+are dropped before that; they are read from the log again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Final, Generic, TypeVar
+
+from raftlog.core.entries import EntrySpan
+from raftlog.errors import InvariantViolated, Overloaded
+from raftlog.node.group.pending_requests import Proposal, UncommittedBytes
+from raftlog.node.reading import read_recent
+from raftlog.records.batch import Batch
+from raftlog.storage.filesystem import Buffer
+from raftlog.storage.log_storage import LogStorage
+from raftlog.types import Index
+
+Reply = TypeVar("Reply")
+
+RECENT_BYTES_MAX: Final = 32 << 20
+UNCOMMITTED_BYTES_MAX: Final = 32 << 20  # of one group's proposals, before it answers "overloaded"
+OVERLOADED_RETRY_MS: Final = 100
+
+
+class Entry(Generic[Reply]):
+    """One batch, and the proposal that ends with it, if somebody here may wait for that."""
+
+    __slots__ = ("batch", "first", "last", "proposal")
+
+    def __init__(self, batch: Batch, proposal: Proposal[Reply] | None = None) -> None:
+        header = batch.header
+        self.batch = batch
+        self.first = header.base_offset
+        self.last = header.base_offset + header.last_offset_delta
+        self.proposal = proposal
+
+
+class RecentEntries(Generic[Reply]):
+    """The entries behind ``applied_index`` that are in memory: a suffix of the log, and what follows it.
+
+    The bytes of proposals that are not applied are counted here, and in ``shared`` as well, unless the group
+    must go on where partitions wait.
+    """
+
+    def __init__(self, log: LogStorage, shared: UncommittedBytes | None = None) -> None:
+        self._log = log
+        self._shared = shared or UncommittedBytes(UNCOMMITTED_BYTES_MAX)
+        self._entries: deque[Entry[Reply]] = deque()
+        self._staged = 0  # how many of them, the last ones, the core has not named
+        self.applied_index = Index(-1)
+        self.named_index = log.last_index
+        self.size_bytes = 0
+        self.uncommitted_bytes = 0
+
+    @property
+    def has_unwritten(self) -> bool:
+        """Whether the log lacks entries that the core has named."""
+        return self.named_index > self._log.last_index
+
+    def check_room(self) -> None:
+        """Raise ``Overloaded`` while too much waits to be committed, in this group or on this broker."""
+        for size_bytes, size_max, where in (
+            (self.uncommitted_bytes, UNCOMMITTED_BYTES_MAX, "in this partition"),
+            (self._shared.total, self._shared.bytes_max, "in the partitions that this broker leads"),
+        ):
+            if size_bytes > size_max:
+                message = f"{size_bytes} bytes wait to be committed {where}; slow down and retry"
+                raise Overloaded(message, retry_after_ms=OVERLOADED_RETRY_MS)
+
+    # How entries come.
+
+    def propose(self, proposal: Proposal[Reply], batches: Sequence[Batch]) -> None:
+        """Stage what the core has given indexes to."""
+        self.stage(batches)
+        self._entries[-1].proposal = proposal
+        self._count(proposal.size_bytes)
+
+    def stage(self, batches: Sequence[Batch]) -> None:
+        """Add batches that the core's next write names."""
+        for batch in batches:
+            self._entries.append(Entry(batch))
+            self.size_bytes += len(batch.data)
+        self._staged += len(batches)
+
+    def name(self, span: EntrySpan, made: Batch | None = None) -> None:
+        """The core has this span written: ``made`` for it just now, or staged. Raises where it is not."""
+        if made is not None:
+            self._entries.insert(len(self._entries) - self._staged, Entry(made))
+            self._staged += 1
+            self.size_bytes += len(made.data)
+        following: int = span.first
+        while following <= span.last:
+            entry = self._entries[-self._staged] if self._staged else None
+            if entry is None or entry.first != following or entry.batch.header.leader_epoch != span.term:
+                raise InvariantViolated(f"what is staged for index {following} is not of {span}")
+            self._staged -= 1
+            following = entry.last + 1
+        self.named_index = span.last
+
+    # How they are read.
+
+    def unwritten(self) -> list[Batch]:
+        """The batches that are named, and not in the log."""
+        return [entry.batch for entry in self._between(Index(self._log.last_index + 1), self.named_index)]
+
+    def recent_bytes(self, first: Index, last: Index, bytes_max: int) -> tuple[Index, list[Buffer]] | None:
+        """Whole batches from ``first`` on, at least one, about ``bytes_max``; the last index of them.
+
+        None where they must be read from the disk. Raises ``LogCorrupt`` and ``OSError``.
+        """
+        entries = self._between(first, last)
+        if not entries or entries[0].first != first:
+            found = read_recent(self._log, first, Index(min(last, self._log.last_index)), bytes_max=bytes_max)
+            return None if found is None else (found.last, [found.data])
+        payload: list[Buffer] = []
+        size = 0
+        for entry in entries:
+            data = entry.batch.data
+            size += len(data)
+            if payload and size > bytes_max:
+                break
+            payload.append(data)
+            last = Index(entry.last)
+        return last, payload
+
+    def _between(self, first: Index, last: Index) -> list[Entry[Reply]]:
+        """Those within ``first..last``, in order."""
+        found = []
+        for entry in reversed(self._entries):
+            if entry.first < first:
+                break
+            if entry.last <= last:
+                found.append(entry)
+        found.reverse()
+        return found
+
+    # How they go.
+
+    def next_to_apply(self) -> Entry[Reply] | None:
+        """Take the entry behind ``applied_index`` out; None where it must be read from the log."""
+        entries = self._entries
+        if not entries or entries[0].first != self.applied_index + 1:
+            return None
+        entry = entries.popleft()
+        self.size_bytes -= len(entry.batch.data)
+        return entry
+
+    @property
+    def first_index(self) -> int:
+        """The oldest index in memory, or the one behind the log's end."""
+        return self._entries[0].first if self._entries else self._log.last_index + 1
+
+    def applied(self, entry: Entry[Reply], reply: Reply) -> None:
+        """The machine has taken this entry in: its proposal ends."""
+        self.applied_index = Index(entry.last)
+        if entry.proposal is not None:
+            self._count(-entry.proposal.size_bytes)
+            entry.proposal.applied(reply)
+
+    def truncate(self, first_removed: Index) -> None:
+        """Remove this index and all after it: another leader's entries take their place."""
+        if first_removed <= self.applied_index:
+            raise InvariantViolated(f"index {first_removed} is removed, and {self.applied_index} is applied")
+        entries = self._entries
+        while entries and entries[-1].last >= first_removed:
+            entry = entries.pop()
+            self.size_bytes -= len(entry.batch.data)
+            self._staged = max(0, self._staged - 1)
+            self._lose(entry)
+        self.named_index = Index(min(self.named_index, first_removed - 1))
+
+    def drop_written(self) -> None:
+        """Drop the oldest past the bound, unless somebody waits for them or the log lacks them."""
+        entries = self._entries
+        while self.size_bytes > RECENT_BYTES_MAX and entries[0].last <= self._log.last_index:
+            if entries[0].proposal is not None:
+                return
+            self.size_bytes -= len(entries.popleft().batch.data)
+
+    def leadership_lost(self) -> None:
+        """Nobody here can tell any more what becomes of the proposals."""
+        if self.uncommitted_bytes:
+            for entry in self._entries:
+                self._lose(entry)
+
+    def restart(self, snapshot: Index) -> None:
+        """A snapshot has replaced the log, and is applied."""
+        self._entries.clear()
+        self.size_bytes = self._staged = 0
+        self.applied_index = self.named_index = snapshot
+
+    def _lose(self, entry: Entry[Reply]) -> None:
+        if entry.proposal is not None:
+            self._count(-entry.proposal.size_bytes)
+            entry.proposal.lost()
+            entry.proposal = None
+
+    def _count(self, size_bytes: int) -> None:
+        self.uncommitted_bytes += size_bytes
+        self._shared.total += size_bytes
