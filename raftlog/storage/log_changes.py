@@ -44,8 +44,7 @@ class LogSettings:
 class _Cut(NamedTuple):
     """Where a log ends, once the disk has been told."""
 
-    at: int  # of the segment
-    file: File
+    file: File  # of the segment; its position in the list changes when older ones are removed
     offsets: SparseIndex
     place: Place
 
@@ -84,13 +83,12 @@ class LogChanges(LogReads):
             raise InvariantViolated(
                 f"{self._directory}: cut at {first_removed} below the log start {self._first}"
             )
-        at = self._segments.position_of(first_removed)
-        segment = self._segments[at]
+        segment = self._segments[self._segments.position_of(first_removed)]
         file = segment.open_file()
         place = segment.locate(file, first_removed)
         if place.base != first_removed:
             raise InvariantViolated(f"{self._directory}: cut at {first_removed}, inside batch {place}")
-        self._cut = _Cut(at, file, segment.index, place)
+        self._cut = _Cut(file, segment.index, place)
         self._forget_syncs(first_removed - 1)
         self._epochs.truncate_suffix(first_removed)
         self._members.truncate_suffix(first_removed)
@@ -101,14 +99,15 @@ class LogChanges(LogReads):
         cut, self._cut = self._cut, None
         if cut is None:
             return None
-        segment, promise = self._segments[cut.at], self._promise(cut.place.base - 1)
+        at = self._segments.position_of(cut.place.base)
+        segment, promise = self._segments[at], self._promise(cut.place.base - 1)
         is_reopened = segment is not self._active
 
         def run() -> None:
             with self._failure.is_final():
                 self._state.withdraw(promise)
                 if is_reopened:
-                    self._remove_later(cut.at)
+                    self._remove_later(at)
                 # Were the cut still in memory when new batches reach the disk, a power loss could leave a
                 # new batch followed by an old one that fits behind it.
                 cut.file.truncate(cut.place.position)
@@ -117,7 +116,7 @@ class LogChanges(LogReads):
         def finish() -> None:
             self.removals += 1
             if is_reopened:
-                self._reopen(cut.at)
+                self._reopen(at)
             segment.reopen(cut.file, cut.offsets, cut.place)
 
         def give_up() -> None:

@@ -314,3 +314,35 @@ def test_what_comes_while_the_time_is_not_known_is_dated_once_it_is() -> None:
     assert stored(log) == [NOT_DATED]
     log.date(7_000_000)
     assert stored(log) == [7_000_000]
+
+
+# requirement: L9
+@pytest.mark.parametrize("first_removed", [9, 13, 17])
+def test_a_cut_that_comes_while_old_segments_are_removed_finds_its_segment(first_removed: int) -> None:
+    """Its position in the list of segments is another one once they are gone."""
+    filesystem = FakeFilesystem()
+    log = open_log(filesystem)
+    append(log, 18)  # segments begin at 0, 4, 8, 12 and 16
+    sync(log)
+    removal = log.prefix_change(Index(8))
+    assert removal is not None
+    removal.run()
+    log.cut(Index(first_removed))
+    removal.finish()
+    cut = log.cut_change()
+    assert cut is not None
+    cut.run()
+    cut.finish()
+    log.save_hard_state(HardState(Term(2), None))
+    later = [storage_batch(at, epoch=2) for at in range(first_removed, first_removed + 9)]
+    for batch in later:
+        log.append([batch])
+    sync(log)
+    kept = [log.read(Index(at), Index(at), bytes_max=1).read() for at in range(8, log.last_index + 1)]
+    assert kept[first_removed - 8 :] == [batch.data for batch in later]
+    filesystem.restart()
+    again = open_log(filesystem)
+    assert (again.first_index, again.last_index) == (8, first_removed + 8)
+    assert [
+        again.read(Index(at), Index(at), bytes_max=1).read() for at in range(8, again.last_index + 1)
+    ] == kept
