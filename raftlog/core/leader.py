@@ -314,14 +314,22 @@ class Leader(RoleState):
             self._settled_round = self._round
 
     def _may_quiesce(self) -> bool:
-        settled_round = self._settled_round
+        """Whether every peer holds everything, and has answered since it does.
+
+        A peer that lost its files after that may have rejoined since, and its replies may be lost: then its
+        match index is not known again, and the leader goes on asking.
+        """
+        settled_round, last = self._settled_round, self._member.terms.last_index
         return (
             settled_round > 0
             and not self._reads
             and self._transfer is None
             and self._member.writes.all_finished
             and not self._peers.any_rejoins
-            and all(progress.round >= settled_round for progress in self._peers.progress.values())
+            and all(
+                progress.round >= settled_round and progress.match_index >= last
+                for progress in self._peers.progress.values()
+            )
         )
 
     def _advance_commit(self) -> Role | None:
