@@ -1,18 +1,29 @@
 """Measures how late the event loop is: a callback that comes late stands for all that waited with it.
 
-Looks twenty times a second, so a block of 50 ms or more is always seen. One that falls between two looks
-may be missed.
+Looks twenty times a second, so a block of 50 ms or more is always seen. A block that falls between two looks
+may be missed. A callback is late because something in this process held the loop, or because the machine had
+no processor for its thread. Linux tells how long the thread waited (``/proc/thread-self/schedstat``).
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from pathlib import Path
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Histogram
 
 INTERVAL_S: Final = 0.05
 _BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+_SCHEDULER: Final = Path("/proc/thread-self/schedstat")  # "running_ns waiting_ns turns"
+
+
+def waited_for_processor_s() -> float:
+    """How long this thread has been ready to run without a processor; 0 where the system does not say."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        return int(_SCHEDULER.read_bytes().split()[1]) / 1e9
+    return 0.0
 
 
 class LoopDelay:
@@ -20,13 +31,15 @@ class LoopDelay:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._loop = asyncio.get_running_loop()
-        self._seconds = Histogram(
-            "raftlog_event_loop_delay_seconds",
-            "How late a callback of the event loop came.",
-            buckets=_BUCKETS,
-            registry=registry,
+        self._late = _histogram(
+            "raftlog_event_loop_delay_seconds", "How late a callback of the event loop came.", registry
         )
-        self._due = 0.0
+        self._held = _histogram(
+            "raftlog_event_loop_held_seconds",
+            "How late it came, without the time in which its thread waited for a processor.",
+            registry,
+        )
+        self._due = self._waited = 0.0
         self._handle = self._wait()
 
     def stop(self) -> None:
@@ -34,9 +47,15 @@ class LoopDelay:
         self._handle.cancel()
 
     def _wait(self) -> asyncio.TimerHandle:
-        self._due = self._loop.time() + INTERVAL_S
+        self._due, self._waited = self._loop.time() + INTERVAL_S, waited_for_processor_s()
         return self._loop.call_at(self._due, self._look)
 
     def _look(self) -> None:
-        self._seconds.observe(max(0.0, self._loop.time() - self._due))
+        late = max(0.0, self._loop.time() - self._due)
+        self._late.observe(late)
+        self._held.observe(max(0.0, late - (waited_for_processor_s() - self._waited)))
         self._handle = self._wait()
+
+
+def _histogram(name: str, text: str, registry: CollectorRegistry) -> Histogram:
+    return Histogram(name, text, buckets=_BUCKETS, registry=registry)

@@ -193,7 +193,10 @@ def abuse(is_quick: bool) -> tuple[Figures, bool]:
         "requests and connections": sum(result.told.total() for result in attacks),
         "acknowledged to the bystander": found.acknowledged,
         "failures": "; ".join(found.failures)[:500] or 0,
-        "looks at a loop that came 50 ms late": sum(result.late for result in attacks),
+        "loops held for 50 ms": sum(result.held for result in attacks),
+        "looks at a loop that came 50 ms late, for want of a processor as well": sum(
+            result.late for result in attacks
+        ),
         "beyond their bounds": ", ".join(r.name for r in attacks if not r.keeps_bounds) or 0,
         "seconds": round(took_s, 1),
         **{result.name: result.line for result in found.results},

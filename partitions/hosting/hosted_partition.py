@@ -22,7 +22,7 @@ from raftlog.node.group_host import GroupHost
 from raftlog.storage.retention import RetentionLimits
 from raftlog.storage.segmented_log import SegmentedLog
 from raftlog.storage.tombstones import DeletePermit
-from raftlog.types import BEFORE_LOG, EntryId, GroupId, NodeId, TopicPartition
+from raftlog.types import GroupId, NodeId, TopicPartition
 
 Key = tuple[str, int]  # a topic's name and a partition
 
@@ -53,7 +53,6 @@ class HostedPartition:
         self.is_leaving = is_leaving  # the metadata places no replica here any more
         self.permit: DeletePermit | None = None  # the leader lets it be deleted
         self.replica: PartitionReplica | None = None  # while it takes part
-        self.forgotten: EntryId = BEFORE_LOG
         self._around = around
         self._log: SegmentedLog | None = None
 
@@ -126,7 +125,7 @@ class HostedPartition:
             forgotten=opened.forgotten,
         )
         replica.attach(group)
-        self.replica, self._log, self.forgotten = replica, opened.log, opened.forgotten
+        self.replica, self._log = replica, opened.log
         around.replicas[self.key] = replica
         if is_preferred and is_young and len(partition.replicas) > 1:
             around.elect_again(group)

@@ -158,6 +158,8 @@ class Supervisor:
                     await self._open([hosted for hosted in due[at : at + OPEN_AT_ONCE] if hosted.is_waiting])
                 await asyncio.sleep(0)
             self._tell()
+            if any(hosted.is_waiting for hosted in self._hosted.values()):
+                asyncio.get_running_loop().call_later(OPEN_AGAIN_S, self._waiting.set)
 
     async def _open(self, some: Sequence[HostedReplica]) -> None:
         opened = dict(zip(some, await asyncio.gather(*map(self._open_log, some)), strict=True))
@@ -211,8 +213,6 @@ class Supervisor:
     def _failed(self, hosted: HostedReplica, error: Exception) -> None:
         before = hosted.reason
         hosted.fail(error)
-        if hosted.is_waiting:
-            asyncio.get_running_loop().call_later(OPEN_AGAIN_S, self._waiting.set)
         if hosted.reason != before:
             level = logging.DEBUG if isinstance(error, NotYet) else logging.ERROR
             _log.log(level, "%s is not served: %s", hosted.tenant.name, hosted.reason)

@@ -16,7 +16,7 @@ from raftlog.core.membership import Membership
 from raftlog.errors import Conflict, InvalidRequest, RaftlogError
 from raftlog.storage import tombstones
 from raftlog.storage.tombstones import DeletePermit
-from raftlog.types import Term, TopicPartition
+from raftlog.types import BEFORE_LOG, Term, TopicPartition
 from tests.helpers.controlled_cluster import ControlledCluster
 from tests.helpers.moving import ORDERS, create, holds, info, leader, led_by, move, nodes, produce, values
 from tests.helpers.partition_cluster import batch_of, eventually
@@ -195,7 +195,7 @@ def test_who_is_wanted_again_does_not_go_whatever_the_leader_has_said(
             (partition,) = (await cluster.create("orders")).partitions
             manager = cluster.any.manager
             hosted = manager._hosted["orders", 0]
-            yes = DeletePermit(Term(9), hosted.forgotten)
+            yes = DeletePermit(Term(9), BEFORE_LOG)
             asked = asyncio.Event()
 
             def wanted_again() -> None:

@@ -1,1 +1,0 @@
-"""The states and effects of hosted replicas."""
