@@ -136,6 +136,7 @@ FETCHING = (
         "api.resources.fetch:_first_page",
         "position=Offset(page.next_offset), wait_ms=left_ms",
         "wait_ms=left_ms",
+        script="tests/unit/api/test_fetch.py::test_control_records_are_stepped_over",
     ),
     Mutant(
         "a long poll does not wait",
