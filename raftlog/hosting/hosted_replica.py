@@ -40,6 +40,7 @@ class HostedReplica:
     state: HostedState = HostedState.OPENING
     error: BaseException | None = None  # what it failed with; None while nothing needs repair
     reason: str = ""  # why it does not serve, for people
+    has_failed: bool = False  # since it served last
 
     @property
     def is_waiting(self) -> bool:
@@ -60,6 +61,7 @@ class HostedReplica:
     def serve(self) -> None:
         """The replica takes part in its group."""
         self.state, self.error, self.reason = HostedState.SERVING, None, ""
+        self.has_failed = False
 
     def fail(self, error: BaseException) -> None:
         """The log could not be opened, or the replica has stopped, for this reason."""
@@ -71,7 +73,7 @@ class HostedReplica:
             self.state, self.error = HostedState.OPENING, None
         else:
             self.state = HostedState.DISK_FULL if is_full else HostedState.UNDER_REPAIR
-            self.error = error
+            self.error, self.has_failed = error, True
 
     def needs_operator(self, reason: str) -> None:
         """Only an operator can help."""

@@ -199,6 +199,8 @@ class Supervisor:
         try:
             if hosted.is_waiting:  # else it is to be closed
                 hosted.tenant.take_part(opened)
+                if hosted.has_failed:
+                    _log.warning("%s is served again", hosted.tenant.name)
                 hosted.serve()
                 return
         except (LogCorrupt, OSError) as error:

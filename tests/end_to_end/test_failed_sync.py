@@ -101,7 +101,7 @@ def test_a_broker_whose_metadata_log_fails_a_sync_goes_on_and_comes_back_to_it(d
             assert answer.status == 200, answer
         trigger.unlink()
         eventually(
-            lambda: "takes part in the metadata group again" in cluster.log_text(failed),
+            lambda: "the metadata log is served again" in cluster.log_text(failed),
             within_s=60,
             what="it comes back to the metadata group",
         )

@@ -62,7 +62,9 @@ def test_a_damaged_log_is_repaired_from_the_peers_while_they_go_on() -> None:
     run_virtual(story())
 
 
-def test_a_replica_whose_disk_failed_is_opened_again_after_a_pause() -> None:
+def test_a_replica_whose_disk_failed_is_opened_again_after_a_pause(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async def story() -> None:
         async with HostingCluster() as cluster:
             failed = cluster.followers[0]
@@ -74,6 +76,7 @@ def test_a_replica_whose_disk_failed_is_opened_again_after_a_pause() -> None:
             await cluster.until(lambda: failed.counter.machine.state.total == 3)
 
     run_virtual(story())
+    assert caplog.text.count("the counter is served again") == 1
 
 
 def test_damage_that_no_peer_can_repair_calls_an_operator() -> None:
