@@ -47,6 +47,7 @@ class Leader(RoleState):
     """What a member knows and does only while it leads."""
 
     __slots__ = (
+        "_active_round",
         "_active_tick",
         "_appends",
         "_changes",
@@ -57,7 +58,6 @@ class Leader(RoleState):
         "_quorum_lost_tick",
         "_reads",
         "_round",
-        "_settled_round",
         "_transfer",
         "_work_is_due",
     )
@@ -82,7 +82,7 @@ class Leader(RoleState):
             member.settings.election_ticks
         )  # the leader steps down then unless a quorum has replied
         self._active_tick = 0  # when the group was last active: anything but heartbeats
-        self._settled_round = 0  # the first round that told every peer that all is committed; 0: none yet
+        self._active_round = 0  # the newest round then
         self._work_is_due = True
         if has_tail:
             # Commits entries of earlier leaders: only entries of our own term may be counted (5.4.2).
@@ -276,7 +276,7 @@ class Leader(RoleState):
     def _mark_active(self) -> None:
         """The group is active: it becomes quiescent only after ``quiet_ticks`` without this."""
         self._active_tick = self._now
-        self._settled_round = 0
+        self._active_round = self._round
 
     def _hears_quorum(self) -> bool:
         heard_tick = self._peers.reached_by_quorum(self._now, _HEARD_TICK)
@@ -302,32 +302,27 @@ class Leader(RoleState):
         heartbeat = Heartbeat(
             term=member.term, commit_index=commit_index, round=self._round, quiesces=quiesces
         )
-        is_settled = commit_index == member.terms.last_index
         for peer, progress in self._peers.progress.items():
             if progress.match_index >= commit_index:
                 member.send(peer, heartbeat)
             else:
-                is_settled = False
                 behind = Heartbeat(term=member.term, commit_index=progress.match_index, round=self._round)
                 member.send(peer, behind)
-        if is_settled and self._settled_round == 0:
-            self._settled_round = self._round
 
     def _may_quiesce(self) -> bool:
-        """Whether every peer holds everything, and has answered since it does.
+        """Whether every peer holds everything, and has echoed a round that began since: it knows the commit.
 
-        A peer that lost its files after that may have rejoined since, and its replies may be lost: then its
-        match index is not known again, and the leader goes on asking.
+        A peer that has lost its files since then may have rejoined, and its replies may be lost: its match
+        index is unknown then, and the leader continues to send heartbeats.
         """
-        settled_round, last = self._settled_round, self._member.terms.last_index
+        active_round, last = self._active_round, self._member.terms.last_index
         return (
-            settled_round > 0
-            and not self._reads
+            not self._reads
             and self._transfer is None
             and self._member.writes.all_finished
             and not self._peers.any_rejoins
             and all(
-                progress.round >= settled_round and progress.match_index >= last
+                progress.round > active_round and progress.match_index >= last
                 for progress in self._peers.progress.values()
             )
         )

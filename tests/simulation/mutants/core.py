@@ -144,22 +144,18 @@ CORE = (
         "progress.request_probe()",
     ),
     Mutant(
-        "becomes quiescent although followers are behind",
+        "becomes quiescent although a follower lacks entries",
         "raftlog.core.leader:Leader._may_quiesce",
-        "settled_round > 0",
-        "True",
+        " and progress.match_index >= last",
+        "",
+        script="tests/unit/core/test_quiescence.py",
     ),
     Mutant(
-        "becomes quiescent on what was settled before the newest entries",
+        "becomes quiescent on the word of a round before the newest activity",
         "raftlog.core.leader:Leader._mark_active",
-        "self._settled_round = 0",
+        "self._active_round = self._round",
         "pass",
-    ),
-    Mutant(
-        "takes a round for settled that says less to a follower that is behind",
-        "raftlog.core.leader:Leader._broadcast",
-        "is_settled = False\n",
-        "pass\n",
+        script="tests/unit/core/test_quiescence.py",
     ),
     Mutant(
         "the loss of their leader does not unquiesce those who are quiescent",
@@ -255,13 +251,6 @@ CORE = (
         "raftlog.core.writes:Writes.hold_back",
         "max(covering, hard_state)",
         "covering",
-    ),
-    Mutant(
-        "becomes quiescent with entries that are not committed",
-        "raftlog.core.leader:Leader._broadcast",
-        "is_settled = commit_index == member.terms.last_index",
-        "is_settled = True",
-        script="tests/unit/core/test_quiescence.py",
     ),
     Mutant(
         "becomes quiescent on the word of an earlier round",

@@ -82,6 +82,19 @@ def test_a_leader_stays_active_while_a_peer_lacks_an_entry() -> None:
     assert member.core.is_quiescent
 
 
+def test_a_leader_stays_active_while_a_peer_does_not_answer_since_its_last_entry() -> None:
+    member = MemberUnderTest()
+    member.become_leader()
+    quiet(member, QUIET_TICKS // 2)
+    member.feed(Propose(Token(1), 1))
+    member.acknowledge(TWO, 0)
+    member.acknowledge(THREE, 0)
+    quiet(member, 5 * QUIET_TICKS, THREE)
+    assert not member.core.is_quiescent
+    quiet(member, 6)
+    assert member.core.is_quiescent
+
+
 @pytest.mark.parametrize(
     "event",
     [
