@@ -96,9 +96,7 @@ class Broker:
             has_room=self.disk.has_room,
             settings=_host_settings(settings),
         )
-        self.repairs = RepairService(
-            self.host, world.filesystem, asyncio.to_thread, self._closed_files, data_directory
-        )
+        self.repairs = RepairService(self.host, world.filesystem, asyncio.to_thread, self._closed_files)
         self.repairer = Repairer(
             self.host, world.filesystem, asyncio.to_thread, self.repairs, limits.repair_bytes_per_s
         )
@@ -243,7 +241,7 @@ class Broker:
     def _closed_files(self, group_id: GroupId) -> str | None:
         if group_id == METADATA_GROUP:
             return self._metadata_directory
-        return self.supervisor.directory_of(group_id)
+        return self.manager.directory_of(group_id)
 
     def _registration(self) -> RegisterBroker:
         mine = self.settings.peers[self.settings.broker_id]

@@ -197,7 +197,7 @@ class Workload(Simulation):
         await self._move(MOVING, 2, 3)
 
     async def _leave(self) -> None:
-        """It leads its own removal; a tombstone stays."""
+        """It leads its own removal."""
         await self._send(MOVING)
         await self._move(MOVING, 1, 3)
         await self._send(MOVING)

@@ -82,7 +82,6 @@ def _kept_twice(directory: Path) -> list[str]:
     from raftlog.storage import twin_file
     from raftlog.storage.data_directory import IDENTITY_NAME
     from raftlog.storage.replica_registry import DISK_FILE, REPLICAS_FILE
-    from raftlog.storage.tombstones import TOMBSTONES_FOLDER
 
     patterns = (
         IDENTITY_NAME,
@@ -90,7 +89,6 @@ def _kept_twice(directory: Path) -> list[str]:
         REPLICAS_FILE,
         APPLIED_FILE,
         f"*/Partition-*/{RECOVERY_FILE}",
-        f"{TOMBSTONES_FOLDER}/*",
     )
     plain, twin = twin_file.ENDINGS
     found = {path for pattern in patterns for path in directory.glob(pattern + plain)}

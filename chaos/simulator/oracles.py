@@ -217,7 +217,7 @@ class Oracles:
             self._violated("I2 one leader a term", detail)
 
     def _votes(self, record: GroupRecord, machine: Machine, term: int, candidate: NodeId) -> None:
-        """Nobody votes for two in one term, in whichever of its lives (I28)."""
+        """A broker votes once in a term, unless its replica was deleted in between (I28)."""
         known = record.votes.setdefault((term, machine.node), candidate)
         if known != candidate:
             detail = f"{machine.name} group {record.group_id} term {term}: for {known} and for {candidate}"
@@ -338,6 +338,8 @@ class Oracles:
             record.is_retired = True
         else:
             record.replicas.pop(machine.node, None)
+            # Its removal is committed: a candidate that still counts its votes wins no election.
+            record.votes = {key: vote for key, vote in record.votes.items() if key[1] != machine.node}
 
 
 def _note_membership(record: GroupRecord, replica: ReplicaRecord, commit_index: int) -> None:

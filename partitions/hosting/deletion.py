@@ -2,8 +2,7 @@
 
 Decides: what makes it safe. A leader, confirmed by a quorum and with metadata at least as new as the
 asker's, says yes when the newest membership in its log is committed and names the asker nowhere, and
-the metadata does not want it back. A later membership can then make the asker a learner at most, and it
-votes no more before it has answered, in a new life, that it is prepared (``reassigner``).
+the metadata does not want it back. A replica that is added there again begins empty, and rejoins.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ from raftlog.errors import NotLeader, RaftlogError
 from raftlog.node.group.raft_group import RaftGroup
 from raftlog.node.rpc import Calls, decode_body, encode_body
 from raftlog.storage.filesystem import Buffer
-from raftlog.storage.tombstones import DeletePermit
 from raftlog.types import GroupId, NodeId, TopicPartition
 
 ASK_TIMEOUT_MS: Final = 2000
@@ -42,11 +40,8 @@ class DeletePermits:
         self._calls = calls
         calls.serve(rpc.MAY_DELETE, self._serve)
 
-    async def ask(self, target: TopicPartition, partition: PartitionInfo) -> DeletePermit | None:
-        """The leader's term and the end of its log, if this broker's replica may go.
-
-        None when it may not, or no leader answers: it is asked again later.
-        """
+    async def ask(self, target: TopicPartition, partition: PartitionInfo) -> bool:
+        """Whether the leader permits it. No answer is a no, for now."""
         head = encode_body(rpc.MayDelete((target, partition.group_id), partition.version))
         for node in partition.holders:
             try:
@@ -54,8 +49,8 @@ class DeletePermits:
                 answer = decode_body(body, rpc.DeleteAnswer)
             except RaftlogError:
                 continue  # it does not lead, or does not know yet
-            return DeletePermit(answer.term, answer.end) if answer.is_permitted else None
-        return None
+            return answer.is_permitted
+        return False
 
     async def _serve(
         self, sender: NodeId, head: bytes, payload: memoryview
@@ -64,7 +59,7 @@ class DeletePermits:
         target, group_id = ask.place
         group = await self._led(target, group_id)
         may_go = self._is_gone(sender, target, group, ask.version)
-        return encode_body(rpc.DeleteAnswer(may_go, group.term, group.status().last)), ()
+        return encode_body(rpc.DeleteAnswer(may_go)), ()
 
     async def _led(self, target: TopicPartition, group_id: GroupId) -> RaftGroup[None]:
         """The group, which this broker leads as a quorum says."""

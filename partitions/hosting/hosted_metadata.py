@@ -12,9 +12,9 @@ from typing import Final
 
 from partitions.metadata.service import Controller
 from raftlog.hosting.opener import LogOpener
-from raftlog.hosting.tenant import SnapshotRetention, TenantLog
+from raftlog.hosting.tenant import SnapshotRetention
 from raftlog.node.blocking import RunBlocking
-from raftlog.storage.segmented_log import LogSettings
+from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.types import METADATA_GROUP, NodeId
 
 METADATA_LOG: Final = LogSettings(segment_bytes=1 << 20)
@@ -47,16 +47,16 @@ class HostedMetadata:
         self._opener = opener
         self._run_blocking = run_blocking
 
-    async def open_log(self) -> TenantLog:
+    async def open_log(self) -> SegmentedLog:
         """Returns once the other brokers have said whether there is a cluster, where that is not known."""
         is_rejoining = await self._is_rejoining()
         return await self._run_blocking(
             lambda: self._opener.open(METADATA_GROUP, self.directory, METADATA_LOG, is_rejoining=is_rejoining)
         )
 
-    def take_part(self, opened: TenantLog) -> None:
+    def take_part(self, log: SegmentedLog) -> None:
         """See ``Controller.start``."""
-        self._controller.start(opened.log)
+        self._controller.start(log)
 
     async def leave(self) -> None:
         """See ``Controller.leave``."""

@@ -15,13 +15,11 @@ from partitions.metadata.image import PartitionInfo, TopicInfo
 from partitions.replica.producer_admission import ProducerAdmission
 from partitions.replica.replica import PartitionReplica
 from raftlog.clock import Clock
-from raftlog.hosting.tenant import TenantLog
 from raftlog.node.blocking import RunBlocking
 from raftlog.node.group.raft_group import RaftGroup
 from raftlog.node.group_host import GroupHost
 from raftlog.storage.retention import RetentionLimits
 from raftlog.storage.segmented_log import SegmentedLog
-from raftlog.storage.tombstones import DeletePermit
 from raftlog.types import GroupId, NodeId, TopicPartition
 
 Key = tuple[str, int]  # a topic's name and a partition
@@ -51,7 +49,7 @@ class HostedPartition:
         self.partition = partition
         self.group_id: GroupId = partition.group_id
         self.is_leaving = is_leaving  # the metadata places no replica here any more
-        self.permit: DeletePermit | None = None  # the leader lets it be deleted
+        self.may_be_deleted = False  # its leader permits it
         self.replica: PartitionReplica | None = None  # while it takes part
         self._around = around
         self._log: SegmentedLog | None = None
@@ -91,18 +89,18 @@ class HostedPartition:
         """The metadata is newer. A permit to delete counts only as long as the replica is leaving."""
         self.topic, self.partition = topic, partition
         self.is_leaving = is_leaving
-        self.permit = self.permit if is_leaving else None
+        self.may_be_deleted = self.may_be_deleted and is_leaving
         if self.replica is not None and self._log is not None:
             self.replica.reconfigure(settings_of(topic))
             self._log.reconfigure(log_settings(topic))
 
-    async def open_log(self) -> TenantLog:
+    async def open_log(self) -> SegmentedLog:
         """See ``ReplicaOpener.open``."""
         around, topic, partition = self._around, self.topic, self.partition
         may_begin = around.may_begin()
         return await around.run_blocking(lambda: around.opener.open(topic, partition, may_begin=may_begin))
 
-    def take_part(self, opened: TenantLog) -> None:
+    def take_part(self, log: SegmentedLog) -> None:
         """The first replica of a new partition calls an election at once."""
         around, partition = self._around, self.partition
         replica = PartitionReplica(
@@ -114,18 +112,17 @@ class HostedPartition:
         )
         membership = around.opener.first_membership(partition)
         is_preferred = partition.replicas[0] == around.host.node_id and bool(membership.voters)
-        is_young = opened.log.restored(membership).hard_state.term == 0
+        is_young = log.restored(membership).hard_state.term == 0
         group = around.host.open_group(
             self.group_id,
-            opened.log,
+            log,
             replica.machine,
             membership,
             replica,
             campaign_first=is_preferred,
-            forgotten=opened.forgotten,
         )
         replica.attach(group)
-        self.replica, self._log = replica, opened.log
+        self.replica, self._log = replica, log
         around.replicas[self.key] = replica
         if is_preferred and is_young and len(partition.replicas) > 1:
             around.elect_again(group)

@@ -17,14 +17,11 @@ from raftlog.core.membership import NOBODY, Membership
 from raftlog.core.ready import HardState
 from raftlog.errors import LogCorrupt
 from raftlog.hosting.opener import LogOpener, make_durable
-from raftlog.hosting.tenant import NotYet, TenantLog
-from raftlog.storage import tombstones
-from raftlog.storage.broken_groups import BrokenGroups
+from raftlog.hosting.tenant import NotYet
 from raftlog.storage.members import batch_of
 from raftlog.storage.recovery import has_lived
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
-from raftlog.storage.tombstones import DeletePermit
-from raftlog.types import GroupId, Index, NodeId, Term
+from raftlog.types import Index, NodeId, Term
 
 _log = logging.getLogger("raftlog.partitions")
 
@@ -40,7 +37,6 @@ class ReplicaOpener:
     node_id: NodeId
     logs: LogOpener
     folders: Folders
-    broken: BrokenGroups
 
     def first_membership(self, partition: PartitionInfo) -> Membership:
         """What a log that begins here begins with; one that is there already has kept its own.
@@ -50,7 +46,7 @@ class ReplicaOpener:
         is_first = partition.membership_index < 0 and self.node_id in partition.replicas
         return Membership(frozenset(partition.replicas)) if is_first else NOBODY
 
-    def open(self, topic: TopicInfo, partition: PartitionInfo, *, may_begin: bool) -> TenantLog:
+    def open(self, topic: TopicInfo, partition: PartitionInfo, *, may_begin: bool) -> SegmentedLog:
         """The log of a replica.
 
         ``may_begin``: the metadata is confirmed. Until then a replica without files may be one that was
@@ -63,17 +59,6 @@ class ReplicaOpener:
         self._keep_pace(topic, partition, directory, may_give_up=may_begin)
         is_added = not partition.is_founder(self.node_id)
         return self.logs.open(partition.group_id, directory, log_settings(topic), is_rejoining=is_added)
-
-    def write_tombstone(self, group_id: GroupId, directory: str, leader: DeletePermit) -> None:
-        """Keep what a closed replica has promised that its leader lets go. Raises ``LogCorrupt``.
-
-        What it has broken is forgotten: the next replica of the group begins with nothing.
-        """
-        logs = self.logs
-        tombstones.write(
-            logs.filesystem, logs.data_directory, group_id, directory, logs.clock, leader, self.node_id
-        )
-        self.broken.forget(group_id)
 
     def _keep_pace(
         self, topic: TopicInfo, partition: PartitionInfo, directory: str, *, may_give_up: bool

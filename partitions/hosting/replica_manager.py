@@ -30,7 +30,7 @@ from partitions.replica.producer_admission import PRODUCERS_MAX, ProducerAdmissi
 from partitions.replica.replica import PartitionReplica
 from partitions.routing import rpc
 from partitions.values import key_of
-from raftlog.errors import LogCorrupt, RaftlogError
+from raftlog.errors import InvalidRequest, RaftlogError
 from raftlog.hosting.hosted_replica import HostedState
 from raftlog.hosting.opener import LogOpener
 from raftlog.hosting.supervisor import Supervisor
@@ -40,7 +40,7 @@ from raftlog.node.group_host import GroupHost
 from raftlog.node.rpc import decode_body, encode_body
 from raftlog.storage.broken_groups import BrokenGroups
 from raftlog.storage.filesystem import Buffer
-from raftlog.types import METADATA_GROUP, NodeId, TopicPartition
+from raftlog.types import METADATA_GROUP, GroupId, NodeId, TopicPartition
 
 _log = logging.getLogger("raftlog.partitions")
 
@@ -76,7 +76,8 @@ class PartitionManager:
         self._run_blocking = run_blocking
         self.trash = trash or Trash(logs.filesystem, logs.data_directory, logs.clock, run_blocking)
         self._folders = Folders(logs.filesystem, logs.data_directory, run_blocking, self.trash)
-        self._opener = ReplicaOpener(host.node_id, logs, self._folders, broken)
+        self._opener = ReplicaOpener(host.node_id, logs, self._folders)
+        self._broken = broken
         self._hosted: dict[Key, HostedPartition] = {}
         self._seen: Mapping[str, TopicInfo] = {}
         self._seen_version = -1
@@ -114,6 +115,16 @@ class PartitionManager:
         """Why a replica that should be here does not work; empty where it works, or none should be here."""
         hosted = self._hosted.get(key)
         return "" if hosted is None else self._supervisor.reason_of(hosted.group_id)
+
+    def directory_of(self, group_id: GroupId) -> str | None:
+        """The files of a replica that is here; None where its leader has permitted that it was deleted.
+
+        Raises ``InvalidRequest`` until the replicas are hosted that confirmed metadata places here.
+        """
+        directory = self._supervisor.directory_of(group_id)
+        if directory is None and not self._may_begin:
+            raise InvalidRequest(f"it is not known yet whether group {group_id} has a replica here")
+        return directory
 
     async def start(self) -> None:
         """Follow the metadata from now on."""
@@ -262,33 +273,32 @@ class PartitionManager:
     async def _ask_for_permits(self) -> None:
         while True:
             await asyncio.sleep(ASK_AGAIN_S)
-            for hosted in [each for each in self._hosted.values() if each.is_leaving and not each.permit]:
+            leaving = [hosted for hosted in self._hosted.values() if hosted.is_leaving]
+            for hosted in [hosted for hosted in leaving if not hosted.may_be_deleted]:
                 asked = hosted.partition
-                permit = await self._permits.ask(TopicPartition(*hosted.key), asked)
-                if permit and hosted.partition is asked:  # nothing is new since it was asked
-                    hosted.permit = permit
+                is_permitted = await self._permits.ask(TopicPartition(*hosted.key), asked)
+                if is_permitted and hosted.partition is asked:  # nothing is new since it was asked
+                    hosted.may_be_deleted = True
                     self._changed.set()
 
     async def _delete_permitted(self) -> None:
-        """Delete replicas whose leader permits it. Term and vote stay behind."""
-        for hosted, permit in [(each, each.permit) for each in self._hosted.values() if each.permit]:
+        """Delete replicas whose leader permits it, and what they have broken."""
+        for hosted in [each for each in self._hosted.values() if each.may_be_deleted]:
             if not self._folders.may_give_up:
                 return
-            directory = hosted.directory
             await self._release(hosted)
-            write = partial(self._opener.write_tombstone, hosted.group_id, directory, permit)
             try:
-                await self._run_blocking(write)
-            except (LogCorrupt, OSError) as error:
-                _log.error("%s stays for now, for its vote cannot be kept: %s", directory, error)
+                await self._run_blocking(partial(self._broken.forget, hosted.group_id))
+            except OSError as error:
+                _log.error("%s stays for now: %s", hosted.directory, error)
                 self._leave_to_deletion(hosted)
                 continue
-            if not await self._folders.give_up(directory, "moved-away"):
+            if not await self._folders.give_up(hosted.directory, "moved-away"):
                 self._leave_to_deletion(hosted)
 
     def _leave_to_deletion(self, hosted: HostedPartition) -> None:
         """Its files are still here, closed: it asks again whether they may be deleted."""
-        hosted.is_leaving, hosted.permit = True, None
+        hosted.is_leaving, hosted.may_be_deleted = True, False
         self._hosted[hosted.key] = hosted
 
     # What other brokers and new groups ask.

@@ -111,11 +111,9 @@ class MayDelete(Struct, frozen=True, array_like=True):
 
 
 class DeleteAnswer(Struct, frozen=True, array_like=True):
-    """The leader's answer, its term and the end of its log."""
+    """The leader's answer."""
 
     is_permitted: bool
-    term: Term
-    end: EntryId
 
 
 class LogEndOf(Struct, frozen=True, array_like=True):

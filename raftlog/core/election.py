@@ -83,7 +83,7 @@ class Candidate(RoleState):
 
 def answer_pre_vote(member: Member, candidate: NodeId, request: VoteRequest, *, is_sticky: bool) -> None:
     """Tell whether we would vote for the candidate; no state changes."""
-    is_new_enough = request.last >= member.newest_ever
+    is_new_enough = request.last >= member.newest_durable
     granted = request.term > member.term and not is_sticky and is_new_enough and member.may_vote
     reply = VoteReply(term=member.term, asked=request.term, granted=granted, is_pre_vote=True)
     member.send(candidate, reply)
@@ -92,7 +92,7 @@ def answer_pre_vote(member: Member, candidate: NodeId, request: VoteRequest, *, 
 def answer_vote(member: Member, candidate: NodeId, request: VoteRequest) -> bool:
     """Vote for the candidate or refuse (Raft 5.2, 5.4.1); whether the vote is given."""
     may_vote = member.voted_for in (None, candidate) and member.may_vote
-    if request.term != member.term or not may_vote or request.last < member.newest_ever:
+    if request.term != member.term or not may_vote or request.last < member.newest_durable:
         member.send(candidate, VoteReply(term=member.term, asked=request.term, granted=False))
         return False
     if member.voted_for is None:

@@ -156,7 +156,7 @@ class Follower(RoleState):
     def receive_timeout_now(self, sender: NodeId, message: TimeoutNow) -> bool:
         """Learn what is committed, and campaign if this member may lead."""
         member = self._member
-        may_stand = member.is_voter and member.may_vote and member.lacks_nothing
+        may_stand = member.is_voter and member.may_vote
         if not may_stand or self.leader != sender:
             return False
         member.commit_to(min(message.commit_index, member.terms.last_index))

@@ -45,7 +45,6 @@ class Member:
         "_replicate",
         "_settled",
         "commit_index",
-        "forgotten",
         "has_news",
         "id",
         "is_quiescent",
@@ -74,7 +73,6 @@ class Member:
         self.term = restored.hard_state.term
         self.voted_for = restored.hard_state.voted_for
         self.terms = TermMap(restored.snapshot, restored.terms, restored.last)
-        self.forgotten = restored.forgotten
         # 0, or a number that no other incarnation of this replica has: responses name it.
         self.rejoining = rng.getrandbits(62) + 1 if restored.hard_state.is_rejoining else 0
         self._rejoined_from = (
@@ -115,7 +113,7 @@ class Member:
 
     @property
     def newest_durable(self) -> EntryId:
-        """The newest durable entry: elections compare it.
+        """The newest durable entry: elections compare it (5.4.1).
 
         All acknowledged entries are durable. Entries that are not may wait for long on a full disk: they must
         neither prevent a vote for a log without them, nor win an election.
@@ -124,28 +122,12 @@ class Member:
         return EntryId(self.terms.term_at(index), index)
 
     @property
-    def newest_ever(self) -> EntryId:
-        """The newest durable entry of any incarnation: a vote requires a log as new as this (5.4.1).
-
-        A replica that was deleted and added again receives the old memberships in which it voted. Its vote
-        counts in them, so it must follow the entries that it held then.
-        """
-        return max(self.newest_durable, self.forgotten)
-
-    @property
-    def lacks_nothing(self) -> bool:
-        """Whether this log is as new as that of every prior incarnation."""
-        return self.terms.last >= self.forgotten
-
-    @property
     def may_campaign(self) -> bool:
         """Whether the member may win an election: it is a voter, or was one at its commit index.
 
         It may be the only one that holds the entry that removes it; nobody else can be elected then (4.2.2).
         """
-        return (
-            self.may_vote and self.lacks_nothing and self.memberships.votes_since(self.commit_index, self.id)
-        )
+        return self.may_vote and self.memberships.votes_since(self.commit_index, self.id)
 
     def may_install(self, snapshot: EntryId) -> bool:
         """Whether a snapshot may replace the log now: it is newer, not in the log, and no write is open."""

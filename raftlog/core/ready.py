@@ -75,7 +75,6 @@ class Restored:
     last: EntryId  # the newest entry; equal to ``snapshot`` when the log is empty
     commit_hint: Index  # the newest commit index on disk; -1 if there is none
     memberships: tuple[MembershipEntry, ...] = ()  # those in the log, oldest first
-    forgotten: EntryId = BEFORE_LOG  # the newest entry of a prior incarnation that was deleted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from typing import Final
 
 from raftlog.errors import LogCorrupt
 from raftlog.hosting.hosted_replica import HostedReplica, HostedState
-from raftlog.hosting.tenant import NotYet, Tenant, TenantLog
+from raftlog.hosting.tenant import NotYet, Tenant
 from raftlog.node.blocking import RunBlocking
 from raftlog.node.group_host import GroupHost
 from raftlog.repair.repairer import Repairer
@@ -25,6 +25,7 @@ from raftlog.repair.scheduler import FailedReplica, RepairScheduler
 from raftlog.repair.target import RepairTarget
 from raftlog.storage.broken_groups import BrokenGroups
 from raftlog.storage.replica_registry import ReplicaRegistry
+from raftlog.storage.segmented_log import SegmentedLog
 from raftlog.types import GroupId
 
 _log = logging.getLogger("raftlog.hosting")
@@ -168,7 +169,7 @@ class Supervisor:
         for hosted, log in logs.items():
             await self._take_part(hosted, log)
 
-    async def _open_log(self, hosted: HostedReplica) -> TenantLog | None:
+    async def _open_log(self, hosted: HostedReplica) -> SegmentedLog | None:
         tenant = hosted.tenant
         if broken := self._broken.reasons.get(tenant.group_id):
             hosted.needs_operator(broken)
@@ -185,27 +186,27 @@ class Supervisor:
             self.forget(tenant.directory)
         return None
 
-    async def _register(self, logs: dict[HostedReplica, TenantLog]) -> None:
+    async def _register(self, logs: dict[HostedReplica, SegmentedLog]) -> None:
         """Note that these are here, before any of them sends a message: their files may be lost later."""
         try:
             await self._run_blocking(lambda: self._registry.add([hosted.tenant.group_id for hosted in logs]))
         except OSError as error:
-            for hosted, opened in logs.items():
+            for hosted, log in logs.items():
                 self._failed(hosted, error)
-                await self._run_blocking(opened.log.close)
+                await self._run_blocking(log.close)
             logs.clear()
 
-    async def _take_part(self, hosted: HostedReplica, opened: TenantLog) -> None:
+    async def _take_part(self, hosted: HostedReplica, log: SegmentedLog) -> None:
         try:
             if hosted.is_waiting:  # else it is to be closed
-                hosted.tenant.take_part(opened)
+                hosted.tenant.take_part(log)
                 if hosted.has_failed:
                     _log.warning("%s is served again", hosted.tenant.name)
                 hosted.serve()
                 return
         except (LogCorrupt, OSError) as error:
             self._failed(hosted, error)
-        await self._run_blocking(opened.log.close)
+        await self._run_blocking(log.close)
 
     async def _close(self, hosted: HostedReplica) -> None:
         self.forget(hosted.tenant.directory)

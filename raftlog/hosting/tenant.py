@@ -7,15 +7,7 @@ from typing import Protocol
 
 from raftlog.storage.retention import RetentionLimits
 from raftlog.storage.segmented_log import SegmentedLog
-from raftlog.types import BEFORE_LOG, EntryId, GroupId, NodeId
-
-
-@dataclass(frozen=True, slots=True)
-class TenantLog:
-    """A log, and the newest entry that an earlier incarnation of the replica held (see ``Restored``)."""
-
-    log: SegmentedLog
-    forgotten: EntryId = BEFORE_LOG
+from raftlog.types import GroupId, NodeId
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +53,10 @@ class Tenant(Protocol):
     def retention(self) -> RetentionLimits | SnapshotRetention | None:
         """Which part of the log may be deleted. None: nothing."""
 
-    async def open_log(self) -> TenantLog:
+    async def open_log(self) -> SegmentedLog:
         """Open the log, or create it. Raises ``NotYet``, ``LogCorrupt`` and ``OSError``."""
 
-    def take_part(self, opened: TenantLog) -> None:
+    def take_part(self, log: SegmentedLog) -> None:
         """Open the Raft group on this log (``GroupHost.open_group``) and serve from it.
 
         Raises ``LogCorrupt`` and ``OSError``; the caller closes the log then.

@@ -52,7 +52,7 @@ from raftlog.records.batch import Batch
 from raftlog.state_machine import StateMachine
 from raftlog.storage.filesystem import Buffer
 from raftlog.storage.log_storage import LogStorage
-from raftlog.types import BEFORE_LOG, METADATA_GROUP, EntryId, GroupId, NodeId
+from raftlog.types import METADATA_GROUP, GroupId, NodeId
 
 _log = logging.getLogger("raftlog.node")
 
@@ -156,19 +156,17 @@ class GroupHost:
         listener: GroupListener,
         *,
         campaign_first: bool = False,
-        forgotten: EntryId = BEFORE_LOG,
         announces_commits: bool = False,
     ) -> RaftGroup[Reply]:
         """Take part in a group from now on. Raises ``LogCorrupt`` when its committed part cannot be applied.
 
         ``membership`` is the group's first, or ``NOBODY`` for a replica that is added to it; the log keeps
         what it was first opened with. With ``campaign_first`` it holds an election at once, if its log is
-        as young as the group. ``forgotten`` is the newest entry of an earlier life of this replica that was
-        deleted: its vote is worth what it was then. With ``announces_commits`` a leader tells followers of a
-        commit at once, not with the next heartbeat: for groups where requests wait for it on every broker.
+        as young as the group. With ``announces_commits`` a leader tells followers of a commit at once, not
+        with the next heartbeat: for groups where requests wait for it on every broker.
         """
         with self.blames(group_id):
-            core = self._core_on(log, membership, forgotten, group_id, announces_commits)
+            core = self._core_on(log, membership, group_id, announces_commits)
             group: RaftGroup[Reply] = RaftGroup(group_id, core, log, machine, listener, self)
         # The host never looks at a machine's replies, so for it all groups are alike.
         self._groups[group_id] = cast("RaftGroup[object]", group)
@@ -182,12 +180,11 @@ class GroupHost:
         self,
         log: LogStorage,
         first: Membership,
-        forgotten: EntryId,
         group_id: GroupId,
         announces_commits: bool,
     ) -> Raft:
         log.keep_birth(first)
-        restored = replace(log.restored(first), forgotten=forgotten)
+        restored = log.restored(first)
         checkpoint = log.load_checkpoint()
         if checkpoint is not None and checkpoint[0] > restored.commit_hint:
             restored = replace(restored, commit_hint=checkpoint[0])

@@ -26,7 +26,6 @@ from raftlog.node.reading import LogChanged, read_batches
 from raftlog.node.rpc import decode_body
 from raftlog.node.rpc_classes import CallClass, Service
 from raftlog.repair.verify import VerifyReport, examine
-from raftlog.storage import tombstones
 from raftlog.storage.batch_walk import BatchDamaged, walk_batches
 from raftlog.storage.epochs import load_epochs
 from raftlog.storage.filesystem import Buffer, Filesystem
@@ -68,15 +67,24 @@ class Told(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     before: Term = UNKNOWN_TERM  # of the entry just before ``first``
 
 
+# A replica that was removed: in a later term than that of the leader that committed its removal it has won no
+# election, and the others know every earlier one.
+NO_REPLICA: Final = Told(term=Term(0), is_sure=True, is_leader=False, first=Index(0), last=Index(-1))
+
+
 @dataclass(slots=True)
 class RepairService:
-    """One broker's answers. ``directory_of`` names the files of a replica that is here and not open."""
+    """One broker's answers.
+
+    ``directory_of`` names the files of a replica that is here and not open. It returns None only where it is
+    known that the replica was never here, or was deleted by its leader's permit, and raises ``RaftlogError``
+    while that is not known.
+    """
 
     host: GroupHost
     filesystem: Filesystem
     run_blocking: RunBlocking
     directory_of: Callable[[GroupId], str | None]
-    data_directory: str  # with the tombstones of those that were here
     _seen: dict[str, VerifyReport] = field(default_factory=dict)
     _places: Places = field(default_factory=dict)
     _changes: dict[str, int] = field(default_factory=dict)  # how often each directory's files have changed
@@ -109,7 +117,7 @@ class RepairService:
     async def _from_files(self, ask: Ask) -> tuple[Told, list[Buffer]]:
         directory = self.directory_of(ask.group_id)
         if directory is None:
-            return await self._from_tombstone(ask.group_id), []
+            return NO_REPLICA, []
         seen = self._seen.get(directory)
         if seen is None:
             changes = self._changes.get(directory, 0)
@@ -134,18 +142,6 @@ class RepairService:
         if not is_held:
             return told, []
         return told, await self.run_blocking(lambda: _from_runs(self.filesystem, seen, ask, self._places))
-
-    async def _from_tombstone(self, group_id: GroupId) -> Told:
-        """A replica that has gone knew these terms, and has neither voted nor stood since."""
-        try:
-            left = await self.run_blocking(
-                lambda: tombstones.load(self.filesystem, self.data_directory, group_id)
-            )
-        except LogCorrupt as error:
-            raise InvalidRequest(f"what group {group_id} has promised here is lost: {error}") from None
-        if left is None:
-            raise InvalidRequest(f"group {group_id} is not here")
-        return Told(term=left.hard_state.term, is_sure=True, is_leader=False, first=Index(0), last=Index(-1))
 
     def _voters_in(self, seen: VerifyReport, ask: Ask) -> tuple[NodeId, ...]:
         """Only a question for who and how far is worth reading them."""

@@ -5,7 +5,7 @@ was promised. Leaves to others: when to sync (the node's flusher), what to delet
 partition, with ``retention`` as its rule), and what the batches mean.
 
 Read ``log_storage`` first (the contract), then ``segmented_log`` (who keeps it), ``recovery`` (what is
-found on opening) and ``durable_state``. Beside the log stand ``state_files``, ``members`` and ``tombstones``;
+found on opening) and ``durable_state``. Beside the log stand ``state_files`` and ``members``;
 ``raftlog.repair`` finds damage and writes files anew. ``docs/storage-format.md`` describes
 every byte.
 """

@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from chaos.cluster import Cluster
-from raftlog import Client
 from tests.end_to_end.test_damaged_logs import logs_of
 from tests.helpers.real_cluster import (
     call,
@@ -58,21 +57,6 @@ def a_topic_deleted(cluster: Cluster) -> None:
     )
 
 
-def replicas_moved(cluster: Cluster) -> None:
-    """Each broker has let a replica go, and keeps its term and vote."""
-    create_topic(cluster.urls[0], "moved", 3, replication_factor=1)
-    with Client(cluster.bootstrap) as client:
-        for item in partitions_of(cluster.urls[0], "moved"):
-            (holder,) = (int(str(broker)) for broker in [item["leader"]])
-            client.replicas.set("moved", int(str(item["partition"])), [holder % 3 + 1], wait="30s")
-    folders = [cluster.data_directory(broker) / "tombstones" for broker in cluster.brokers]
-    eventually(
-        lambda: all(folder.exists() and [*folder.iterdir()] for folder in folders),
-        within_s=WITHIN_S,
-        what="a tombstone at each broker",
-    )
-
-
 @dataclass(frozen=True)
 class Kind:
     """Files or folders that are lost together: what each pattern matches, or one of it."""
@@ -112,7 +96,6 @@ KINDS = (
     Kind("`applied_metadata`", ("applied_metadata*",), GOES_ON),
     Kind("one of each two that are kept twice", ("*.twin",), GOES_ON),
     Kind("`trash`", ("trash",), GOES_ON, prepare=a_topic_deleted),
-    Kind("`tombstones`", ("tombstones",), GOES_ON, prepare=replicas_moved),
     Kind("everything but the metadata", ("[!_]*",), WAITS),
     Kind("the whole data directory", ("*",), WAITS, is_quick=True),
 )
@@ -250,7 +233,7 @@ def test_what_was_acknowledged_is_there_after_a_broker_lost_files(
 def test_every_file_of_a_data_directory_is_of_a_kind_that_is_lost(brokers: Cluster) -> None:
     create_topic(brokers.urls[0], TOPIC, 1, segment_bytes=4096)
     fill(brokers, "first", 40)
-    for prepare in (a_topic_deleted, replicas_moved, restarted):
+    for prepare in (a_topic_deleted, restarted):
         prepare(brokers)
     folders = {REPLICA, f"{TOPIC}-*", "__cluster_metadata", "[!_]*", "*"}
     patterns = {pattern for kind in KINDS for pattern in kind.patterns} - folders

@@ -13,13 +13,13 @@ import msgspec
 from raftlog.core.membership import Membership
 from raftlog.hosting.effects import CancelTimer, Effect, LeaderEffects, SetTimer
 from raftlog.hosting.opener import LogOpener
-from raftlog.hosting.tenant import SnapshotRetention, TenantLog
+from raftlog.hosting.tenant import SnapshotRetention
 from raftlog.node.group.raft_group import RaftGroup
 from raftlog.node.group_host import GroupHost
 from raftlog.records.batch import Batch
 from raftlog.records.builder import batch_of_command
 from raftlog.records.reader import read_records
-from raftlog.storage.segmented_log import LogSettings
+from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.types import GroupId, NodeId
 from tests.helpers.quiet_listener import QuietListener
 
@@ -127,17 +127,15 @@ class Counter:
         self.effects: LeaderEffects[int] | None = None
         self.group: RaftGroup[int] | None = None
 
-    async def open_log(self) -> TenantLog:
+    async def open_log(self) -> SegmentedLog:
         """Small segments, so that there is something to delete soon."""
         return self._opener.open(GROUP, self.directory, LogSettings(segment_bytes=16384), is_rejoining=False)
 
-    def take_part(self, opened: TenantLog) -> None:
+    def take_part(self, log: SegmentedLog) -> None:
         """A machine for each opening: what it holds is in the snapshot and the log."""
         self.machine = CounterMachine()
         self.effects = effects = LeaderEffects(self.machine, Listener(), self._host.clock)
-        self.group = self._host.open_group(
-            GROUP, opened.log, effects, self._members, effects, forgotten=opened.forgotten
-        )
+        self.group = self._host.open_group(GROUP, log, effects, self._members, effects)
         effects.attach(self.group)
 
     async def leave(self) -> None:

@@ -61,9 +61,7 @@ class HostingNode:
         )
         registry = ReplicaRegistry.open(disk, "/data", rng)
         broken = BrokenGroups(disk, "/data", self.host.clock)
-        service = RepairService(
-            self.host, disk, _at_once, lambda group: self.supervisor.directory_of(group), "/data"
-        )
+        service = RepairService(self.host, disk, _at_once, lambda group: self.supervisor.directory_of(group))
         repairer = Repairer(self.host, disk, _at_once, service)
         self.supervisor = Supervisor(self.host, registry, broken, repairer=repairer, run_blocking=_at_once)
         self.retention = RetentionManager(self.host, self.supervisor.serving_tenants)

@@ -36,7 +36,6 @@ class MemberUnderTest:
         voted_for: int | None = None,
         runs: Sequence[tuple[int, int]] = (),
         commit: int = -1,
-        forgotten: EntryId = BEFORE_LOG,
         is_rejoining: bool = False,
         slow_disk: bool = False,
         announces_commits: bool = False,
@@ -59,7 +58,6 @@ class MemberUnderTest:
             last=last,
             commit_hint=Index(commit),
             memberships=tuple(memberships),
-            forgotten=forgotten,
         )
         settings = RaftSettings(ME, announces_commits=announces_commits)
         self.core = Raft(settings, restored, random.Random(seed))

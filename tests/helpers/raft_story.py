@@ -12,7 +12,6 @@ with ``do_``; their docstrings say how they are used.
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -230,15 +229,8 @@ class Story:
         self.nodes[node.id] = self._opened(node.id, node.disk)
         self._gather(self.nodes[node.id])
 
-    def do_wipe(self, plain: list[str], named: Arguments) -> None:
-        """``wipe 2``: delete a replica; its next life knows its term, its vote and its newest entry."""
-        node = self._node(plain)
-        forgotten = max(node.core.last, node.disk.forgotten)
-        hard_state = replace(node.disk.hard_state, is_rejoining=True)
-        self.nodes[node.id] = self._opened(node.id, Disk(hard_state, forgotten=forgotten))
-
     def do_forget(self, plain: list[str], named: Arguments) -> None:
-        """``forget 2``: the disk of a node is replaced by an empty one."""
+        """``forget 2``: a replica is deleted or loses its disk; the next one begins empty."""
         self.nodes[self._node(plain).id] = self._opened(self._node(plain).id, Disk(hard_state=REJOINING))
 
     def do_logs(self, plain: list[str], named: Arguments) -> None:

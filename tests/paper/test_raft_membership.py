@@ -90,29 +90,6 @@ def test_entries_of_a_leader_that_our_membership_does_not_name_are_taken_thesis_
 # 4.2.1 Learners
 
 
-def test_a_new_life_of_a_deleted_replica_helps_nobody_who_lacks_what_it_had() -> None:
-    # requirement: F1
-    before = MemberUnderTest(membership=members(1, 2, 3), term=4, runs=[(2, 3)], forgotten=entry(4, 9))
-    for is_pre_vote in (True, False):
-        term = Term(5 + (not is_pre_vote))
-        for last, granted in ((entry(4, 8), False), (entry(4, 9), True)):
-            before.forget()
-            before.hear(TWO, VoteRequest(term=term, last=last, is_pre_vote=is_pre_vote))
-            assert [reply.granted for reply in before.said(VoteReply)] == [granted]
-
-
-def test_a_new_life_of_a_deleted_replica_stands_for_election_once_it_has_what_it_had() -> None:
-    member = MemberUnderTest(membership=members(1), term=4, runs=[(2, 3)], forgotten=entry(4, 4))
-    member.feed(Campaign())
-    member.tick(3 * ELECTION_TICKS)
-    member.follow(TWO, term=4)
-    member.hear(TWO, TimeoutNow(term=Term(4)))  # a late one, to the life before
-    assert (member.core.role, member.core.term) == (Role.FOLLOWER, 4)
-    member.hear(TWO, append(4, entry(2, 2), span(4, 3, 4)))
-    member.feed(Campaign())
-    assert member.core.role is Role.LEADER
-
-
 def test_a_learner_gets_entries_and_heartbeats_thesis_4_2_1() -> None:
     # requirement: F2
     member = leader(members(1, 2, 3))

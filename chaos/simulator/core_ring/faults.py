@@ -240,7 +240,7 @@ class CoreFaults:
         return is_possible
 
     def _wipe(self, rng: random.Random, node: Node) -> bool:
-        """A replica that was removed for good is deleted; its next life knows term, vote and newest entry."""
+        """A replica that was removed for good is deleted; the next one on its node begins empty."""
         group, committed = self._group, self._group.judge.committed
         if node.id in group.judge.membership.members or not len(node.log):
             return False
@@ -254,11 +254,9 @@ class CoreFaults:
             member and node.id in member.members for member in earlier
         )
         if was_member:
-            forgotten = max(node.core.last, node.disk.forgotten)
             group.forget_messages(node.id)
-            hard_state = replace(node.disk.hard_state, is_rejoining=True)
-            disk = Disk(hard_state, group.empty_log(), forgotten=forgotten)
-            group.restart_from(node.id, disk, is_new=True)
+            group.judge.deleted(node.id)
+            group.restart_from(node.id, Disk(REJOINING, group.empty_log()), is_new=True)
         return was_member
 
     def _forget(self, rng: random.Random, node: Node) -> bool:
@@ -270,6 +268,7 @@ class CoreFaults:
         group = self._group
         memberships = {group.judge.membership, group.judge.deciders}
         memberships |= {other.core.membership for other in group.nodes.values()}
+        memberships |= group.memberships_under_way()
         gone = self._rejoining() | {node.id}
         for membership in memberships:
             voting = [half | (membership.learners & {node.id}) for half in membership.halves]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable
-from itertools import cycle, islice
+from itertools import chain, cycle, islice
 from typing import Any
 from zlib import crc32
 
@@ -206,6 +206,13 @@ class Group:
         """A replica's old life is over, and its connections with it."""
         self.remembered.forget(node)
         self.lose(node)
+
+    def memberships_under_way(self) -> set[Membership]:
+        """Those in entries that are sent to some node, or may be sent to it once more."""
+        sent = chain(self.remembered.of_kind(AppendRequest), *self._wire.values())
+        requests = [message for _, _, message in sent if isinstance(message, AppendRequest)]
+        spans = [span for request in requests for span in request.spans]
+        return {span.membership for span in spans if span.membership is not None}
 
     def lose(self, *ends: NodeId) -> None:
         """What is under way from or to a node never arrives, or what is between two."""

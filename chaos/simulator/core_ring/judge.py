@@ -114,6 +114,11 @@ class Judge:
             if voter == candidate == node and term not in self.leaders:
                 del self._votes[term, voter]
 
+    def deleted(self, node: NodeId) -> None:
+        """A replica was removed, and its removal committed: its votes since then elect nobody (I28)."""
+        for key in [key for key in self._votes if key[1] == node]:
+            del self._votes[key]
+
     def _accept(self, node: Node, reply: AppendReply) -> None:
         """Who accepts an append says that its log equals that of the leader of this term (I26)."""
         leader = self.nodes.get(self.leaders.get(reply.term, node.id))

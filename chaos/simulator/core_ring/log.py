@@ -132,7 +132,6 @@ class Disk:
     commit_hint: Index = NOTHING
     birth: Membership = NOBODY  # who took part before the first entry
     snapshot: EntryId = BEFORE_LOG
-    forgotten: EntryId = BEFORE_LOG  # the newest entry of a life before this one
     lost: list[Log] = field(default_factory=list)  # what former incarnations held and this one may lack
 
     def keep(self, write: Write, *, spans: bool = True, truncation: bool = True) -> None:
@@ -179,7 +178,6 @@ class Disk:
                 for index in self.log.changes
                 if index > self.snapshot.index
             ),
-            forgotten=self.forgotten,
         )
 
 

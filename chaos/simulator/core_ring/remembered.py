@@ -35,6 +35,10 @@ class Remembered:
             kept = self._kinds[kind] = deque(maxlen=OF_A_KIND_MAX)
         kept.append((sender, to, message))
 
+    def of_kind(self, kind: type[Message]) -> list[Sent]:
+        """Those of one kind that may come again."""
+        return [*self._kinds.get(kind, ())]
+
     def forget(self, node: NodeId) -> None:
         """What a node has sent or got comes no more."""
         for kind, kept in list(self._kinds.items()):

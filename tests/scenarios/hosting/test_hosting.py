@@ -6,9 +6,10 @@ import pytest
 
 from raftlog.errors import InvariantViolated, LogCorrupt
 from raftlog.hosting.hosted_replica import HostedState
-from raftlog.hosting.tenant import NotYet, TenantLog
+from raftlog.hosting.tenant import NotYet
 from raftlog.repair.verify import examine
 from raftlog.storage.broken_groups import BrokenGroups
+from raftlog.storage.segmented_log import SegmentedLog
 from raftlog.types import NodeId
 from tests.helpers.counter import GROUP, Counter
 from tests.helpers.hosting_cluster import HostingCluster, HostingNode
@@ -134,7 +135,7 @@ def test_a_tenant_that_waits_is_opened_once_it_may_be(monkeypatch: pytest.Monkey
     opens = Counter.open_log
     may_open = False
 
-    async def open_log(self: Counter) -> TenantLog:
+    async def open_log(self: Counter) -> SegmentedLog:
         if not may_open:
             raise NotYet("a test says so")
         return await opens(self)

@@ -18,9 +18,9 @@ BROKEN = (
     ),
     Mutant(
         "what a replica has broken outlives its files",
-        "partitions.hosting.opener:ReplicaOpener.write_tombstone",
-        "self.broken.forget(group_id)",
-        "pass",
+        "partitions.hosting.replica_manager:PartitionManager._delete_permitted",
+        "partial(self._broken.forget, hosted.group_id)",
+        "int",
         script=MANAGER,
     ),
     Mutant(

@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-from tests.simulation.mutants.plant import Edit, Mutant
+from tests.simulation.mutants.plant import Mutant
 
 CHANGES = (
-    Mutant(
-        "a deleted replica's next life knows nothing of what it had",
-        "raftlog.core.member:Member.newest_ever",
-        "max(self.newest_durable, self.forgotten)",
-        "self.newest_durable",
-        more=(Edit("raftlog.core.member:Member.lacks_nothing", "self.terms.last >= self.forgotten", "True"),),
-        script="tests/paper/test_raft_membership.py",
-    ),
     Mutant(
         "a learner gets entries that are not committed",
         "raftlog.core.appends:Appends.last_for",

@@ -20,12 +20,12 @@ CORE = (
     Mutant(
         "votes without looking at the candidate's log",
         "raftlog.core.election:answer_vote",
-        " or request.last < member.newest_ever",
+        " or request.last < member.newest_durable",
         "",
         more=(
             Edit(
                 "raftlog.core.election:answer_pre_vote",
-                "request.last >= member.newest_ever",
+                "request.last >= member.newest_durable",
                 "True",
             ),
         ),
@@ -33,12 +33,12 @@ CORE = (
     Mutant(
         "votes by the log's length, not by its last term",
         "raftlog.core.election:answer_vote",
-        "request.last < member.newest_ever",
+        "request.last < member.newest_durable",
         "request.last.index < member.terms.last.index",
         more=(
             Edit(
                 "raftlog.core.election:answer_pre_vote",
-                "request.last >= member.newest_ever",
+                "request.last >= member.newest_durable",
                 "request.last.index >= member.terms.last.index",
             ),
         ),
@@ -172,8 +172,8 @@ CORE = (
     Mutant(
         "votes for whom its leader has called, whatever the log",
         "raftlog.core.election:answer_vote",
-        "or request.last < member.newest_ever",
-        "or (request.last < member.newest_ever and not request.is_transfer)",
+        "or request.last < member.newest_durable",
+        "or (request.last < member.newest_durable and not request.is_transfer)",
         script="tests/paper/test_raft_elections.py",
     ),
     Mutant(
@@ -228,9 +228,9 @@ CORE = (
     ),
     Mutant(
         "a vote is refused for entries that never reached the disk",
-        "raftlog.core.member:Member.newest_ever",
-        "self.newest_durable",
-        "self.terms.last",
+        "raftlog.core.member:Member.newest_durable",
+        "return EntryId(self.terms.term_at(index), index)",
+        "return self.terms.last",
         script="tests/paper/test_raft_disks.py",
     ),
     Mutant(

@@ -15,6 +15,13 @@ OPENINGS = "tests/unit/partitions/test_openings.py"
 
 MOVES = (
     Mutant(
+        "a broker whose metadata is not confirmed says that it has no replica",
+        "partitions.hosting.replica_manager:PartitionManager.directory_of",
+        "if directory is None and not self._may_begin:",
+        "if False:",
+        script=DEPARTURES,
+    ),
+    Mutant(
         "a learner has caught up once it holds what there was at first",
         "partitions.reassignment.reassigner:Reassigner._look",
         "move.goal = group.last_index",
@@ -24,8 +31,8 @@ MOVES = (
     Mutant(
         "a replica is deleted while it still votes",
         "partitions.hosting.deletion:DeletePermits.ask",
-        "if answer.is_permitted else None",
-        "",
+        "return answer.is_permitted",
+        "return True",
         more=(
             Edit(
                 "partitions.hosting.replica_manager:PartitionManager._host_missing",
@@ -33,34 +40,6 @@ MOVES = (
                 "wanted = me in partition.wanted",
             ),
         ),
-    ),
-    Mutant(
-        "what a former life promised is not on the disk when the next one speaks",
-        "raftlog.hosting.opener:LogOpener.open",
-        "make_durable(log)",
-        "pass",
-        script="tests/unit/partitions/test_openings.py",
-    ),
-    Mutant(
-        "what a deleted replica promised is forgotten",
-        "partitions.hosting.opener:ReplicaOpener.write_tombstone",
-        "tombstones.write(",
-        "(lambda *ignored: None)(",
-        script=MOVING,
-    ),
-    Mutant(
-        "a deleted replica whose vote is lost may vote again",
-        "raftlog.storage.tombstones:write",
-        "HardState(leader.term, node_id)",
-        "HardState(leader.term, None)",
-        script="tests/unit/storage/test_tombstones.py",
-    ),
-    Mutant(
-        "a deleted replica's vote is forgotten where an earlier life has known its term",
-        "raftlog.storage.tombstones:write",
-        "state if state.term >= kept.hard_state.term",
-        "state if state.term > kept.hard_state.term",
-        script="tests/unit/storage/test_tombstones.py",
     ),
     Mutant(
         "a log that a recovery has given up comes back",
@@ -114,7 +93,7 @@ MOVES = (
     Mutant(
         "who is wanted again goes by what was said before",
         "partitions.hosting.hosted_partition:HostedPartition.reconfigure",
-        "self.permit = self.permit if is_leaving else None",
+        "self.may_be_deleted = self.may_be_deleted and is_leaving",
         "pass",
         script="tests/unit/partitions/test_moving.py::test_who_is_wanted_again_does_not_go_whatever_the_leader_has_said",
     ),
@@ -208,16 +187,9 @@ STALE = (
     Mutant(
         "a permit that was asked for by older metadata counts",
         "partitions.hosting.replica_manager:PartitionManager._ask_for_permits",
-        "if permit and hosted.partition is asked:",
-        "if permit:",
+        "if is_permitted and hosted.partition is asked:",
+        "if is_permitted:",
         script=MOVING,
-    ),
-    Mutant(
-        "the newest entry of a deleted replica is forgotten",
-        "raftlog.hosting.opener:LogOpener.open",
-        "return TenantLog(log, tombstone.last)",
-        "return TenantLog(log)",
-        script=OPENINGS,
     ),
     Mutant(
         "a replica begins by metadata that is not confirmed",
@@ -318,12 +290,5 @@ STALE = (
         "office = (group.term, info.version)",
         "office = (group.term, info.membership_index)",
         script=REASSIGNER,
-    ),
-    Mutant(
-        "a later life that was shorter lowers what a tombstone says was acknowledged",
-        "raftlog.storage.tombstones:write",
-        "last = max(last, kept.last)",
-        "last = last if state.term >= kept.hard_state.term else kept.last",
-        script="tests/unit/storage/test_tombstones.py",
     ),
 )

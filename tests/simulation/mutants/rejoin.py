@@ -142,8 +142,8 @@ REJOIN = (
     Mutant(
         "a replica that rejoins stands for election where leadership is handed to it",
         "raftlog.core.follower:Follower.receive_timeout_now",
-        "member.is_voter and member.may_vote and member.lacks_nothing",
-        "member.is_voter and member.lacks_nothing",
+        "member.is_voter and member.may_vote",
+        "member.is_voter",
         script=_CORE,
     ),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from partitions.metadata.commands import ReplicasChanged
 from partitions.metadata.move_planner import MoveReplicas
 from partitions.routing import rpc
 from raftlog.core.membership import Membership
-from raftlog.errors import RaftlogError
+from raftlog.errors import InvalidRequest, RaftlogError
 from raftlog.node.rpc import decode_body, encode_body
 from raftlog.types import GroupId
 from tests.helpers.controlled_cluster import ControlledBroker, ControlledCluster
@@ -150,3 +151,29 @@ def test_a_broker_whose_replica_leaves_is_not_prepared(tmp_path: Path) -> None:
         assert not await is_prepared(led, cluster.brokers[leaving])
 
     told(tmp_path, story)
+
+
+# requirement: M3
+def test_a_broker_says_that_it_has_no_replica_only_by_confirmed_metadata(tmp_path: Path) -> None:
+    async def story(cluster: ControlledCluster, led: ControlledBroker, stranger: ControlledBroker) -> None:
+        held = info(led).group_id
+        await eventually(lambda: stranger.manager.directory_of(held) is None)
+        nodes = [*cluster.brokers]
+        for node in nodes:
+            await cluster.stop(node)
+        alone = await cluster.start(nodes[0])
+        with pytest.raises(InvalidRequest, match="it is not known yet"):
+            alone.manager.directory_of(GroupId(held + 1))
+        for node in nodes[1:]:
+            await cluster.start(node)
+        await eventually(lambda: _answers(alone, GroupId(held + 1)))
+        assert alone.manager.directory_of(GroupId(held + 1)) is None
+
+    told(tmp_path, story)
+
+
+def _answers(broker: ControlledBroker, group: GroupId) -> bool:
+    with contextlib.suppress(InvalidRequest):
+        broker.manager.directory_of(group)
+        return True
+    return False

@@ -1,4 +1,4 @@
-"""How a replica's log begins: a former life's promises are on the disk before the next life speaks."""
+"""How the log of a partition's replica begins."""
 
 from __future__ import annotations
 
@@ -18,14 +18,10 @@ from raftlog.core.membership import NOBODY, Membership
 from raftlog.core.ready import HardState
 from raftlog.errors import LogCorrupt
 from raftlog.hosting.opener import LogOpener
-from raftlog.storage import tombstones
-from raftlog.storage.broken_groups import BrokenGroups
 from raftlog.storage.replica_registry import ReplicaRegistry
-from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.storage.slots import SLOT_BYTES
-from raftlog.storage.tombstones import Tombstone
 from raftlog.testing.fake_filesystem import FakeFilesystem
-from raftlog.types import BEFORE_LOG, EntryId, GroupId, Index, NodeId, Term, TopicId
+from raftlog.types import GroupId, NodeId, Term, TopicId
 
 ME, OTHER = NodeId(1), NodeId(2)
 GROUP = GroupId(7)
@@ -35,9 +31,8 @@ def openings(filesystem: FakeFilesystem) -> ReplicaOpener:
     trash = Trash(filesystem, "/data", SystemClock(), asyncio.to_thread)
     folders = Folders(filesystem, "/data", asyncio.to_thread, trash)
     registry = ReplicaRegistry.open(filesystem, "/data", random.Random(1))
-    broken = BrokenGroups(filesystem, "/data", SystemClock())
     logs = LogOpener(filesystem, "/data", SystemClock(), registry)
-    return ReplicaOpener(ME, logs, folders, broken)
+    return ReplicaOpener(ME, logs, folders)
 
 
 def topic(partition: PartitionInfo) -> TopicInfo:
@@ -72,27 +67,6 @@ def directory(filesystem: FakeFilesystem) -> str:
     return openings(filesystem).folders.of_partition(topic(placed()), 0)
 
 
-def test_term_and_vote_of_a_former_life_survive_a_power_loss_after_opening() -> None:
-    filesystem = FakeFilesystem()
-    former = Tombstone(HardState(Term(9), OTHER), EntryId(Term(8), Index(100)))
-    tombstones.keep(filesystem, "/data", GROUP, former)
-    partition = placed()
-    forgotten = openings(filesystem).open(topic(partition), partition, may_begin=True).forgotten
-    assert forgotten == former.last
-    filesystem.lose_power(random.Random(1))
-    again = SegmentedLog.open(filesystem, directory(filesystem), LogSettings(), SystemClock())
-    assert again.restored(NOBODY).hard_state == former.hard_state
-
-
-def test_without_a_former_life_there_is_nothing_to_keep() -> None:
-    filesystem = FakeFilesystem()
-    partition = placed()
-    opened = openings(filesystem).open(topic(partition), partition, may_begin=True)
-    log, forgotten = opened.log, opened.forgotten
-    assert forgotten == BEFORE_LOG
-    assert log.restored(NOBODY).hard_state.term == 0
-
-
 def test_a_log_begins_with_the_first_membership_while_that_is_in_force() -> None:
     made = openings(FakeFilesystem())
     first = Membership(frozenset({ME, OTHER}))
@@ -103,7 +77,7 @@ def test_a_log_begins_with_the_first_membership_while_that_is_in_force() -> None
 
 def is_rejoining(filesystem: FakeFilesystem, partition: PartitionInfo) -> bool:
     """Whether a replica that is opened now gives no vote yet."""
-    log = openings(filesystem).open(topic(partition), partition, may_begin=True).log
+    log = openings(filesystem).open(topic(partition), partition, may_begin=True)
     found = log.restored(NOBODY).hard_state.is_rejoining
     log.close()
     return found
@@ -131,29 +105,29 @@ def test_a_replica_whose_folder_is_gone_rejoins_and_goes_on_doing_so_until_it_ha
 def test_the_survivor_votes_alone_in_a_new_term_behind_its_whole_log_and_others_resync_fully() -> None:
     filesystem = FakeFilesystem()
     partition = placed()
-    log = openings(filesystem).open(topic(partition), partition, may_begin=True).log
+    log = openings(filesystem).open(topic(partition), partition, may_begin=True)
     log.save_hard_state(HardState(Term(4), OTHER))
     log.close()
     recovered = placed(recovered_from=ME)
-    log = openings(filesystem).open(topic(recovered), recovered, may_begin=True).log
+    log = openings(filesystem).open(topic(recovered), recovered, may_begin=True)
     restored = log.restored(NOBODY)
     assert restored.hard_state == HardState(Term(5), ME)
     assert restored.memberships[-1].membership == Membership(frozenset({ME}))
     log.close()
-    log = openings(filesystem).open(topic(recovered), recovered, may_begin=True).log  # once is enough
+    log = openings(filesystem).open(topic(recovered), recovered, may_begin=True)  # once is enough
     assert log.restored(NOBODY).hard_state == HardState(Term(5), ME)
     log.close()
     with pytest.raises(MetadataBehind):
         openings(filesystem).open(topic(partition), partition, may_begin=True)
     given_up = FakeFilesystem()
-    log = openings(given_up).open(topic(partition), partition, may_begin=True).log
+    log = openings(given_up).open(topic(partition), partition, may_begin=True)
     log.save_hard_state(HardState(Term(4), OTHER))
     log.close()
     elsewhere = placed(recovered_from=OTHER)
     with pytest.raises(MetadataBehind, match="given up once"):
         openings(given_up).open(topic(elsewhere), elsewhere, may_begin=False)
     assert given_up.exists(directory(given_up))
-    log = openings(given_up).open(topic(elsewhere), elsewhere, may_begin=True).log
+    log = openings(given_up).open(topic(elsewhere), elsewhere, may_begin=True)
     assert log.restored(NOBODY).hard_state.term == 0
 
 
@@ -163,12 +137,12 @@ def test_a_survivor_that_loses_a_mark_does_not_vote_alone_once_more(lost: str) -
     filesystem = FakeFilesystem()
     partition, recovered = placed(), placed(recovered_from=ME)
     for info in (partition, recovered):
-        log = openings(filesystem).open(topic(info), info, may_begin=True).log
+        log = openings(filesystem).open(topic(info), info, may_begin=True)
         log.save_hard_state(HardState(Term(log.restored(NOBODY).hard_state.term + 4), OTHER))
         before = log.restored(NOBODY)
         log.close()
     filesystem.overwrite(f"{directory(filesystem)}/{lost}", None)
-    log = openings(filesystem).open(topic(recovered), recovered, may_begin=True).log
+    log = openings(filesystem).open(topic(recovered), recovered, may_begin=True)
     assert log.restored(NOBODY) == before
 
 
@@ -177,14 +151,14 @@ def test_a_survivor_that_loses_both_marks_keeps_the_membership_that_its_group_ha
     filesystem = FakeFilesystem()
     partition, recovered = placed(), placed(recovered_from=ME)
     for info in (partition, recovered):
-        log = openings(filesystem).open(topic(info), info, may_begin=True).log
+        log = openings(filesystem).open(topic(info), info, may_begin=True)
         log.save_hard_state(HardState(Term(log.restored(NOBODY).hard_state.term + 4), OTHER))
         before = log.restored(NOBODY)
         log.close()
     openings(filesystem).logs.registry.add([GROUP])
     for lost in ("recovery", "recovery.twin"):
         filesystem.overwrite(f"{directory(filesystem)}/{lost}", None)
-    log = openings(filesystem).open(topic(recovered), recovered, may_begin=True).log
+    log = openings(filesystem).open(topic(recovered), recovered, may_begin=True)
     assert log.restored(NOBODY) == before
     log.close()
     assert openings(filesystem).folders.recovery_of(directory(filesystem)) == 1

@@ -110,9 +110,7 @@ def test_a_replica_is_deleted_and_added_again_only_after_its_repair_is_over(tmp_
             ill = next(node for node in before if node != led)
             broker, files = cluster.brokers[ill], BlockedFiles()
             manager = broker.manager
-            service = RepairService(
-                broker.host, files, asyncio.to_thread, broker.supervisor.directory_of, "/data"
-            )
+            service = RepairService(broker.host, files, asyncio.to_thread, broker.supervisor.directory_of)
             scheduler = AskedToEnd(
                 Repairer(broker.host, files, asyncio.to_thread, service), broker.supervisor
             )
@@ -149,9 +147,7 @@ def test_peers_are_told_of_the_files_as_they_are_after_another_life(tmp_path: Pa
             led = await leader(cluster)
             ill = next(broker for broker in cluster.brokers.values() if broker is not led)
             supervisor = ill.supervisor
-            service = RepairService(
-                ill.host, ill.filesystem, asyncio.to_thread, supervisor.directory_of, "/data"
-            )
+            service = RepairService(ill.host, ill.filesystem, asyncio.to_thread, supervisor.directory_of)
             service.offer()
             supervisor.forget = service.forget  # type: ignore[method-assign]
 

@@ -117,24 +117,31 @@ async def at_once(work: object) -> object:
 
 
 class Cluster:
-    """Broker 1 is damaged; others are closed replicas, or lead."""
+    """Broker 1 is damaged; others are closed replicas, or lead, or do not know yet what they have (None)."""
 
-    def __init__(self, repair_target: FakeFilesystem, **others: FakeFilesystem | Leader) -> None:
+    def __init__(self, repair_target: FakeFilesystem, **others: FakeFilesystem | Leader | None) -> None:
         self.net = Net()
         self.filesystem = repair_target
         self.repairer = self._repairer(NodeId(1), repair_target, None)
         for name, other in others.items():
             node = NodeId(int(name.removeprefix("broker_")))
             leader = other if isinstance(other, Leader) else None
-            filesystem = FakeFilesystem() if isinstance(other, Leader) else other
-            self._repairer(node, filesystem, leader)
+            filesystem = other if isinstance(other, FakeFilesystem) else FakeFilesystem()
+            self._repairer(node, filesystem, leader, is_current=other is not None)
         self.repair_target = RepairTarget(GROUP, DIRECTORY, (NodeId(2), NodeId(3)))
 
-    def _repairer(self, node: NodeId, filesystem: FakeFilesystem, leader: Leader | None) -> Repairer:
+    def _repairer(
+        self, node: NodeId, filesystem: FakeFilesystem, leader: Leader | None, *, is_current: bool = True
+    ) -> Repairer:
         host = Host(node, self.net, {} if leader is None else {GROUP: leader})
         run = cast("RunBlocking", at_once)
-        here = DIRECTORY if filesystem.exists(DIRECTORY) else None
-        service = RepairService(cast("GroupHost", host), filesystem, run, lambda group: here, "/data")
+
+        def directory_of(group: GroupId) -> str | None:
+            if not is_current:
+                raise InvalidRequest("the metadata is not confirmed")
+            return DIRECTORY if filesystem.exists(DIRECTORY) else None
+
+        service = RepairService(cast("GroupHost", host), filesystem, run, directory_of)
         service.offer()
         if leader is not None:
             SnapshotService(cast("Calls", host), lambda: cast("Mapping[GroupId, GroupView]", host.groups))
