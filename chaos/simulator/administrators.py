@@ -9,10 +9,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from api.broker import Broker
 from chaos.simulator.clients import PATIENCE_S, TIMEOUT_MS, Client
+from chaos.simulator.faults import Faults
+from chaos.simulator.machine import Machine
 from chaos.simulator.odds import FORGET
+from chaos.simulator.simulated_cluster import SimulatedCluster
 from partitions.metadata.image import PartitionInfo, TopicInfo
 from partitions.metadata.move_planner import MoveReplicas
 from partitions.values import QUORUM, FetchRequest
@@ -21,11 +25,6 @@ from raftlog.records.batch import Codec, split_batches
 from raftlog.records.builder import Record, build_batch
 from raftlog.records.reader import read_records
 from raftlog.types import Offset, TopicPartition
-
-if TYPE_CHECKING:
-    from api.broker import Broker
-    from chaos.simulator.machine import Machine
-    from chaos.simulator.simulation import Simulation
 
 NAMES: Final = ("shared-0", "shared-1")
 LOST_ANSWER_ODDS: Final = 0.15
@@ -51,8 +50,9 @@ class Administrator(Client):
 
     lost_answer_odds = LOST_ANSWER_ODDS
 
-    def __init__(self, simulation: Simulation, name: str, shared: SharedNames) -> None:
-        super().__init__(simulation, name)
+    def __init__(self, cluster: SimulatedCluster, name: str, shared: SharedNames, faults: Faults) -> None:
+        super().__init__(cluster, name)
+        self._faults = faults
         self._shared = shared
         self._actions = {
             "create": self._create,
@@ -65,12 +65,12 @@ class Administrator(Client):
 
     def machine(self) -> Machine:
         """Any broker's that is up, where one is."""
-        machines = self.simulation.machines
+        machines = self.cluster.machines
         return self.rng.choice([machine for machine in machines if machine.is_up] or machines)
 
     async def run(self) -> None:
         """One action after the other."""
-        while self.simulation.is_producing:
+        while self.cluster.is_producing:
             kind = self.rng.choices(list(ACTIONS), list(ACTIONS.values()))[0]
             name = self.rng.choice(NAMES)
             if name not in self._shared.recovering or kind in ("create", "use"):
@@ -79,19 +79,19 @@ class Administrator(Client):
             await asyncio.sleep(0.3 * self.rng.random())
 
     async def _create(self, name: str) -> None:
-        factors = (3,) if FORGET in self.simulation.odds.timed else (1, 3, 3)  # the only replica may be lost
-        began, factor = self.simulation.loop.now, self.rng.choice(factors)
+        factors = (3,) if FORGET in self.cluster.odds.timed else (1, 3, 3)  # the only replica may be lost
+        began, factor = self.cluster.loop.now, self.rng.choice(factors)
         topic = await self.ask(
             self.machine(),
             lambda broker: broker.controller.create_topic(
                 name, partitions=1, replication_factor=factor, config={}, timeout_ms=TIMEOUT_MS
             ),
-            lambda broker, made: self.simulation.answers.changed(broker, made.version),
+            lambda broker, made: self.cluster.answers.changed(broker, made.version),
         )
         self._shared.made[topic.topic_id] = (name, began)
 
     async def _delete(self, name: str) -> None:
-        self._shared.deletions.setdefault(name, []).append(self.simulation.loop.now)
+        self._shared.deletions.setdefault(name, []).append(self.cluster.loop.now)
         topic = await self.ask(self.machine(), lambda broker: self._look(broker, name))
         is_sure = self.rng.random() < 0.5  # which one it is
         if topic is not None:
@@ -101,7 +101,7 @@ class Administrator(Client):
                 lambda broker: broker.controller.delete_topic(
                     name, expected_version=version, timeout_ms=TIMEOUT_MS
                 ),
-                self.simulation.answers.changed,
+                self.cluster.answers.changed,
             )
             if is_sure:
                 self._shared.gone.add(topic.topic_id)
@@ -116,7 +116,7 @@ class Administrator(Client):
         )
 
     async def _move(self, name: str) -> None:
-        nodes = [machine.node for machine in self.simulation.machines]
+        nodes = [machine.node for machine in self.cluster.machines]
         wish = self.rng.choice(
             (
                 MoveReplicas(name, 0, tuple(self.rng.sample(nodes, self.rng.choice((1, 2, 3, 3))))),
@@ -139,7 +139,7 @@ class Administrator(Client):
                 receipt = await broker.gateway.append(target, data, acks=QUORUM, timeout_ms=TIMEOUT_MS)
                 if self._is_still(broker, topic):
                     self._shared.written[value] = topic.topic_id
-                    self.simulation.answers.appended(target, data, QUORUM, broker, receipt)
+                    self.cluster.answers.appended(target, data, QUORUM, broker, receipt)
 
         with contextlib.suppress(RaftlogError):
             await self.ask(self.machine(), use)
@@ -151,20 +151,20 @@ class Administrator(Client):
             result = await broker.gateway.fetch(target, FetchRequest(position=position))
             if not self._is_still(broker, topic):
                 return
-            self.simulation.answers.read(target, broker, result)
+            self.cluster.answers.read(target, broker, result)
             for batch in split_batches(result.data):
                 for record in () if batch.header.is_control else read_records(batch):
                     sent_to = self._shared.written.get((record.value or b"").decode(), topic.topic_id)
                     if sent_to != topic.topic_id:
                         detail = f"{record.value!r} was sent to {sent_to} and is in {topic.topic_id}"
-                        self.simulation.violated("I15 deleted records stay deleted", detail)
+                        self.cluster.violated("I15 deleted records stay deleted", detail)
             if result.next_offset >= result.high_watermark or result.next_offset == position:
                 return
             position = result.next_offset
 
     async def _look(self, broker: Broker, name: str) -> TopicInfo | None:
         """The topic by confirmed metadata, which are held to what was asked for."""
-        asked_at, shared = self.simulation.loop.now, self._shared
+        asked_at, shared = self.cluster.loop.now, self._shared
         made = {topic_id for topic_id, (known, _) in shared.made.items() if known == name}
         gone = set(shared.gone)
         image = await broker.controller.current_image(TIMEOUT_MS)
@@ -172,12 +172,12 @@ class Administrator(Client):
         found = "" if topic is None else topic.topic_id
         if found in gone:
             detail = f"{name}: {found} was deleted; broker {broker.node_id} has it at {asked_at:.3f}"
-            self.simulation.violated("I15 deleted topics stay deleted", detail)
+            self.cluster.violated("I15 deleted topics stay deleted", detail)
         for topic_id in made - {found}:
             _, began = shared.made[topic_id]
             if not any(asked >= began - PATIENCE_S for asked in shared.deletions.get(name, ())):
                 detail = f"{name} was made as {topic_id}; broker {broker.node_id} has {found!r}"
-                self.simulation.violated("I15 what was not deleted stays", detail)
+                self.cluster.violated("I15 what was not deleted stays", detail)
         return topic
 
     @staticmethod
@@ -191,9 +191,9 @@ class Administrator(Client):
     async def _recover(self, name: str) -> None:
         """A majority of the replicas is off for good, as far as anybody knows, and comes back later."""
         topic = await self.ask(self.machine(), lambda broker: self._look(broker, name))
-        machines = self.simulation.machines
+        machines = self.cluster.machines
         if (
-            not self.simulation.odds.recovers
+            not self.cluster.odds.recovers
             or topic is None
             or any(machine.is_kept_off for machine in machines)
         ):
@@ -201,7 +201,7 @@ class Administrator(Client):
         replicas = topic.partitions[0].replicas
         lost = [machines[node - 1] for node in self.rng.sample(replicas, (len(replicas) + 1) // 2)]
         is_possible = len(lost) < len(replicas) and 2 * (len(machines) - len(lost)) > len(machines)
-        if self.simulation.faults.is_healed or not is_possible:
+        if self.cluster.is_healed or not is_possible:
             return  # nothing would be left to recover from, or no majority of the metadata group
         for machine in lost:
             machine.is_kept_off = True
@@ -215,10 +215,10 @@ class Administrator(Client):
 
     async def _until_recovered(self, name: str, lost: list[Machine]) -> None:
         phrase: str | None = None
-        deadline = self.simulation.loop.now + RECOVERY_S
+        deadline = self.cluster.loop.now + RECOVERY_S
         while (
-            self.simulation.loop.now < deadline
-            and not self.simulation.faults.is_healed
+            self.cluster.loop.now < deadline
+            and not self.cluster.is_healed
             and not any(machine.is_up for machine in lost)
         ):
             await asyncio.sleep(0.3)
@@ -232,7 +232,7 @@ class Administrator(Client):
             except RaftlogError:
                 continue
             else:
-                self.simulation.faults.counts["recover unsafely"] += 1
+                self._faults.counts["recover unsafely"] += 1
                 return
 
 

@@ -10,22 +10,18 @@ from __future__ import annotations
 import struct
 from bisect import bisect_left
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from crc32c import crc32c
 
-from partitions.values import AcksKind, AppendReceipt, FetchResult, key_of
+from api.broker import Broker
+from chaos.simulator.log_view import Entry
+from chaos.simulator.machine import Machine
+from chaos.simulator.oracles import Oracles, Report
+from chaos.simulator.records import GroupRecord, ReplicaRecord
+from partitions.metadata.image import TopicInfo
+from partitions.values import Acks, AcksKind, AppendReceipt, FetchResult, key_of
 from raftlog.records.batch import APPEND_TIME_BIT, CHECKSUM_START, split_batches
 from raftlog.types import METADATA_GROUP, Offset, TopicPartition
-
-if TYPE_CHECKING:
-    from api.broker import Broker
-    from chaos.simulator.log_view import Entry
-    from chaos.simulator.machine import Machine
-    from chaos.simulator.oracles import Oracles, Report
-    from chaos.simulator.records import GroupRecord, ReplicaRecord
-    from partitions.metadata.image import TopicInfo
-    from partitions.values import Acks
 
 _MAX_TIMESTAMP_AT = 14  # behind the attributes, where the checksum begins to count
 _TIME = struct.Struct(">q")

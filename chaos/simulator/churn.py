@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 from api.broker import Broker
 from chaos.simulator.clients import TIMEOUT_MS, Client
+from chaos.simulator.simulated_cluster import SimulatedCluster
+from partitions.metadata.image import TopicInfo
 from partitions.values import QUORUM, FetchRequest
 from raftlog.errors import RaftlogError, TopicExists, UnknownTopic
 from raftlog.records.batch import Codec, split_batches
 from raftlog.records.builder import Record, build_batch
 from raftlog.records.reader import read_records
 from raftlog.types import Offset, TopicPartition
-
-if TYPE_CHECKING:
-    from chaos.simulator.simulation import Simulation
-    from partitions.metadata.image import TopicInfo
 
 Result = TypeVar("Result")
 NAME: Final = "passing"
@@ -34,10 +32,10 @@ class Churner(Client):
     In half of the runs it deletes by version: then no deletion that comes late can hit a later life.
     """
 
-    def __init__(self, simulation: Simulation, name: str) -> None:
-        super().__init__(simulation, name)
+    def __init__(self, cluster: SimulatedCluster, name: str) -> None:
+        super().__init__(cluster, name)
         self._life = 0
-        self._by_version = simulation.rng(f"versions of {name}").random() < 0.5
+        self._by_version = cluster.rng(f"versions of {name}").random() < 0.5
         self._topic_id = ""  # of a life that was made, and that nobody was asked to end
         self._written_before: set[str] = (
             set()
@@ -45,8 +43,8 @@ class Churner(Client):
 
     async def run(self) -> None:
         """Life after life of one name."""
-        while self.simulation.is_producing:
-            await self.simulation.rest()
+        while self.cluster.is_producing:
+            await self.cluster.rest()
             self._life += 1
             try:
                 await self._live()
@@ -67,9 +65,9 @@ class Churner(Client):
         lost = sorted(written.difference(values))
         self._written_before |= written
         if lost:
-            self.simulation.violated("H lost write", f"life {self._life} of {NAME}: {lost}")
+            self.cluster.violated("H lost write", f"life {self._life} of {NAME}: {lost}")
         if old:
-            self.simulation.violated("I15 deleted records stay deleted", f"life {self._life}: {old}")
+            self.cluster.violated("I15 deleted records stay deleted", f"life {self._life}: {old}")
         await asyncio.sleep(self.rng.random() / 2)
 
     async def _append(self, value: str) -> bool:
@@ -80,7 +78,7 @@ class Churner(Client):
             topic = await self._look(broker)  # see ``_read``
             receipt = await broker.gateway.append(target, data, acks=QUORUM, timeout_ms=TIMEOUT_MS)
             if _is_still(topic, broker):
-                self.simulation.answers.appended(target, data, QUORUM, broker, receipt)
+                self.cluster.answers.appended(target, data, QUORUM, broker, receipt)
             return receipt
 
         try:
@@ -103,7 +101,7 @@ class Churner(Client):
                 request = FetchRequest(position=Offset(position))
                 result = await broker.gateway.fetch(TopicPartition(NAME, 0), request)
                 if _is_still(topic, broker):
-                    self.simulation.answers.read(TopicPartition(NAME, 0), broker, result)
+                    self.cluster.answers.read(TopicPartition(NAME, 0), broker, result)
                 values += [
                     (record.value or b"").decode()
                     for batch in split_batches(result.data)
@@ -126,14 +124,14 @@ class Churner(Client):
         found = "" if topic is None else topic.topic_id
         if self._by_version and made and made == self._topic_id and found != made:
             detail = f"{NAME} was made as {made}; broker {broker.node_id} has {found!r}"
-            self.simulation.violated("I15 what was not deleted stays", detail)
+            self.cluster.violated("I15 what was not deleted stays", detail)
         return topic
 
     async def _create(self, broker: Broker) -> list[str]:
         topic = await broker.controller.create_topic(
             NAME, partitions=1, replication_factor=3, config={}, timeout_ms=TIMEOUT_MS
         )
-        self.simulation.answers.changed(broker, topic.version)
+        self.cluster.answers.changed(broker, topic.version)
         return [topic.topic_id]
 
     async def _delete(self, broker: Broker) -> list[str]:
@@ -144,7 +142,7 @@ class Churner(Client):
                 return []
             expected = topic.version
         version = await broker.controller.delete_topic(NAME, expected_version=expected, timeout_ms=TIMEOUT_MS)
-        self.simulation.answers.changed(broker, version)
+        self.cluster.answers.changed(broker, version)
         return []
 
     async def _until(

@@ -11,11 +11,12 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 from api.broker import Broker
 from chaos.history import Look, Outcome, Poll, Send
-from chaos.simulator.machine import SECRET
+from chaos.simulator.machine import SECRET, Machine
+from chaos.simulator.simulated_cluster import SimulatedCluster
 from partitions.metadata.producer_ids import ProducerIds
 from partitions.values import QUORUM, Acks, AcksKind, AppendReceipt, FetchRequest, FetchResult, Start
 from raftlog.errors import (
@@ -32,10 +33,6 @@ from raftlog.records.batch import Codec, split_batches
 from raftlog.records.builder import Record, build_batch
 from raftlog.records.reader import read_records
 from raftlog.types import Offset, TopicPartition
-
-if TYPE_CHECKING:
-    from chaos.simulator.machine import Machine
-    from chaos.simulator.simulation import Simulation
 
 Result = TypeVar("Result")
 TOPIC: Final = "orders"
@@ -57,11 +54,11 @@ class Client:
 
     lost_answer_odds = LOST_ANSWER_ODDS
 
-    def __init__(self, simulation: Simulation, name: str) -> None:
-        self.simulation = simulation
+    def __init__(self, cluster: SimulatedCluster, name: str) -> None:
+        self.cluster = cluster
         self.name = name
-        self.rng = simulation.rng(f"client {name}")
-        self.process = simulation.next_process()
+        self.rng = cluster.rng(f"client {name}")
+        self.process = cluster.next_process()
         self._watermarks: dict[tuple[int, int], int] = {}
 
     async def ask(
@@ -74,7 +71,7 @@ class Client:
 
         ``judge`` hears the answer in the moment in which the broker gives it.
         """
-        network = self.simulation.network
+        network = self.cluster.network
 
         async def judged(broker: Broker) -> Result:
             answer = await ask(broker)
@@ -95,7 +92,7 @@ class Client:
 
     def machine(self) -> Machine:
         """Any broker's."""
-        return self.rng.choice(self.simulation.machines)
+        return self.rng.choice(self.cluster.machines)
 
     async def append(
         self, machine: Machine, target: TopicPartition, data: bytes, acks: Acks = QUORUM
@@ -104,7 +101,7 @@ class Client:
         return await self.ask(
             machine,
             lambda broker: broker.gateway.append(target, data, acks=acks, timeout_ms=TIMEOUT_MS),
-            partial(self.simulation.answers.appended, target, data, acks),
+            partial(self.cluster.answers.appended, target, data, acks),
         )
 
     async def pause(self) -> None:
@@ -114,22 +111,22 @@ class Client:
     async def fetch(self, partition: int, position: int, *, wait_ms: int) -> FetchResult:
         """Read once from any broker. Raises what it raises."""
         request = FetchRequest(position=Offset(position), bytes_max=4096, wait_ms=wait_ms)
-        target = self.simulation.judged[partition]
+        target = self.cluster.judged[partition]
         result: FetchResult = await self.ask(
             self.machine(),
             lambda broker: broker.gateway.fetch(target, request),
-            partial(self.simulation.answers.read, target),
+            partial(self.cluster.answers.read, target),
         )
         key = (partition, result.leader_epoch)
         if result.high_watermark < self._watermarks.get(key, 0):
             detail = f"{result.high_watermark} after {self._watermarks[key]} in epoch {result.leader_epoch}"
-            self.simulation.violated("I13 the high watermark rises", f"partition {partition}: {detail}")
+            self.cluster.violated("I13 the high watermark rises", f"partition {partition}: {detail}")
         self._watermarks[key] = result.high_watermark
         return result
 
     async def poll(self, partition: int, position: int, *, wait_ms: int) -> tuple[Poll, int]:
         """One fetch as the history keeps it, and where to go on."""
-        invoked = self.simulation.loop.now
+        invoked = self.cluster.loop.now
         result = await self.fetch(partition, position, wait_ms=wait_ms)
         records = tuple(
             (record.offset, (record.value or b"").decode())
@@ -142,7 +139,7 @@ class Client:
             process=self.process,
             partition=partition,
             invoked_s=invoked,
-            completed_s=self.simulation.loop.now,
+            completed_s=self.cluster.loop.now,
             records=records,
         )
         return poll, result.next_offset
@@ -151,9 +148,9 @@ class Client:
         """What a reader learns whose position is no more: where the log begins, and nothing else."""
         start = int(str(error.details["start"]))
         if start <= position:
-            self.simulation.violated("I13 a position stays valid", f"{self.name}: {error}")
-        self.simulation.log_starts.told(self.simulation.judged[partition], start)
-        now = self.simulation.loop.now
+            self.cluster.violated("I13 a position stays valid", f"{self.name}: {error}")
+        self.cluster.log_starts.told(self.cluster.judged[partition], start)
+        now = self.cluster.loop.now
         return Poll(
             process=self.process,
             partition=partition,
@@ -171,12 +168,12 @@ class Producer(Client):
     before may follow.
     """
 
-    def __init__(self, simulation: Simulation, name: str, partition: int, *, has_id: bool) -> None:
-        super().__init__(simulation, name)
+    def __init__(self, cluster: SimulatedCluster, name: str, partition: int, *, has_id: bool) -> None:
+        super().__init__(cluster, name)
         self._target = TopicPartition(TOPIC, partition)
         self._has_id = has_id
-        self._acks_rng = simulation.rng(f"acks of {name}")
-        self._bodies_rng = simulation.rng(f"bodies of {name}")
+        self._acks_rng = cluster.rng(f"acks of {name}")
+        self._bodies_rng = cluster.rng(f"bodies of {name}")
         self._sequence = 0
         self._life: Life = (-1, -1)
         self._replaced: Life | None = None  # one that is over
@@ -185,23 +182,23 @@ class Producer(Client):
 
     async def run(self) -> None:
         """Produce while things go wrong."""
-        simulation = self.simulation
+        cluster = self.cluster
         under_way: list[asyncio.Task[None]] = []
-        while simulation.is_producing:
-            await simulation.rest()
+        while cluster.is_producing:
+            await cluster.rest()
             if self._has_id and self._is_known:
                 await self._perhaps_resync_fully(under_way)
             if self._has_id and self._life[0] < 0:
                 await self._get_id()
                 continue
-            limit = simulation.odds.pipeline if self._has_id and self._is_known else 1
+            limit = cluster.odds.pipeline if self._has_id and self._is_known else 1
             body = self._next_body()
             task = asyncio.get_running_loop().create_task(self._send(*body))
             under_way.append(task)
             while len(under_way) >= limit:
                 await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
                 under_way = [task for task in under_way if not task.done()]
-            await asyncio.sleep(self.rng.expovariate(1.0) * simulation.odds.think_s)
+            await asyncio.sleep(self.rng.expovariate(1.0) * cluster.odds.think_s)
         for task in under_way:
             await task
 
@@ -210,14 +207,14 @@ class Producer(Client):
             ids = await self.ask(
                 self.machine(),
                 lambda broker: broker.controller.allocate_producer_ids(1, TIMEOUT_MS),
-                self.simulation.answers.gave_ids,
+                self.cluster.answers.gave_ids,
             )
         except RaftlogError:
             await self.pause()
             return
         producer_id = ProducerIds(SECRET).id_of(ids.start)
         self._begin((producer_id, 0))
-        self.simulation.given_producer_id(producer_id)
+        self.cluster.given_producer_id(producer_id)
 
     def _begin(self, life: Life) -> None:
         self._life = life
@@ -241,11 +238,11 @@ class Producer(Client):
         data = self._batch([f"{self.name}-late-{life[1]}"], life, self._sequence)
         with contextlib.suppress(RaftlogError):
             receipt = await self.append(self.machine(), self._target, data)
-            self.simulation.violated("I25 sequences without break", f"{life} is over, and yet {receipt}")
+            self.cluster.violated("I25 sequences without break", f"{life} is over, and yet {receipt}")
 
     def _next_body(self) -> tuple[int, Life, bytes, list[str]]:
         """Mostly one batch; who has one request under way at a time may send several in it."""
-        count = self._bodies_rng.choice((1, 1, 2, 3)) if self.simulation.odds.pipeline == 1 else 1
+        count = self._bodies_rng.choice((1, 1, 2, 3)) if self.cluster.odds.pipeline == 1 else 1
         batches = [self._next_batch() for _ in range(count)]
         values = [value for _, some in batches for value in some]
         return self.process, self._life, b"".join(data for data, _ in batches), values
@@ -260,7 +257,7 @@ class Producer(Client):
         return data, values
 
     def _batch(self, values: list[str], life: Life, sequence: int) -> bytes:
-        padding = bytes(self.rng.randint(0, self.simulation.odds.padding_bytes)) or None
+        padding = bytes(self.rng.randint(0, self.cluster.odds.padding_bytes)) or None
         return build_batch(
             [Record(value=value.encode(), key=padding) for value in values],
             codec=Codec.NONE,
@@ -271,9 +268,9 @@ class Producer(Client):
         )
 
     async def _send(self, process: int, life: Life, data: bytes, values: list[str]) -> None:
-        invoked = self.simulation.loop.now
+        invoked = self.cluster.loop.now
         outcome, receipt = await self._until_known(data, life, invoked)
-        completed = self.simulation.loop.now
+        completed = self.cluster.loop.now
         for number, value in enumerate(values):
             send = Send(
                 process=process,
@@ -284,8 +281,8 @@ class Producer(Client):
                 outcome=outcome,
                 offset=None if receipt is None else receipt.base_offset + number,
             )
-            self.simulation.history.sends.append(send)
-        self.simulation.trace.note(None, f"{values} {outcome.value} {receipt and receipt.base_offset}")
+            self.cluster.history.sends.append(send)
+        self.cluster.trace.note(None, f"{values} {outcome.value} {receipt and receipt.base_offset}")
         if life != self._life:
             return
         if outcome is Outcome.ACKNOWLEDGED:
@@ -294,7 +291,7 @@ class Producer(Client):
             self._replaced = None
             goes_on = self._has_id and self._bodies_rng.random() < NEXT_EPOCH_ODDS
             self._begin((life[0], life[1] + 1) if goes_on else (-1, -1))
-            self.process = self.simulation.next_process()
+            self.process = self.cluster.next_process()
 
     async def _until_known(
         self, data: bytes, life: Life, invoked: float
@@ -310,21 +307,21 @@ class Producer(Client):
                 self._check_refusal(error, life)
             except (CommitUnknown, ConnectionLost) as error:
                 in_doubt |= error.details.get("sent") is not False
-                if error.details.get("committed") is True and not self.simulation.odds.deletes_records:
+                if error.details.get("committed") is True and not self.cluster.odds.deletes_records:
                     return Outcome.ACKNOWLEDGED, None
                 if in_doubt and not self._has_id:
                     break
             except RaftlogError as error:
                 in_doubt |= not error.is_definite
                 if not error.retryable:
-                    self.simulation.violated("I12 errors", f"{self.name}: {error!r}")
+                    self.cluster.violated("I12 errors", f"{self.name}: {error!r}")
                     break
             else:
                 if acks.kind is not AcksKind.LEADER:
                     return Outcome.ACKNOWLEDGED, receipt
                 acks, in_doubt = QUORUM, True
                 continue
-            late = self.simulation.loop.now - invoked > PATIENCE_S
+            late = self.cluster.loop.now - invoked > PATIENCE_S
             if late or life != self._life or (not in_doubt and self._bodies_rng.random() < GIVES_UP_ODDS):
                 break
             await self.pause()
@@ -332,15 +329,15 @@ class Producer(Client):
 
     def _check_refusal(self, error: RaftlogError, life: Life) -> None:
         """Sequences are refused only where one before is missing, epochs only where there is a later one."""
-        others = self.simulation.odds.pipeline > 1 and isinstance(error, OutOfOrderSequence)
+        others = self.cluster.odds.pipeline > 1 and isinstance(error, OutOfOrderSequence)
         if life == self._life and not others:
-            self.simulation.violated("I12 errors", f"{self.name} in {life}: {error!r}")
+            self.cluster.violated("I12 errors", f"{self.name} in {life}: {error!r}")
 
     def _draw_acks(self) -> Acks:
         """Mostly a quorum. Who has an id may hear sooner, and ask again to be sure, or wait for more."""
         if not self._has_id or self._acks_rng.random() < QUORUM_ODDS:
             return QUORUM
-        odds = self.simulation.odds
+        odds = self.cluster.odds
         kinds = [Acks(AcksKind.LEADER), Acks(AcksKind.EVERY)]
         if odds.replicas > 1 and "reassign" not in odds.timed:  # so many it always has
             kinds.append(Acks(AcksKind.COUNT, odds.replicas))
@@ -350,20 +347,20 @@ class Producer(Client):
 class Consumer(Client):
     """Reads one partition from its start on, and asks for its end now and then."""
 
-    def __init__(self, simulation: Simulation, name: str, partition: int) -> None:
-        super().__init__(simulation, name)
+    def __init__(self, cluster: SimulatedCluster, name: str, partition: int) -> None:
+        super().__init__(cluster, name)
         self._partition = partition
         self._position = 0
 
     async def run(self) -> None:
         """Read while things go wrong."""
-        while self.simulation.is_producing:
-            await self.simulation.rest()
+        while self.cluster.is_producing:
+            await self.cluster.rest()
             try:
                 await (self._look() if self.rng.random() < 0.3 else self._read())
             except OffsetOutOfRange as error:
                 poll = self.deleted(self._partition, self._position, error)
-                self.simulation.history.polls.append(poll)
+                self.cluster.history.polls.append(poll)
                 self._position = poll.log_start
             except RaftlogError:
                 await self.pause()
@@ -372,23 +369,23 @@ class Consumer(Client):
         poll, self._position = await self.poll(
             self._partition, self._position, wait_ms=self.rng.choice((0, 100, 400))
         )
-        self.simulation.history.polls.append(poll)
+        self.cluster.history.polls.append(poll)
         if not poll.records:
             await self.pause()
 
     async def _look(self) -> None:
-        invoked = self.simulation.loop.now
+        invoked = self.cluster.loop.now
         target = TopicPartition(TOPIC, self._partition)
         offset, _ = await self.ask(
             self.machine(),
             lambda broker: broker.gateway.offset_at(target, Start.LATEST),
-            partial(self.simulation.answers.looked, target),
+            partial(self.cluster.answers.looked, target),
         )
-        self.simulation.history.looks.append(
+        self.cluster.history.looks.append(
             Look(
                 partition=self._partition,
                 invoked_s=invoked,
-                completed_s=self.simulation.loop.now,
+                completed_s=self.cluster.loop.now,
                 high_watermark=offset,
             )
         )

@@ -8,73 +8,52 @@ Leaves to others: what else must hold (``log_starts`` for deleted records, ``con
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import Final
 
-from chaos.simulator.event_loop import Process, SimulatedLoop
+from chaos.simulator.log_view import Entry
+from chaos.simulator.machine import WALL_MS_AT_START, Machine
+from chaos.simulator.run import Run
 from raftlog.node.cluster_time import CLOCK_BOUNDS
 from raftlog.types import GroupId
 
-if TYPE_CHECKING:
-    from chaos.simulator.log_view import Entry
-    from chaos.simulator.machine import Machine
-    from chaos.simulator.simulation import Simulation
-
-WALL_MS_AT_START: Final = 1_700_000_000_000
 DAY_MS: Final = 86_400_000
 SKEWS_MS: Final = (-3_600_000, -200, 0, 200, 3_600_000, -2 * DAY_MS, 2 * DAY_MS, 20 * DAY_MS)
 RIGHT_MS: Final = 200
 ALL_ODDS: Final = 0.3  # that all clocks jump together
 
 
-class SimulatedClock:
-    """One machine's clocks: as fast as its process, and its wall clock off by some time."""
-
-    is_known = True
-
-    def __init__(self, loop: SimulatedLoop, process: Process, machine: Machine) -> None:
-        self._loop = loop
-        self._process = process
-        self._machine = machine
-
-    def monotonic(self) -> float:
-        """Seconds since some moment."""
-        return self._loop.now * self._process.rate
-
-    def wall_ms(self) -> int:
-        """Milliseconds since 1970, as this machine believes."""
-        return WALL_MS_AT_START + int(self.monotonic() * 1000) + self._machine.wall_skew_ms
-
-
 class Clocks:
     """All wall clocks of one run."""
 
-    def __init__(self, simulation: Simulation) -> None:
-        self._simulation = simulation
+    def __init__(self, run: Run, machines: Sequence[Machine]) -> None:
+        self._run = run
+        self._machines = machines
         self._dated_terms: set[tuple[GroupId, int]] = set()  # whose leaders knew the time when they won
 
     def jump(self, rng: random.Random) -> None:
         """One clock is off from now on, or all are, by little or by days; half of them for a while only."""
-        machines = self._simulation.machines
+        machines = self._machines
         chosen = machines if rng.random() < ALL_ODDS else [rng.choice(machines)]
         skew_ms = rng.choice(SKEWS_MS)
         if not self._may_be_wrong(None):
             return
         for machine in chosen:
             machine.wall_skew_ms = skew_ms
-            self._simulation.trace.note(machine.node, f"has a clock that is off by {skew_ms / 1000} s")
+            self._run.trace.note(machine.node, f"has a clock that is off by {skew_ms / 1000} s")
         if rng.random() < 0.5:
-            self._simulation.loop.later(rng.uniform(0.05, 3.0), self.set_right)
+            self._run.loop.later(rng.uniform(0.05, 3.0), self.set_right)
 
     def set_right(self) -> None:
         """All clocks show the time."""
-        for machine in self._simulation.machines:
+        for machine in self._machines:
             machine.wall_skew_ms = 0
 
     @property
     def are_right(self) -> bool:
         """Whether a majority of the clocks show the time, but for what passes for right."""
-        right = [one for one in self._simulation.machines if abs(one.wall_skew_ms) <= RIGHT_MS]
-        return 2 * len(right) > len(self._simulation.machines)
+        right = [one for one in self._machines if abs(one.wall_skew_ms) <= RIGHT_MS]
+        return 2 * len(right) > len(self._machines)
 
     def starts(self, machine: Machine) -> None:
         """A machine is about to start."""
@@ -90,15 +69,20 @@ class Clocks:
         if self.knows(machine):
             self._dated_terms.add((group, term))
 
+    @property
+    def now_s(self) -> float:
+        """The time, since the run began."""
+        return self._run.loop.now
+
     def check_stamp(self, group: GroupId, entry: Entry, stamp_ms: int | None) -> None:
         """An entry is seen for the first time: the stamp of its leader is near the time."""
         if stamp_ms is None or (group, entry.term) not in self._dated_terms:
             return
-        off_ms = stamp_ms - WALL_MS_AT_START - round(self._simulation.loop.now * 1000)
+        off_ms = stamp_ms - WALL_MS_AT_START - round(self._run.loop.now * 1000)
         if abs(off_ms) > CLOCK_BOUNDS.jump_ms_max:
             detail = f"group {group}: {entry} is dated {off_ms / 1000:+.1f} s off"
-            self._simulation.violated("I32 stamps are near cluster time", detail)
+            self._run.violated("I32 stamps are near cluster time", detail)
 
     def _may_be_wrong(self, starting: Machine | None) -> bool:
-        machines = self._simulation.machines
+        machines = self._machines
         return 2 * sum(self.knows(one) for one in machines if one is not starting) > len(machines)

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from api.broker import Broker
 from chaos.history import Outcome, Send
 from chaos.simulator.clients import Client
 from chaos.simulator.leftovers import leftovers
+from chaos.simulator.machine import Machine
 from chaos.simulator.records import GroupRecord
+from chaos.simulator.simulated_cluster import SimulatedCluster
 from chaos.simulator.whereabouts import misplaced
 from partitions.metadata.machine import encode_image
 from partitions.replica.producer_table import WINDOW
@@ -21,11 +24,6 @@ from raftlog.errors import OffsetOutOfRange, RaftlogError
 from raftlog.records.batch import BatchHeader, Codec
 from raftlog.records.builder import Record, build_batch
 from raftlog.types import GroupId
-
-if TYPE_CHECKING:
-    from api.broker import Broker
-    from chaos.simulator.machine import Machine
-    from chaos.simulator.simulation import Simulation
 
 RECOVERY_S: Final = 20.0  # until every partition takes records again
 LATE_S: Final = 2.5  # whatever a client has given up is over by then
@@ -35,32 +33,32 @@ SETTLING_S: Final = 20.0  # until all replicas are equal
 class Convergence:
     """The last phases."""
 
-    def __init__(self, simulation: Simulation) -> None:
-        self._simulation = simulation
-        self._client = Client(simulation, "finisher")
+    def __init__(self, cluster: SimulatedCluster) -> None:
+        self._cluster = cluster
+        self._client = Client(cluster, "finisher")
         self._values = 0
         self._refused: RaftlogError | None = None
 
     async def reached(self, machines: Sequence[Machine] = ()) -> None:
         """Every partition takes a record at every one of these brokers, or at all of them (L2)."""
-        simulation = self._simulation
-        deadline = simulation.loop.now + RECOVERY_S
-        for machine in machines or simulation.machines:
-            for partition in range(len(simulation.judged)):
+        cluster = self._cluster
+        deadline = cluster.loop.now + RECOVERY_S
+        for machine in machines or cluster.machines:
+            for partition in range(len(cluster.judged)):
                 while not await self._append(machine, partition):
-                    if simulation.loop.now > deadline:
+                    if cluster.loop.now > deadline:
                         detail = f"{machine.name} takes nothing for partition {partition} in {RECOVERY_S} s"
-                        simulation.violated("L2 a healed cluster works", f"{detail}: {self._refused!r}")
+                        cluster.violated("L2 a healed cluster works", f"{detail}: {self._refused!r}")
                         return
                     await asyncio.sleep(0.1)
 
     async def _append(self, machine: Machine, partition: int) -> bool:
-        simulation = self._simulation
+        cluster = self._cluster
         self._values += 1
         value = f"finisher-{self._values}"
         data = build_batch([Record(value=value.encode())], codec=Codec.NONE, timestamp_ms=0)
-        target = simulation.judged[partition]
-        invoked = simulation.loop.now
+        target = cluster.judged[partition]
+        invoked = cluster.loop.now
         offset: int | None = None
         outcome = Outcome.ACKNOWLEDGED
         try:
@@ -69,63 +67,63 @@ class Convergence:
             self._refused = error
             outcome = Outcome.FAILED if error.is_definite else Outcome.UNKNOWN
         send = Send(
-            process=simulation.next_process(),
+            process=cluster.next_process(),
             partition=partition,
             value=value,
             invoked_s=invoked,
-            completed_s=simulation.loop.now,
+            completed_s=cluster.loop.now,
             outcome=outcome,
             offset=offset,
         )
-        simulation.history.sends.append(send)
+        cluster.history.sends.append(send)
         return offset is not None
 
     async def settled(self) -> None:
         """All replicas become equal, and all brokers show the same metadata (L3)."""
-        simulation = self._simulation
+        cluster = self._cluster
         await asyncio.sleep(LATE_S)
-        deadline = simulation.loop.now + SETTLING_S
+        deadline = cluster.loop.now + SETTLING_S
         trouble, held = self._trouble(), self._held()
-        while (trouble or held) and simulation.loop.now < deadline:
+        while (trouble or held) and cluster.loop.now < deadline:
             await asyncio.sleep(0.25)
             trouble, held = self._trouble(), self._held()
         for what in trouble:
-            simulation.violated("L3 replicas agree in the end", what)
+            cluster.violated("L3 replicas agree in the end", what)
         for what in held:
-            simulation.violated("L6 nothing is left over", what)
+            cluster.violated("L6 nothing is left over", what)
 
     async def read_everything(self) -> None:
         """The final reads, and what stands on the disks."""
-        for partition in range(len(self._simulation.judged)):
+        for partition in range(len(self._cluster.judged)):
             await self._read(partition)
-        records = self._simulation.oracles.groups
-        for machine in self._simulation.machines:
+        records = self._cluster.oracles.groups
+        for machine in self._cluster.machines:
             for topic in () if machine.broker is None else machine.broker.controller.image.topics.values():
                 gone = [part.group_id for part in topic.partitions if records[part.group_id].is_retired]
                 if gone:
                     detail = f"{machine.name}: groups {gone} of topic {topic.name} were closed or removed"
-                    self._simulation.violated("I15 what was not deleted stays", detail)
+                    self._cluster.violated("I15 what was not deleted stays", detail)
         for record in records.values():
             if not record.is_retired:
                 self._check_disks(record)
         self._check_tables()
-        self._simulation.log_starts.check_all()
-        self._simulation.incarnations.check_recoveries()
+        self._cluster.log_starts.check_all()
+        self._cluster.incarnations.check_recoveries()
 
     async def _read(self, partition: int) -> None:
-        simulation = self._simulation
+        cluster = self._cluster
         position, failures = 0, 0
         while True:
             try:
                 poll, following = await self._client.poll(partition, position, wait_ms=0)
             except OffsetOutOfRange as error:
-                simulation.history.final.append(self._client.deleted(partition, position, error))
-                position = simulation.history.final[-1].log_start
+                cluster.history.final.append(self._client.deleted(partition, position, error))
+                position = cluster.history.final[-1].log_start
                 continue
             except RaftlogError as error:
                 failures += 1
                 if failures > 20:
-                    simulation.violated(
+                    cluster.violated(
                         "L2 a healed cluster works", f"partition {partition} is not read: {error}"
                     )
                     return
@@ -134,18 +132,22 @@ class Convergence:
             if following == position:
                 return
             position = following
-            simulation.history.final.append(poll)
+            cluster.history.final.append(poll)
 
     def _held(self) -> list[str]:
-        return [what for machine in self._simulation.machines for what in leftovers(machine)]
+        return [
+            what
+            for machine in self._cluster.machines
+            for what in leftovers(machine, self._cluster.held_by_http(machine))
+        ]
 
     # What must be equal.
 
     def _trouble(self) -> list[str]:
         found = []
-        simulation = self._simulation
+        cluster = self._cluster
         images = {}
-        for machine in simulation.machines:
+        for machine in cluster.machines:
             if machine.broker is None:
                 found.append(f"{machine.name} does not run")
                 continue
@@ -156,7 +158,7 @@ class Convergence:
             found += _moves(machine.broker) + misplaced(machine)
         if len(set(images.values())) > 1:
             found.append(f"metadata differs: {images}")
-        for record in simulation.oracles.groups.values():
+        for record in cluster.oracles.groups.values():
             if not record.is_retired:
                 found += self._differences(record)
         return found
@@ -186,15 +188,15 @@ class Convergence:
                 if held < len(record.committed):
                     detail = f"group {record.group_id} on {replica.machine.name}, durable={durable}"
                     counts = f"{held} of {len(record.committed)} entries, {view.last} is its last"
-                    self._simulation.violated("I6 all replicas hold all", f"{detail}: {counts}")
+                    self._cluster.violated("I6 all replicas hold all", f"{detail}: {counts}")
 
     def _check_tables(self) -> None:
         """Each producer table is what the log says, by another way of reading it (I10)."""
-        for machine in self._simulation.machines:
+        for machine in self._cluster.machines:
             if machine.broker is None:
                 continue
             for key, replica in machine.broker.manager.replicas.items():
-                record = machine.replicas.get(GroupId(replica.group.group_id))
+                record = self._cluster.oracles.replicas[machine.node].get(GroupId(replica.group.group_id))
                 if record is None:
                     continue  # said already: its group counts as deleted
                 headers = [
@@ -204,9 +206,7 @@ class Convergence:
                 ]
                 trouble = _break_in_sequences(headers)
                 if trouble is not None:
-                    self._simulation.violated(
-                        "I25 sequences without break", f"{machine.name} {key}: {trouble}"
-                    )
+                    self._cluster.violated("I25 sequences without break", f"{machine.name} {key}: {trouble}")
                 expected = _table_of(headers)
                 table = replica.machine.producers
                 start = record.seen.start  # of batches before it only the table tells
@@ -218,7 +218,7 @@ class Convergence:
                 }
                 if found != expected:
                     detail = f"{machine.name} {key}: {found}, and the log says {expected}"
-                    self._simulation.violated("I10 producer table", detail)
+                    self._cluster.violated("I10 producer table", detail)
 
 
 def _moves(broker: Broker) -> list[str]:

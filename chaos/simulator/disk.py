@@ -9,15 +9,13 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
+from chaos.simulator.event_loop import SimulatedLoop
 from raftlog.storage.filesystem import File
 from raftlog.storage.held_files import HeldFiles
 from raftlog.storage.log_storage import DiskWork
 from raftlog.testing.fake_filesystem import FakeFilesystem, PowerLost
-
-if TYPE_CHECKING:
-    from chaos.simulator.event_loop import SimulatedLoop
 
 
 class SimulatedDisk(FakeFilesystem):

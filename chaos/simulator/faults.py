@@ -12,22 +12,19 @@ import contextlib
 import random
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
 
+from api.broker import Broker
 from chaos.simulator.clients import TIMEOUT_MS, TOPIC
 from chaos.simulator.forgetting import Forgetting
 from chaos.simulator.link_faults import LinkFaults
+from chaos.simulator.machine import Machine
 from chaos.simulator.odds import AFTER_A_METADATA_COMMIT
 from chaos.simulator.schedule import Fault
+from chaos.simulator.simulated_cluster import SimulatedCluster
 from partitions.metadata.move_planner import MoveReplicas
 from raftlog.errors import RaftlogError
 from raftlog.node.codec import FrameKind
 from raftlog.types import METADATA_GROUP, GroupId, NodeId, TopicPartition
-
-if TYPE_CHECKING:
-    from api.broker import Broker
-    from chaos.simulator.machine import Machine
-    from chaos.simulator.simulation import Simulation
 
 _VOTE, _APPEND_REPLY = 2, 4
 
@@ -38,19 +35,18 @@ Aimed = Callable[[random.Random, "Machine"], None]
 class Faults:
     """The one who breaks things, until ``heal``."""
 
-    def __init__(self, simulation: Simulation) -> None:
+    def __init__(self, cluster: SimulatedCluster) -> None:
         self.counts: Counter[str] = Counter()
         self.happened: list[Fault] = []
-        self._simulation = simulation
-        self._rng = simulation.rng("faults")
-        self._aim_rng = simulation.rng("aimed faults")
-        self._restart_rng = simulation.rng("restarts")
-        self._odds = simulation.odds
-        self.is_healed = False
-        self.forgetting = Forgetting(simulation)
-        wishes = simulation.rng("wishes")
+        self._cluster = cluster
+        self._rng = cluster.rng("faults")
+        self._aim_rng = cluster.rng("aimed faults")
+        self._restart_rng = cluster.rng("restarts")
+        self._odds = cluster.odds
+        self.forgetting = Forgetting(cluster)
+        wishes = cluster.rng("wishes")
         self._favourites = [self._wish(wishes), self._wish(wishes)]
-        self._links = LinkFaults(simulation, self._later)
+        self._links = LinkFaults(cluster, self._later)
         self._timed: dict[str, Timed] = {
             "kill": lambda rng: self._down(self._any(rng).kill),
             "lose power": self._lose_power,
@@ -67,7 +63,7 @@ class Faults:
             "stall disk": self._stall_disk,
             "full disk": self._full_disk,
             "failing sync": self._failing_sync,
-            "wall clock": simulation.clocks.jump,
+            "wall clock": cluster.clocks.jump,
             "transfer": self._transfer,
             "lead again": self._lead_again,
             "away": self._away,
@@ -86,29 +82,29 @@ class Faults:
 
     def replay(self) -> None:
         """Let what is written down happen. Some strikes before ``run``."""
-        for fault in self._simulation.schedule or ():
-            self._simulation.loop.at(fault.at, self._simulation.loop.later, 0.0, self._strike, fault)
+        for fault in self._cluster.schedule or ():
+            self._cluster.loop.at(fault.at, self._cluster.loop.later, 0.0, self._strike, fault)
 
     async def run(self) -> None:
         """Break things until it is time to heal."""
-        while not self.is_healed and self._simulation.schedule is None:
+        while not self._cluster.is_healed and self._cluster.schedule is None:
             await asyncio.sleep(self._rng.expovariate(1 / self._odds.pause_s))
-            await self._simulation.rest()
+            await self._cluster.rest()
             self._strike(self._next(self._rng.choice(self._odds.timed)))
 
     def _next(self, kind: str, machine: Machine | None = None) -> Fault:
-        at = self._simulation.loop.now
+        at = self._cluster.loop.now
         return Fault(len(self.happened), at, kind, 0 if machine is None else machine.node)
 
     def _strike(self, fault: Fault) -> None:
         """Let it happen."""
-        machine = self._simulation.machines[fault.node - 1] if fault.node else None
-        if self.is_healed or (machine is not None and not machine.is_up):
+        machine = self._cluster.machines[fault.node - 1] if fault.node else None
+        if self._cluster.is_healed or (machine is not None and not machine.is_up):
             return
         self.happened.append(fault)
         self.counts[fault.kind] += 1
-        self._simulation.trace.note(None, f"fault {fault.number}: {fault.kind}")
-        rng = fault.rng(self._simulation.seed)
+        self._cluster.trace.note(None, f"fault {fault.number}: {fault.kind}")
+        rng = fault.rng(self._cluster.seed)
         if machine is None:
             self._timed[fault.kind](rng)
         else:
@@ -116,13 +112,13 @@ class Faults:
 
     def heal(self) -> None:
         """From now on nothing goes wrong; what is broken is repaired at once."""
-        self.is_healed = True
-        simulation = self._simulation
-        simulation.trace.note(None, "everything is healed")
-        simulation.network.is_calm = True
-        simulation.network.heal()
-        simulation.clocks.set_right()
-        for machine in simulation.machines:
+        self._cluster.is_healed = True
+        cluster = self._cluster
+        cluster.trace.note(None, "everything is healed")
+        cluster.network.is_calm = True
+        cluster.network.heal()
+        cluster.clocks.set_right()
+        for machine in cluster.machines:
             self._repair_disk(machine)
             machine.disk.crash_after_changes = machine.disk.dies_writing = None
             machine.resume()
@@ -161,12 +157,12 @@ class Faults:
         odds = self._odds.aimed.get(kind, 0.0) * thinned
         if (
             odds
-            and not self.is_healed
-            and self._simulation.schedule is None
+            and not self._cluster.is_healed
+            and self._cluster.schedule is None
             and self._aim_rng.random() < odds
         ):
             delay = self._aim_rng.choice((0.0, 0.0005, 0.003))
-            self._simulation.loop.later(delay, lambda: self._strike(self._next(kind, machine)))
+            self._cluster.loop.later(delay, lambda: self._strike(self._next(kind, machine)))
 
     def _dies(self, rng: random.Random, machine: Machine) -> None:
         manner = rng.choice(("kill", "lose power", "lose power writing"))
@@ -178,11 +174,11 @@ class Faults:
     # What can go wrong.
 
     def _any(self, rng: random.Random) -> Machine:
-        machines = self._simulation.machines
+        machines = self._cluster.machines
         return rng.choice([machine for machine in machines if machine.is_up] or machines)
 
     def _leader(self, rng: random.Random) -> Machine:
-        leading = [machine for machine in self._simulation.machines if self._leads(machine)]
+        leading = [machine for machine in self._cluster.machines if self._leads(machine)]
         return rng.choice(leading) if leading else self._any(rng)
 
     @staticmethod
@@ -191,10 +187,10 @@ class Faults:
         return broker is not None and any(group.is_leader for group in broker.host.groups.values())
 
     def _later(self, rng: random.Random, low: float, high: float, work: Callable[[], None]) -> None:
-        self._simulation.loop.later(rng.uniform(low, high), self._unless_healed, work)
+        self._cluster.loop.later(rng.uniform(low, high), self._unless_healed, work)
 
     def _unless_healed(self, work: Callable[[], None]) -> None:
-        if not self.is_healed:
+        if not self._cluster.is_healed:
             work()
 
     def _down(self, dies: Callable[[], None]) -> None:
@@ -203,10 +199,10 @@ class Faults:
 
     def start_again(self) -> None:
         """Every machine that is off is switched on soon."""
-        for machine in self._simulation.machines:
+        for machine in self._cluster.machines:
             if not machine.is_up and not machine.is_kept_off:
                 delay = self._restart_rng.uniform(0.05, 2.0)
-                self._simulation.loop.later(delay, _start_if_off, machine)
+                self._cluster.loop.later(delay, _start_if_off, machine)
 
     def _lose_power(self, rng: random.Random) -> None:
         """At once, or in the midst of a write, which it may tear."""
@@ -228,23 +224,23 @@ class Faults:
             self._later(rng, 0.5, 3.0, self.start_again)
 
     def _lose_all_power(self, rng: random.Random) -> None:
-        for machine in self._simulation.machines:
+        for machine in self._cluster.machines:
             machine.lose_power()
         self.start_again()
 
     def _kill_all(self, rng: random.Random) -> None:
-        for machine in self._simulation.machines:
+        for machine in self._cluster.machines:
             machine.kill()
         self.start_again()
 
     def _away(self, rng: random.Random) -> None:
         """One alone is off until another fault has all switched on, or everything is healed."""
-        if all(machine.is_up for machine in self._simulation.machines):
+        if all(machine.is_up for machine in self._cluster.machines):
             self._any(rng).kill()
 
     def _forget(self, rng: random.Random) -> None:
         """A machine comes back without some of its files; sometimes those with newer logs are off then."""
-        if rng.random() < 0.5 and all(machine.is_up for machine in self._simulation.machines):
+        if rng.random() < 0.5 and all(machine.is_up for machine in self._cluster.machines):
             self.forgetting.strike_without_the_newest(rng, self._later)
         elif self.forgetting.strike(rng) is not None:
             self.start_again()
@@ -266,9 +262,9 @@ class Faults:
         self._later(rng, 0.5, 3.0, lambda: self._return_of(rng, deposed))
 
     def _return_of(self, rng: random.Random, deposed: Machine) -> None:
-        replaced = [machine for machine in self._simulation.machines if machine is not deposed]
+        replaced = [machine for machine in self._cluster.machines if machine is not deposed]
         leading = [machine for machine in replaced if self._leads(machine)] or replaced
-        self._simulation.network.heal()
+        self._cluster.network.heal()
         self._dies(rng, rng.choice(leading))
 
     def _slow_disk(self, rng: random.Random) -> None:
@@ -278,7 +274,7 @@ class Faults:
 
     def _stall_disk(self, rng: random.Random) -> None:
         machine = self._any(rng)
-        machine.syncs.stalled_until = self._simulation.loop.now + rng.uniform(0.2, 3.0)
+        machine.syncs.stalled_until = self._cluster.loop.now + rng.uniform(0.2, 3.0)
 
     def _full_disk(self, rng: random.Random) -> None:
         self._fill(rng, self._leader(rng) if rng.random() < 0.5 else self._any(rng))
@@ -324,10 +320,10 @@ class Faults:
         broker = machine.broker
         if broker is not None and machine.process is not None:
             led = [group for group in broker.host.groups.values() if group.is_leader]
-            others = [other.node for other in self._simulation.machines if other is not machine]
+            others = [other.node for other in self._cluster.machines if other is not machine]
             if led:
                 group, to = rng.choice(led), rng.choice(others)
-                self._simulation.loop.later_in(machine.process, 0.0, group.transfer_leadership, to)
+                self._cluster.loop.later_in(machine.process, 0.0, group.transfer_leadership, to)
 
     def _lead_again(self, rng: random.Random) -> None:
         """A leader is deposed, and wants its office back while what it said in it is still under way."""
@@ -340,7 +336,7 @@ class Faults:
         broker = machine.broker
         if broker is not None and machine.process is not None:
             for group in broker.host.groups.values():
-                self._simulation.loop.later_in(machine.process, 0.0, group.campaign)
+                self._cluster.loop.later_in(machine.process, 0.0, group.campaign)
 
     def _reassign(self, rng: random.Random) -> None:
         """Somebody wants other replicas for a partition in use: often to and fro between two wishes."""
@@ -352,14 +348,14 @@ class Faults:
         self._ask(rng, lambda broker: broker.admin.change_replicas(wish, TIMEOUT_MS))
 
     def _wish(self, rng: random.Random) -> MoveReplicas:
-        nodes = [machine.node for machine in self._simulation.machines]
+        nodes = [machine.node for machine in self._cluster.machines]
         count = min(len(nodes), rng.choice((1, 2, 3, 3, 3, 3, 5)))
-        partition = rng.randrange(self._simulation.odds.partitions)
+        partition = rng.randrange(self._cluster.odds.partitions)
         return MoveReplicas(TOPIC, partition, tuple(rng.sample(nodes, count)))
 
     def _transfer_by_hand(self, rng: random.Random) -> None:
-        target = TopicPartition(TOPIC, rng.randrange(self._simulation.odds.partitions))
-        to = rng.choice([None, *(machine.node for machine in self._simulation.machines)])
+        target = TopicPartition(TOPIC, rng.randrange(self._cluster.odds.partitions))
+        to = rng.choice([None, *(machine.node for machine in self._cluster.machines)])
         self._ask(rng, lambda broker: broker.admin.transfer_leadership(target, to, TIMEOUT_MS))
 
     def _ask(self, rng: random.Random, ask: Callable[[Broker], Awaitable[object]]) -> None:
@@ -373,7 +369,7 @@ class Faults:
             with contextlib.suppress(RaftlogError):
                 await ask(broker)
 
-        self._simulation.loop.start_in(machine.process, try_it())
+        self._cluster.loop.start_in(machine.process, try_it())
 
 
 def _start_if_off(machine: Machine) -> None:

@@ -9,18 +9,15 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from chaos.simulator.records import may_vote
+from chaos.simulator.machine import Machine
+from chaos.simulator.records import GroupRecord, may_vote
+from chaos.simulator.simulated_cluster import SimulatedCluster
+from partitions.metadata.image import PartitionInfo
 from raftlog.storage.replica_registry import DISK_FILE, REPLICAS_FILE
 from raftlog.storage.twin_file import ENDINGS
 from raftlog.testing.fake_filesystem import FakeFilesystem
-
-if TYPE_CHECKING:
-    from chaos.simulator.machine import Machine
-    from chaos.simulator.records import GroupRecord
-    from chaos.simulator.simulation import Simulation
-    from partitions.metadata.image import PartitionInfo
 
 DATA: Final = "/data"
 METADATA: Final = f"{DATA}/__cluster_metadata"
@@ -38,8 +35,8 @@ _REPLICA: Final = re.compile(rf"({DATA}/[^/]+-[0-9a-f]{{32}}/Partition-\d+)/")
 class Forgetting:
     """At most one machine at a time has forgotten something that its replicas may have promised."""
 
-    def __init__(self, simulation: Simulation) -> None:
-        self._simulation = simulation
+    def __init__(self, cluster: SimulatedCluster) -> None:
+        self._cluster = cluster
         self._forgetful: Machine | None = None
 
     def strike_without_the_newest(self, rng: random.Random, later: Later) -> None:
@@ -47,7 +44,7 @@ class Forgetting:
 
         They are a majority, and what is lost is a log of which none of the others holds all, if there is one.
         """
-        machines = self._simulation.machines
+        machines = self._cluster.machines
         behind = rng.sample(machines, (len(machines) - 1) // 2)
         _keep_off(behind)
 
@@ -69,7 +66,7 @@ class Forgetting:
 
         ``aims`` are folders of which one is lost if its machine may.
         """
-        able = [machine for machine in self._simulation.machines if self._may_forget(machine)]
+        able = [machine for machine in self._cluster.machines if self._may_forget(machine)]
         aims = [aim for aim in aims if aim[0] in able]
         if not able:
             return None
@@ -77,8 +74,8 @@ class Forgetting:
         rng.choice((machine.kill, machine.lose_power))()
         machine.disk.crash_after_changes = machine.disk.dies_writing = machine.disk.dies_after = None
         for path in [aim] if aim else self._drawn(rng, machine):
-            self._simulation.trace.note(machine.node, f"loses {path}")
-            self._simulation.oracles.files_lost(machine, path)
+            self._cluster.trace.note(machine.node, f"loses {path}")
+            self._cluster.oracles.files_lost(machine, path)
             FakeFilesystem.remove_tree(machine.disk, path)
             machine.disk.remove(path)
             machine.disk.sync_directory(path.rpartition("/")[0])
@@ -128,7 +125,7 @@ class Forgetting:
 
         Where topics have a single replica none may: one that is being created may be on this machine.
         """
-        if not machine.is_up or self.forgetful is not None or self._simulation.odds.replicas < REPLICAS_MIN:
+        if not machine.is_up or self.forgetful is not None or self._cluster.odds.replicas < REPLICAS_MIN:
             return False
         for record in self._records():
             able = {
@@ -141,14 +138,14 @@ class Forgetting:
             if not record.is_retired and any(2 * len(half & able) <= len(half) for half in halves):
                 return False
         return all(
-            partition.group_id in self._simulation.oracles.groups
+            partition.group_id in self._cluster.oracles.groups
             and min(len(partition.replicas), len(partition.wanted)) >= REPLICAS_MIN
             for partition in self._held(machine)
         )
 
     def _held(self, machine: Machine) -> Iterator[PartitionInfo]:
         """The partitions that the machine may hold by the metadata anywhere."""
-        for other in self._simulation.machines:
+        for other in self._cluster.machines:
             if other.broker is not None:
                 for topic in other.broker.controller.image.topics.values():
                     yield from (one for one in topic.partitions if machine.node in one.holders)
@@ -162,7 +159,7 @@ class Forgetting:
         return group is not None and group.stopped is None and not group.is_rejoining
 
     def _records(self) -> list[GroupRecord]:
-        return list(self._simulation.oracles.groups.values())
+        return list(self._cluster.oracles.groups.values())
 
 
 def _keep_off(machines: Iterable[Machine]) -> None:

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from chaos.simulator.log_view import Entry
+from chaos.simulator.machine import Machine
+from chaos.simulator.oracles import Oracles, Report
+from partitions.metadata.image import MetadataImage, PartitionInfo, TopicInfo
 from raftlog.types import METADATA_GROUP, GroupId, NodeId
-
-if TYPE_CHECKING:
-    from chaos.simulator.log_view import Entry
-    from chaos.simulator.machine import Machine
-    from chaos.simulator.oracles import Oracles, Report
-    from partitions.metadata.image import MetadataImage, PartitionInfo, TopicInfo
 
 _INVARIANT: Final = "I30 one log for one incarnation"
 

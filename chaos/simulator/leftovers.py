@@ -6,20 +6,17 @@ when everybody is done (``convergence``).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
 
-if TYPE_CHECKING:
-    from api.broker import Broker
-    from chaos.simulator.machine import Machine
+from api.broker import Broker
+from chaos.simulator.machine import Machine
 
 
-def leftovers(machine: Machine) -> list[str]:
+def leftovers(machine: Machine, of_http: Iterable[tuple[str, int]]) -> list[str]:
     """By name; those of calls that are just under way among them."""
     broker = machine.broker
     held = [] if broker is None else [*_of_requests(broker), *_of_groups(broker)]
-    if machine.simulation.http is not None:
-        held += machine.simulation.http.leftovers(machine)
+    held += of_http
     return [f"{machine.name}: {count} {what}" for what, count in held if count]
 
 

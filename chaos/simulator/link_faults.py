@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from chaos.simulator.machine import Machine
 from chaos.simulator.odds import STALE_METADATA
+from chaos.simulator.simulated_cluster import SimulatedCluster
 from raftlog.types import NodeId
-
-if TYPE_CHECKING:
-    from chaos.simulator.machine import Machine
-    from chaos.simulator.simulation import Simulation
 
 Later = Callable[[random.Random, float, float, Callable[[], None]], None]
 
@@ -23,8 +20,8 @@ Later = Callable[[random.Random, float, float, Callable[[], None]], None]
 class LinkFaults:
     """``later`` does something after a time between two bounds, unless everything is healed by then."""
 
-    def __init__(self, simulation: Simulation, later: Later) -> None:
-        self._simulation = simulation
+    def __init__(self, cluster: SimulatedCluster, later: Later) -> None:
+        self._cluster = cluster
         self._later = later
         self.timed: dict[str, Callable[[random.Random], None]] = {
             "halves": self._halves,
@@ -44,7 +41,7 @@ class LinkFaults:
         )
 
     def _halves(self, rng: random.Random) -> None:
-        nodes = [machine.node for machine in self._simulation.machines]
+        nodes = [machine.node for machine in self._cluster.machines]
         side = set(rng.sample(nodes, len(nodes) // 2))
         self._block(
             rng, [(one, other) for one in nodes for other in nodes if (one in side) != (other in side)]
@@ -55,7 +52,7 @@ class LinkFaults:
 
     def _ring(self, rng: random.Random) -> None:
         """Everybody sees a majority, and no two see the same one."""
-        nodes = [machine.node for machine in self._simulation.machines]
+        nodes = [machine.node for machine in self._cluster.machines]
         rng.shuffle(nodes)
         count = len(nodes)
         near = {0, 1, count - 1}
@@ -70,17 +67,17 @@ class LinkFaults:
         )
 
     def _block(self, rng: random.Random, directions: list[tuple[NodeId, NodeId]]) -> None:
-        network = self._simulation.network
-        self._simulation.trace.note(None, f"nothing passes {directions}")
+        network = self._cluster.network
+        self._cluster.trace.note(None, f"nothing passes {directions}")
         network.block(directions, holds=rng.random() < 0.5)
         self._later(rng, 0.1, 4.0, network.heal)
 
     def _break_connections(self, rng: random.Random) -> None:
-        nodes = [machine.node for machine in self._simulation.machines]
+        nodes = [machine.node for machine in self._cluster.machines]
         for one in nodes:
             for other in nodes:
                 if one != other and rng.random() < 0.4:
-                    self._simulation.network.break_connection((one, other))
+                    self._cluster.network.break_connection((one, other))
 
     def slow_all(self, rng: random.Random, machine: Machine) -> None:
         """Whatever one machine says arrives later than an election timeout, in order and without a gap."""
@@ -89,26 +86,26 @@ class LinkFaults:
     def _silent_links(self, rng: random.Random) -> None:
         """Some connections look open and pass nothing until they are dialled again; healing does not help."""
         for direction in self._drawn_pairs(rng):
-            self._simulation.network.silence(direction)
+            self._cluster.network.silence(direction)
 
     def _stale_metadata(self, rng: random.Random) -> None:
         """Some brokers act by old metadata, while all else goes on."""
-        machines = self._simulation.machines
+        machines = self._cluster.machines
         for machine in rng.sample(machines, rng.randint(1, len(machines) // 2)):
-            self._simulation.network.withhold_metadata(machine.node)
-        self._later(rng, 0.5, 4.0, self._simulation.network.heal)
+            self._cluster.network.withhold_metadata(machine.node)
+        self._later(rng, 0.5, 4.0, self._cluster.network.heal)
 
     def _slow(self, rng: random.Random, directions: list[tuple[NodeId, NodeId]]) -> None:
-        odds, network = self._simulation.odds, self._simulation.network
+        odds, network = self._cluster.odds, self._cluster.network
         election_s = odds.election_ticks * odds.tick_ms / 1000
         for direction in directions:
             network.slow(direction, election_s * rng.uniform(1.0, 5.0))
         self._later(rng, 2 * election_s, 12 * election_s, network.heal)
 
     def _drawn_pairs(self, rng: random.Random) -> list[tuple[NodeId, NodeId]]:
-        nodes = [machine.node for machine in self._simulation.machines]
+        nodes = [machine.node for machine in self._cluster.machines]
         pairs = [(one, other) for one in nodes for other in nodes if one != other]
         return rng.sample(pairs, rng.randint(1, len(pairs) // 2))
 
     def _others(self, machine: Machine) -> list[Machine]:
-        return [other for other in self._simulation.machines if other is not machine]
+        return [other for other in self._cluster.machines if other is not machine]

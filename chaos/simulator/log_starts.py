@@ -6,14 +6,15 @@ behind a log's start is there (``oracles``), and what clients read (``chaos.chec
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import Final
 
+from chaos.simulator.machine import Machine
+from chaos.simulator.oracles import Oracles
+from chaos.simulator.records import GroupRecord, ReplicaRecord
+from chaos.simulator.run import Run
+from partitions.metadata.image import TopicInfo
 from raftlog.types import METADATA_GROUP, TopicPartition
-
-if TYPE_CHECKING:
-    from chaos.simulator.records import GroupRecord, ReplicaRecord
-    from chaos.simulator.simulation import Simulation
-    from partitions.metadata.image import TopicInfo
 
 SLACK_MS: Final = 450  # 200 ms pass for right, both when records are stored and when they go
 _INVARIANT: Final = "I22 only what retention asks for is deleted"
@@ -22,8 +23,10 @@ _INVARIANT: Final = "I22 only what retention asks for is deleted"
 class LogStarts:
     """One run's judge of them."""
 
-    def __init__(self, simulation: Simulation) -> None:
-        self._simulation = simulation
+    def __init__(self, run: Run, machines: Sequence[Machine], oracles: Oracles) -> None:
+        self._run = run
+        self._machines = machines
+        self._oracles = oracles
 
     def moved(self, record: GroupRecord, replica: ReplicaRecord) -> None:
         """A log begins elsewhere now: all in front is committed, and there was more than is to be kept.
@@ -37,7 +40,7 @@ class LogStarts:
         where = f"group {record.group_id} on {replica.machine.name} begins at {replica.log_start}"
         end = record.committed[-1].last + 1 if record.committed else 0
         if replica.log_start > end:
-            self._simulation.violated(_INVARIANT, f"{where}, and is committed up to {end}")
+            self._run.violated(_INVARIANT, f"{where}, and is committed up to {end}")
             return
         if self._is_old(record, replica, int(topic.config.get("retention.ms", -1))):
             return
@@ -46,35 +49,35 @@ class LogStarts:
         kept = max(_bytes_from(record, one, replica.log_start) for one in record.replicas.values())
         if wanted < 0 or kept + segment <= wanted:
             detail = f"{where}; {kept} bytes are left, {wanted} shall be kept but for a segment of {segment}"
-            self._simulation.violated(_INVARIANT, detail)
+            self._run.violated(_INVARIANT, detail)
 
     def _is_old(self, record: GroupRecord, replica: ReplicaRecord, wanted_ms: int) -> bool:
         last = next((entry for entry in record.committed if entry.last == replica.log_start - 1), None)
         if wanted_ms < 0 or last is None:
             return False
         stored_s = record.stored_s.get((last.base, last.term))
-        return stored_s is None or (self._simulation.loop.now - stored_s) * 1000 >= wanted_ms - SLACK_MS
+        return stored_s is None or (self._run.loop.now - stored_s) * 1000 >= wanted_ms - SLACK_MS
 
     def told(self, target: TopicPartition, start: int) -> None:
         """A client hears that all below is deleted: some replica must begin there."""
         starts: set[int] = set()
-        for machine in self._simulation.machines:
+        for machine in self._machines:
             topics = {} if machine.broker is None else machine.broker.controller.image.topics
             if target.topic in topics:
                 group_id = topics[target.topic].partitions[target.partition].group_id
-                record = self._simulation.oracles.groups[group_id]
+                record = self._oracles.groups[group_id]
                 for replica in record.replicas.values():
                     replica.look(record, durable=False)
                     starts |= {replica.log_start, replica.seen.start}
         if starts and start > max(starts):
-            self._simulation.violated(_INVARIANT, f"{target} is said to begin at {start}, not at {starts}")
+            self._run.violated(_INVARIANT, f"{target} is said to begin at {start}, not at {starts}")
 
     def check_all(self) -> None:
         """The end of a run: also logs that were cut with nothing said since.
 
         Where a group is no more, another one may keep its log in the same place after an unsafe recovery.
         """
-        for record in self._simulation.oracles.groups.values():
+        for record in self._oracles.groups.values():
             for replica in () if record.is_retired else record.replicas.values():
                 replica.look(record, durable=False)
                 replica.log_start = replica.seen.start
@@ -82,7 +85,7 @@ class LogStarts:
 
     @property
     def _largest_batch(self) -> int:
-        return 100 + 5 * (30 + self._simulation.odds.padding_bytes)
+        return 100 + 5 * (30 + self._run.odds.padding_bytes)
 
     def _topic_of(self, record: GroupRecord, replica: ReplicaRecord) -> TopicInfo | None:
         """None for a log that is not retention's, or where its topic is not known."""

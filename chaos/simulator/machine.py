@@ -11,40 +11,87 @@ import contextlib
 import errno
 import random
 from collections.abc import Awaitable, Callable
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import Protocol, TypeVar
 
 from api.broker import Broker, World
 from api.connections.listener import HttpListener
 from api.settings import BrokerSettings, Limits, Peer, Timing
-from chaos.simulator.clocks import SimulatedClock
 from chaos.simulator.disk import SimulatedDisk, SyncQueue
-from chaos.simulator.event_loop import Process
+from chaos.simulator.event_loop import Process, SimulatedLoop
+from chaos.simulator.network import SimulatedTransport
+from chaos.simulator.run import Run
 from raftlog.errors import ConnectionLost
 from raftlog.testing.fake_filesystem import PowerLost
-from raftlog.types import GroupId, NodeId
-
-if TYPE_CHECKING:
-    from chaos.simulator.network import SimulatedTransport
-    from chaos.simulator.records import ReplicaRecord
-    from chaos.simulator.simulation import Simulation
+from raftlog.types import NodeId
 
 Result = TypeVar("Result")
 
 DATA_DIRECTORY = "/data"
 SECRET = b"of the simulated cluster"
 CLUSTER_ID = "c" * 32
+WALL_MS_AT_START = 1_700_000_000_000
+
+
+class Observer(Protocol):
+    """Hears what a machine does."""
+
+    def starts(self, machine: Machine) -> None:
+        """It is about to start."""
+
+    def began(self, machine: Machine, process: Process) -> None:
+        """It has a new process."""
+
+    def made(self, machine: Machine, broker: Broker) -> None:
+        """Its process has a broker that is about to start."""
+
+    async def serves(self, machine: Machine, broker: Broker) -> HttpListener | None:
+        """Its broker has started; the answer is what listens for it."""
+
+    def ended(self, machine: Machine, process: Process, *, silently: bool) -> None:
+        """Its process is gone."""
+
+    def start_again(self) -> None:
+        """It is off for no fault of the schedule."""
+
+    def died(self, machine: Machine) -> None:
+        """Its process is gone, and its disk is as it was left."""
+
+    def lost_power(self, machine: Machine) -> None:
+        """It is off, and its disk has lost some of what was not synced."""
+
+    def files_removed(self, machine: Machine, path: str) -> None:
+        """Its broker has removed a file or a folder."""
+
+
+class SimulatedClock:
+    """One machine's clocks: as fast as its process, and its wall clock off by some time."""
+
+    is_known = True
+
+    def __init__(self, loop: SimulatedLoop, process: Process, skew_ms: Callable[[], int]) -> None:
+        self._loop = loop
+        self._process = process
+        self._skew_ms = skew_ms
+
+    def monotonic(self) -> float:
+        """Seconds since some moment."""
+        return self._loop.now * self._process.rate
+
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970, as this machine believes."""
+        return WALL_MS_AT_START + int(self.monotonic() * 1000) + self._skew_ms()
 
 
 class Machine:
     """One broker's machine, on or off."""
 
-    def __init__(self, simulation: Simulation, node: NodeId) -> None:
-        self.simulation = simulation
+    def __init__(self, run: Run, node: NodeId, observer: Observer) -> None:
+        self._run = run
+        self._observer = observer
         self.node = node
         self.name = f"broker {node}"
-        self.disk = SimulatedDisk(self._died, lambda path: simulation.oracles.files_removed(self, path))
+        self.disk = SimulatedDisk(self._died, lambda path: observer.files_removed(self, path))
         self.disk.on_wait = self._waits
         self.rate = 1.0
         self.wall_skew_ms = 0
@@ -56,9 +103,8 @@ class Machine:
         self.process: Process | None = None
         self.broker: Broker | None = None
         self.listener: HttpListener | None = None
-        self.replicas: dict[GroupId, ReplicaRecord] = {}
-        self._disk_rng = simulation.rng(f"disk {node}")
-        self.syncs = SyncQueue(self._disk_rng, simulation.odds.sync_s, lambda: simulation.loop.now)
+        self._disk_rng = run.rng(f"disk {node}")
+        self.syncs = SyncQueue(self._disk_rng, run.odds.sync_s, lambda: run.loop.now)
         self._transport: SimulatedTransport | None = None
         self._calls: dict[Callable[[BaseException], None], None] = {}  # who hears that the process is gone
 
@@ -69,86 +115,80 @@ class Machine:
 
     def start(self) -> None:
         """Begin a new life."""
-        simulation = self.simulation
+        run = self._run
         self.is_restart_needed = self.is_kept_off = False
         self.lives += 1
         self.is_stopping = False
-        simulation.clocks.starts(self)
+        self._observer.starts(self)
         self.process = process = Process(f"{self.name} life {self.lives}", self.rate)
-        self._transport = simulation.network.transport(self.node, process)
-        simulation.trace.note(self.node, f"starts, life {self.lives}")
-        simulation.begins(self, process)
-        if simulation.http is not None:
-            simulation.http.started(self)
-        simulation.loop.start_in(process, self._live(process, self._transport))
+        self._transport = run.network.transport(self.node, process)
+        run.trace.note(self.node, f"starts, life {self.lives}")
+        self._observer.began(self, process)
+        run.loop.start_in(process, self._live(process, self._transport))
 
     async def _live(self, process: Process, transport: SimulatedTransport) -> None:
-        simulation = self.simulation
-        clock = SimulatedClock(simulation.loop, process, self)
+        run = self._run
+        clock = SimulatedClock(run.loop, process, lambda: self.wall_skew_ms)
         world = World(
             filesystem=self.disk,
             clock=clock,
             transport=transport,
             secret=SECRET,
-            rng=random.Random(f"{simulation.seed} broker {self.node} life {self.lives}"),
+            rng=random.Random(f"{run.seed} broker {self.node} life {self.lives}"),
             run_syncs=self.syncs.run,
             on_fatal=self._fatal,
         )
         try:
-            with simulation.loop.on_a_thread():  # nobody is served before it is made
-                broker = Broker(
-                    _settings(self.node, simulation), world, DATA_DIRECTORY, f"http://b{self.node}"
-                )
-            broker.controller.subscribe(partial(simulation.incarnations.shown, self))
+            with run.loop.on_a_thread():  # nobody is served before it is made
+                broker = Broker(_settings(self.node, run), world, DATA_DIRECTORY, f"http://b{self.node}")
+            self._observer.made(self, broker)
             await broker.start()
         except PowerLost:
             return
         except OSError as error:
             if error.errno != errno.ENOSPC and not self.is_restart_needed:
-                simulation.violated("I11 a broker starts", f"{self.name}: {error}")
+                run.violated("I11 a broker starts", f"{self.name}: {error}")
             self.kill()
-            simulation.faults.start_again()
+            self._observer.start_again()
             return
         except Exception as error:
-            simulation.violated("I11 a broker starts", f"{self.name}: {type(error).__name__}: {error}")
+            run.violated("I11 a broker starts", f"{self.name}: {type(error).__name__}: {error}")
             self.kill()
             return
         if self.process is process:
             self.broker = broker
-            if simulation.http is not None:
-                self.listener = await simulation.http.serve(self, broker)
+            self.listener = await self._observer.serves(self, broker)
 
     def kill(self) -> None:
         """The process dies; the machine keeps what is in its page cache."""
         if self._end("is killed", silently=False):
             self.disk.restart()
-            self.simulation.oracles.died(self)
+            self._observer.died(self)
 
     def lose_power(self, why: str = "") -> None:
         """The machine goes off; its disk keeps what was synced, and any part of the rest."""
         if self._end(f"loses power {why}".rstrip(), silently=True):
             self.disk.lose_power(self._disk_rng)
-            self.simulation.oracles.lost_power(self)
-            self.simulation.oracles.died(self)
+            self._observer.lost_power(self)
 
     def pause(self) -> None:
         """The process stands still."""
         if self.process is not None:
-            self.simulation.loop.pause(self.process)
-            self.simulation.trace.note(self.node, "is paused")
+            self._run.loop.pause(self.process)
+            self._run.trace.note(self.node, "is paused")
 
     def resume(self) -> None:
         """It goes on."""
         if self.process is not None and self.process.is_paused:
-            self.simulation.trace.note(self.node, "is resumed")
-            self.simulation.loop.resume(self.process)
+            self._run.trace.note(self.node, "is resumed")
+            self._run.loop.resume(self.process)
 
     def stop(self) -> None:
         """End in good order."""
         if self.process is not None and self.broker is not None and not self.is_stopping:
             self.is_stopping = True
-            self.simulation.trace.note(self.node, "stops in good order")
-            self.simulation.loop.start_in(self.process, self._stop(self.process, self.broker))
+            self._run.trace.note(self.node, "stops in good order")
+            self._run.loop.start_in(self.process, self._stop(self.process, self.broker))
 
     async def _stop(self, process: Process, broker: Broker) -> None:
         await broker.drain()
@@ -158,11 +198,11 @@ class Machine:
         if self.process is process:
             self._end("has stopped", silently=False)
             self.disk.restart()
-            self.simulation.faults.start_again()
+            self._observer.start_again()
 
     async def call(self, ask: Callable[[Broker], Awaitable[Result]]) -> Result:
         """Ask this machine's broker from outside. Raises ``ConnectionLost`` when it is not there or ends."""
-        loop = self.simulation.loop
+        loop = self._run.loop
         if self.broker is None or self.process is None:
             raise ConnectionLost(f"{self.name} is not there", sent=False)
         future: asyncio.Future[Result] = asyncio.Future(loop=loop)
@@ -190,12 +230,11 @@ class Machine:
         if process is None:
             return False
         self.disk.fails_sync = lambda path: False
-        self.simulation.trace.note(self.node, what)
-        self.simulation.loop.kill(process)
+        self._run.trace.note(self.node, what)
+        self._run.loop.kill(process)
         assert self._transport is not None
-        self.simulation.network.process_ended(self._transport, silently=silently)
-        if self.simulation.http is not None:
-            self.simulation.http.ended(self, process, silently=silently)
+        self._run.network.process_ended(self._transport, silently=silently)
+        self._observer.ended(self, process, silently=silently)
         calls, self._calls = self._calls, {}
         for fail in calls:
             with contextlib.suppress(asyncio.InvalidStateError):
@@ -204,29 +243,27 @@ class Machine:
 
     def _waits(self, operation: str, path: str) -> None:
         """The disk is waited for: by a thread, or by the event loop, which is deaf meanwhile (I31)."""
-        loop = self.simulation.loop
+        loop = self._run.loop
         if not loop.is_on_a_thread and self.process is not None and self.process.is_alive:
-            self.simulation.violated(
-                "I31 the event loop waits for no disk", f"{self.name}: {operation} {path}"
-            )
+            self._run.violated("I31 the event loop waits for no disk", f"{self.name}: {operation} {path}")
 
     def _died(self) -> None:
         """The disk says that its last change was the last before a death."""
         if self.process is not None and self.process.is_alive:
             self.process.is_alive = False  # nothing that still runs on this stack may speak
-            self.simulation.loop.later(0.0, self.kill if self.is_killed_in_a_change else self.lose_power)
+            self._run.loop.later(0.0, self.kill if self.is_killed_in_a_change else self.lose_power)
 
     def _fatal(self, error: BaseException) -> None:
         if self.process is not None and self.process.is_alive:
-            self.simulation.violated("I9 no broken invariant inside", f"{self.name}: {error!r}")
-            self.simulation.loop.later(0.0, self.kill)
+            self._run.violated("I9 no broken invariant inside", f"{self.name}: {error!r}")
+            self._run.loop.later(0.0, self.kill)
 
 
 _settings_made: dict[tuple[object, ...], BrokerSettings] = {}
 
 
-def _settings(node: NodeId, simulation: Simulation) -> BrokerSettings:
-    odds = simulation.odds
+def _settings(node: NodeId, run: Run) -> BrokerSettings:
+    odds = run.odds
     key = (
         node,
         odds.brokers,

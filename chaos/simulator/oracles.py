@@ -11,23 +11,23 @@ files only what has changed is read.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Callable
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import msgspec
 
+from chaos.simulator.clocks import Clocks
 from chaos.simulator.log_view import Entry, durable_vote
+from chaos.simulator.machine import Machine
 from chaos.simulator.records import GroupRecord, Lost, Numbers, ReplicaRecord, Seen, numbers_of, record_of
 from raftlog.core.membership import NOBODY, Membership
 from raftlog.core.ready import Role
 from raftlog.node.codec import FrameKind
+from raftlog.node.group.raft_group import RaftGroup
 from raftlog.repair.verify import examine
 from raftlog.storage.segmented_log import SegmentedLog
 from raftlog.types import GroupId, Index, NodeId
-
-if TYPE_CHECKING:
-    from chaos.simulator.machine import Machine
-    from raftlog.node.group.raft_group import RaftGroup
 
 _VOTE_REQUEST, _VOTE, _APPEND, _APPEND_REPLY = 1, 2, 3, 4  # tags of the codec
 _HEAD = 5  # bytes before the head: kind and length
@@ -39,12 +39,14 @@ Report = Callable[[str, str], None]
 class Oracles:
     """The judge of a run. ``on_leader`` and ``on_commit`` tell the faults where it hurts most."""
 
-    def __init__(self, violated: Report) -> None:
+    def __init__(self, clocks: Clocks, violated: Report) -> None:
+        self.replicas: defaultdict[NodeId, dict[GroupId, ReplicaRecord]] = defaultdict(dict)
         self.groups: dict[GroupId, GroupRecord] = {}
         self.on_leader: Callable[[Machine, GroupId, int], None] = lambda machine, group, term: None
         self.on_commit: Callable[[Machine, GroupId, int], None] = lambda machine, group, commit: None
         self.on_opened: Callable[[Machine, GroupId, str], None] = lambda machine, group, directory: None
         self.on_log_start: Callable[[GroupRecord, ReplicaRecord], None] = lambda group, replica: None
+        self._clocks = clocks
         self._violated = violated
 
     def stepped(self, machine: Machine) -> None:
@@ -52,7 +54,7 @@ class Oracles:
         broker = machine.broker
         if broker is None or machine.process is None:
             return
-        groups = machine.replicas
+        groups = self.replicas[machine.node]
         for group_id, group in broker.host.groups.items():
             core = group._core
             written = group.log.last_index
@@ -101,24 +103,24 @@ class Oracles:
 
     def files_removed(self, machine: Machine, directory: str) -> None:
         """A topic's folder goes, or that of a replica that has moved, and what it had promised with it."""
-        for group_id, replica in list(machine.replicas.items()):
+        for group_id, replica in list(self.replicas[machine.node].items()):
             if f"{replica.directory}/".startswith(f"{directory}/"):
                 self._closed(machine, group_id)
 
     def files_lost(self, machine: Machine, path: str) -> None:
         """A disk is about to lose a file or a folder, and replicas what they have promised."""
-        for group_id, replica in list(machine.replicas.items()):
+        for group_id, replica in list(self.replicas[machine.node].items()):
             if f"{replica.directory}/".startswith(f"{path}/") or path.startswith(f"{replica.directory}/"):
                 replica.durable.refresh()
                 view = replica.durable
                 record = self.groups[group_id]
                 record.lost[machine.node] = Lost(machine, replica.directory, view.start, tuple(view.entries))
-                del machine.replicas[group_id]
+                del self.replicas[machine.node][group_id]
                 record.replicas.pop(machine.node, None)
 
     def died(self, machine: Machine) -> None:
         """What any death leaves is a whole log, with a torn tail at most: no damage to be repaired (I27)."""
-        for replica in machine.replicas.values():
+        for replica in self.replicas[machine.node].values():
             seen = examine(machine.disk, replica.directory)
             if not seen.is_clean:
                 found = [f"{damage.path}: {damage.reason}" for damage in seen.damages]
@@ -127,7 +129,7 @@ class Oracles:
 
     def lost_power(self, machine: Machine) -> None:
         """What is committed must still be on a quorum of disks (I6)."""
-        for group_id, replica in machine.replicas.items():
+        for group_id, replica in self.replicas[machine.node].items():
             record = self.groups[group_id]
             if forgotten := replica.promises.forgotten():
                 self._violated("I7 write-ahead", f"{machine.name} has forgotten {forgotten}")
@@ -162,16 +164,16 @@ class Oracles:
     def _changed(self, machine: Machine, group_id: GroupId, group: RaftGroup[object], numbers: Seen) -> None:
         record = self.groups.get(group_id)
         if record is None or (group.membership.voters and not record.birth.voters):
-            record = self.groups[group_id] = record_of(group, record)
+            record = self.groups[group_id] = record_of(group, record, self._clocks, self._violated)
         directory = cast("SegmentedLog", group.log).directory
         self.on_opened(machine, group_id, directory)
         if record.is_retired:  # a broker that starts again may not know yet; its bytes are those of the group
             ReplicaRecord(machine, directory).look(record, durable=False)
             return
-        replica = machine.replicas.get(group_id)
+        replica = self.replicas[machine.node].get(group_id)
         if replica is None:
             replica = ReplicaRecord(machine, directory)
-            machine.replicas[group_id] = record.replicas[machine.node] = replica
+            self.replicas[machine.node][group_id] = record.replicas[machine.node] = replica
             if machine.node in record.lost:
                 self.check_durable_quorum(record, f"as {machine.name}, which has lost files, opens it again")
         before = replica.numbers if replica.process is machine.process else None
@@ -330,7 +332,7 @@ class Oracles:
     def _closed(self, machine: Machine, group_id: GroupId) -> None:
         """A replica that a committed membership names no more may go; those of a deleted topic all do."""
         record = self.groups[group_id]
-        del machine.replicas[group_id]
+        del self.replicas[machine.node][group_id]
         record.lost.pop(machine.node, None)
         topics = () if machine.broker is None else machine.broker.controller.image.topics.values()
         is_known = any(partition.group_id == group_id for topic in topics for partition in topic.partitions)

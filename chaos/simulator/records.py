@@ -6,19 +6,18 @@ must hold of it (``oracles``).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from chaos.simulator.clocks import Clocks
 from chaos.simulator.log_view import Entry, LogView, durable_vote
+from chaos.simulator.machine import Machine
 from chaos.simulator.promises import Promises
 from raftlog.core.membership import Membership
 from raftlog.core.ready import Role
+from raftlog.node.group.raft_group import RaftGroup
 from raftlog.storage.recovery import has_lived
 from raftlog.types import EntryId, GroupId, NodeId
-
-if TYPE_CHECKING:
-    from chaos.simulator.machine import Machine
-    from raftlog.node.group.raft_group import RaftGroup
 
 Seen = tuple[int, Role, int, EntryId, int, int]
 """Term, role, commit index, last entry and durable index of a core, and where its log's files end."""
@@ -33,6 +32,8 @@ class GroupRecord:
     membership: Membership  # the newest that is committed
     halves: tuple[frozenset[NodeId], ...]  # of each a majority holds all that is committed
     born_at: int  # where the membership stands that it began with
+    clocks: Clocks
+    violated: Callable[[str, str], None]
     replicas: dict[NodeId, ReplicaRecord] = field(default_factory=dict)
     leaders: dict[int, NodeId] = field(default_factory=dict)  # by term
     entries: dict[tuple[int, int], tuple[int, int, int]] = field(default_factory=dict)
@@ -124,7 +125,7 @@ def _note_entries(group: GroupRecord, view: LogView, first: int, machine: Machin
 
     When they came is known of those that are new: neither written by an earlier process, nor long in memory.
     """
-    entries, clocks = view.entries, machine.simulation.clocks
+    entries, clocks = view.entries, group.clocks
     before = entries[first - 1].term if first else 0
     for entry, stamp_ms in zip(entries[first:], view.stamps_ms[first:], strict=True):
         found = (entry.last, entry.checksum, before if entry.base else 0)
@@ -133,10 +134,10 @@ def _note_entries(group: GroupRecord, view: LogView, first: int, machine: Machin
         if (entry.base, entry.term) not in group.entries:
             clocks.check_stamp(group.group_id, entry, stamp_ms)
             if is_new and clocks.are_right and clocks.knows(machine):
-                group.stored_s[entry.base, entry.term] = machine.simulation.loop.now
+                group.stored_s[entry.base, entry.term] = clocks.now_s
         known = group.entries.setdefault((entry.base, entry.term), found)
         if known != found:
-            machine.simulation.violated("I3 log matching", f"{entry} on {machine.name}: {found} and {known}")
+            group.violated("I3 log matching", f"{entry} on {machine.name}: {found} and {known}")
         before = entry.term
 
 
@@ -145,11 +146,13 @@ def may_vote(machine: Machine, directory: str) -> bool:
     return has_lived(machine.disk, directory) and not durable_vote(machine.disk, directory).is_rejoining
 
 
-def record_of(group: RaftGroup[object], before: GroupRecord | None) -> GroupRecord:
+def record_of(
+    group: RaftGroup[object], before: GroupRecord | None, clocks: Clocks, violated: Callable[[str, str], None]
+) -> GroupRecord:
     """Newcomers, who know no members, may have opened before the first founder has."""
     began, born_at = group.membership, group.status().membership_index
     replicas = {} if before is None else before.replicas
-    return GroupRecord(group.group_id, began, began, began.halves, born_at, replicas)
+    return GroupRecord(group.group_id, began, began, began.halves, born_at, clocks, violated, replicas)
 
 
 def numbers_of(group: RaftGroup[object]) -> Numbers:

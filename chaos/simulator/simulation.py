@@ -9,43 +9,36 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
-from collections.abc import Callable
+from collections.abc import Iterable
 from functools import partial
 
+from api.broker import Broker
+from api.connections.listener import HttpListener
 from chaos.checkers import check
-from chaos.history import History, Outcome
+from chaos.history import Outcome
 from chaos.simulator.administrators import Administrator, SharedNames
-from chaos.simulator.answers import Answers
 from chaos.simulator.churn import Churner
 from chaos.simulator.clients import TIMEOUT_MS, TOPIC, Client, Consumer, Producer
-from chaos.simulator.clocks import Clocks
 from chaos.simulator.convergence import Convergence
-from chaos.simulator.event_loop import Process, SimulatedLoop
+from chaos.simulator.event_loop import Process
 from chaos.simulator.faults import Faults
-from chaos.simulator.http.setup import HttpSide
-from chaos.simulator.incarnations import Incarnations
-from chaos.simulator.log_starts import LogStarts
+from chaos.simulator.http.clients import HttpClients
+from chaos.simulator.http.side import HttpSide
 from chaos.simulator.machine import Machine
-from chaos.simulator.network import SimulatedNetwork
 from chaos.simulator.odds import Odds
-from chaos.simulator.oracles import Oracles
 from chaos.simulator.quiet import quiet
-from chaos.simulator.result import Result, Violation
+from chaos.simulator.result import Result
 from chaos.simulator.schedule import Schedule
-from chaos.simulator.trace import Trace
+from chaos.simulator.simulated_cluster import SimulatedCluster
 from raftlog.errors import RaftlogError, TopicExists
-from raftlog.node.group_host import GroupHost
-from raftlog.testing.fake_filesystem import PowerLost
-from raftlog.types import GroupId, NodeId, TopicPartition
+from raftlog.types import GroupId, NodeId
 
 LONGEST_RUN_S = 300.0  # beyond the time in which things go wrong
-VIOLATIONS_MAX = 3  # of one kind
 SETUP_S = 30.0  # then nothing goes wrong any more
 
 
-class Simulation:
-    """One seed's run. Everything that is drawn comes from ``rng``, by the name of who draws."""
+class Simulation(SimulatedCluster):
+    """One seed's run, with clients and faults."""
 
     def __init__(
         self,
@@ -56,32 +49,12 @@ class Simulation:
         keeps_lines: bool = False,
         stops_at_violation: bool = False,
     ) -> None:
-        self.seed = seed
-        self.schedule = schedule
-        self._stops_at_violation = stops_at_violation
-        self.odds = odds or Odds.drawn(self.rng("odds"))
-        self.violations: list[Violation] = []
-        self.history = History()
-        self.is_producing = True
-        self.judged = [TopicPartition(TOPIC, number) for number in range(self.odds.partitions)]
-        thread_rng = self.rng("threads")
-        self.loop = SimulatedLoop(self, lambda process: thread_rng.random() * 0.002)
-        self.trace = Trace(lambda: self.loop.now, keeps_lines=keeps_lines)
-        self.network = SimulatedNetwork(self.loop, self.rng("network"), self.odds.network)
-        self.oracles = Oracles(self.violated)
-        self.machines = [Machine(self, NodeId(number)) for number in range(1, self.odds.brokers + 1)]
-        self.incarnations = Incarnations(self.oracles, self.violated)
-        self.answers = Answers(self.oracles, self.machines, self.violated)
-        self.log_starts = LogStarts(self)
-        self.clocks = Clocks(self)
+        super().__init__(
+            seed, odds, schedule=schedule, keeps_lines=keeps_lines, stops_at_violation=stops_at_violation
+        )
         self.faults = Faults(self)
         self.http = None if self.odds.http is None else HttpSide(self, self.odds.http)
-        self._by_process: dict[Process, Machine] = {}
-        self._processes = 0
-        self._producer_ids: set[int] = set()
-        self._wire()
-
-    def _wire(self) -> None:
+        self._http_clients = None if self.http is None else HttpClients(self.http)
         by_node = {machine.node: machine for machine in self.machines}
 
         def frame_left(sender: NodeId, to: NodeId, frame: bytes) -> None:
@@ -89,57 +62,35 @@ class Simulation:
             self.faults.frame_left(by_node[sender], to, frame)
 
         self.network.on_frame = frame_left
-        self.network.on_arrival = lambda sender, to, frame: self.trace.frame(frame)
         self.oracles.on_leader = self._leader_is_new
         self.oracles.on_commit = self._committed
-        self.oracles.on_log_start = self.log_starts.moved
-        self.oracles.on_opened = self.incarnations.opened
         for machine in self.machines:
-            machine.disk.lies_about_syncs = self.odds.lies_about_syncs
-            machine.rate = self.odds.rates[machine.node - 1]
             machine.syncs.on_synced = partial(self.faults.synced, machine)
 
-    def rng(self, name: str) -> random.Random:
-        """The stream of one subsystem: what others draw does not move it."""
-        return random.Random(f"{self.seed} {name}")
+    # What machines and checkers tell.
 
-    def next_process(self) -> int:
-        """A number for a client that nobody had before."""
-        self._processes += 1
-        return self._processes
+    def began(self, machine: Machine, process: Process) -> None:
+        """Its host is on the simulated network, though nobody listens yet."""
+        super().began(machine, process)
+        if self.http is not None:
+            self.http.started(machine)
 
-    def given_producer_id(self, producer_id: int) -> None:
-        """No id is given twice (I14)."""
-        if producer_id in self._producer_ids:
-            self.violated("I14 producer ids are unique", f"{producer_id} was given twice")
-        self._producer_ids.add(producer_id)
+    async def serves(self, machine: Machine, broker: Broker) -> HttpListener | None:
+        """With clients over HTTP it listens."""
+        return None if self.http is None else await self.http.serve(machine, broker)
 
-    def violated(self, invariant: str, detail: str) -> None:
-        """Take note of what must not be."""
-        self.trace.note(None, f"VIOLATION {invariant}: {detail}")
-        if sum(known.invariant == invariant for known in self.violations) < VIOLATIONS_MAX:
-            self.violations.append(Violation(self.loop.now, invariant, detail))
-        self.loop.is_stopped = self._stops_at_violation
+    def ended(self, machine: Machine, process: Process, *, silently: bool) -> None:
+        """Its connections end, too."""
+        if self.http is not None:
+            self.http.ended(machine, process, silently=silently)
 
-    # What the loop tells.
+    def start_again(self) -> None:
+        """As after a fault."""
+        self.faults.start_again()
 
-    def stepped(self, process: Process, function: Callable[..., object]) -> None:
-        """A callback of a process has run. Whatever a core is told, its host drains it in the same moment."""
-        if getattr(function, "__func__", None) is GroupHost._drain:
-            machine = self._by_process.get(process)
-            if machine is not None:
-                self.oracles.stepped(machine)
-
-    def begins(self, machine: Machine, process: Process) -> None:
-        """A machine has a new process."""
-        self._by_process[process] = machine
-
-    def failed(self, process: Process | None, message: str, error: BaseException | None) -> None:
-        """Something was raised where nobody catches."""
-        if isinstance(error, PowerLost) or (process is not None and not process.is_alive):
-            return
-        name = "a client" if process is None else process.name
-        self.violated("I9 no error without a catcher", f"{name}: {message}: {error!r}")
+    def held_by_http(self, machine: Machine) -> Iterable[tuple[str, int]]:
+        """What a broker's HTTP side still holds, by name."""
+        return () if self.http is None else self.http.leftovers(machine)
 
     def _leader_is_new(self, machine: Machine, group: GroupId, term: int) -> None:
         self.trace.note(machine.node, f"leads group {group} in term {term}")
@@ -149,7 +100,7 @@ class Simulation:
     def _committed(self, machine: Machine, group: GroupId, commit: int) -> None:
         self.faults.committed(machine, group, commit)
         if self.http is not None:
-            self.http.judge.committed_to(group)
+            self.http.known.committed_to(group)
 
     # The phases.
 
@@ -190,20 +141,20 @@ class Simulation:
             self.heal()
         await making
         clients = [loop.create_task(client.run()) for client in self._clients()]
-        clients += [] if self.http is None else self.http.begin()
+        clients += [] if self._http_clients is None else self._http_clients.begin()
         breaking = loop.create_task(self.faults.run())
         await asyncio.sleep(odds.faults_s)
         self.heal()
         breaking.cancel()
         convergence = Convergence(self)
         await convergence.reached()
-        if self.http is not None:
-            await self.http.move_leaders()
+        if self._http_clients is not None:
+            await self._http_clients.move_leaders()
             await convergence.reached(self.machines[:1])
         self.is_producing = False
         await asyncio.gather(*clients)
-        if self.http is not None:
-            await self.http.probe()
+        if self._http_clients is not None:
+            await self._http_clients.probe()
         await convergence.settled()
         await convergence.read_everything()
 
@@ -222,18 +173,13 @@ class Simulation:
         clients += [
             Consumer(self, f"c{number}", number % odds.partitions) for number in range(odds.consumers)
         ]
-        clients += [Administrator(self, f"admin {number}", shared) for number in range(odds.administrators)]
+        clients += [
+            Administrator(self, f"admin {number}", shared, self.faults)
+            for number in range(odds.administrators)
+        ]
         if odds.churns_topics:
             clients.append(Churner(self, "churner"))
         return clients
-
-    async def rest(self) -> None:
-        """In a quiet phase: until it is over."""
-        if self.odds.quiet_s and not self.faults.is_healed:
-            period_s = self.odds.busy_s + self.odds.quiet_s
-            since_s = self.loop.now % period_s
-            if since_s > self.odds.busy_s:
-                await asyncio.sleep(period_s - since_s)
 
     async def make_topic(self, name: str, partitions: int, replicas: int, **config: int | str) -> None:
         """Until it is there. ``config`` has underscores for dots."""

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from api.broker import Broker
+from chaos.simulator.machine import Machine
 from partitions.hosting.directories import folder_name
-
-if TYPE_CHECKING:
-    from api.broker import Broker
-    from chaos.simulator.machine import Machine
-    from partitions.metadata.image import PartitionInfo
+from partitions.metadata.image import PartitionInfo
 
 _REPLICA: Final = re.compile(r"/data/([^/]+-[0-9a-f]{32}/Partition-\d+)/")
 

@@ -2,9 +2,11 @@
 
 import pytest
 
+from chaos.simulator.core_ring.faults import CoreFaults
 from chaos.simulator.core_ring.group import Group
 from chaos.simulator.core_ring.life import run_core
 from chaos.simulator.core_ring.odds import CALM, CoreOdds
+from chaos.simulator.core_ring.requests import Requests
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -30,6 +32,8 @@ def test_equal_seeds_give_equal_lives() -> None:
 def test_members_come_and_go_and_snapshots_arrive() -> None:
     often = {"change membership": 0.3, "cut prefix": 0.3, "cut links": 0.02}
     group = Group(3, seed=4, odds=CoreOdds(propose=0.5, timed=often), spares=2)
+    Requests(group, 4)
+    CoreFaults(group, 4, None)
     group.run(400)
     assert group.judge.committed.changes
     assert group.installed

@@ -10,8 +10,8 @@ from dataclasses import replace
 import pytest
 
 from chaos.simulator.event_loop import Process, SimulatedLoop
-from chaos.simulator.http.odds import RAW_KINDS
-from chaos.simulator.http.streams import CALM_STREAMS, StreamNetwork
+from chaos.simulator.http.odds import CALM_STREAMS, RAW_KINDS
+from chaos.simulator.http.streams import StreamNetwork
 from chaos.simulator.http.transport import StreamTransport
 from chaos.simulator.http.wire import Exchange, Wire
 from chaos.simulator.odds import Odds

@@ -36,7 +36,7 @@ class Recovery(Workload):
         super().__init__(None, odds=replace(ODDS, brokers=BROKERS, rates=(1.0,) * BROKERS))
         self.judged = [TARGET]
         self.given_up: list[Send] = []
-        self.died = False
+        self.has_died = False
         self._dies_after = dies_after
         self._manner = manner
         self._phrase: str | None = None
@@ -107,7 +107,7 @@ class Recovery(Workload):
         while True:
             await asyncio.sleep(0.2)
             if not survivor.is_up:
-                self.died = True
+                self.has_died = True
                 survivor.start()
 
     async def _move_back(self, *machines: Machine) -> None:
@@ -152,5 +152,5 @@ def test_a_recovery_gives_up_what_its_estimate_left_open_and_nothing_else() -> N
 def test_a_survivor_that_dies_in_its_recovery_goes_on_with_it(dies_after: int, manner: str) -> None:
     story = Recovery(dies_after, manner)
     assert story.run().violations == ()
-    assert story.died
+    assert story.has_died
     assert len(story.given_up) == 3

@@ -10,8 +10,9 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from chaos.simulator.core_ring.group import FaultPoints, Group
 from chaos.simulator.core_ring.log import REJOINING, Disk, Node
 from chaos.simulator.core_ring.odds import CALM
 from chaos.simulator.schedule import Fault, Schedule
@@ -27,9 +28,6 @@ from raftlog.core.membership import NOBODY, Membership
 from raftlog.core.ready import Role
 from raftlog.types import EntryId, Index, NodeId, Token
 
-if TYPE_CHECKING:
-    from chaos.simulator.core_ring.group import Group
-
 NO_FAULTS: Final = frozenset({"change membership", "cut prefix"})
 """Requests that come in the same way and are not counted."""
 
@@ -37,13 +35,14 @@ Strike = Callable[[random.Random, Node], bool]
 """Whether anything came of it: only that counts."""
 
 
-class CoreFaults:
+class CoreFaults(FaultPoints):
     """The one who breaks things, until ``heal``."""
 
     def __init__(self, group: Group, seed: int, schedule: Schedule | None) -> None:
         self.counts: Counter[str] = Counter()
         self.happened: list[Fault] = []
         self._group = group
+        group.faults = self
         self._seed = seed
         self._rng = random.Random(f"{seed} faults")
         self._odds = group.odds

@@ -13,14 +13,11 @@ from itertools import chain, cycle, islice
 from typing import Any
 from zlib import crc32
 
-from chaos.simulator.core_ring.faults import CoreFaults
 from chaos.simulator.core_ring.judge import Judge
 from chaos.simulator.core_ring.log import REJOINING, Disk, Fetch, Lineage, Log, Node
 from chaos.simulator.core_ring.odds import CALM, CoreOdds
 from chaos.simulator.core_ring.remembered import Remembered
-from chaos.simulator.core_ring.requests import Requests
 from chaos.simulator.result import Broken
-from chaos.simulator.schedule import Schedule
 from chaos.simulator.trace import Trace
 from raftlog.core.inputs import (
     AppendCut,
@@ -47,6 +44,19 @@ LEADERS_EVERY = 4  # steps it is looked at whether leaders hear a majority
 MESSAGES_MAX = 40  # that one node may send for each input it gets, over a step; more is a storm
 
 
+class FaultPoints:
+    """Where faults may strike a group; none does."""
+
+    def pass_moment(self, moment: int, *, is_first: bool) -> None:
+        """Let happen what comes at this moment; timed faults come at the first one of a step."""
+
+    def aim(self, kind: str, node: Node) -> None:
+        """A bad moment for this node has come."""
+
+    def heal(self) -> None:
+        """From now on nothing goes wrong."""
+
+
 class Group:
     """A group of ``size`` voters, with spare nodes; ``step`` lets one unit of time pass."""
 
@@ -57,7 +67,6 @@ class Group:
         odds: CoreOdds | None = None,
         settings: dict[str, Any] | None = None,
         spares: int = 0,
-        schedule: Schedule | None = None,
         *,
         keeps_lines: bool = False,
     ) -> None:
@@ -67,7 +76,6 @@ class Group:
         self._order_rng, self._network_rng, self._disk_rng = (
             random.Random(f"{seed} {name}") for name in ("order", "network", "disks")
         )
-        self._requests = Requests(self, seed)
         self.now = 0
         self.trace = Trace(lambda: self.now * STEP_S, keeps_lines=keeps_lines)
         self.birth = Membership(frozenset(NodeId(number) for number in range(1, size + 1)))
@@ -79,7 +87,8 @@ class Group:
         for spare in range(size + 1, size + 1 + spares):
             self._open(NodeId(spare), Disk(REJOINING, self.empty_log()))
         self.judge = Judge(self.nodes, self.birth, self._lineage)
-        self.faults = CoreFaults(self, seed, schedule)
+        self.faults = FaultPoints()
+        self.ask: Callable[[], None] = lambda: None  # what clients ask in each step
         self.broken: set[tuple[NodeId, NodeId]] = set()  # one-way links that lose everything
         self.slow: dict[tuple[NodeId, NodeId], int] = {}  # and those that take so many steps more
         self.remembered = Remembered()
@@ -110,7 +119,7 @@ class Group:
         sent = self.sent
         nodes = list(self.nodes.values())
         start = int(self._order_rng.random() * len(nodes))
-        self._requests.step()
+        self.ask()
         for node in islice(cycle(nodes), start, start + len(nodes)):
             if node.is_up and not node.core.is_quiescent:
                 self.feed(node, TICK)

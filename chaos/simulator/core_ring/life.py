@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from chaos.simulator.core_ring.faults import CoreFaults
 from chaos.simulator.core_ring.group import STEP_S, Group
 from chaos.simulator.core_ring.odds import CoreOdds
+from chaos.simulator.core_ring.requests import Requests
 from chaos.simulator.quiet import quiet
 from chaos.simulator.result import Broken, Result, Violation
 from chaos.simulator.schedule import Schedule
@@ -27,7 +29,9 @@ def run_core(
 ) -> Result:
     """One seed, from birth to verdict. With a ``schedule`` just those faults happen."""
     size = SIZES[seed % len(SIZES)]
-    group = Group(size, seed, odds, spares=SPARES, schedule=schedule, keeps_lines=keeps_lines)
+    group = Group(size, seed, odds, spares=SPARES, keeps_lines=keeps_lines)
+    Requests(group, seed)
+    faults = CoreFaults(group, seed, schedule)
     violations: tuple[Violation, ...] = ()
     with quiet():
         try:
@@ -42,13 +46,13 @@ def run_core(
         group.trace.note(None, f"VIOLATION {violation.invariant}: {violation.detail}")
     return Result(
         name=f"core:{seed}",
-        faults=group.faults.counts,
+        faults=faults.counts,
         acknowledged=group.acknowledged,
         violations=violations,
         simulated_s=group.now * STEP_S,
         trace=group.trace.hash,
         timeline=group.trace.timeline(),
-        happened=tuple(group.faults.happened),
+        happened=tuple(faults.happened),
     )
 
 

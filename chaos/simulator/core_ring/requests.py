@@ -6,12 +6,9 @@ Decides: who is asked, and when nobody asks for so long that the group may becom
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
 
+from chaos.simulator.core_ring.group import Group
 from raftlog.core.ready import Role
-
-if TYPE_CHECKING:
-    from chaos.simulator.core_ring.group import Group
 
 LULL_STEPS = (40, 150)
 
@@ -21,6 +18,7 @@ class Requests:
 
     def __init__(self, group: Group, seed: int) -> None:
         self._group = group
+        group.ask = self.step
         self._rng = random.Random(f"{seed} requests")
         self._lulls_rng = random.Random(f"{seed} lulls")
         self._quiet_until = 0

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from chaos.simulator.log_view import Entry
+from chaos.simulator.log_view import Entry, LogView
+from chaos.simulator.records import GroupRecord
 from raftlog.errors import CorruptBatch
 from raftlog.records.batch import Batch, parse_header
 from raftlog.records.reader import read_records
-
-if TYPE_CHECKING:
-    from chaos.simulator.log_view import LogView
-    from chaos.simulator.records import GroupRecord
-    from raftlog.testing.stored_file import StoredFile
+from raftlog.testing.stored_file import StoredFile
 
 
 class Row(NamedTuple):

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import aiohttp
+from aiohttp.client import ClientTimeout
 from aiohttp.client_proto import ResponseHandler
 from aiohttp.client_reqrep import ClientRequest
+from aiohttp.tracing import Trace
 
 from chaos.simulator.event_loop import Process
 from chaos.simulator.http.streams import StreamNetwork
-
-if TYPE_CHECKING:
-    from aiohttp.client import ClientTimeout
-    from aiohttp.tracing import Trace
 
 
 class SimulatedConnector(aiohttp.BaseConnector):

@@ -5,20 +5,18 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from chaos.history import Outcome, Poll, Send
-from chaos.simulator.clocks import WALL_MS_AT_START
 from chaos.simulator.event_loop import Process
+from chaos.simulator.http.committed import Committed
 from chaos.simulator.http.connector import SimulatedConnector
+from chaos.simulator.http.side import HttpSide
 from chaos.simulator.http.transport import StreamTransport
+from chaos.simulator.machine import WALL_MS_AT_START
 from raftlog import aio
 from raftlog.client.environment import Environment
 from raftlog.errors import OffsetOutOfRange, RaftlogError
-
-if TYPE_CHECKING:
-    from chaos.simulator.http.committed import Committed
-    from chaos.simulator.http.setup import HttpSide
 
 _LEAK: Final = "C5 a closed client leaves nothing"
 PATIENCE_S: Final = 12.0  # in a calm network: a silent leader is noticed after 5 s
@@ -47,11 +45,11 @@ class Guest:
 
     def __init__(self, side: HttpSide, name: str) -> None:
         self.side = side
-        self.simulation = side.simulation
+        self.cluster = side.cluster
         self.name = name
-        self.rng: random.Random = self.simulation.rng(f"guest {name}")
+        self.rng: random.Random = self.cluster.rng(f"guest {name}")
         self.process = Process(name)
-        self.number = self.simulation.next_process()
+        self.number = self.cluster.next_process()
         self._values = 0
         self._moments = 0
 
@@ -60,7 +58,7 @@ class Guest:
         try:
             await self.run()
         except (RaftlogError, ExceptionGroup) as error:
-            self.simulation.violated("L8 healed clients work", f"{self.name}: {error!r}")
+            self.cluster.violated("L8 healed clients work", f"{self.name}: {error!r}")
 
     async def run(self) -> None:
         """Do what this kind of client does, until nobody produces any more."""
@@ -68,10 +66,10 @@ class Guest:
 
     def client(self) -> aio.Client:
         """A client as it ships, on the simulated network."""
-        urls = [f"http://b{machine.node}" for machine in self.simulation.machines]
+        urls = [f"http://b{machine.node}" for machine in self.cluster.machines]
         self.rng.shuffle(urls)
         environment = Environment(
-            clock=GuestClock(lambda: self.simulation.loop.now),
+            clock=GuestClock(lambda: self.cluster.loop.now),
             rng=random.Random(self.rng.getrandbits(64)),
             connector=lambda: SimulatedConnector(self.side.streams, self.process),
         )
@@ -80,7 +78,7 @@ class Guest:
 
     def host(self) -> str:
         """Any broker's."""
-        return f"b{self.rng.choice(self.simulation.machines).node}"
+        return f"b{self.rng.choice(self.cluster.machines).node}"
 
     def value(self) -> str:
         """One that nobody has sent before."""
@@ -90,11 +88,11 @@ class Guest:
     def moment(self) -> float:
         """Now; a little later than the moment before."""
         self._moments += 1
-        return self.simulation.loop.now + self._moments * 1e-9
+        return self.cluster.loop.now + self._moments * 1e-9
 
     async def until_all_is_produced(self) -> None:
         """While things go wrong, and until they work again."""
-        while self.simulation.is_producing:
+        while self.cluster.is_producing:
             await self.think()
 
     async def think(self) -> None:
@@ -105,36 +103,36 @@ class Guest:
         self, process: int, partition: int, value: str, invoked: float, outcome: Outcome, offset: int | None
     ) -> None:
         """Write down what became of a record."""
-        self.simulation.history.sends.append(
+        self.cluster.history.sends.append(
             Send(
                 process=process,
                 partition=partition,
                 value=value,
                 invoked_s=invoked,
-                completed_s=self.simulation.loop.now,
+                completed_s=self.cluster.loop.now,
                 outcome=outcome,
                 offset=offset,
             )
         )
-        self.simulation.trace.note(None, f"{value} {outcome.value} {partition}/{offset}")
+        self.cluster.trace.note(None, f"{value} {outcome.value} {partition}/{offset}")
 
     def polled(self, partition: int, records: list[tuple[int, str]]) -> None:
         """Write down what was read, in its order."""
         self._note_poll(partition, records)
-        self.simulation.trace.note(None, f"{self.name} reads {partition}/{[offset for offset, _ in records]}")
+        self.cluster.trace.note(None, f"{self.name} reads {partition}/{[offset for offset, _ in records]}")
 
     def deleted(self, partition: int, position: int, error: OffsetOutOfRange) -> int:
         """A reader's position is gone: where it goes on."""
         start = int(str(error.details["start"]))
         if start <= position:
-            self.simulation.violated("I13 a position stays valid", f"{self.name} at {position}: {error}")
-        self.simulation.log_starts.told(self.simulation.judged[partition], start)
+            self.cluster.violated("I13 a position stays valid", f"{self.name} at {position}: {error}")
+        self.cluster.log_starts.told(self.cluster.judged[partition], start)
         self._note_poll(partition, [], log_start=start)
         return start
 
     def _note_poll(self, partition: int, records: list[tuple[int, str]], log_start: int = 0) -> None:
-        now = self.simulation.loop.now
-        self.simulation.history.polls.append(
+        now = self.cluster.loop.now
+        self.cluster.history.polls.append(
             Poll(
                 process=self.number,
                 partition=partition,
@@ -147,21 +145,21 @@ class Guest:
 
     def committed(self, partition: int) -> Committed | None:
         """The records of a partition, up to now."""
-        judge = self.side.judge
-        group = judge.group_of(self.simulation.judged[partition])
-        return None if group is None or group.is_retired else judge.committed_of(group)
+        known = self.side.known
+        group = known.group_of(self.cluster.judged[partition])
+        return None if group is None or group.is_retired else known.committed_of(group)
 
     async def until_caught_up(self, partition: int, position: Callable[[], int]) -> None:
         """Where nothing goes wrong a reader gets on until it has all that was committed before (C4)."""
         committed = self.committed(partition)
         end = 0 if committed is None or not committed.rows else committed.rows[-1].offset + 1
-        deadline, reached = self.simulation.loop.now + PATIENCE_S, position()
+        deadline, reached = self.cluster.loop.now + PATIENCE_S, position()
         while position() < end:
             if position() > reached:
-                deadline, reached = self.simulation.loop.now + PATIENCE_S, position()
-            if self.simulation.loop.now > deadline:
+                deadline, reached = self.cluster.loop.now + PATIENCE_S, position()
+            if self.cluster.loop.now > deadline:
                 detail = f"{self.name} is at {position()} of {partition}, committed is {end}"
-                self.simulation.violated("C4 a reader gets every record once", detail)
+                self.cluster.violated("C4 a reader gets every record once", detail)
                 return
             await asyncio.sleep(LOOK_S)
 
@@ -173,13 +171,13 @@ class Guest:
         open_ends = sum(end.process is self.process for end in self.side.streams.open)
         timers = [
             repr(handle.function)
-            for _, _, handle in self.simulation.loop._timers
+            for _, _, handle in self.cluster.loop._timers
             if handle.process is self.process
             and not handle.cancelled()
             and not _is_of_network(handle.function)
         ]
         if tasks or open_ends or timers:
-            self.simulation.violated(_LEAK, f"{self.name}: {open_ends} connections, {tasks}, {timers}")
+            self.cluster.violated(_LEAK, f"{self.name}: {open_ends} connections, {tasks}, {timers}")
 
 
 def _is_of_network(function: object) -> bool:

@@ -8,16 +8,14 @@ stream (A5).
 from __future__ import annotations
 
 import base64
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
 from chaos.simulator.http.committed import Row
+from chaos.simulator.http.known_partitions import Answered
 from partitions.values import FetchResult, key_of
 from raftlog.types import Offset, Term
-
-if TYPE_CHECKING:
-    from chaos.simulator.http.judge import Answered
 
 _SHOWN: Final = "A2 a read shows all of a range"
 _ENDS: Final = "A3 the ends that a read tells are true"
@@ -222,7 +220,7 @@ def _check_batches(answered: Answered, told: dict[str, int]) -> None:
         high_watermark=Offset(told["high-watermark"]),
         leader_epoch=Term(told["leader-epoch"]),
     )
-    answered.judge.simulation.answers.read(answered.target, broker, result)
+    answered.known.cluster.answers.read(answered.target, broker, result)
 
 
 def _check_ends(answered: Answered, following: int, high_watermark: int, start: int) -> None:
@@ -230,7 +228,7 @@ def _check_ends(answered: Answered, following: int, high_watermark: int, start: 
         detail = f"{following} comes next of {high_watermark}, committed is {answered.end}"
         answered.wrong(_ENDS, detail)
     if start > 0:
-        answered.judge.simulation.log_starts.told(answered.target, start)
+        answered.known.cluster.log_starts.told(answered.target, start)
 
 
 def _check_not_before(answered: Answered, first: int) -> None:
@@ -244,7 +242,7 @@ def _check_patience(answered: Answered) -> None:
     """An empty answer comes when the time is over that the client wanted to wait, and not long after."""
     exchange = answered.exchange
     wait_s = _seconds(exchange.query.get("wait", "0s"))
-    took_s = answered.judge.simulation.loop.now - exchange.arrived_at
+    took_s = answered.known.cluster.loop.now - exchange.arrived_at
     if not wait_s * _EARLY <= took_s <= wait_s / _EARLY + _LATE_S:
         answered.wrong(_ENDS, f"nothing within {took_s:g} s")
 
@@ -264,7 +262,7 @@ def _check_refused(answered: Answered) -> None:
         if not is_right or end > answered.end:
             answered.wrong(_ENDS, f"{offset} is refused, valid are {start} to {end} of {answered.end}")
     if start:
-        answered.judge.simulation.log_starts.told(answered.target, start)
+        answered.known.cluster.log_starts.told(answered.target, start)
 
 
 def _rows(answered: Answered, first: int, end: int) -> list[Row]:

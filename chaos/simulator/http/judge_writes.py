@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import base64
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
+from chaos.simulator.http.known_partitions import Answered, KnownPartitions
 from chaos.simulator.http.wire import Exchange
+from chaos.simulator.machine import Machine
 from partitions.values import QUORUM, Acks, AcksKind, AppendReceipt, Durability
 from raftlog.records.keys import partition_for_key
 from raftlog.types import Offset, Term, TopicPartition
-
-if TYPE_CHECKING:
-    from chaos.simulator.http.judge import Answered, Judge
-    from chaos.simulator.machine import Machine
 
 _RECEIPT: Final = "A6 a receipt names its record as it was sent"
 
@@ -36,31 +34,31 @@ def judge_batches(answered: Answered) -> None:
     )
     if body["partition"] != answered.target.partition:
         answered.wrong(_RECEIPT, f"{body} of {answered.target}")
-    _check_durability(answered.judge, exchange, acks, body["durability"])
-    answered.judge.simulation.answers.appended(answered.target, exchange.body, acks, broker, receipt)
+    _check_durability(answered.known, exchange, acks, body["durability"])
+    answered.known.cluster.answers.appended(answered.target, exchange.body, acks, broker, receipt)
 
 
-def judge_produced(judge: Judge, machine: Machine, exchange: Exchange) -> None:
+def judge_produced(known: KnownPartitions, machine: Machine, exchange: Exchange) -> None:
     """The receipts of records that were sent as JSON, lines or raw bytes."""
     body = msgspec.json.decode(exchange.answer)
     sent = _records_of(exchange)
     receipts: list[dict[str, Any]] = body["records"]
     acks = Acks.parse(exchange.query.get("acks", "quorum"))
     if len(receipts) != len(sent):
-        judge.simulation.violated(_RECEIPT, f"{len(receipts)} receipts of {len(sent)} records")
+        known.cluster.violated(_RECEIPT, f"{len(receipts)} receipts of {len(sent)} records")
         return
     failed = sum("problem" in receipt for receipt in receipts)
     if (exchange.status == 207) is not (failed > 0) or (failed < len(sent)) is not ("durability" in body):
-        judge.simulation.violated(_RECEIPT, f"{exchange.status}, {failed} of {len(sent)} have failed: {body}")
+        known.cluster.violated(_RECEIPT, f"{exchange.status}, {failed} of {len(sent)} have failed: {body}")
     if "durability" in body:
-        _check_durability(judge, exchange, acks, body["durability"])
+        _check_durability(known, exchange, acks, body["durability"])
     for record, receipt in zip(sent, receipts, strict=True):
         if "problem" not in receipt:
-            _check_receipt(judge, machine, exchange, acks, record, receipt)
+            _check_receipt(known, machine, exchange, acks, record, receipt)
 
 
 def _check_receipt(
-    judge: Judge,
+    known: KnownPartitions,
     machine: Machine,
     exchange: Exchange,
     acks: Acks,
@@ -71,28 +69,28 @@ def _check_receipt(
     target = TopicPartition(parts[3], receipt["partition"])
     wanted = int(parts[5]) if "partitions" in parts else record.get("partition")
     if wanted is None and record.get("key") is not None:
-        wanted = partition_for_key(record["key"].encode(), judge.simulation.odds.partitions)
-    group = judge.group_of(target)
+        wanted = partition_for_key(record["key"].encode(), known.cluster.odds.partitions)
+    group = known.group_of(target)
     if group is None or group.is_retired or acks.kind is AcksKind.LEADER:
         return
-    row = judge.committed_of(group).at(receipt["offset"])
+    row = known.committed_of(group).at(receipt["offset"])
     found = None if row is None else (row.key, row.value, dict(row.headers), row.timestamp_ms)
     sent = (_key(record), _value(record), _headers(record), receipt["timestamp"])
     if found != sent or wanted not in (None, target.partition):
         where = f"{machine.name} {exchange.method} {exchange.path} {dict(exchange.query)}"
-        judge.simulation.violated(_RECEIPT, f"{where}: {receipt} of {sent}, there is {row}")
+        known.cluster.violated(_RECEIPT, f"{where}: {receipt} of {sent}, there is {row}")
         return
     if (
         row is not None
         and not row.is_append_time
         and record.get("timestamp", row.timestamp_ms) != row.timestamp_ms
     ):
-        judge.simulation.violated(_RECEIPT, f"{exchange.path}: {record} has the time {row.timestamp_ms}")
+        known.cluster.violated(_RECEIPT, f"{exchange.path}: {record} has the time {row.timestamp_ms}")
 
 
-def _check_durability(judge: Judge, exchange: Exchange, acks: Acks, told: dict[str, Any]) -> None:
+def _check_durability(known: KnownPartitions, exchange: Exchange, acks: Acks, told: dict[str, Any]) -> None:
     """It is said in the client's own word, and says no less than it stands for."""
-    odds = judge.simulation.odds
+    odds = known.cluster.odds
     least = {AcksKind.LEADER: 1, AcksKind.COUNT: acks.count}.get(acks.kind, 1)
     if acks == QUORUM and "reassign" not in odds.timed:
         least = odds.replicas // 2 + 1
@@ -100,7 +98,7 @@ def _check_durability(judge: Judge, exchange: Exchange, acks: Acks, told: dict[s
     if acks.kind is not AcksKind.LEADER and not told["committed"]:
         is_right = False
     if not is_right:
-        judge.simulation.violated(_RECEIPT, f"{exchange.path} acks={acks}: {told}")
+        known.cluster.violated(_RECEIPT, f"{exchange.path} acks={acks}: {told}")
 
 
 def _records_of(exchange: Exchange) -> list[dict[str, Any]]:

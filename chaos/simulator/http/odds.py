@@ -6,7 +6,23 @@ import random
 from dataclasses import dataclass
 from typing import Final
 
-from chaos.simulator.http.streams import StreamOdds
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamOdds:
+    """How bad the network between clients and brokers is; drawn for every seed."""
+
+    latency_s: float
+    jitter_s: float
+    cut_odds: float  # of a piece that is cut somewhere
+    reset_odds: float  # of a piece whose connection breaks
+    stall_odds: float  # of a piece that is lost and sent again: those behind it wait
+    window_bytes: int  # between two programs; what does not fit waits at the sender
+
+
+CALM_STREAMS: Final = StreamOdds(
+    latency_s=0.0005, jitter_s=0.0, cut_odds=0.0, reset_odds=0.0, stall_odds=0.0, window_bytes=64 << 10
+)
+
 
 SHARE: Final = 0.4  # of the runs of whole brokers
 

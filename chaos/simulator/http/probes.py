@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
 from chaos.history import Outcome
 from chaos.simulator.http.guest import Guest
 from chaos.simulator.http.raw import RawAnswer, RawConnection, request_bytes
+from chaos.simulator.http.side import HttpSide
+from chaos.simulator.machine import Machine
 from raftlog.errors import ConnectionLost, RaftlogError
-
-if TYPE_CHECKING:
-    from chaos.simulator.http.setup import HttpSide
-    from chaos.simulator.machine import Machine
 
 _WORKS: Final = "L8 healed clients work"
 _LEFT: Final = "L6 nothing is left over"
@@ -34,12 +32,12 @@ class Prober(Guest):
 
     def __init__(self, side: HttpSide) -> None:
         super().__init__(side, "prober")
-        self._topic = self.simulation.judged[0].topic
+        self._topic = self.cluster.judged[0].topic
         self._path = f"/v1/topics/{self._topic}/partitions/0/records"
 
     async def run(self) -> None:
         """Two brokers, so that one of them does not lead, in the same time."""
-        some = self.rng.sample(self.simulation.machines, 2)
+        some = self.rng.sample(self.cluster.machines, 2)
         together = (self._wakes, self._streams, self._stores, self._forgets)
         await asyncio.gather(*(self._ask(machine, *together) for machine in some))
         for machine in some:
@@ -100,7 +98,7 @@ class Prober(Guest):
         await asyncio.sleep(1.2 + self.side.odds.heartbeat_ms / 1000)
         for what, count in self.side.leftovers(machine):
             if count and "connections" not in what:
-                self.simulation.violated(_LEFT, f"{machine.name}: {count} {what}, and all have hung up")
+                self.cluster.violated(_LEFT, f"{machine.name}: {count} {what}, and all have hung up")
 
     async def _stores(self, machine: Machine) -> None:
         """What arrived whole is stored although its client has gone."""
@@ -111,7 +109,7 @@ class Prober(Guest):
         connection.transport.write(request_bytes("POST", self._path, JSON, body))
         connection.hang_up(rudely=False)
         await self._breaks_off(machine)
-        self.sent(self.simulation.next_process(), 0, value, invoked, Outcome.UNKNOWN, None)
+        self.sent(self.cluster.next_process(), 0, value, invoked, Outcome.UNKNOWN, None)
         for _ in range(30):
             await asyncio.sleep(SOON_S / 30)
             committed = self.committed(0)
@@ -167,7 +165,7 @@ class Prober(Guest):
                 return value
             await asyncio.sleep(SOON_S / TRIES_MAX)
             value, answer = await self._try_to_produce(host)
-        self.simulation.violated(_WORKS, f"{host} takes nothing: {answer}")
+        self.cluster.violated(_WORKS, f"{host} takes nothing: {answer}")
         return value
 
     async def _try_to_produce(self, host: str) -> tuple[str, RawAnswer]:
@@ -184,8 +182,8 @@ class Prober(Guest):
         connection.hang_up(rudely=False)
         offset = answer.json["records"][0]["offset"] if answer.status == 200 else None
         outcome = Outcome.UNKNOWN if offset is None else Outcome.ACKNOWLEDGED
-        self.sent(self.simulation.next_process(), 0, value, invoked, outcome, offset)
+        self.sent(self.cluster.next_process(), 0, value, invoked, outcome, offset)
         return value, answer
 
     def _failed(self, machine: Machine, detail: str) -> None:
-        self.simulation.violated(_WORKS, f"{machine.name}: {detail}")
+        self.cluster.violated(_WORKS, f"{machine.name}: {detail}")

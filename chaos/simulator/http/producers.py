@@ -9,17 +9,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from chaos.history import Outcome
 from chaos.simulator.http.guest import LOOK_S, PATIENCE_S, Guest
+from chaos.simulator.http.side import HttpSide
 from raftlog import aio
 from raftlog.client.receipts import Batch, PendingReceipt, Receipt
 from raftlog.errors import InvalidRequest, RaftlogError
 from raftlog.records.keys import partition_for_key
-
-if TYPE_CHECKING:
-    from chaos.simulator.http.setup import HttpSide
 
 _ONCE: Final = "C1 a send has one outcome"
 _RECEIPT: Final = "C2 a receipt names the record as it was sent"
@@ -60,7 +58,7 @@ class ShippedProducer(Guest):
         """Produce while things go wrong; in the end all is known and nothing is left."""
         client = self.client()
         await client.open()
-        while self.simulation.is_producing:
+        while self.cluster.is_producing:
             await self._one_producer(client)
         await self._last_word(client)
         await client.close("5s")
@@ -68,7 +66,7 @@ class ShippedProducer(Guest):
 
     def _options(self) -> dict[str, Any]:
         rng = self.rng
-        every = "reassign" not in self.simulation.odds.timed
+        every = "reassign" not in self.cluster.odds.timed
         self._acks = rng.choice(("quorum", "quorum", "quorum", "1", "every" if every else "quorum", "0", "0"))
         options = {
             "acks": self._acks,
@@ -84,9 +82,9 @@ class ShippedProducer(Guest):
 
     async def _one_producer(self, client: aio.Client) -> None:
         """One life of a producer; left in one of the ways in which people leave it."""
-        topic = self.simulation.judged[0].topic
+        topic = self.cluster.judged[0].topic
         producer = client.producer(topic, **self._options())
-        self.number = self.simulation.next_process()
+        self.number = self.cluster.next_process()
         self._sent = []
         sends = self.rng.choice((3, 30, SENDS_OF_ONE_PRODUCER))
         way = self.rng.choice(("with", "flush", "close", "close soon", "close at once"))
@@ -106,7 +104,7 @@ class ShippedProducer(Guest):
 
     async def _produce(self, producer: aio.Producer, sends: int) -> None:
         manner = self.rng.choice(("one by one", "many", "bursts", "bursts", "bursts"))
-        while self.simulation.is_producing and len(self._sent) < sends:
+        while self.cluster.is_producing and len(self._sent) < sends:
             count = self.rng.randint(2, 20) if manner == "bursts" else 1
             for _ in range(count):
                 nowait = self.rng.random() < 0.1
@@ -118,22 +116,22 @@ class ShippedProducer(Guest):
 
     async def _recovers(self, producer: aio.Producer) -> None:
         """A producer that has met every trouble works where there is none any more (L8)."""
-        if self.simulation.is_producing or self._acks in ("0", "1"):
+        if self.cluster.is_producing or self._acks in ("0", "1"):
             return
-        if self._is_hasty and self.simulation.odds.network.jitter_s >= SLOW_S:
+        if self._is_hasty and self.cluster.odds.network.jitter_s >= SLOW_S:
             return  # over such links a look for the leader and a commit take as long
-        deadline = self.simulation.loop.now + PATIENCE_S
-        while self.simulation.loop.now < deadline:
+        deadline = self.cluster.loop.now + PATIENCE_S
+        while self.cluster.loop.now < deadline:
             await self._send(producer, waits=True, nowait=False)
             last = self._sent[-1] if self._sent else None
             if last is not None and last.told is not None and last.told[0] is not None:
                 return
             await asyncio.sleep(10 * LOOK_S)
         detail = f"{self.name} can send nothing any more: {self._sent[-1:]}"
-        self.simulation.violated("L8 healed clients work", detail)
+        self.cluster.violated("L8 healed clients work", detail)
 
     async def _send(self, producer: aio.Producer, *, waits: bool, nowait: bool) -> None:
-        rng, partitions = self.rng, len(self.simulation.judged)
+        rng, partitions = self.rng, len(self.cluster.judged)
         key = rng.choice((None, None, f"key {rng.randrange(20)}"))
         named = rng.randrange(partitions) if rng.random() < 0.2 else None
         record = Sent(self.value(), key, named, self.moment(), self.number, self._acks)
@@ -148,9 +146,9 @@ class ShippedProducer(Guest):
                 record.pending = await producer.send(record.value, key=key, partition=named, on_ack=on_ack)
         except RaftlogError as error:
             if record.times:
-                self.simulation.violated(_ONCE, f"{record.value} was refused and settled: {error!r}")
+                self.cluster.violated(_ONCE, f"{record.value} was refused and settled: {error!r}")
             if isinstance(error, InvalidRequest):
-                self.simulation.violated("I12 errors", f"{self.name}: {error!r}")
+                self.cluster.violated("I12 errors", f"{self.name}: {error!r}")
             return
         self._sent.append(record)
         self._write_down(record)
@@ -164,20 +162,18 @@ class ShippedProducer(Guest):
         except RaftlogError as failure:
             receipt, error = None, failure
         if record.told is None or record.told[0] != receipt or repr(record.told[1]) != repr(error):
-            self.simulation.violated(_ONCE, f"{record.value}: {receipt} {error!r}, and {record.told}")
+            self.cluster.violated(_ONCE, f"{record.value}: {receipt} {error!r}, and {record.told}")
 
     def _settled(self, record: Sent, receipt: Receipt | None, error: RaftlogError | None) -> None:
         record.times += 1
         if record.times > 1 or (receipt is None) is (error is None):
-            self.simulation.violated(
-                _ONCE, f"{record.value} for the {record.times}. time: {receipt} {error!r}"
-            )
+            self.cluster.violated(_ONCE, f"{record.value} for the {record.times}. time: {receipt} {error!r}")
             return
         record.told = (receipt, error)
         if receipt is not None:
             self._check_receipt(record, receipt)
         if error is not None and error.code in _UNDESERVED:
-            self.simulation.violated("I12 errors", f"{self.name}: {record.value} {error!r}")
+            self.cluster.violated("I12 errors", f"{self.name}: {record.value} {error!r}")
         self._write_down(record)
 
     def _write_down(self, record: Sent) -> None:
@@ -195,15 +191,15 @@ class ShippedProducer(Guest):
         process = record.process
         if record.acks == "0" and outcome is Outcome.UNKNOWN and error is not None:
             # Its answer never came, and no sequence keeps it before what was sent later.
-            process = self._stray.setdefault(record.pending._batch, self.simulation.next_process())
+            process = self._stray.setdefault(record.pending._batch, self.cluster.next_process())
         self.sent(process, partition, record.value, record.invoked, outcome, offset)
 
     def _check_receipt(self, record: Sent, receipt: Receipt) -> None:
         wanted = record.partition
         if wanted is None and record.key is not None:
-            wanted = partition_for_key(record.key.encode(), len(self.simulation.judged))
+            wanted = partition_for_key(record.key.encode(), len(self.cluster.judged))
         durability = receipt.durability
-        is_right = receipt.topic == self.simulation.judged[0].topic and durability.acks == record.acks
+        is_right = receipt.topic == self.cluster.judged[0].topic and durability.acks == record.acks
         is_right = is_right and wanted in (None, receipt.partition)
         if record.acks in ("quorum", "every"):
             committed = self.committed(receipt.partition)
@@ -216,13 +212,13 @@ class ShippedProducer(Guest):
         elif record.acks == "0":
             is_right = is_right and receipt.offset == -1
         if not is_right:
-            self.simulation.violated(_RECEIPT, f"{self.name} sent {record}, and was told {receipt}")
+            self.cluster.violated(_RECEIPT, f"{self.name} sent {record}, and was told {receipt}")
 
     def _check_all_known(self, when: str) -> None:
         waiting = [one.value for one in self._sent if one.pending is None or not one.pending.done()]
         untold = [one.value for one in self._sent if one.times != 1]
         if waiting or untold:
-            self.simulation.violated(_FLUSH, f"{self.name} after {when}: {waiting} {untold}")
+            self.cluster.violated(_FLUSH, f"{self.name} after {when}: {waiting} {untold}")
 
     def _check_empty(self, producer: aio.Producer) -> None:
         """A closed producer holds no bytes, no batches and no requests."""
@@ -236,23 +232,23 @@ class ShippedProducer(Guest):
             "lanes": sum(len(one.lane.closed) + (one.lane.open is not None) for one in producer._senders),
         }
         if any(held.values()):
-            self.simulation.violated(_LEAK, f"{self.name}: {held}")
+            self.cluster.violated(_LEAK, f"{self.name}: {held}")
 
     async def _last_word(self, client: aio.Client) -> None:
         """Where nothing goes wrong any more every send is acknowledged, and soon."""
-        topic = self.simulation.judged[0].topic
-        self._acks, self.number = "quorum", self.simulation.next_process()
+        topic = self.cluster.judged[0].topic
+        self._acks, self.number = "quorum", self.cluster.next_process()
         producer = client.producer(topic, delivery_timeout="20s")
         self._sent = []
-        began = self.simulation.loop.now
+        began = self.cluster.loop.now
         for _ in range(3):
             await self._send(producer, waits=False, nowait=False)
         await producer.flush()
         bad = [one for one in self._sent if one.told is None or one.told[0] is None]
-        took_s = self.simulation.loop.now - began
+        took_s = self.cluster.loop.now - began
         if bad or len(self._sent) < 3 or took_s > PATIENCE_S:
             detail = f"{self.name}: {bad} of {len(self._sent)}, after {took_s:g} s"
-            self.simulation.violated("L8 healed clients work", detail)
+            self.cluster.violated("L8 healed clients work", detail)
         await producer.close()
         self._check_empty(producer)
         await self._single(client, topic)

@@ -5,16 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
+from chaos.simulator.http.guest import Guest
+from chaos.simulator.http.transport import StreamTransport
 from chaos.simulator.http.wire import Malformed, Reader
 from raftlog.errors import ConnectionLost, Detail, RaftlogError, from_code
-
-if TYPE_CHECKING:
-    from chaos.simulator.http.guest import Guest
-    from chaos.simulator.http.transport import StreamTransport
 
 TIMEOUT_S: Final = 6.0
 

@@ -23,7 +23,7 @@ class JsonProducer(Guest):
     async def run(self) -> None:
         """Produce while things go wrong."""
         connection: RawConnection | None = None
-        while self.simulation.is_producing:
+        while self.cluster.is_producing:
             await self.think()
             if connection is None or connection.is_lost or self.rng.random() < 0.1:
                 if connection is not None:
@@ -40,7 +40,7 @@ class JsonProducer(Guest):
 
     async def _produce(self, connection: RawConnection) -> None:
         target, headers, body, records = self._request()
-        invoked, process = self.moment(), self.simulation.next_process()
+        invoked, process = self.moment(), self.cluster.next_process()
         hangs_up = self.rng.random() < HANG_UP_ODDS
         data = request_bytes("POST", target, headers, body)
         if connection.transport is None or connection.is_lost:
@@ -77,18 +77,18 @@ class JsonProducer(Guest):
 
     def _check_refusal(self, error: RaftlogError | None) -> None:
         if error is not None and error.code not in _USUAL:
-            self.simulation.violated("I12 errors", f"{self.name}: {error!r}")
+            self.cluster.violated("I12 errors", f"{self.name}: {error!r}")
 
     def _request(self) -> tuple[str, dict[str, str], bytes, list[dict[str, Any]]]:
-        rng, partitions = self.rng, len(self.simulation.judged)
-        topic = self.simulation.judged[0].topic
+        rng, partitions = self.rng, len(self.cluster.judged)
+        topic = self.cluster.judged[0].topic
         only = rng.choice((None, rng.randrange(partitions)))
         path = f"/v1/topics/{topic}/records"
         if only is not None:
             path = f"/v1/topics/{topic}/partitions/{only}/records"
         query = rng.choice(("", "", "", "?acks=1", "?timeout=2s", "?acks=quorum&timeout=1s", "?acks=0"))
-        if "reassign" not in self.simulation.odds.timed and rng.random() < 0.1:
-            query = rng.choice(("?acks=every", f"?acks={self.simulation.odds.replicas}"))
+        if "reassign" not in self.cluster.odds.timed and rng.random() < 0.1:
+            query = rng.choice(("?acks=every", f"?acks={self.cluster.odds.replicas}"))
         kind = rng.choice(("json", "json", "lines", "raw"))
         if kind == "raw":
             return self._raw(path + query, only)
@@ -108,7 +108,7 @@ class JsonProducer(Guest):
         if rng.random() < 0.4:
             record["key"] = f"key {rng.randrange(20)}"
         if only is None and rng.random() < 0.2:
-            record["partition"] = rng.randrange(len(self.simulation.judged))
+            record["partition"] = rng.randrange(len(self.cluster.judged))
         if rng.random() < 0.2:
             record["headers"] = {"source": f"{rng.randrange(9)}", "none": None}
         if rng.random() < 0.2:
@@ -145,7 +145,7 @@ class JsonProducer(Guest):
     ) -> None:
         """Where they were to go is not always known: then they may be anywhere."""
         for record in records:
-            for target in self.simulation.judged:
+            for target in self.cluster.judged:
                 self.sent(process, target.partition, record["value"], invoked, outcome, None)
 
 
@@ -155,7 +155,7 @@ class BurstProducer(JsonProducer):
     async def run(self) -> None:
         """Produce in bursts while things go wrong."""
         connections: list[RawConnection] = []
-        while self.simulation.is_producing:
+        while self.cluster.is_producing:
             await self.think()
             await self.think()
             connections = [one for one in connections if not one.is_lost]
@@ -170,8 +170,8 @@ class BurstProducer(JsonProducer):
         await self.check_nothing_is_left()
 
     async def _burst(self, connections: list[RawConnection]) -> None:
-        topic = self.simulation.judged[0].topic
-        partition = self.rng.randrange(len(self.simulation.judged))
+        topic = self.cluster.judged[0].topic
+        partition = self.rng.randrange(len(self.cluster.judged))
         path = f"/v1/topics/{topic}/partitions/{partition}/records"
         if self.rng.random() < 0.3:
             path = f"/v1/topics/{topic}/records"
@@ -189,7 +189,7 @@ class BurstProducer(JsonProducer):
                 data += request_bytes("POST", path, JSON, body)
                 for record in records:
                     record["acks"] = ""
-                sent.append((self.simulation.next_process(), self.moment(), records))
+                sent.append((self.cluster.next_process(), self.moment(), records))
             assert connection.transport is not None
             connection.transport.write(data)
             if self.rng.random() < HANG_UP_ODDS / 3:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
 from chaos.history import Look
 from chaos.simulator.http.guest import Guest
 from chaos.simulator.http.raw import RawAnswer, RawConnection
+from chaos.simulator.http.side import HttpSide
 from raftlog.errors import ConnectionLost, OffsetOutOfRange
-
-if TYPE_CHECKING:
-    from chaos.simulator.http.setup import HttpSide
 
 _GOES_ON: Final = "A5 an event stream goes on where it was"
 BATCH: Final = "application/vnd.raftlog.batch.v1"
@@ -26,7 +24,7 @@ class JsonReader(Guest):
         super().__init__(side, name)
         self._partition = partition
         self._position = 0
-        self._path = f"/v1/topics/{self.simulation.judged[0].topic}/partitions/{partition}"
+        self._path = f"/v1/topics/{self.cluster.judged[0].topic}/partitions/{partition}"
 
     async def run(self) -> None:
         """Read while things go wrong; in the end get all."""
@@ -72,9 +70,7 @@ class JsonReader(Guest):
     async def _look_around(self, connection: RawConnection) -> None:
         """Reads that begin elsewhere: the wire is judged, the reader goes on where it was."""
         rng, here = self.rng, self._path
-        time_ms = (
-            1_700_000_000_000 + int(self.simulation.loop.now * 1000) - rng.choice((0, 500, 3000, 60_000))
-        )
+        time_ms = 1_700_000_000_000 + int(self.cluster.loop.now * 1000) - rng.choice((0, 500, 3000, 60_000))
         offset = max(0, self._position - rng.randrange(5))
         accept = {"Accept": BATCH} if rng.random() < 0.5 else {}
         target, headers = rng.choice(
@@ -91,10 +87,10 @@ class JsonReader(Guest):
                 (f"{here}/offsets?at=timestamp:{time_ms}", {}),
                 (f"{here}/offsets?at=-{rng.choice((1, 3))}", {}),
                 (f"{here}/offsets", {}),
-                (f"/v1/topics/{self.simulation.judged[0].topic}/messages/{self._partition}/{offset}", {}),
+                (f"/v1/topics/{self.cluster.judged[0].topic}/messages/{self._partition}/{offset}", {}),
             )
         )
-        invoked = self.simulation.loop.now
+        invoked = self.cluster.loop.now
         answer = await connection.ask("GET", target, headers)
         if target.endswith("/offsets") and answer.status == 200:
             self._looked(invoked, answer)
@@ -103,10 +99,10 @@ class JsonReader(Guest):
         look = Look(
             partition=self._partition,
             invoked_s=invoked,
-            completed_s=self.simulation.loop.now,
+            completed_s=self.cluster.loop.now,
             high_watermark=answer.json["offset"],
         )
-        self.simulation.history.looks.append(look)
+        self.cluster.history.looks.append(look)
 
 
 class EventReader(Guest):
@@ -117,7 +113,7 @@ class EventReader(Guest):
         self._partition = partition
         self._last_id = -1
         self._start = 0
-        self._path = f"/v1/topics/{self.simulation.judged[0].topic}/partitions/{partition}/records"
+        self._path = f"/v1/topics/{self.cluster.judged[0].topic}/partitions/{partition}/records"
 
     async def run(self) -> None:
         """Follow while things go wrong; in the end get all."""
@@ -150,9 +146,9 @@ class EventReader(Guest):
         else:
             target += f"&offset={self._start}"
         connection.send("GET", target, headers)
-        leaves_at = self.simulation.loop.now + rng.choice((0.3, 2.0, 100.0))
+        leaves_at = self.cluster.loop.now + rng.choice((0.3, 2.0, 100.0))
         naps = rng.random() < 0.2
-        while self.simulation.loop.now < leaves_at or not self.simulation.is_producing:
+        while self.cluster.loop.now < leaves_at or not self.cluster.is_producing:
             try:
                 async with asyncio.timeout(3 * self.side.odds.heartbeat_ms / 1000 + 3.0):
                     event = await connection.events.get()
@@ -162,7 +158,7 @@ class EventReader(Guest):
                 self._refused(connection)
                 return
             self._got(event)
-            if naps and self.simulation.is_producing and connection.transport is not None:
+            if naps and self.cluster.is_producing and connection.transport is not None:
                 connection.transport.pause_reading()
                 await asyncio.sleep(0.05)
                 connection.transport.resume_reading()
@@ -182,7 +178,7 @@ class EventReader(Guest):
         data = msgspec.json.decode(fields["data"])
         if fields["event"] == "record":
             if data["offset"] <= self._last_id:
-                self.simulation.violated(_GOES_ON, f"{self.name}: {data} behind {self._last_id}")
+                self.cluster.violated(_GOES_ON, f"{self.name}: {data} behind {self._last_id}")
             self._last_id = int(fields["id"])
             self.polled(self._partition, [(data["offset"], _value(data))])
         elif fields["event"] == "problem" and data.get("start", 0) > self._last_id + 1:

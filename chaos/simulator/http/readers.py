@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from chaos.history import Look
 from chaos.simulator.http.guest import Guest
+from chaos.simulator.http.side import HttpSide
 from raftlog import aio
 from raftlog.client.messages import Chunk, Message
 from raftlog.errors import OffsetOutOfRange, RaftlogError
-
-if TYPE_CHECKING:
-    from chaos.simulator.http.setup import HttpSide
 
 _ONCE: Final = "C4 a reader gets every record once"
 _ENDS: Final = "C6 the ends that a chunk tells are true"
@@ -30,10 +28,10 @@ class ShippedReader(Guest):
         """Read while things go wrong; in the end get all, and leave in the middle of a wait."""
         client = self.client()
         await client.open()
-        partition = client.partition(self.simulation.judged[0].topic, self._partition)
+        partition = client.partition(self.cluster.judged[0].topic, self._partition)
         manner = self.rng.choice((self._tail, self._chunks, self._reads))
         task = asyncio.get_running_loop().create_task(self._goes_on(manner, partition))
-        while self.simulation.is_producing:
+        while self.cluster.is_producing:
             await self._look(partition)
         await self.until_caught_up(self._partition, lambda: self._position)
         task.cancel()
@@ -52,7 +50,7 @@ class ShippedReader(Guest):
                 self._position = self.deleted(self._partition, self._position, error)
             except RaftlogError as error:
                 if not error.retryable:
-                    self.simulation.violated("I12 errors", f"{self.name}: {error!r}")
+                    self.cluster.violated("I12 errors", f"{self.name}: {error!r}")
             await self.think()
 
     async def _tail(self, partition: aio.Partition) -> None:
@@ -62,7 +60,7 @@ class ShippedReader(Guest):
     async def _chunks(self, partition: aio.Partition) -> None:
         async for chunk in partition.chunks(self._position, max_bytes=self._max_bytes()):
             if not chunk.messages:
-                self.simulation.violated(_ENDS, f"{self.name}: an empty chunk of a tail, {chunk}")
+                self.cluster.violated(_ENDS, f"{self.name}: an empty chunk of a tail, {chunk}")
             self._check_chunk(chunk)
             self._got(chunk.messages, chunk.next_offset)
 
@@ -71,7 +69,7 @@ class ShippedReader(Guest):
         limit = self.rng.choice((None, 1, 3))
         chunk = await partition.read(self._position, limit=limit, max_bytes=self._max_bytes(), wait=wait)
         if limit is not None and len(chunk) > limit:
-            self.simulation.violated(_ENDS, f"{self.name}: {len(chunk)} of {limit}")
+            self.cluster.violated(_ENDS, f"{self.name}: {len(chunk)} of {limit}")
         self._check_chunk(chunk)
         self._got(chunk.messages, chunk.next_offset)
 
@@ -89,7 +87,7 @@ class ShippedReader(Guest):
             found = [tuple(message)[2:] for message in messages]
             if found != wanted:
                 detail = f"{self.name} at {self._position}: {found}, committed up to {following} are {wanted}"
-                self.simulation.violated(_ONCE, detail)
+                self.cluster.violated(_ONCE, detail)
         if messages:
             values = [(message.offset, (message.value or b"").decode()) for message in messages]
             self.polled(self._partition, values)
@@ -102,12 +100,12 @@ class ShippedReader(Guest):
         is_right = is_right and chunk.high_watermark <= end
         is_right = is_right and chunk.is_up_to_date is (chunk.next_offset >= chunk.high_watermark)
         if not is_right or chunk.leader_epoch <= 0 or chunk.log_start_offset < 0:
-            self.simulation.violated(_ENDS, f"{self.name} at {self._position}: {chunk}, committed is {end}")
+            self.cluster.violated(_ENDS, f"{self.name} at {self._position}: {chunk}, committed is {end}")
 
     async def _look(self, partition: aio.Partition) -> None:
-        invoked = self.simulation.loop.now
+        invoked = self.cluster.loop.now
         await asyncio.sleep(0.1 + self.rng.random())
-        invoked = self.simulation.loop.now
+        invoked = self.cluster.loop.now
         try:
             end = await partition.offsets("latest")
         except RaftlogError:
@@ -115,10 +113,10 @@ class ShippedReader(Guest):
         look = Look(
             partition=self._partition,
             invoked_s=invoked,
-            completed_s=self.simulation.loop.now,
+            completed_s=self.cluster.loop.now,
             high_watermark=end,
         )
-        self.simulation.history.looks.append(look)
+        self.cluster.history.looks.append(look)
 
     async def _check_gaps(self, partition: aio.Partition) -> None:
         """A read that begins at records of brokers only goes on to the first one of a user."""
@@ -134,9 +132,7 @@ class ShippedReader(Guest):
                 continue  # it may be deleted
             wanted = committed.between(at, committed.end)[0].offset
             if not chunk.messages or chunk.messages[0].offset != wanted:
-                self.simulation.violated(
-                    _ONCE, f"{self.name}: a read at {at} is {chunk}, {wanted} comes next"
-                )
+                self.cluster.violated(_ONCE, f"{self.name}: a read at {at} is {chunk}, {wanted} comes next")
 
     async def _check_positions(self, partition: aio.Partition) -> None:
         """Where nothing goes wrong any more: the last records, and a chunk from each kind of position."""
@@ -146,7 +142,7 @@ class ShippedReader(Guest):
         try:
             chunk = await partition.read(-count)
         except RaftlogError as error:
-            self.simulation.violated("L8 healed clients work", f"{self.name}: {error!r}")
+            self.cluster.violated("L8 healed clients work", f"{self.name}: {error!r}")
             return
         committed = self.committed(self._partition)
         if committed is None:
@@ -158,4 +154,4 @@ class ShippedReader(Guest):
         is_right = first >= least - count and not missed
         if not is_right or (offsets != wanted and first >= committed.known_from):
             detail = f"{self.name}: the last {count} are {offsets} of {least}, not {wanted}, and {missed}"
-            self.simulation.violated(_ENDS, detail)
+            self.cluster.violated(_ENDS, detail)

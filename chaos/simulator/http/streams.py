@@ -14,30 +14,12 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final
 
 from chaos.simulator.event_loop import Process, SimulatedLoop
+from chaos.simulator.http.odds import StreamOdds
 from chaos.simulator.http.transport import StreamTransport, Tap
 
 ProtocolFactory = Callable[[], asyncio.BaseProtocol]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StreamOdds:
-    """How bad the network between clients and brokers is; drawn for every seed."""
-
-    latency_s: float
-    jitter_s: float
-    cut_odds: float  # of a piece that is cut somewhere
-    reset_odds: float  # of a piece whose connection breaks
-    stall_odds: float  # of a piece that is lost and sent again: those behind it wait
-    window_bytes: int  # between two programs; what does not fit waits at the sender
-
-
-CALM_STREAMS: Final = StreamOdds(
-    latency_s=0.0005, jitter_s=0.0, cut_odds=0.0, reset_odds=0.0, stall_odds=0.0, window_bytes=64 << 10
-)
 
 
 class Listener:

@@ -7,14 +7,13 @@ Decides: what a program may do with its end, and what it is told. Leaves to othe
 from __future__ import annotations
 
 import asyncio
+import random
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, Protocol, cast
+from typing import Final, Protocol, cast
 
-from chaos.simulator.event_loop import Process
-
-if TYPE_CHECKING:
-    from chaos.simulator.http.streams import StreamNetwork
+from chaos.simulator.event_loop import Process, SimulatedLoop
+from chaos.simulator.http.odds import StreamOdds
 
 HIGH_WATER_BYTES: Final = 64 << 10
 STALL_S: Final = (0.1, 1.5)  # until a kernel sends again what was lost
@@ -31,12 +30,29 @@ class Tap(Protocol):
         """The broker's program has written these bytes."""
 
 
+class Network(Protocol):
+    """What an end needs of the network between two programs; ``streams`` has it."""
+
+    loop: SimulatedLoop
+    rng: random.Random
+    odds: StreamOdds
+    is_calm: bool
+    open: dict[StreamTransport, None]
+    on_piece: Callable[[int], None]
+
+    def has_power(self, host: str) -> bool:
+        """Whether a machine answers anything at all, if only by a reset."""
+
+    def delay(self, host: str) -> float:
+        """How long a piece is under way from or to a host."""
+
+
 class StreamTransport(asyncio.Transport):
     """One end of a connection, as asyncio's own transports behave."""
 
     def __init__(
         self,
-        network: StreamNetwork,
+        network: Network,
         process: Process,
         host: str,
         remote: str,

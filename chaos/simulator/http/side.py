@@ -1,0 +1,85 @@
+"""HTTP in a run of the simulator: the listeners of its brokers, and the judge of what they answer.
+
+Decides: how ``api`` is joined to the simulated loop. Leaves to others: who comes over HTTP (``clients``).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
+
+from api.app import Boundary
+from api.broker import Broker
+from api.connections.listener import HttpListener
+from api.http.access import ALL
+from api.serving import services_of
+from chaos.simulator.event_loop import Process
+from chaos.simulator.http.judge import Judge
+from chaos.simulator.http.odds import HttpOdds
+from chaos.simulator.http.streams import StreamNetwork
+from chaos.simulator.http.transport import Tap
+from chaos.simulator.machine import Machine
+from chaos.simulator.simulated_cluster import SimulatedCluster
+
+STOP_S: Final = 2.0
+TRANSFER_MS: Final = 2000
+
+
+class HttpSide:
+    """One run's."""
+
+    def __init__(self, cluster: SimulatedCluster, odds: HttpOdds) -> None:
+        self.cluster = cluster
+        self.odds = odds
+        self.streams = StreamNetwork(cluster.loop, cluster.rng("streams"), odds.streams)
+        self.judge = Judge(cluster)
+        self.known = self.judge.known
+        self._machines: dict[str, Machine] = {f"b{one.node}": one for one in cluster.machines}
+        self._boundaries: dict[Machine, Boundary] = {}
+        cluster.loop.listen = self.streams.listen
+        self.streams.on_accept = self._accept
+        self.streams.on_piece = lambda size: cluster.trace.frame(size.to_bytes(4))
+
+    @property
+    def hosts(self) -> list[str]:
+        """The names by which clients know the brokers."""
+        return list(self._machines)
+
+    # Brokers.
+
+    async def serve(self, machine: Machine, broker: Broker) -> HttpListener:
+        """Listen, as ``api.server`` does once a broker has started."""
+        rng = random.Random(f"{self.cluster.seed} http {machine.node} life {machine.lives}")
+        services = services_of(broker, rng)
+        limits = replace(services.limits, heartbeat_ms=self.odds.heartbeat_ms)
+        services = replace(services, limits=limits, allowed_hosts=frozenset({ALL}))
+        boundary = self._boundaries[machine] = Boundary(services)
+        listener = HttpListener(boundary, shutdown_timeout_s=STOP_S)
+        await listener.start(f"b{machine.node}", 80)
+        return listener
+
+    def started(self, machine: Machine) -> None:
+        """A machine is on, though nobody listens yet."""
+        self.streams.powered(f"b{machine.node}")
+
+    def ended(self, machine: Machine, process: Process, *, silently: bool) -> None:
+        """A process is gone."""
+        self._boundaries.pop(machine, None)
+        self.streams.process_ended(f"b{machine.node}", process, silently=silently)
+
+    def _accept(self, host: str, process: Process) -> Tap:
+        return self.judge.wire(self._machines[host], process)
+
+    def leftovers(self, machine: Machine) -> Iterator[tuple[str, int]]:
+        """What a broker's HTTP side holds though no client is there."""
+        boundary = self._boundaries.get(machine)
+        if boundary is not None:
+            yield "bytes of HTTP bodies", boundary.admission.bodies.total
+            yield "bodies' clients", len(boundary.admission.bodies._of_client)
+            yield "parked HTTP requests", boundary.admission.parked.total
+            yield "watched HTTP requests", len(boundary.hang_ups)
+            yield "lanes of shared batches", len(boundary._gatherer._lanes)
+        ends = [end for end in self.streams.open if end.is_server and end.process is machine.process]
+        yield "HTTP connections", len(ends)

@@ -1,0 +1,95 @@
+"""What one seed's run shares: its drawn numbers, its time, its network, and what was found wrong.
+
+Decides: what becomes of a violation. Leaves to others: who takes part (``simulated_cluster``), and the phases
+of the run (``simulation``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+
+from chaos.history import History
+from chaos.simulator.event_loop import Process, SimulatedLoop
+from chaos.simulator.network import SimulatedNetwork
+from chaos.simulator.odds import Odds
+from chaos.simulator.result import Violation
+from chaos.simulator.schedule import Schedule
+from chaos.simulator.trace import Trace
+from raftlog.testing.fake_filesystem import PowerLost
+from raftlog.types import TopicPartition
+
+TOPIC = "orders"
+VIOLATIONS_MAX = 3  # of one kind
+
+
+class Run:
+    """One seed's run. Everything that is drawn comes from ``rng``, by the name of who draws."""
+
+    def __init__(
+        self,
+        seed: int,
+        odds: Odds | None = None,
+        *,
+        schedule: Schedule | None = None,
+        keeps_lines: bool = False,
+        stops_at_violation: bool = False,
+    ) -> None:
+        self.seed = seed
+        self.schedule = schedule
+        self._stops_at_violation = stops_at_violation
+        self.odds = odds or Odds.drawn(self.rng("odds"))
+        self.violations: list[Violation] = []
+        self.history = History()
+        self.is_producing = True
+        self.is_healed = False
+        self.judged = [TopicPartition(TOPIC, number) for number in range(self.odds.partitions)]
+        thread_rng = self.rng("threads")
+        self.loop = SimulatedLoop(self, lambda process: thread_rng.random() * 0.002)
+        self.trace = Trace(lambda: self.loop.now, keeps_lines=keeps_lines)
+        self.network = SimulatedNetwork(self.loop, self.rng("network"), self.odds.network)
+        self._processes = 0
+        self._producer_ids: set[int] = set()
+
+    def rng(self, name: str) -> random.Random:
+        """The stream of one subsystem: what others draw does not move it."""
+        return random.Random(f"{self.seed} {name}")
+
+    def next_process(self) -> int:
+        """A number for a client that nobody had before."""
+        self._processes += 1
+        return self._processes
+
+    def given_producer_id(self, producer_id: int) -> None:
+        """No id is given twice (I14)."""
+        if producer_id in self._producer_ids:
+            self.violated("I14 producer ids are unique", f"{producer_id} was given twice")
+        self._producer_ids.add(producer_id)
+
+    def violated(self, invariant: str, detail: str) -> None:
+        """Take note of what must not be."""
+        self.trace.note(None, f"VIOLATION {invariant}: {detail}")
+        if sum(known.invariant == invariant for known in self.violations) < VIOLATIONS_MAX:
+            self.violations.append(Violation(self.loop.now, invariant, detail))
+        self.loop.is_stopped = self._stops_at_violation
+
+    async def rest(self) -> None:
+        """In a quiet phase: until it is over."""
+        if self.odds.quiet_s and not self.is_healed:
+            period_s = self.odds.busy_s + self.odds.quiet_s
+            since_s = self.loop.now % period_s
+            if since_s > self.odds.busy_s:
+                await asyncio.sleep(period_s - since_s)
+
+    # What the loop tells.
+
+    def stepped(self, process: Process, function: Callable[..., object]) -> None:
+        """A callback of a process has run."""
+
+    def failed(self, process: Process | None, message: str, error: BaseException | None) -> None:
+        """Something was raised where nobody catches."""
+        if isinstance(error, PowerLost) or (process is not None and not process.is_alive):
+            return
+        name = "a client" if process is None else process.name
+        self.violated("I9 no error without a catcher", f"{name}: {message}: {error!r}")

@@ -1,0 +1,102 @@
+"""The brokers of one run, and the checkers that look on.
+
+Decides: which checker hears of what a machine does. Leaves to others: clients, faults and the phases of the
+run (``simulation``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from api.broker import Broker
+from api.connections.listener import HttpListener
+from chaos.simulator.answers import Answers
+from chaos.simulator.clocks import Clocks
+from chaos.simulator.event_loop import Process
+from chaos.simulator.incarnations import Incarnations
+from chaos.simulator.log_starts import LogStarts
+from chaos.simulator.machine import Machine
+from chaos.simulator.odds import Odds
+from chaos.simulator.oracles import Oracles
+from chaos.simulator.run import Run
+from chaos.simulator.schedule import Schedule
+from raftlog.node.group_host import GroupHost
+from raftlog.types import NodeId
+
+
+class SimulatedCluster(Run):
+    """Machines and checkers; what a subclass adds to a machine's events calls the method here first."""
+
+    def __init__(
+        self,
+        seed: int,
+        odds: Odds | None = None,
+        *,
+        schedule: Schedule | None = None,
+        keeps_lines: bool = False,
+        stops_at_violation: bool = False,
+    ) -> None:
+        super().__init__(
+            seed, odds, schedule=schedule, keeps_lines=keeps_lines, stops_at_violation=stops_at_violation
+        )
+        self.machines = [Machine(self, NodeId(number), self) for number in range(1, self.odds.brokers + 1)]
+        self.clocks = Clocks(self, self.machines)
+        self.oracles = Oracles(self.clocks, self.violated)
+        self.incarnations = Incarnations(self.oracles, self.violated)
+        self.answers = Answers(self.oracles, self.machines, self.violated)
+        self.log_starts = LogStarts(self, self.machines, self.oracles)
+        self._by_process: dict[Process, Machine] = {}
+        self.network.on_arrival = lambda sender, to, frame: self.trace.frame(frame)
+        self.oracles.on_log_start = self.log_starts.moved
+        self.oracles.on_opened = self.incarnations.opened
+        for machine in self.machines:
+            machine.disk.lies_about_syncs = self.odds.lies_about_syncs
+            machine.rate = self.odds.rates[machine.node - 1]
+
+    def stepped(self, process: Process, function: Callable[..., object]) -> None:
+        """A callback of a process has run. Whatever a core is told, its host drains it in the same moment."""
+        if getattr(function, "__func__", None) is GroupHost._drain:
+            machine = self._by_process.get(process)
+            if machine is not None:
+                self.oracles.stepped(machine)
+
+    def held_by_http(self, machine: Machine) -> Iterable[tuple[str, int]]:
+        """What a broker's HTTP side still holds, by name."""
+        return ()
+
+    # What machines tell.
+
+    def starts(self, machine: Machine) -> None:
+        """A machine is about to start."""
+        self.clocks.starts(machine)
+
+    def began(self, machine: Machine, process: Process) -> None:
+        """A machine has a new process."""
+        self._by_process[process] = machine
+
+    def made(self, machine: Machine, broker: Broker) -> None:
+        """A process has a broker that is about to start."""
+        broker.controller.subscribe(lambda image: self.incarnations.shown(machine, image))
+
+    async def serves(self, machine: Machine, broker: Broker) -> HttpListener | None:
+        """A broker has started; its HTTP listener, if there is one."""
+        return None
+
+    def ended(self, machine: Machine, process: Process, *, silently: bool) -> None:
+        """A process is gone."""
+
+    def start_again(self) -> None:
+        """A machine is off for no fault of the schedule."""
+
+    def died(self, machine: Machine) -> None:
+        """A process is gone, and its disk is as it was left."""
+        self.oracles.died(machine)
+
+    def lost_power(self, machine: Machine) -> None:
+        """A machine is off, and its disk has lost some of what was not synced."""
+        self.oracles.lost_power(machine)
+        self.oracles.died(machine)
+
+    def files_removed(self, machine: Machine, path: str) -> None:
+        """A broker has removed a file or a folder."""
+        self.oracles.files_removed(machine, path)
