@@ -2,9 +2,8 @@
 
 Decides: which seeds a piece runs, which pieces add up, and what they come to. Pieces add up over commits, as
 hours in service would, until something is violated: other code then begins again at zero, so that a defect
-takes all hours before it along. Each piece goes on behind the last seed of its ring. Rings are never added to
-one another where that would flatter: runs with quiet phases pass hours with little trouble in them, so they
-are shown and not counted.
+takes all hours before it along. Each piece begins behind the last seed of its level. Runs with quiet phases
+pass hours with little trouble in them, so they are shown and not counted.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import Final
 from zlib import crc32
 
-from chaos.simulator.rings import BROKERS, BROKERS_LONG, CORE, LOG, Seed
+from chaos.simulator.levels import BROKERS, BROKERS_LONG, CORE, LOG, Seed
 from chaos.simulator.seed_choice import failures
 from chaos.simulator.sweep import sweep
 
@@ -41,9 +40,9 @@ Figures = dict[str, int | float | str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """Seeds of one ring that were run in one go. ``failed`` names those that broke something."""
+    """Seeds of one level that were run in one go. ``failed`` names those that broke something."""
 
-    ring: str
+    level: str
     first: int
     seeds: int
     hours: float
@@ -65,11 +64,11 @@ def sources_of(checkout: Path) -> str:
 
 
 def wanted(text: str) -> tuple[str, int]:
-    """``brokers:400`` as a ring and so many seeds. Raises ``ValueError`` naming the remedy."""
-    ring, _, count = text.rpartition(":")
-    if ring not in NAMES or not count.isdigit():
-        raise ValueError(f"{text!r} is no piece: say how many seeds of which ring, {BROKERS}:400")
-    return ring, int(count)
+    """``brokers:400`` as a level and so many seeds. Raises ``ValueError`` naming the remedy."""
+    level, _, count = text.rpartition(":")
+    if level not in NAMES or not count.isdigit():
+        raise ValueError(f"{text!r} is no piece: say how many seeds of which level, {BROKERS}:400")
+    return level, int(count)
 
 
 def go_on(
@@ -83,18 +82,18 @@ def go_on(
 ) -> Iterator[list[Piece]]:
     """Run these pieces, or rounds of ``PLAN`` until the target is reached; all that add up, after each."""
     found = since_violation(known, sources)
-    for ring, count in pieces or cycle(PLAN):
+    for level, count in pieces or cycle(PLAN):
         if not pieces and is_reached(found):
             break
         first = max(
-            (piece.first + piece.seeds for piece in found if piece.ring == ring),
+            (piece.first + piece.seeds for piece in found if piece.level == level),
             default=BEHIND_SWEEPS + int(sources, 16),
         )
         began = time.monotonic()
-        results = list(sweep((Seed(ring, first + number) for number in range(count)), jobs))
+        results = list(sweep((Seed(level, first + number) for number in range(count)), jobs))
         found.append(
             Piece(
-                ring=ring,
+                level=level,
                 first=first,
                 seeds=count,
                 hours=sum(result.simulated_s for result in results) / 3600,
@@ -123,29 +122,29 @@ def since_violation(known: Iterable[Piece], sources: str) -> list[Piece]:
 
 def is_reached(pieces: Sequence[Piece]) -> bool:
     """Whether enough time has passed in what is counted, whether or not something broke."""
-    counted = sum(piece.hours for piece in pieces if piece.ring in COUNTED)
-    brokers = sum(piece.hours for piece in pieces if piece.ring == BROKERS)
+    counted = sum(piece.hours for piece in pieces if piece.level in COUNTED)
+    brokers = sum(piece.hours for piece in pieces if piece.level == BROKERS)
     return counted >= HOURS_MIN and brokers >= BROKER_HOURS_MIN
 
 
 def is_kept(pieces: Sequence[Piece]) -> bool:
-    """Whether the target is reached, and no run of any ring has broken anything."""
+    """Whether the target is reached, and no run of any level has broken anything."""
     return is_reached(pieces) and not any(piece.violations for piece in pieces)
 
 
 def composed(pieces: Sequence[Piece]) -> Figures:
-    """What the pieces come to, ring by ring."""
+    """What the pieces come to, level by level."""
     figures: Figures = {}
-    for ring, name in NAMES.items():
-        own = [piece for piece in pieces if piece.ring == ring]
+    for level, name in NAMES.items():
+        own = [piece for piece in pieces if piece.level == level]
         if own:
             first, seeds = own[0].first, sum(piece.seeds for piece in own)
             figures |= {
                 f"simulated hours of {name}": round(sum(piece.hours for piece in own), 2),
-                f"seeds of {name}": f"{seeds:,}, the first is {ring}:{first}",
+                f"seeds of {name}": f"{seeds:,}, the first is {level}:{first}",
                 f"faults of {name}": sum(piece.faults for piece in own),
             }
-    counted = [piece for piece in pieces if piece.ring in COUNTED]
+    counted = [piece for piece in pieces if piece.level in COUNTED]
     failed = ", ".join(piece.failed for piece in pieces if piece.failed)
     return figures | {
         "counted: simulated hours": round(sum(piece.hours for piece in counted), 2),

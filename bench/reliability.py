@@ -29,8 +29,8 @@ from bench.long_runs import Piece
 from chaos.abuse.suite import run_suite as run_abuse
 from chaos.corruption.suite import run_suite
 from chaos.crash_points import run_all
+from chaos.simulator.levels import BROKERS
 from chaos.simulator.result import Result
-from chaos.simulator.rings import BROKERS
 from chaos.simulator.seed_choice import chosen, first_of_commit
 from chaos.simulator.sweep import last_line, sweep
 
@@ -95,7 +95,7 @@ class Measurement:
 
 
 def simulation(is_quick: bool) -> tuple[Figures, bool]:
-    """Row 1: all rings, as ``make sim SEEDS=5000`` runs them."""
+    """Row 1: all levels, as ``make sim SEEDS=5000`` runs them."""
     wanted = 100 if is_quick else 5000
     began = time.monotonic()
     first = first_of_commit()
@@ -117,7 +117,7 @@ def simulation(is_quick: bool) -> tuple[Figures, bool]:
 def long_run(task: Task) -> Iterator[Measured]:
     """Row 2: seeds that no sweep runs, piece by piece."""
     if task.is_quick:
-        slices = [(ring, max(1, count // 50)) for ring, count in long_runs.PLAN]
+        slices = [(level, max(1, count // 50)) for level, count in long_runs.PLAN]
         task = replace(task, pieces=slices, known=[])
     for pieces in long_runs.go_on(
         task.known,

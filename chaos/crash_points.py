@@ -3,7 +3,7 @@
 Decides: what the workload does, and that every one of its disk operations is once the last before a kill and
 once the last before a power loss, after which the disk keeps what was synced and any part of the rest. Leaves
 to others: brokers, storage and recovery, which run as they ship in the simulator, and what must hold
-(``chaos.simulator.oracles``, ``chaos.simulator.convergence``).
+(``chaos.simulator.checker``, ``chaos.simulator.convergence``).
 
 Three brokers; the disk of one is counted. The operations are found by running the workload once, so a new one
 is a new crash point without a word here.

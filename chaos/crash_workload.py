@@ -17,8 +17,8 @@ from chaos.simulator.clients import TOPIC, Client
 from chaos.simulator.convergence import Convergence
 from chaos.simulator.machine import Machine
 from chaos.simulator.odds import CALM, Odds
+from chaos.simulator.placement_checks import misplaced
 from chaos.simulator.simulation import Simulation
-from chaos.simulator.whereabouts import misplaced
 from partitions.metadata.move_planner import MoveReplicas
 from partitions.values import QUORUM
 from raftlog.errors import RaftlogError
@@ -52,7 +52,7 @@ class Workload(Simulation):
         self._point = point
         self._values = 0
         self._client = Client(self, "writer")
-        self.judged = [TopicPartition(topic, 0) for topic in (TOPIC, FADING, MOVING)]
+        self.checked = [TopicPartition(topic, 0) for topic in (TOPIC, FADING, MOVING)]
         if point is not None:
             self.counted.disk.dies_after = point.operation
             self.counted.is_killed_in_a_change = point.manner == KILL
@@ -278,8 +278,8 @@ class Workload(Simulation):
                         break
                     await asyncio.sleep(0.1)
         finally:  # also when the machine dies meanwhile
-            if target in self.judged:
-                self._note(self.judged.index(target), values, invoked, outcome, offset)
+            if target in self.checked:
+                self._note(self.checked.index(target), values, invoked, outcome, offset)
 
     def _note(self, number: int, values: list[str], invoked: float, outcome: Outcome, offset: int) -> None:
         for place, value in enumerate(values):

@@ -1,1 +1,1 @@
-"""The tests: rings by what they promise; helpers are their shared vocabulary."""
+"""The tests, by what they promise; see README.md."""

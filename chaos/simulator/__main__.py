@@ -12,8 +12,8 @@ import sys
 import time
 from collections import Counter
 
+from chaos.simulator.levels import Seed
 from chaos.simulator.result import Result
-from chaos.simulator.rings import Seed
 from chaos.simulator.seed_choice import (
     FAILED_SEEDS,
     First,

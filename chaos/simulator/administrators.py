@@ -86,7 +86,7 @@ class Administrator(Client):
             lambda broker: broker.controller.create_topic(
                 name, partitions=1, replication_factor=factor, config={}, timeout_ms=TIMEOUT_MS
             ),
-            lambda broker, made: self.cluster.answers.changed(broker, made.version),
+            lambda broker, made: self.cluster.responses.changed(broker, made.version),
         )
         self._shared.made[topic.topic_id] = (name, began)
 
@@ -101,7 +101,7 @@ class Administrator(Client):
                 lambda broker: broker.controller.delete_topic(
                     name, expected_version=version, timeout_ms=TIMEOUT_MS
                 ),
-                self.cluster.answers.changed,
+                self.cluster.responses.changed,
             )
             if is_sure:
                 self._shared.gone.add(topic.topic_id)
@@ -139,7 +139,7 @@ class Administrator(Client):
                 receipt = await broker.gateway.append(target, data, acks=QUORUM, timeout_ms=TIMEOUT_MS)
                 if self._is_still(broker, topic):
                     self._shared.written[value] = topic.topic_id
-                    self.cluster.answers.appended(target, data, QUORUM, broker, receipt)
+                    self.cluster.responses.appended(target, data, QUORUM, broker, receipt)
 
         with contextlib.suppress(RaftlogError):
             await self.ask(self.machine(), use)
@@ -151,7 +151,7 @@ class Administrator(Client):
             result = await broker.gateway.fetch(target, FetchRequest(position=position))
             if not self._is_still(broker, topic):
                 return
-            self.cluster.answers.read(target, broker, result)
+            self.cluster.responses.read(target, broker, result)
             for batch in split_batches(result.data):
                 for record in () if batch.header.is_control else read_records(batch):
                     sent_to = self._shared.written.get((record.value or b"").decode(), topic.topic_id)

@@ -78,7 +78,7 @@ class Churner(Client):
             topic = await self._look(broker)  # see ``_read``
             receipt = await broker.gateway.append(target, data, acks=QUORUM, timeout_ms=TIMEOUT_MS)
             if _is_still(topic, broker):
-                self.cluster.answers.appended(target, data, QUORUM, broker, receipt)
+                self.cluster.responses.appended(target, data, QUORUM, broker, receipt)
             return receipt
 
         try:
@@ -101,7 +101,7 @@ class Churner(Client):
                 request = FetchRequest(position=Offset(position))
                 result = await broker.gateway.fetch(TopicPartition(NAME, 0), request)
                 if _is_still(topic, broker):
-                    self.cluster.answers.read(TopicPartition(NAME, 0), broker, result)
+                    self.cluster.responses.read(TopicPartition(NAME, 0), broker, result)
                 values += [
                     (record.value or b"").decode()
                     for batch in split_batches(result.data)
@@ -131,7 +131,7 @@ class Churner(Client):
         topic = await broker.controller.create_topic(
             NAME, partitions=1, replication_factor=3, config={}, timeout_ms=TIMEOUT_MS
         )
-        self.cluster.answers.changed(broker, topic.version)
+        self.cluster.responses.changed(broker, topic.version)
         return [topic.topic_id]
 
     async def _delete(self, broker: Broker) -> list[str]:
@@ -142,7 +142,7 @@ class Churner(Client):
                 return []
             expected = topic.version
         version = await broker.controller.delete_topic(NAME, expected_version=expected, timeout_ms=TIMEOUT_MS)
-        self.cluster.answers.changed(broker, version)
+        self.cluster.responses.changed(broker, version)
         return []
 
     async def _until(

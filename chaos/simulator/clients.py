@@ -65,24 +65,24 @@ class Client:
         self,
         machine: Machine,
         ask: Callable[[Broker], Awaitable[Result]],
-        judge: Callable[[Broker, Result], None] | None = None,
+        check: Callable[[Broker, Result], None] | None = None,
     ) -> Result:
         """One request to one broker. Raises ``ConnectionLost`` when no answer comes.
 
-        ``judge`` hears the answer in the moment in which the broker gives it.
+        ``check`` hears the answer in the moment in which the broker gives it.
         """
         network = self.cluster.network
 
-        async def judged(broker: Broker) -> Result:
+        async def checked(broker: Broker) -> Result:
             answer = await ask(broker)
-            if judge is not None:
-                judge(broker, answer)
+            if check is not None:
+                check(broker, answer)
             return answer
 
         await asyncio.sleep(network.latency())
         try:
             async with asyncio.timeout(TIMEOUT_MS / 1000 + 4.0):
-                result = await machine.call(judged)
+                result = await machine.call(checked)
         except TimeoutError:
             raise ConnectionLost("no answer came", sent=True) from None
         await asyncio.sleep(network.latency())
@@ -101,7 +101,7 @@ class Client:
         return await self.ask(
             machine,
             lambda broker: broker.gateway.append(target, data, acks=acks, timeout_ms=TIMEOUT_MS),
-            partial(self.cluster.answers.appended, target, data, acks),
+            partial(self.cluster.responses.appended, target, data, acks),
         )
 
     async def pause(self) -> None:
@@ -111,11 +111,11 @@ class Client:
     async def fetch(self, partition: int, position: int, *, wait_ms: int) -> FetchResult:
         """Read once from any broker. Raises what it raises."""
         request = FetchRequest(position=Offset(position), bytes_max=4096, wait_ms=wait_ms)
-        target = self.cluster.judged[partition]
+        target = self.cluster.checked[partition]
         result: FetchResult = await self.ask(
             self.machine(),
             lambda broker: broker.gateway.fetch(target, request),
-            partial(self.cluster.answers.read, target),
+            partial(self.cluster.responses.read, target),
         )
         key = (partition, result.leader_epoch)
         if result.high_watermark < self._watermarks.get(key, 0):
@@ -149,7 +149,7 @@ class Client:
         start = int(str(error.details["start"]))
         if start <= position:
             self.cluster.violated("I13 a position stays valid", f"{self.name}: {error}")
-        self.cluster.log_starts.told(self.cluster.judged[partition], start)
+        self.cluster.log_starts.told(self.cluster.checked[partition], start)
         now = self.cluster.loop.now
         return Poll(
             process=self.process,
@@ -207,7 +207,7 @@ class Producer(Client):
             ids = await self.ask(
                 self.machine(),
                 lambda broker: broker.controller.allocate_producer_ids(1, TIMEOUT_MS),
-                self.cluster.answers.gave_ids,
+                self.cluster.responses.gave_ids,
             )
         except RaftlogError:
             await self.pause()
@@ -379,7 +379,7 @@ class Consumer(Client):
         offset, _ = await self.ask(
             self.machine(),
             lambda broker: broker.gateway.offset_at(target, Start.LATEST),
-            partial(self.cluster.answers.looked, target),
+            partial(self.cluster.responses.looked, target),
         )
         self.cluster.history.looks.append(
             Look(

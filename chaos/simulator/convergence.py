@@ -13,11 +13,11 @@ from typing import Final
 from api.broker import Broker
 from chaos.history import Outcome, Send
 from chaos.simulator.clients import Client
-from chaos.simulator.leftovers import leftovers
+from chaos.simulator.leak_checks import leftovers
 from chaos.simulator.machine import Machine
+from chaos.simulator.placement_checks import misplaced
 from chaos.simulator.records import GroupRecord
 from chaos.simulator.simulated_cluster import SimulatedCluster
-from chaos.simulator.whereabouts import misplaced
 from partitions.metadata.machine import encode_image
 from partitions.replica.producer_table import WINDOW
 from raftlog.errors import OffsetOutOfRange, RaftlogError
@@ -44,7 +44,7 @@ class Convergence:
         cluster = self._cluster
         deadline = cluster.loop.now + RECOVERY_S
         for machine in machines or cluster.machines:
-            for partition in range(len(cluster.judged)):
+            for partition in range(len(cluster.checked)):
                 while not await self._append(machine, partition):
                     if cluster.loop.now > deadline:
                         detail = f"{machine.name} takes nothing for partition {partition} in {RECOVERY_S} s"
@@ -57,7 +57,7 @@ class Convergence:
         self._values += 1
         value = f"finisher-{self._values}"
         data = build_batch([Record(value=value.encode())], codec=Codec.NONE, timestamp_ms=0)
-        target = cluster.judged[partition]
+        target = cluster.checked[partition]
         invoked = cluster.loop.now
         offset: int | None = None
         outcome = Outcome.ACKNOWLEDGED
@@ -94,9 +94,9 @@ class Convergence:
 
     async def read_everything(self) -> None:
         """The final reads, and what stands on the disks."""
-        for partition in range(len(self._cluster.judged)):
+        for partition in range(len(self._cluster.checked)):
             await self._read(partition)
-        records = self._cluster.oracles.groups
+        records = self._cluster.checker.groups
         for machine in self._cluster.machines:
             for topic in () if machine.broker is None else machine.broker.controller.image.topics.values():
                 gone = [part.group_id for part in topic.partitions if records[part.group_id].is_retired]
@@ -158,7 +158,7 @@ class Convergence:
             found += _moves(machine.broker) + misplaced(machine)
         if len(set(images.values())) > 1:
             found.append(f"metadata differs: {images}")
-        for record in cluster.oracles.groups.values():
+        for record in cluster.checker.groups.values():
             if not record.is_retired:
                 found += self._differences(record)
         return found
@@ -196,7 +196,7 @@ class Convergence:
             if machine.broker is None:
                 continue
             for key, replica in machine.broker.manager.replicas.items():
-                record = self._cluster.oracles.replicas[machine.node].get(GroupId(replica.group.group_id))
+                record = self._cluster.checker.replicas[machine.node].get(GroupId(replica.group.group_id))
                 if record is None:
                     continue  # said already: its group counts as deleted
                 headers = [

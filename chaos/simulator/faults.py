@@ -15,8 +15,8 @@ from collections.abc import Awaitable, Callable
 
 from api.broker import Broker
 from chaos.simulator.clients import TIMEOUT_MS, TOPIC
-from chaos.simulator.forgetting import Forgetting
 from chaos.simulator.link_faults import LinkFaults
+from chaos.simulator.lost_files import LostFiles
 from chaos.simulator.machine import Machine
 from chaos.simulator.odds import AFTER_A_METADATA_COMMIT
 from chaos.simulator.schedule import Fault
@@ -43,7 +43,7 @@ class Faults:
         self._aim_rng = cluster.rng("aimed faults")
         self._restart_rng = cluster.rng("restarts")
         self._odds = cluster.odds
-        self.forgetting = Forgetting(cluster)
+        self.lost_files = LostFiles(cluster)
         wishes = cluster.rng("wishes")
         self._favourites = [self._wish(wishes), self._wish(wishes)]
         self._links = LinkFaults(cluster, self._later)
@@ -241,8 +241,8 @@ class Faults:
     def _forget(self, rng: random.Random) -> None:
         """A machine comes back without some of its files; sometimes those with newer logs are off then."""
         if rng.random() < 0.5 and all(machine.is_up for machine in self._cluster.machines):
-            self.forgetting.strike_without_the_newest(rng, self._later)
-        elif self.forgetting.strike(rng) is not None:
+            self.lost_files.strike_without_the_newest(rng, self._later)
+        elif self.lost_files.strike(rng) is not None:
             self.start_again()
 
     def _pause(self, rng: random.Random) -> None:
@@ -341,7 +341,7 @@ class Faults:
     def _reassign(self, rng: random.Random) -> None:
         """Somebody wants other replicas for a partition in use: often to and fro between two wishes."""
         wish = rng.choice(self._favourites) if rng.random() < 0.4 else self._wish(rng)
-        forgetful = self.forgetting.forgetful
+        forgetful = self.lost_files.forgetful
         replicas = wish.replicas or ()
         if forgetful is not None and forgetful.node in replicas and len(replicas) < 3:
             return  # with one of two disks lost, a majority is

@@ -2,7 +2,7 @@
 
 Decides: what two metadata images may say of one topic id, which folder a group may be opened in, and what an
 unsafe recovery must keep. Leaves to others: the bytes of a group (``records``), where replicas lie in the end
-(``whereabouts``).
+(``placement_checks``).
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from chaos.simulator.checker import Checker, Report
 from chaos.simulator.log_view import Entry
 from chaos.simulator.machine import Machine
-from chaos.simulator.oracles import Oracles, Report
 from partitions.metadata.image import MetadataImage, PartitionInfo, TopicInfo
 from raftlog.types import METADATA_GROUP, GroupId, NodeId
 
@@ -33,10 +33,10 @@ class _Kept:
 
 
 class Incarnations:
-    """One run's judge of them, over all brokers and their whole lives."""
+    """One run's checker of them, over all brokers and their whole lives."""
 
-    def __init__(self, oracles: Oracles, violated: Report) -> None:
-        self._oracles = oracles
+    def __init__(self, checker: Checker, violated: Report) -> None:
+        self._oracles = checker
         self._violated = violated
         self._groups: dict[Place, GroupId] = {}
         self._places: dict[GroupId, Place] = {}

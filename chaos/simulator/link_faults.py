@@ -26,7 +26,7 @@ class LinkFaults:
         self.timed: dict[str, Callable[[random.Random], None]] = {
             "halves": self._halves,
             "one way": self._one_way,
-            "ring": self._ring,
+            "level": self._ring,
             "break connections": self._break_connections,
             "silent links": self._silent_links,
             "slow links": lambda rng: self._slow(rng, self._drawn_pairs(rng)),

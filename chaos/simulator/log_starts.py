@@ -1,7 +1,7 @@
 """Where logs begin: no replica has deleted what nobody asked to delete.
 
 Decides: what retention may take, by the bytes that are left on the disks. Leaves to others: that everything
-behind a log's start is there (``oracles``), and what clients read (``chaos.checkers``).
+behind a log's start is there (``checker``), and what clients read (``chaos.checkers``).
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from chaos.simulator.checker import Checker
 from chaos.simulator.machine import Machine
-from chaos.simulator.oracles import Oracles
 from chaos.simulator.records import GroupRecord, ReplicaRecord
 from chaos.simulator.run import Run
 from partitions.metadata.image import TopicInfo
@@ -21,12 +21,12 @@ _INVARIANT: Final = "I22 only what retention asks for is deleted"
 
 
 class LogStarts:
-    """One run's judge of them."""
+    """One run's checker of them."""
 
-    def __init__(self, run: Run, machines: Sequence[Machine], oracles: Oracles) -> None:
+    def __init__(self, run: Run, machines: Sequence[Machine], checker: Checker) -> None:
         self._run = run
         self._machines = machines
-        self._oracles = oracles
+        self._oracles = checker
 
     def moved(self, record: GroupRecord, replica: ReplicaRecord) -> None:
         """A log begins elsewhere now: all in front is committed, and there was more than is to be kept.

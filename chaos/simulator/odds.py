@@ -26,7 +26,7 @@ TIMED_FAULTS: Final = (
     "isolate",
     "halves",
     "one way",
-    "ring",
+    "level",
     "break connections",
     "silent links",
     "slow links",

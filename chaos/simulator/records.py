@@ -1,7 +1,7 @@
 """What is known of the groups of a run and of their replicas, whoever said it.
 
 Decides: what counts as agreed between a replica's files and what was committed (I3). Leaves to others: what
-must hold of it (``oracles``).
+must hold of it (``checker``).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from chaos.simulator.clocks import Clocks
 from chaos.simulator.log_view import Entry, LogView, durable_vote
 from chaos.simulator.machine import Machine
-from chaos.simulator.promises import Promises
+from chaos.simulator.sent_votes import SentVotes
 from raftlog.core.membership import Membership
 from raftlog.core.ready import Role
 from raftlog.node.group.raft_group import RaftGroup
@@ -95,7 +95,7 @@ class ReplicaRecord:
         self.log_start = 0
         self.kept_index = 0  # what its core held for durable as its term began: it has acknowledged no more
         self.waits = False  # for room on its disk, or for a change of the log: entries have come before
-        self.promises = Promises(machine.disk, directory)
+        self.sent_votes = SentVotes(machine.disk, directory)
         self._agreed = {False: 0, True: 0}
 
     def opened(self, group_id: GroupId) -> RaftGroup[object] | None:

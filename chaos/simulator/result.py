@@ -1,4 +1,4 @@
-"""What a run of any ring came to."""
+"""What a run of any level came to."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Broken(Exception):
 class Result:
     """One seed's outcome. ``happened`` are the faults, in the order in which they came."""
 
-    name: str  # the seed, with its ring
+    name: str  # the seed, with its level
     faults: Counter[str]
     acknowledged: int
     violations: tuple[Violation, ...]

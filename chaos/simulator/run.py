@@ -44,7 +44,7 @@ class Run:
         self.history = History()
         self.is_producing = True
         self.is_healed = False
-        self.judged = [TopicPartition(TOPIC, number) for number in range(self.odds.partitions)]
+        self.checked = [TopicPartition(TOPIC, number) for number in range(self.odds.partitions)]
         thread_rng = self.rng("threads")
         self.loop = SimulatedLoop(self, lambda process: thread_rng.random() * 0.002)
         self.trace = Trace(lambda: self.loop.now, keeps_lines=keeps_lines)

@@ -1,6 +1,6 @@
 """What went wrong in a run, one by one, so that a run can be told to let just these happen.
 
-Decides: how a fault is named. ``at`` is the ring's own measure of time; ``number`` seeds whatever the
+Decides: how a fault is named. ``at`` is the level's own measure of time; ``number`` seeds whatever the
 fault draws, so that one fault less does not change what the others do.
 """
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Final
 from zlib import crc32
 
+from chaos.simulator.levels import Seed, seeds
 from chaos.simulator.result import Result
-from chaos.simulator.rings import Seed, seeds
 
 FAILED_SEEDS: Final = Path(__file__).with_name("failed_seeds.txt")
 CHECKOUT: Final = Path(__file__).resolve().parents[2]

@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from chaos.simulator.core_ring.group import MOMENTS
-from chaos.simulator.log_ring.odds import NEEDED, LogOdds
+from chaos.simulator.levels import AnyOdds, Seed
 from chaos.simulator.network import NetworkOdds
 from chaos.simulator.odds import Odds
+from chaos.simulator.raft_level.group import MOMENTS
 from chaos.simulator.result import Result
-from chaos.simulator.rings import AnyOdds, Seed
 from chaos.simulator.schedule import Schedule
+from chaos.simulator.storage_level.odds import NEEDED, LogOdds
 
 LIMIT_S: Final = 120.0
 BROKERS_MIN: Final = 3

@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterable
 
 from api.broker import Broker
 from api.connections.listener import HttpListener
-from chaos.simulator.answers import Answers
+from chaos.simulator.checker import Checker
 from chaos.simulator.clocks import Clocks
 from chaos.simulator.event_loop import Process
 from chaos.simulator.incarnations import Incarnations
 from chaos.simulator.log_starts import LogStarts
 from chaos.simulator.machine import Machine
 from chaos.simulator.odds import Odds
-from chaos.simulator.oracles import Oracles
+from chaos.simulator.response_checks import ResponseChecks
 from chaos.simulator.run import Run
 from chaos.simulator.schedule import Schedule
 from raftlog.node.group_host import GroupHost
@@ -41,14 +41,14 @@ class SimulatedCluster(Run):
         )
         self.machines = [Machine(self, NodeId(number), self) for number in range(1, self.odds.brokers + 1)]
         self.clocks = Clocks(self, self.machines)
-        self.oracles = Oracles(self.clocks, self.violated)
-        self.incarnations = Incarnations(self.oracles, self.violated)
-        self.answers = Answers(self.oracles, self.machines, self.violated)
-        self.log_starts = LogStarts(self, self.machines, self.oracles)
+        self.checker = Checker(self.clocks, self.violated)
+        self.incarnations = Incarnations(self.checker, self.violated)
+        self.responses = ResponseChecks(self.checker, self.machines, self.violated)
+        self.log_starts = LogStarts(self, self.machines, self.checker)
         self._by_process: dict[Process, Machine] = {}
         self.network.on_arrival = lambda sender, to, frame: self.trace.frame(frame)
-        self.oracles.on_log_start = self.log_starts.moved
-        self.oracles.on_opened = self.incarnations.opened
+        self.checker.on_log_start = self.log_starts.moved
+        self.checker.on_opened = self.incarnations.opened
         for machine in self.machines:
             machine.disk.lies_about_syncs = self.odds.lies_about_syncs
             machine.rate = self.odds.rates[machine.node - 1]
@@ -58,7 +58,7 @@ class SimulatedCluster(Run):
         if getattr(function, "__func__", None) is GroupHost._drain:
             machine = self._by_process.get(process)
             if machine is not None:
-                self.oracles.stepped(machine)
+                self.checker.stepped(machine)
 
     def held_by_http(self, machine: Machine) -> Iterable[tuple[str, int]]:
         """What a broker's HTTP side still holds, by name."""
@@ -90,13 +90,13 @@ class SimulatedCluster(Run):
 
     def died(self, machine: Machine) -> None:
         """A process is gone, and its disk is as it was left."""
-        self.oracles.died(machine)
+        self.checker.died(machine)
 
     def lost_power(self, machine: Machine) -> None:
         """A machine is off, and its disk has lost some of what was not synced."""
-        self.oracles.lost_power(machine)
-        self.oracles.died(machine)
+        self.checker.lost_power(machine)
+        self.checker.died(machine)
 
     def files_removed(self, machine: Machine, path: str) -> None:
         """A broker has removed a file or a folder."""
-        self.oracles.files_removed(machine, path)
+        self.checker.files_removed(machine, path)

@@ -1,7 +1,7 @@
 """One run: a cluster, its clients and its faults, from the first boot to the verdict.
 
 Decides: the phases of a run and what becomes of a violation. Read ``event_loop`` for time,
-``machine`` for what a death leaves, ``oracles`` for what is looked at after every step,
+``machine`` for what a death leaves, ``checker`` for what is looked at after every step,
 ``convergence`` for what must hold in the end.
 """
 
@@ -22,11 +22,11 @@ from chaos.simulator.clients import TIMEOUT_MS, TOPIC, Client, Consumer, Produce
 from chaos.simulator.convergence import Convergence
 from chaos.simulator.event_loop import Process
 from chaos.simulator.faults import Faults
+from chaos.simulator.gc_off import quiet
 from chaos.simulator.http.clients import HttpClients
 from chaos.simulator.http.side import HttpSide
 from chaos.simulator.machine import Machine
 from chaos.simulator.odds import Odds
-from chaos.simulator.quiet import quiet
 from chaos.simulator.result import Result
 from chaos.simulator.schedule import Schedule
 from chaos.simulator.simulated_cluster import SimulatedCluster
@@ -58,12 +58,12 @@ class Simulation(SimulatedCluster):
         by_node = {machine.node: machine for machine in self.machines}
 
         def frame_left(sender: NodeId, to: NodeId, frame: bytes) -> None:
-            self.oracles.frame(by_node[sender], to, frame)
+            self.checker.frame(by_node[sender], to, frame)
             self.faults.frame_left(by_node[sender], to, frame)
 
         self.network.on_frame = frame_left
-        self.oracles.on_leader = self._leader_is_new
-        self.oracles.on_commit = self._committed
+        self.checker.on_leader = self._leader_is_new
+        self.checker.on_commit = self._committed
         for machine in self.machines:
             machine.syncs.on_synced = partial(self.faults.synced, machine)
 
@@ -198,7 +198,7 @@ class Simulation(SimulatedCluster):
                             config=settings,
                             timeout_ms=TIMEOUT_MS,
                         ),
-                        self.answers.created,
+                        self.responses.created,
                     )
                 except TopicExists:
                     return

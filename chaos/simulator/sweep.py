@@ -12,11 +12,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 from zlib import crc32
 
+from chaos.simulator.levels import BROKERS, BROKERS_LONG, HTTP, Seed
 from chaos.simulator.result import Result
-from chaos.simulator.rings import BROKERS, BROKERS_LONG, HTTP, Seed
 
 WORK: Final = {BROKERS: 8, BROKERS_LONG: 40, HTTP: 16}
-"""How much longer a seed of these rings takes than others."""
+"""How much longer a seed of these levels takes than others."""
 WORK_A_PROCESS: Final = 30
 
 
@@ -53,7 +53,7 @@ def _pieces(seeds: Iterable[Seed]) -> Iterator[list[Seed]]:
     work = 0
     for seed in seeds:
         piece.append(seed)
-        work += WORK.get(seed.ring, 1)
+        work += WORK.get(seed.level, 1)
         if work >= WORK_A_PROCESS:
             yield piece
             piece, work = [], 0

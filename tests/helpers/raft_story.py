@@ -15,7 +15,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-from chaos.simulator.core_ring.log import Disk, Entry, Node
+from chaos.simulator.raft_level.log import Disk, Entry, Node
 from raftlog.core import inputs, ready
 from raftlog.core.entries import EntryKind
 from raftlog.core.membership import Membership

@@ -1,12 +1,12 @@
-"""Whole groups of bare cores under drawn faults: see ``chaos.simulator.core_ring`` for faults and judge."""
+"""Whole groups of bare cores under drawn faults: see ``chaos.simulator.raft_level`` for faults and judge."""
 
 import pytest
 
-from chaos.simulator.core_ring.faults import CoreFaults
-from chaos.simulator.core_ring.group import Group
-from chaos.simulator.core_ring.life import run_core
-from chaos.simulator.core_ring.odds import CALM, CoreOdds
-from chaos.simulator.core_ring.requests import Requests
+from chaos.simulator.raft_level.faults import CoreFaults
+from chaos.simulator.raft_level.group import Group
+from chaos.simulator.raft_level.life import run_core
+from chaos.simulator.raft_level.odds import CALM, CoreOdds
+from chaos.simulator.raft_level.requests import Requests
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -35,7 +35,7 @@ def test_members_come_and_go_and_snapshots_arrive() -> None:
     Requests(group, 4)
     CoreFaults(group, 4, None)
     group.run(400)
-    assert group.judge.committed.changes
+    assert group.checker.committed.changes
     assert group.installed
 
 
@@ -51,4 +51,4 @@ def test_an_idle_group_sends_nothing(size: int) -> None:
     assert leader is not None
     group.propose(leader, 3)
     group.run(3)
-    assert len(group.judge.committed) == 3
+    assert len(group.checker.committed) == 3

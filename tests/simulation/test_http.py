@@ -14,8 +14,8 @@ from chaos.simulator.http.odds import CALM_STREAMS, RAW_KINDS
 from chaos.simulator.http.streams import StreamNetwork
 from chaos.simulator.http.transport import StreamTransport
 from chaos.simulator.http.wire import Exchange, Wire
+from chaos.simulator.levels import Seed
 from chaos.simulator.odds import Odds
-from chaos.simulator.rings import Seed
 from tests.helpers.loop_watcher import Nobody
 
 ROUGH = replace(CALM_STREAMS, jitter_s=0.2, cut_odds=0.8, window_bytes=100)

@@ -19,7 +19,7 @@ from chaos.crash_workload import KILL, ODDS, POWER_LOSS, TOPIC, Workload
 from chaos.history import Outcome, Send
 from chaos.simulator.convergence import Convergence
 from chaos.simulator.machine import Machine
-from chaos.simulator.whereabouts import misplaced
+from chaos.simulator.placement_checks import misplaced
 from partitions.metadata.image import PartitionInfo
 from partitions.metadata.move_planner import MoveReplicas
 from raftlog.errors import Conflict, RaftlogError
@@ -34,7 +34,7 @@ class Recovery(Workload):
 
     def __init__(self, dies_after: int | None = None, manner: str = KILL) -> None:
         super().__init__(None, odds=replace(ODDS, brokers=BROKERS, rates=(1.0,) * BROKERS))
-        self.judged = [TARGET]
+        self.checked = [TARGET]
         self.given_up: list[Send] = []
         self.has_died = False
         self._dies_after = dies_after

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chaos.simulator.rings import LOG, Seed
+from chaos.simulator.levels import LOG, Seed
 from chaos.simulator.shrink import Shrinker
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.mutants.plant import planted
@@ -28,11 +28,11 @@ def test_a_planted_bug_is_shown_by_a_few_faults(name: str, first: str, most: int
     with planted(bug):
         seed = Seed.named(first)
         while not (found := seed.run(stops_at_violation=True)).violations:
-            seed = Seed(seed.ring, seed.number + 1)
+            seed = Seed(seed.level, seed.number + 1)
         shrunk = Shrinker(seed, found, limit_s=30.0).shrink()
         assert shrunk is not None
         assert len(shrunk.schedule) <= most
-        assert most < len(found.happened) or seed.ring == LOG  # whose odds are all that is cut down
+        assert most < len(found.happened) or seed.level == LOG  # whose odds are all that is cut down
         assert shrunk.odds != seed.odds()
         assert shrunk.result.violations[0].invariant == found.violations[0].invariant
         again = seed.run(shrunk.odds, schedule=shrunk.schedule, keeps_lines=True, stops_at_violation=True)

@@ -12,8 +12,8 @@ from dataclasses import replace
 
 import pytest
 
+from chaos.simulator.levels import BROKERS, CORE, HTTP, LOG, Seed, seeds
 from chaos.simulator.odds import AWAY, FORGET, MOVES, STALE_METADATA, TIMED_FAULTS, Odds
-from chaos.simulator.rings import BROKERS, CORE, HTTP, LOG, Seed, seeds
 from chaos.simulator.simulation import run
 
 LAST_LINE = re.compile(
@@ -56,7 +56,7 @@ def test_one_of_thirty_seeds_runs_whole_brokers_ten_run_a_log_and_none_is_run_tw
     assert str(next(seeds(571, 1))) == "http:1"
     many = list(seeds(0, 3000))
     assert len(set(many)) == 3000
-    assert Counter(seed.ring for seed in many) == {CORE: 1890, BROKERS: 100, LOG: 1000, HTTP: 10}
+    assert Counter(seed.level for seed in many) == {CORE: 1890, BROKERS: 100, LOG: 1000, HTTP: 10}
     assert Seed.named("7") == Seed(BROKERS, 7)
     assert Seed.named("core:7") == Seed(CORE, 7)
     known = "core:number, log:number, http:number or brokers:number"

@@ -8,8 +8,8 @@ from collections import Counter
 from pathlib import Path
 from zlib import crc32
 
+from chaos.simulator.levels import Seed, seeds
 from chaos.simulator.result import Result, Violation
-from chaos.simulator.rings import Seed, seeds
 from chaos.simulator.seed_choice import (
     WITHOUT_GIT,
     chosen,

@@ -69,7 +69,7 @@ class HttpClients:
 
     async def move_leaders(self) -> None:
         """Every partition gets another leader once more, while all brokers work: clients must follow."""
-        for target in self._side.cluster.judged:
+        for target in self._side.cluster.checked:
             with contextlib.suppress(RaftlogError):
                 await self._side.cluster.machines[0].call(partial(_transfer, target))
 

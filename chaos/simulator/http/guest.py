@@ -126,7 +126,7 @@ class Guest:
         start = int(str(error.details["start"]))
         if start <= position:
             self.cluster.violated("I13 a position stays valid", f"{self.name} at {position}: {error}")
-        self.cluster.log_starts.told(self.cluster.judged[partition], start)
+        self.cluster.log_starts.told(self.cluster.checked[partition], start)
         self._note_poll(partition, [], log_start=start)
         return start
 
@@ -146,7 +146,7 @@ class Guest:
     def committed(self, partition: int) -> Committed | None:
         """The records of a partition, up to now."""
         known = self.side.known
-        group = known.group_of(self.cluster.judged[partition])
+        group = known.group_of(self.cluster.checked[partition])
         return None if group is None or group.is_retired else known.committed_of(group)
 
     async def until_caught_up(self, partition: int, position: Callable[[], int]) -> None:

@@ -28,7 +28,7 @@ class KnownPartitions:
                 if target.topic in topics:
                     self._groups[target] = topics[target.topic].partitions[target.partition].group_id
         group_id = self._groups.get(target)
-        return None if group_id is None else self.cluster.oracles.groups.get(group_id)
+        return None if group_id is None else self.cluster.checker.groups.get(group_id)
 
     def committed_of(self, group: GroupRecord) -> Committed:
         """Its records, up to now."""
@@ -38,7 +38,7 @@ class KnownPartitions:
 
     def committed_to(self, group_id: int) -> None:
         """A commit index has moved; what retention deletes later must be read by then."""
-        group = self.cluster.oracles.groups.get(group_id)  # type: ignore[call-overload]
+        group = self.cluster.checker.groups.get(group_id)  # type: ignore[call-overload]
         if group is not None and group_id != METADATA_GROUP:
             self.committed_of(group)
 

@@ -1,7 +1,7 @@
 """What every broker must do for HTTP clients once nothing goes wrong any more (L8).
 
 Decides: which requests are made and how soon they must be answered. Leaves to others: what the answers say
-(``judge``).
+(``checker``).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Prober(Guest):
 
     def __init__(self, side: HttpSide) -> None:
         super().__init__(side, "prober")
-        self._topic = self.cluster.judged[0].topic
+        self._topic = self.cluster.checked[0].topic
         self._path = f"/v1/topics/{self._topic}/partitions/0/records"
 
     async def run(self) -> None:
@@ -60,7 +60,7 @@ class Prober(Guest):
         value = await self._produce(self.host())
         try:
             answer = await poller.answer(SOON_S)
-            if answer.status != 200:  # what it shows is judged as it leaves
+            if answer.status != 200:  # what it shows is checked as it leaves
                 self._failed(machine, f"a poll at {end} was told {answer}, and not {value}")
         except ConnectionLost:
             self._failed(machine, f"a poll at {end} was not told of {value}")
@@ -127,7 +127,7 @@ class Prober(Guest):
         connection.hang_up()
 
     async def _looks_back(self, machine: Machine) -> None:
-        """The newest records, with what a new leader writes for itself among them: judged on the wire."""
+        """The newest records, with what a new leader writes for itself among them: checked on the wire."""
         connection = await RawConnection.dial(self, f"b{machine.node}")
         transfer = f"{self._path.removesuffix('/records')}:transfer-leadership"
         await connection.ask("POST", transfer, JSON, b"{}")

@@ -82,7 +82,7 @@ class ShippedProducer(Guest):
 
     async def _one_producer(self, client: aio.Client) -> None:
         """One life of a producer; left in one of the ways in which people leave it."""
-        topic = self.cluster.judged[0].topic
+        topic = self.cluster.checked[0].topic
         producer = client.producer(topic, **self._options())
         self.number = self.cluster.next_process()
         self._sent = []
@@ -131,7 +131,7 @@ class ShippedProducer(Guest):
         self.cluster.violated("L8 healed clients work", detail)
 
     async def _send(self, producer: aio.Producer, *, waits: bool, nowait: bool) -> None:
-        rng, partitions = self.rng, len(self.cluster.judged)
+        rng, partitions = self.rng, len(self.cluster.checked)
         key = rng.choice((None, None, f"key {rng.randrange(20)}"))
         named = rng.randrange(partitions) if rng.random() < 0.2 else None
         record = Sent(self.value(), key, named, self.moment(), self.number, self._acks)
@@ -197,9 +197,9 @@ class ShippedProducer(Guest):
     def _check_receipt(self, record: Sent, receipt: Receipt) -> None:
         wanted = record.partition
         if wanted is None and record.key is not None:
-            wanted = partition_for_key(record.key.encode(), len(self.cluster.judged))
+            wanted = partition_for_key(record.key.encode(), len(self.cluster.checked))
         durability = receipt.durability
-        is_right = receipt.topic == self.cluster.judged[0].topic and durability.acks == record.acks
+        is_right = receipt.topic == self.cluster.checked[0].topic and durability.acks == record.acks
         is_right = is_right and wanted in (None, receipt.partition)
         if record.acks in ("quorum", "every"):
             committed = self.committed(receipt.partition)
@@ -236,7 +236,7 @@ class ShippedProducer(Guest):
 
     async def _last_word(self, client: aio.Client) -> None:
         """Where nothing goes wrong any more every send is acknowledged, and soon."""
-        topic = self.cluster.judged[0].topic
+        topic = self.cluster.checked[0].topic
         self._acks, self.number = "quorum", self.cluster.next_process()
         producer = client.producer(topic, delivery_timeout="20s")
         self._sent = []

@@ -46,7 +46,7 @@ class RawAnswer:
 
 @dataclass(slots=True, eq=False)
 class RawConnection(asyncio.Protocol):
-    """One connection. Answers come in the order of their requests."""
+    """One connection. ResponseChecks come in the order of their requests."""
 
     answers: asyncio.Queue[RawAnswer | None] = field(default_factory=asyncio.Queue)
     events: asyncio.Queue[bytes | None] = field(default_factory=asyncio.Queue)

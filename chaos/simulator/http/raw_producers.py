@@ -80,8 +80,8 @@ class JsonProducer(Guest):
             self.cluster.violated("I12 errors", f"{self.name}: {error!r}")
 
     def _request(self) -> tuple[str, dict[str, str], bytes, list[dict[str, Any]]]:
-        rng, partitions = self.rng, len(self.cluster.judged)
-        topic = self.cluster.judged[0].topic
+        rng, partitions = self.rng, len(self.cluster.checked)
+        topic = self.cluster.checked[0].topic
         only = rng.choice((None, rng.randrange(partitions)))
         path = f"/v1/topics/{topic}/records"
         if only is not None:
@@ -108,7 +108,7 @@ class JsonProducer(Guest):
         if rng.random() < 0.4:
             record["key"] = f"key {rng.randrange(20)}"
         if only is None and rng.random() < 0.2:
-            record["partition"] = rng.randrange(len(self.cluster.judged))
+            record["partition"] = rng.randrange(len(self.cluster.checked))
         if rng.random() < 0.2:
             record["headers"] = {"source": f"{rng.randrange(9)}", "none": None}
         if rng.random() < 0.2:
@@ -145,7 +145,7 @@ class JsonProducer(Guest):
     ) -> None:
         """Where they were to go is not always known: then they may be anywhere."""
         for record in records:
-            for target in self.cluster.judged:
+            for target in self.cluster.checked:
                 self.sent(process, target.partition, record["value"], invoked, outcome, None)
 
 
@@ -170,8 +170,8 @@ class BurstProducer(JsonProducer):
         await self.check_nothing_is_left()
 
     async def _burst(self, connections: list[RawConnection]) -> None:
-        topic = self.cluster.judged[0].topic
-        partition = self.rng.randrange(len(self.cluster.judged))
+        topic = self.cluster.checked[0].topic
+        partition = self.rng.randrange(len(self.cluster.checked))
         path = f"/v1/topics/{topic}/partitions/{partition}/records"
         if self.rng.random() < 0.3:
             path = f"/v1/topics/{topic}/records"

@@ -1,4 +1,4 @@
-"""Clients that fetch JSON and follow event streams by hand; what they are told is judged on the wire."""
+"""Clients that fetch JSON and follow event streams by hand; what they are told is checked on the wire."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class JsonReader(Guest):
         super().__init__(side, name)
         self._partition = partition
         self._position = 0
-        self._path = f"/v1/topics/{self.cluster.judged[0].topic}/partitions/{partition}"
+        self._path = f"/v1/topics/{self.cluster.checked[0].topic}/partitions/{partition}"
 
     async def run(self) -> None:
         """Read while things go wrong; in the end get all."""
@@ -68,7 +68,7 @@ class JsonReader(Guest):
             self._position = answer.number("raftlog-next-offset")
 
     async def _look_around(self, connection: RawConnection) -> None:
-        """Reads that begin elsewhere: the wire is judged, the reader goes on where it was."""
+        """Reads that begin elsewhere: the wire is checked, the reader goes on where it was."""
         rng, here = self.rng, self._path
         time_ms = 1_700_000_000_000 + int(self.cluster.loop.now * 1000) - rng.choice((0, 500, 3000, 60_000))
         offset = max(0, self._position - rng.randrange(5))
@@ -87,7 +87,7 @@ class JsonReader(Guest):
                 (f"{here}/offsets?at=timestamp:{time_ms}", {}),
                 (f"{here}/offsets?at=-{rng.choice((1, 3))}", {}),
                 (f"{here}/offsets", {}),
-                (f"/v1/topics/{self.cluster.judged[0].topic}/messages/{self._partition}/{offset}", {}),
+                (f"/v1/topics/{self.cluster.checked[0].topic}/messages/{self._partition}/{offset}", {}),
             )
         )
         invoked = self.cluster.loop.now
@@ -113,7 +113,7 @@ class EventReader(Guest):
         self._partition = partition
         self._last_id = -1
         self._start = 0
-        self._path = f"/v1/topics/{self.cluster.judged[0].topic}/partitions/{partition}/records"
+        self._path = f"/v1/topics/{self.cluster.checked[0].topic}/partitions/{partition}/records"
 
     async def run(self) -> None:
         """Follow while things go wrong; in the end get all."""

@@ -28,7 +28,7 @@ class ShippedReader(Guest):
         """Read while things go wrong; in the end get all, and leave in the middle of a wait."""
         client = self.client()
         await client.open()
-        partition = client.partition(self.cluster.judged[0].topic, self._partition)
+        partition = client.partition(self.cluster.checked[0].topic, self._partition)
         manner = self.rng.choice((self._tail, self._chunks, self._reads))
         task = asyncio.get_running_loop().create_task(self._goes_on(manner, partition))
         while self.cluster.is_producing:

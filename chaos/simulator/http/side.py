@@ -1,4 +1,4 @@
-"""HTTP in a run of the simulator: the listeners of its brokers, and the judge of what they answer.
+"""HTTP in a run of the simulator: the listeners of its brokers, and the checker of what they answer.
 
 Decides: how ``api`` is joined to the simulated loop. Leaves to others: who comes over HTTP (``clients``).
 """
@@ -16,7 +16,7 @@ from api.connections.listener import HttpListener
 from api.http.access import ALL
 from api.serving import services_of
 from chaos.simulator.event_loop import Process
-from chaos.simulator.http.judge import Judge
+from chaos.simulator.http.checker import Checker
 from chaos.simulator.http.odds import HttpOdds
 from chaos.simulator.http.streams import StreamNetwork
 from chaos.simulator.http.transport import Tap
@@ -34,8 +34,8 @@ class HttpSide:
         self.cluster = cluster
         self.odds = odds
         self.streams = StreamNetwork(cluster.loop, cluster.rng("streams"), odds.streams)
-        self.judge = Judge(cluster)
-        self.known = self.judge.known
+        self.checker = Checker(cluster)
+        self.known = self.checker.known
         self._machines: dict[str, Machine] = {f"b{one.node}": one for one in cluster.machines}
         self._boundaries: dict[Machine, Boundary] = {}
         cluster.loop.listen = self.streams.listen
@@ -70,7 +70,7 @@ class HttpSide:
         self.streams.process_ended(f"b{machine.node}", process, silently=silently)
 
     def _accept(self, host: str, process: Process) -> Tap:
-        return self.judge.wire(self._machines[host], process)
+        return self.checker.wire(self._machines[host], process)
 
     def leftovers(self, machine: Machine) -> Iterator[tuple[str, int]]:
         """What a broker's HTTP side holds though no client is there."""

@@ -1,6 +1,6 @@
 """HTTP/1.1 as it passes on a connection: requests and their answers, read from the bytes.
 
-Decides: where a message begins and ends. Leaves to others: what an answer must say (``judge``). Shares no
+Decides: where a message begins and ends. Leaves to others: what an answer must say (``checker``). Shares no
 code with either side, so that what one of them believes to have said is not taken for what it said.
 """
 
@@ -35,7 +35,7 @@ class Exchange:
     status: int = 0
     answer_headers: Mapping[str, str] = field(default_factory=dict)
     answer: bytes = b""
-    memory: dict[str, int] = field(default_factory=dict)  # what the judge keeps of it
+    memory: dict[str, int] = field(default_factory=dict)  # what the checker keeps of it
 
 
 class Reader:

@@ -25,8 +25,8 @@ from statistics import median
 
 import pytest
 
+from chaos.simulator.levels import BROKERS, HTTP, LOG, Seed, seeds
 from chaos.simulator.odds import Odds
-from chaos.simulator.rings import BROKERS, HTTP, LOG, Seed, seeds
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.mutants.forks import forked
 from tests.simulation.mutants.plant import Mutant, planted

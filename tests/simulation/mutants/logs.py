@@ -1,4 +1,4 @@
-"""Bugs in what a log leaves on the disk, which a log alone shows: see ``chaos.simulator.log_ring``."""
+"""Bugs in what a log leaves on the disk, which a log alone shows: see ``chaos.simulator.storage_level``."""
 
 from __future__ import annotations
 

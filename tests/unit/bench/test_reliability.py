@@ -20,7 +20,7 @@ from bench.long_runs import (
     wanted,
 )
 from bench.reliability import RESULTS, uncommitted
-from chaos.simulator.rings import BROKERS, BROKERS_LONG, CORE, LOG
+from chaos.simulator.levels import BROKERS, BROKERS_LONG, CORE, LOG
 
 SOURCES = "0000000a"
 
@@ -77,9 +77,9 @@ def run(known: list[Piece], *pieces: tuple[str, int], sources: str = SOURCES) ->
     return found
 
 
-def test_each_piece_goes_on_behind_the_last_of_its_ring() -> None:
+def test_each_piece_goes_on_behind_the_last_of_its_level() -> None:
     first = run([], (LOG, 3), (CORE, 1))
-    assert [(piece.ring, piece.first, piece.seeds) for piece in first] == [
+    assert [(piece.level, piece.first, piece.seeds) for piece in first] == [
         (LOG, BEHIND_SWEEPS + 10, 3),
         (CORE, BEHIND_SWEEPS + 10, 1),
     ]
@@ -103,7 +103,7 @@ def test_hours_add_up_over_commits_until_something_is_violated() -> None:
 
 
 PIECE = Piece(
-    ring=CORE,
+    level=CORE,
     first=0,
     seeds=1,
     hours=900.0,
@@ -119,8 +119,8 @@ PIECE = Piece(
 
 
 def test_hours_with_quiet_phases_are_shown_and_not_counted() -> None:
-    quiet = replace(PIECE, ring=BROKERS_LONG, hours=500.0)
-    brokers = replace(PIECE, ring=BROKERS, hours=100.0)
+    quiet = replace(PIECE, level=BROKERS_LONG, hours=500.0)
+    brokers = replace(PIECE, level=BROKERS, hours=100.0)
     assert not is_reached([PIECE, quiet])
     assert not is_reached([PIECE, replace(brokers, hours=99.0), quiet])
     assert is_reached([PIECE, brokers])
@@ -130,14 +130,14 @@ def test_hours_with_quiet_phases_are_shown_and_not_counted() -> None:
 
 
 def test_a_violation_in_any_piece_stays_in_the_figures() -> None:
-    brokers = replace(PIECE, ring=BROKERS, hours=100.0)
-    broken = replace(PIECE, ring=BROKERS_LONG, violations=2, failed="brokers-long:7 # I6")
+    brokers = replace(PIECE, level=BROKERS, hours=100.0)
+    broken = replace(PIECE, level=BROKERS_LONG, violations=2, failed="brokers-long:7 # I6")
     assert is_kept([PIECE, brokers])
     assert not is_kept([PIECE, brokers, broken])
     assert composed([PIECE, broken])["seeds with violations"] == "brokers-long:7 # I6"
 
 
-def test_a_piece_is_asked_for_by_ring_and_number() -> None:
+def test_a_piece_is_asked_for_by_level_and_number() -> None:
     assert wanted("brokers-long:40") == (BROKERS_LONG, 40)
-    with pytest.raises(ValueError, match="say how many seeds of which ring"):
+    with pytest.raises(ValueError, match="say how many seeds of which level"):
         wanted("40")

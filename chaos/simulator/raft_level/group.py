@@ -1,8 +1,8 @@
-"""A whole Raft group in memory: real cores, a bad network, slow disks, and a judge.
+"""A whole Raft group in memory: real cores, a bad network, slow disks, and a checker.
 
 The network drops, repeats and reorders; a disk finishes its writes later and in order, and a
 crash keeps only what had finished, plus some prefix of the write it was at. Snapshots get lost on their
-way. ``faults`` says what else goes wrong, ``judge`` what must hold all the while.
+way. ``faults`` says what else goes wrong, ``checker`` what must hold all the while.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from itertools import chain, cycle, islice
 from typing import Any
 from zlib import crc32
 
-from chaos.simulator.core_ring.judge import Judge
-from chaos.simulator.core_ring.log import REJOINING, Disk, Fetch, Lineage, Log, Node
-from chaos.simulator.core_ring.odds import CALM, CoreOdds
-from chaos.simulator.core_ring.remembered import Remembered
+from chaos.simulator.raft_level.checker import Checker
+from chaos.simulator.raft_level.log import REJOINING, Disk, Fetch, Lineage, Log, Node
+from chaos.simulator.raft_level.odds import CALM, CoreOdds
+from chaos.simulator.raft_level.remembered import Remembered
 from chaos.simulator.result import Broken
 from chaos.simulator.trace import Trace
 from raftlog.core.inputs import (
@@ -86,7 +86,7 @@ class Group:
             self._open(node, Disk(log=self.empty_log(), birth=self.birth))
         for spare in range(size + 1, size + 1 + spares):
             self._open(NodeId(spare), Disk(REJOINING, self.empty_log()))
-        self.judge = Judge(self.nodes, self.birth, self._lineage)
+        self.checker = Checker(self.nodes, self.birth, self._lineage)
         self.faults = FaultPoints()
         self.ask: Callable[[], None] = lambda: None  # what clients ask in each step
         self.broken: set[tuple[NodeId, NodeId]] = set()  # one-way links that lose everything
@@ -124,7 +124,7 @@ class Group:
             if node.is_up and not node.core.is_quiescent:
                 self.feed(node, TICK)
             if self.now % LEADERS_EVERY == 0:
-                self.judge.lead(node, self.now, self.settings["election_ticks"] + 2 * LEADERS_EVERY)
+                self.checker.lead(node, self.now, self.settings["election_ticks"] + 2 * LEADERS_EVERY)
         for number in range(1, MOMENTS):
             self._deliver()
             self._move_disks()
@@ -159,7 +159,7 @@ class Group:
     def retire(self) -> None:
         """Nodes that take no part any more, and may not know it, go for good."""
         for node in list(self.nodes.values()):
-            if node.id not in self.judge.membership.members:
+            if node.id not in self.checker.membership.members:
                 node.is_up, node.is_retired = False, True
 
     # Events
@@ -178,7 +178,7 @@ class Group:
             self._carry_out(node, ready)
             is_quiet = False
         if not is_quiet:
-            self.judge.step(node)
+            self.checker.step(node)
 
     def propose(self, node: Node, index_count: int) -> None:
         """Offer a batch."""
@@ -188,7 +188,7 @@ class Group:
     def read(self, node: Node) -> None:
         """Ask for an index to wait for."""
         self.tokens += 1
-        node.reads[Token(self.tokens)] = Index(len(self.judge.committed) - 1)
+        node.reads[Token(self.tokens)] = Index(len(self.checker.committed) - 1)
         self.feed(node, ConfirmRead(Token(self.tokens)))
 
     def leader(self) -> Node | None:
@@ -268,7 +268,7 @@ class Group:
             node.fetch = None
         elif node.core.may_install(snapshot):
             node.fetch = None
-            prefix = self.judge.committed.copy(snapshot.index + 1)
+            prefix = self.checker.committed.copy(snapshot.index + 1)
             if node.writes or len(prefix) <= snapshot.index or prefix.entries[-1].term != snapshot.term:
                 raise Broken("I1 committed prefix", f"node {node.id} is offered {snapshot}, never committed")
             if not prefix.changes:
@@ -280,7 +280,7 @@ class Group:
             for _ in range(self._network_rng.choice((1, 1, 2))):
                 self.feed(node, SnapshotInstalled(snapshot, request.membership))
             self.check_membership(node, snapshot.index)
-            self.judge.held(f"after node {node.id} installed {snapshot}")
+            self.checker.held(f"after node {node.id} installed {snapshot}")
             self.trace.note(node.id, f"installs {snapshot}")
             self.installed += 1
 
@@ -292,7 +292,7 @@ class Group:
             for span in write.spans:
                 node.log.append(span)
             node.writes.append(write)
-            self.judge.write(node, write)
+            self.checker.write(node, write)
         if ready.fetch_snapshot is not None:
             fetch = node.fetch
             if fetch is None or fetch.request != ready.fetch_snapshot:
@@ -311,7 +311,7 @@ class Group:
                         )
                 case Refused(token):
                     node.reads.pop(token, None)
-                    self.judge.refuse(node, settled, self.now, self.settings["election_ticks"])
+                    self.checker.refuse(node, settled, self.now, self.settings["election_ticks"])
                 case Appended(_, entry):
                     if node.log.entries[entry.index].term != entry.term:
                         raise Broken("I9 no broken invariant inside", f"node {node.id}: {entry} is not there")
@@ -321,7 +321,7 @@ class Group:
         if ready.role_change is not None:
             change = ready.role_change
             self.trace.note(node.id, f"{change.role.value} in term {change.term}, leader {change.leader}")
-            self.judge.role(node, change)
+            self.checker.role(node, change)
             if change.role is Role.LEADER:
                 self.faults.aim("after winning", node)
                 self.faults.aim("change after winning", node)
@@ -331,7 +331,7 @@ class Group:
             raise Broken("I5 monotonic term and commit", f"node {node.id}: {commit_index} is told again")
         node.commit_told = commit_index
         self.trace.note(node.id, f"commits {commit_index}")
-        self.judge.commit(node, commit_index)
+        self.checker.commit(node, commit_index)
         for index in [index for index in node.pending if index <= commit_index]:
             self.acknowledged += node.log.entries[index].term == node.pending.pop(index)
         self.faults.aim("after a commit", node)
@@ -358,7 +358,7 @@ class Group:
 
     def _send(self, node: Node, envelope: Envelope) -> None:
         to, message = envelope.to, envelope.message
-        self.judge.promise(node, to, message)
+        self.checker.promise(node, to, message)
         if type(message) is VoteReply and message.granted and not message.is_pre_vote:
             self.faults.aim("after a vote", node)
         self.remembered.note(node.id, to, message)
@@ -399,7 +399,7 @@ class Group:
         """The oldest write in flight becomes durable, and its promises leave."""
         write = node.writes.popleft()
         node.disk.keep(write)
-        self.judge.held(f"after node {node.id} wrote")
+        self.checker.held(f"after node {node.id} wrote")
         self._keep_promises(node, write.send_after)
         self.feed(node, WriteFinished(write.write_id))
         node.disk.commit_hint = min(node.core.commit_index, node.core.durable_index)

@@ -1,7 +1,7 @@
 """A log and a disk in miniature: a disk keeps only what has finished.
 
 A log has an entry for every index since the group was born, also where it has been cut in front: what
-lies before ``snapshot`` is for the judge to compare, and nobody may read it.
+lies before ``snapshot`` is for the checker to compare, and nobody may read it.
 """
 
 from __future__ import annotations

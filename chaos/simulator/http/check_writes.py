@@ -17,7 +17,7 @@ from raftlog.types import Offset, Term, TopicPartition
 _RECEIPT: Final = "A6 a receipt names its record as it was sent"
 
 
-def judge_batches(answered: Answered) -> None:
+def check_batches(answered: Answered) -> None:
     """The answer to binary batches; the log itself is looked at by I19."""
     exchange, broker = answered.exchange, answered.machine.broker
     if exchange.status != 200 or broker is None:
@@ -35,10 +35,10 @@ def judge_batches(answered: Answered) -> None:
     if body["partition"] != answered.target.partition:
         answered.wrong(_RECEIPT, f"{body} of {answered.target}")
     _check_durability(answered.known, exchange, acks, body["durability"])
-    answered.known.cluster.answers.appended(answered.target, exchange.body, acks, broker, receipt)
+    answered.known.cluster.responses.appended(answered.target, exchange.body, acks, broker, receipt)
 
 
-def judge_produced(known: KnownPartitions, machine: Machine, exchange: Exchange) -> None:
+def check_produced(known: KnownPartitions, machine: Machine, exchange: Exchange) -> None:
     """The receipts of records that were sent as JSON, lines or raw bytes."""
     body = msgspec.json.decode(exchange.answer)
     sent = _records_of(exchange)

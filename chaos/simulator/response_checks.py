@@ -1,6 +1,6 @@
 """What a broker tells a client must be true when it tells it.
 
-Decides: what an answer may show, acknowledge and promise, by the oracles' own record of what is committed:
+Decides: what an answer may show, acknowledge and promise, by the checker's own record of what is committed:
 that grows only when a member's commit index moves, so it cannot lag behind any broker. Leaves to others: what
 several answers say together (``chaos.checkers``).
 """
@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from crc32c import crc32c
 
 from api.broker import Broker
+from chaos.simulator.checker import Checker, Report
 from chaos.simulator.log_view import Entry
 from chaos.simulator.machine import Machine
-from chaos.simulator.oracles import Oracles, Report
 from chaos.simulator.records import GroupRecord, ReplicaRecord
 from partitions.metadata.image import TopicInfo
 from partitions.values import Acks, AcksKind, AppendReceipt, FetchResult, key_of
@@ -30,11 +30,11 @@ _ACKNOWLEDGED = "I19 what is acknowledged is kept"
 _PROMISED = "I20 what the metadata promises is committed"
 
 
-class Answers:
+class ResponseChecks:
     """Holds every answer to what is known when it is given. Each method is called in the broker's process."""
 
-    def __init__(self, oracles: Oracles, machines: Sequence[Machine], violated: Report) -> None:
-        self._oracles = oracles
+    def __init__(self, checker: Checker, machines: Sequence[Machine], violated: Report) -> None:
+        self._oracles = checker
         self._machines = {machine.node: machine for machine in machines}
         self._violated = violated
 
@@ -72,7 +72,7 @@ class Answers:
     ) -> None:
         """What is acknowledged is kept as it was sent: committed, or with ``acks=1`` on a disk (I19).
 
-        On how many disks it is can be judged only where nothing has happened since: at the leader itself.
+        On how many disks it is can be checked only where nothing has happened since: at the leader itself.
         """
         record = self._record(broker, target)
         if record is None:

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from chaos.simulator.log_ring.life import run_log
-from chaos.simulator.log_ring.odds import LogOdds
+from chaos.simulator.storage_level.life import run_log
+from chaos.simulator.storage_level.odds import LogOdds
 
 
 # requirement: L9, N4

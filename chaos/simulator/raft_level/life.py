@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from chaos.simulator.core_ring.faults import CoreFaults
-from chaos.simulator.core_ring.group import STEP_S, Group
-from chaos.simulator.core_ring.odds import CoreOdds
-from chaos.simulator.core_ring.requests import Requests
-from chaos.simulator.quiet import quiet
+from chaos.simulator.gc_off import quiet
+from chaos.simulator.raft_level.faults import CoreFaults
+from chaos.simulator.raft_level.group import STEP_S, Group
+from chaos.simulator.raft_level.odds import CoreOdds
+from chaos.simulator.raft_level.requests import Requests
 from chaos.simulator.result import Broken, Result, Violation
 from chaos.simulator.schedule import Schedule
 from raftlog.core.inputs import PeerUnreachable
@@ -58,15 +58,15 @@ def run_core(
 
 def find_peace(group: Group) -> None:
     """Once nothing goes wrong the group must commit again, agree, quiesce, and outlive its leader."""
-    before = len(group.judge.committed)
+    before = len(group.checker.committed)
     group.heal()
     enough = _enough_steps(group)
     for _ in range(enough):
         group.step()
         leader = group.leader()
-        if leader is not None and len(group.judge.committed) == before:
+        if leader is not None and len(group.checker.committed) == before:
             group.propose(leader, 1)
-    if len(group.judge.committed) == before:
+    if len(group.checker.committed) == before:
         raise Broken("L2 a healed group works", f"nothing is committed within {enough} steps")
     group.run(30)
     group.retire()
@@ -101,11 +101,11 @@ def _lose_a_minority(group: Group) -> None:
     for node in [node for node in group.nodes.values() if node.is_up]:
         for lost in gone:
             group.feed(node, PeerUnreachable(lost))
-    before = len(group.judge.committed)
+    before = len(group.checker.committed)
     for _ in range(_enough_steps(group)):
         group.step()
         successor = group.leader()
-        if len(group.judge.committed) > before:
+        if len(group.checker.committed) > before:
             return
         if successor is not None:
             group.propose(successor, 1)

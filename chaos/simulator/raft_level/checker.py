@@ -1,4 +1,4 @@
-"""The judge of one group: looks from outside, after every step, at what Raft promises.
+"""The checker of one group: looks from outside, after every step, at what Raft promises.
 
 It sees all disks at once and remembers what was ever committed. Quorums are counted by the membership
 that the committing leader went by, on the disks. The numbers are those of ``docs/invariants.md``;
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from itertools import combinations, product
 
-from chaos.simulator.core_ring.log import Lineage, Log, Node
+from chaos.simulator.raft_level.log import Lineage, Log, Node
 from chaos.simulator.result import Broken
 from raftlog.core.membership import Membership
 from raftlog.core.messages import AppendReply, Message, VoteReply, VoteRequest
@@ -20,7 +20,7 @@ from raftlog.core.ready import RefusalReason, Refused, Role, RoleChange, Write
 from raftlog.types import Index, NodeId, Term
 
 
-class Judge:
+class Checker:
     """What one group has promised so far. Every method raises ``Broken`` where a promise is not kept."""
 
     def __init__(self, nodes: Mapping[NodeId, Node], birth: Membership, lineage: Lineage) -> None:

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from chaos.simulator.core_ring.group import FaultPoints, Group
-from chaos.simulator.core_ring.log import REJOINING, Disk, Node
-from chaos.simulator.core_ring.odds import CALM
+from chaos.simulator.raft_level.group import FaultPoints, Group
+from chaos.simulator.raft_level.log import REJOINING, Disk, Node
+from chaos.simulator.raft_level.odds import CALM
 from chaos.simulator.schedule import Fault, Schedule
 from raftlog.core.inputs import (
     Campaign,
@@ -240,8 +240,8 @@ class CoreFaults(FaultPoints):
 
     def _wipe(self, rng: random.Random, node: Node) -> bool:
         """A replica that was removed for good is deleted; the next one on its node begins empty."""
-        group, committed = self._group, self._group.judge.committed
-        if node.id in group.judge.membership.members or not len(node.log):
+        group, committed = self._group, self._group.checker.committed
+        if node.id in group.checker.membership.members or not len(node.log):
             return False
         known = len(committed)
         for other in group.nodes.values():
@@ -254,7 +254,7 @@ class CoreFaults(FaultPoints):
         )
         if was_member:
             group.forget_messages(node.id)
-            group.judge.deleted(node.id)
+            group.checker.deleted(node.id)
             group.restart_from(node.id, Disk(REJOINING, group.empty_log()), is_new=True)
         return was_member
 
@@ -265,7 +265,7 @@ class CoreFaults(FaultPoints):
         of the next one: a learner may have caught up, and be about to vote.
         """
         group = self._group
-        memberships = {group.judge.membership, group.judge.deciders}
+        memberships = {group.checker.membership, group.checker.deciders}
         memberships |= {other.core.membership for other in group.nodes.values()}
         memberships |= group.memberships_under_way()
         gone = self._rejoining() | {node.id}
@@ -273,10 +273,10 @@ class CoreFaults(FaultPoints):
             voting = [half | (membership.learners & {node.id}) for half in membership.halves]
             if any(node.id in half and 2 * len(half & gone) >= len(half) for half in voting):
                 return False
-        birth = NOBODY if group.judge.committed.changes else node.disk.birth
+        birth = NOBODY if group.checker.committed.changes else node.disk.birth
         lost = [*(node.disk.lost if node.disk.hard_state.is_rejoining else ()), node.disk.log]
         disk = Disk(REJOINING, group.empty_log(), birth=birth, lost=lost)
-        group.judge.forgot(node.id)
+        group.checker.forgot(node.id)
         group.restart_from(node.id, disk, is_new=True)
         for other in [other for other in group.nodes.values() if other.is_up and other.id != node.id]:
             group.feed(other, PeerUnreachable(node.id))  # its broker was off: connections have broken

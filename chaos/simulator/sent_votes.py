@@ -1,6 +1,6 @@
 """Terms and votes that a replica has named to others: durable when they leave (I7), and kept for ever.
 
-Decides nothing about when that is looked at (``oracles``). A vote is of its term only: a later term takes
+Decides nothing about when that is looked at (``checker``). A vote is of its term only: a later term takes
 its place.
 """
 
@@ -10,7 +10,7 @@ from chaos.simulator.log_view import durable_vote
 from raftlog.testing.fake_filesystem import FakeFilesystem
 
 
-class Promises:
+class SentVotes:
     """One replica's, as its disk must hold them whatever a power loss takes."""
 
     def __init__(self, disk: FakeFilesystem, directory: str) -> None:

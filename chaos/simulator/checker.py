@@ -36,8 +36,8 @@ Report = Callable[[str, str], None]
 """Takes the invariant's name and what broke it."""
 
 
-class Oracles:
-    """The judge of a run. ``on_leader`` and ``on_commit`` tell the faults where it hurts most."""
+class Checker:
+    """The checker of a run. ``on_leader`` and ``on_commit`` tell the faults where it hurts most."""
 
     def __init__(self, clocks: Clocks, violated: Report) -> None:
         self.replicas: defaultdict[NodeId, dict[GroupId, ReplicaRecord]] = defaultdict(dict)
@@ -81,9 +81,11 @@ class Oracles:
             self._claims(record, machine, term)
         elif tag == _APPEND_REPLY and fields[0]:
             self._check_durable(replica, term, None, f"append reply of term {term}")
-            if term < replica.promises.term:
+            if term < replica.sent_votes.term:
                 detail = f"{machine.name} accepts an append of term {term} in group {group_id}"
-                self._violated("I7 write-ahead", f"{detail} after it has named term {replica.promises.term}")
+                self._violated(
+                    "I7 write-ahead", f"{detail} after it has named term {replica.sent_votes.term}"
+                )
             replica.durable.refresh()
             if (
                 replica.durable.last < fields[1]
@@ -131,7 +133,7 @@ class Oracles:
         """What is committed must still be on a quorum of disks (I6)."""
         for group_id, replica in self.replicas[machine.node].items():
             record = self.groups[group_id]
-            if forgotten := replica.promises.forgotten():
+            if forgotten := replica.sent_votes.forgotten():
                 self._violated("I7 write-ahead", f"{machine.name} has forgotten {forgotten}")
             hint = durable_vote(machine.disk, replica.directory).commit_hint
             held = replica.look(record, durable=True)
@@ -325,7 +327,7 @@ class Oracles:
             self._violated("I16 the newest membership counts", detail)
 
     def _check_durable(self, replica: ReplicaRecord, term: int, voted_for: int | None, what: str) -> None:
-        missing = replica.promises.name(term, voted_for)
+        missing = replica.sent_votes.name(term, voted_for)
         if missing:
             self._violated("I7 write-ahead", f"{replica.machine.name} names {what}: {missing}")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from chaos.simulator.log_ring.line import Line, Model, state_below
 from chaos.simulator.result import Broken
+from chaos.simulator.storage_level.line import Line, Model, state_below
 from raftlog.core.membership import NOBODY
 from raftlog.core.ready import Restored
 from raftlog.errors import InvariantViolated, LogCorrupt

@@ -1,4 +1,4 @@
-"""One run of a log alone: lives full of work, each ended by a kill or a power loss, and judged on opening.
+"""One run of a log alone: lives full of work, each ended by a kill or a power loss, and checked on opening.
 
 Syncs may fail, too: the disk then lacks what the page cache shows, and a process that is started anew on the
 same machine reads it there. Works come one after another, but syncs stay open meanwhile and end in any order.
@@ -10,11 +10,11 @@ import random
 from collections import Counter
 from typing import Final
 
-from chaos.simulator.log_ring import judge
-from chaos.simulator.log_ring.line import BIRTH, Line, Model, state_below
-from chaos.simulator.log_ring.odds import LogOdds
-from chaos.simulator.quiet import quiet
+from chaos.simulator.gc_off import quiet
 from chaos.simulator.result import Broken, Result, Violation
+from chaos.simulator.storage_level import checker
+from chaos.simulator.storage_level.line import BIRTH, Line, Model, state_below
+from chaos.simulator.storage_level.odds import LogOdds
 from chaos.simulator.trace import Trace
 from raftlog.core.membership import Membership, MembershipEntry
 from raftlog.core.ready import HardState
@@ -100,7 +100,7 @@ class LogLife:
             try:
                 for _ in range(self.rng.randint(1, self.odds.steps)):
                     kind = "install" if self.model.offered else self.rng.choices(kinds, weights)[0]
-                    with judge.in_order(judge.D6):
+                    with checker.in_order(checker.D6):
                         works[kind]()
                 self._keep_a_state_ahead()
             except PowerLost:
@@ -215,7 +215,7 @@ class LogLife:
         model.firsts_possible = {model.first, *(segment.last + 1 for segment in closed)}
         first = int(log.truncate_prefix(Index(wanted)))
         if first != model.first:
-            judge.require(first == wanted, judge.D6, f"begins at {first}, {wanted} is asked for")
+            checker.require(first == wanted, checker.D6, f"begins at {first}, {wanted} is asked for")
             self.trace.note(None, f"begins at {first}")
             model.committed = max(model.committed, first - 1)  # as the group knew when it kept that state
         model.begin(first)
@@ -266,7 +266,7 @@ class LogLife:
         if last >= first:
             first = self.rng.randint(first, last)
             last = self.rng.randint(first, last)
-        judge.check_now(self.log, self.model, first, last, self.rng.choice((1, 500, 10_000)))
+        checker.check_now(self.log, self.model, first, last, self.rng.choice((1, 500, 10_000)))
 
     def wait(self) -> None:
         """A while; segments grow old."""
@@ -305,14 +305,14 @@ class LogLife:
     def _restart(self, power: float) -> None:
         self.filesystem.capacity_bytes = None
         while True:
-            judge.check_files(self.filesystem, DIRECTORY)
+            checker.check_files(self.filesystem, DIRECTORY)
             try:
                 self.log = self._open()
                 break
             except OSError:
                 self._die(power)
         self.pending.clear()
-        self.model = judge.check_restart(self.log, self.model)
+        self.model = checker.check_restart(self.log, self.model)
         self.term = self.model.hard_states[0].term
         self.log.keep_birth(BIRTH)
         term, ahead = self._ahead.term, self._ahead.index
@@ -321,16 +321,16 @@ class LogLife:
         self.trace.note(None, f"opened {self.model.first}..{self.model.line.last} in term {self.term}")
 
     def _open(self) -> SegmentedLog:
-        with judge.in_order(judge.D1):
+        with checker.in_order(checker.D1):
             return SegmentedLog.open(self.filesystem, DIRECTORY, SETTINGS, self.clock)
 
     def _end(self) -> None:
         """A clean stop leaves nothing that the next start must cut."""
         self.filesystem.fails_sync = lambda path: False
-        with judge.in_order(judge.D6):
+        with checker.in_order(checker.D6):
             self.log.close()
         tail = self._open().recovery.torn_tail
-        judge.require(tail is None, judge.D6, f"a clean stop leaves {tail}")
+        checker.require(tail is None, checker.D6, f"a clean stop leaves {tail}")
 
 
 def run_log(seed: int, odds: LogOdds | None = None, *, keeps_lines: bool = False) -> Result:
@@ -343,7 +343,7 @@ def run_log(seed: int, odds: LogOdds | None = None, *, keeps_lines: bool = False
         except Broken as broken:
             violations = (Violation(life.now_s(), broken.invariant, broken.detail),)
         except (Exception, InvariantViolated) as error:
-            violations = (Violation(life.now_s(), judge.D6, f"{type(error).__name__}: {error}"),)
+            violations = (Violation(life.now_s(), checker.D6, f"{type(error).__name__}: {error}"),)
     for violation in violations:
         life.trace.note(None, f"VIOLATION {violation.invariant}: {violation.detail}")
     return Result(

@@ -28,7 +28,7 @@ _BATCH: Final = "application/vnd.raftlog.batch.v1"
 _UNIT_S: Final = {"ms": 0.001, "s": 1.0}
 
 
-def judge_fetch(answered: Answered) -> None:
+def check_fetch(answered: Answered) -> None:
     """The answer to a fetch, in JSON or as batches."""
     exchange = answered.exchange
     headers = exchange.answer_headers
@@ -60,7 +60,7 @@ def judge_fetch(answered: Answered) -> None:
     _check_records(answered, shown, following, told)
 
 
-def judge_event(answered: Answered, event: bytes) -> None:
+def check_event(answered: Answered, event: bytes) -> None:
     """One event of a stream. The exchange remembers where the stream is."""
     fields = dict(line.split(": ", 1) for line in event.decode().split("\n") if ": " in line)
     memory, data = answered.exchange.memory, msgspec.json.decode(fields["data"])
@@ -97,7 +97,7 @@ def judge_event(answered: Answered, event: bytes) -> None:
     memory["at"] = offset + 1
 
 
-def judge_offset(answered: Answered) -> None:
+def check_offset(answered: Answered) -> None:
     """Where a position is, linearizable."""
     exchange = answered.exchange
     if exchange.status != 200:
@@ -127,7 +127,7 @@ def judge_offset(answered: Answered) -> None:
             answered.wrong(_PLACE, f"{offset} is {row}, before it {early[:1]}")
 
 
-def judge_message(answered: Answered, offset: int) -> None:
+def check_message(answered: Answered, offset: int) -> None:
     """One record by its address."""
     status = answered.exchange.status
     row = answered.committed.at(offset)
@@ -220,7 +220,7 @@ def _check_batches(answered: Answered, told: dict[str, int]) -> None:
         high_watermark=Offset(told["high-watermark"]),
         leader_epoch=Term(told["leader-epoch"]),
     )
-    answered.known.cluster.answers.read(answered.target, broker, result)
+    answered.known.cluster.responses.read(answered.target, broker, result)
 
 
 def _check_ends(answered: Answered, following: int, high_watermark: int, start: int) -> None:

@@ -2,7 +2,7 @@
 
 Decides: what a network, disks and clients in miniature do to a group whose members come and go and
 whose logs are cut in front, and what must hold meanwhile. Leaves to others: everything that is tested,
-``raftlog.core`` as it ships, and the ring of whole brokers around this one (``chaos.simulator``).
+``raftlog.core`` as it ships, and the level of whole brokers around this one (``chaos.simulator``).
 
-Read ``group`` first, then ``judge``.
+Read ``group`` first, then ``checker``.
 """

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 
-from chaos.simulator.core_ring.group import Group
+from chaos.simulator.raft_level.group import Group
 from raftlog.core.ready import Role
 
 LULL_STEPS = (40, 150)

@@ -1,7 +1,7 @@
 """What a broker answers over HTTP must be true when it leaves the broker.
 
 Decides: which check an answer goes through, and what every answer must carry. Leaves to others: reads
-(``judge_reads``), writes (``judge_writes``), and what several answers say together (``chaos.checkers``).
+(``check_reads``), writes (``check_writes``), and what several answers say together (``chaos.checkers``).
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Final
 import msgspec
 
 from chaos.simulator.event_loop import Process
-from chaos.simulator.http.judge_reads import judge_event, judge_fetch, judge_message, judge_offset
-from chaos.simulator.http.judge_writes import judge_batches, judge_produced
+from chaos.simulator.http.check_reads import check_event, check_fetch, check_message, check_offset
+from chaos.simulator.http.check_writes import check_batches, check_produced
 from chaos.simulator.http.known_partitions import Answered, KnownPartitions
 from chaos.simulator.http.wire import Exchange, Wire
 from chaos.simulator.machine import Machine
@@ -29,7 +29,7 @@ _TOPIC: Final = re.compile(r"/v1/topics/([^/]+)/records")
 _BATCH: Final = "application/vnd.raftlog.batch.v1"
 
 
-class Judge:
+class Checker:
     """One run's."""
 
     def __init__(self, cluster: SimulatedCluster) -> None:
@@ -64,7 +64,7 @@ class Judge:
     def _answered(self, machine: Machine, process: Process, exchange: Exchange) -> None:
         if machine.process is not process or machine.broker is None:
             return  # it is dead, and nothing of this leaves
-        self._cluster.oracles.stepped(machine)
+        self._cluster.checker.stepped(machine)
         self._check_common(machine, exchange)
         target = _target_of(exchange.path)
         if exchange.status >= 300 and exchange.status != 307:
@@ -72,25 +72,25 @@ class Judge:
         known = self._known(machine, exchange, target)
         if exchange.method == "POST":
             if known is not None and exchange.headers.get("content-type") == _BATCH:
-                judge_batches(known)
+                check_batches(known)
             elif exchange.status in (200, 207) and (
                 _RECORDS.fullmatch(exchange.path) or _TOPIC.fullmatch(exchange.path)
             ):
-                judge_produced(self.known, machine, exchange)
+                check_produced(self.known, machine, exchange)
         elif known is not None:
             if exchange.path.endswith("/records"):
-                judge_fetch(known)
+                check_fetch(known)
             elif exchange.path.endswith("/offsets"):
-                judge_offset(known)
+                check_offset(known)
             elif (message := _MESSAGE.fullmatch(exchange.path)) is not None:
-                judge_message(known, int(message[3]))
+                check_message(known, int(message[3]))
 
     def _event(self, machine: Machine, process: Process, exchange: Exchange, event: bytes) -> None:
         if machine.process is process and machine.broker is not None:
-            self._cluster.oracles.stepped(machine)
+            self._cluster.checker.stepped(machine)
             known = self._known(machine, exchange, _target_of(exchange.path))
             if known is not None:
-                judge_event(known, event)
+                check_event(known, event)
 
     def _known(self, machine: Machine, exchange: Exchange, target: TopicPartition | None) -> Answered | None:
         group = None if target is None else self.known.group_of(target)
@@ -109,7 +109,7 @@ class Judge:
             self._cluster.violated(_ANSWER, f"{where}: the request id is {request_id!r}")
         self._request_ids.add(request_id)
         version = int(exchange.answer_headers.get("raftlog-metadata-version", "-1"))
-        metadata = self._cluster.oracles.groups.get(METADATA_GROUP)
+        metadata = self._cluster.checker.groups.get(METADATA_GROUP)
         end = metadata.committed[-1].last + 1 if metadata is not None and metadata.committed else 0
         if not 0 <= version <= end:
             self._cluster.violated(_ANSWER, f"{where}: metadata version {version}, committed is {end}")

@@ -1,4 +1,4 @@
-"""All rings under one name: ``core:17`` runs bare cores, ``log:17`` a log, ``brokers:17`` or ``17`` brokers.
+"""All levels under one name: ``core:17`` runs bare cores, ``log:17`` a log, ``brokers:17`` or ``17`` brokers.
 
 ``brokers-long:17`` runs brokers with quiet phases of minutes: no part of a sweep, but of long runs.
 ``http:17`` runs brokers with the clients and the HTTP server that ship.
@@ -15,19 +15,19 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from chaos.simulator.core_ring.life import run_core
-from chaos.simulator.core_ring.odds import CoreOdds
-from chaos.simulator.log_ring.life import run_log
-from chaos.simulator.log_ring.odds import LogOdds
 from chaos.simulator.odds import Odds
+from chaos.simulator.raft_level.life import run_core
+from chaos.simulator.raft_level.odds import CoreOdds
 from chaos.simulator.result import Result
 from chaos.simulator.schedule import Schedule
 from chaos.simulator.simulation import run
+from chaos.simulator.storage_level.life import run_log
+from chaos.simulator.storage_level.odds import LogOdds
 
 CORE, LOG, BROKERS, BROKERS_LONG, HTTP = "core", "log", "brokers", "brokers-long", "http"
 THIRTY = (BROKERS, CORE, LOG, *(CORE, CORE, LOG) * 9)
 MIX = (*THIRTY * 9, BROKERS, HTTP, *THIRTY[2:])
-"""The rings of 300 seeds that follow one another."""
+"""The levels of 300 seeds that follow one another."""
 
 AnyOdds = Odds | CoreOdds | LogOdds
 _DRAWN: dict[str, Callable[[random.Random], AnyOdds]] = {
@@ -41,26 +41,26 @@ _DRAWN: dict[str, Callable[[random.Random], AnyOdds]] = {
 
 @dataclass(frozen=True, slots=True)
 class Seed:
-    """A ring and a number in it."""
+    """A level and a number in it."""
 
-    ring: str
+    level: str
     number: int
 
     def __str__(self) -> str:
-        return f"{self.ring}:{self.number}"
+        return f"{self.level}:{self.number}"
 
     @classmethod
     def named(cls, name: str) -> Seed:
         """Raises ``ValueError`` naming the remedy."""
-        ring, _, number = name.rpartition(":")
-        if ring not in ("", *_DRAWN) or not number.isdigit():
+        level, _, number = name.rpartition(":")
+        if level not in ("", *_DRAWN) or not number.isdigit():
             known = f"{CORE}:number, {LOG}:number, {HTTP}:number or {BROKERS}:number"
             raise ValueError(f"{name!r} is no seed: say a number, {known}")
-        return cls(ring or BROKERS, int(number))
+        return cls(level or BROKERS, int(number))
 
     def odds(self) -> AnyOdds:
         """What this seed draws."""
-        return _DRAWN[self.ring](random.Random(f"{self.number} odds"))
+        return _DRAWN[self.level](random.Random(f"{self.number} odds"))
 
     def run(
         self,
@@ -74,10 +74,10 @@ class Seed:
 
         A log's deaths follow from its odds: it takes no ``schedule``.
         """
-        if self.ring == CORE:
+        if self.level == CORE:
             assert odds is None or isinstance(odds, CoreOdds)
             return run_core(self.number, odds, schedule=schedule, keeps_lines=keeps_lines)
-        if self.ring == LOG:
+        if self.level == LOG:
             assert odds is None or isinstance(odds, LogOdds)
             return run_log(self.number, odds, keeps_lines=keeps_lines)
         odds = odds or self.odds()
@@ -93,8 +93,8 @@ class Seed:
 
 
 def seeds(first: int, count: int) -> Iterator[Seed]:
-    """So many, of all rings; each ring's numbers follow one another."""
+    """So many, of all levels; each level's numbers follow one another."""
     for number in range(first, first + count):
         rounds, place = divmod(number, len(MIX))
-        ring = MIX[place]
-        yield Seed(ring, rounds * MIX.count(ring) + MIX[:place].count(ring))
+        level = MIX[place]
+        yield Seed(level, rounds * MIX.count(level) + MIX[:place].count(level))

@@ -1,7 +1,7 @@
 """Machines that come back without some of their files: a folder, the metadata log, the whole disk.
 
 Decides: which machine loses what, so that a majority of every group still holds what it has promised. Leaves
-to others: when (``faults``), and what must hold all the while (``oracles``).
+to others: when (``faults``), and what must hold all the while (``checker``).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Later = Callable[[random.Random, float, float, Callable[[], None]], None]
 _REPLICA: Final = re.compile(rf"({DATA}/[^/]+-[0-9a-f]{{32}}/Partition-\d+)/")
 
 
-class Forgetting:
+class LostFiles:
     """At most one machine at a time has forgotten something that its replicas may have promised."""
 
     def __init__(self, cluster: SimulatedCluster) -> None:
@@ -75,7 +75,7 @@ class Forgetting:
         machine.disk.crash_after_changes = machine.disk.dies_writing = machine.disk.dies_after = None
         for path in [aim] if aim else self._drawn(rng, machine):
             self._cluster.trace.note(machine.node, f"loses {path}")
-            self._cluster.oracles.files_lost(machine, path)
+            self._cluster.checker.files_lost(machine, path)
             FakeFilesystem.remove_tree(machine.disk, path)
             machine.disk.remove(path)
             machine.disk.sync_directory(path.rpartition("/")[0])
@@ -138,7 +138,7 @@ class Forgetting:
             if not record.is_retired and any(2 * len(half & able) <= len(half) for half in halves):
                 return False
         return all(
-            partition.group_id in self._cluster.oracles.groups
+            partition.group_id in self._cluster.checker.groups
             and min(len(partition.replicas), len(partition.wanted)) >= REPLICAS_MIN
             for partition in self._held(machine)
         )
@@ -159,7 +159,7 @@ class Forgetting:
         return group is not None and group.stopped is None and not group.is_rejoining
 
     def _records(self) -> list[GroupRecord]:
-        return list(self._cluster.oracles.groups.values())
+        return list(self._cluster.checker.groups.values())
 
 
 def _keep_off(machines: Iterable[Machine]) -> None:
