@@ -1,8 +1,8 @@
 """All Raft groups of one broker: one tick loop, one flusher, one transport.
 
-Decides: which groups get ticks (those not quiescent), and that all heartbeats for a peer leave in one
-frame. Leaves to others: everything about a single group (``raft_group``), and when a peer counts as silent
-(``peer_watch``).
+Decides: which groups get ticks (those not quiescent). Leaves to others: everything about a single group
+(``raft_group``), when a peer counts as silent (``peer_watch``), what is in a frame of heartbeats
+(``heartbeats``), and which groups elect another leader next (``leaderless_groups``).
 
 A group that has nothing to do is quiescent: it costs no tick and no message. What keeps it safe is
 that brokers themselves are watched: every broker sends every peer at least one frame per
@@ -19,7 +19,6 @@ import logging
 import random
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import Final, TypeVar, cast
 
 from raftlog.clock import Clock
@@ -35,8 +34,6 @@ from raftlog.node.codec import (
     decode_heartbeats,
     decode_message,
     decode_sender,
-    encode_heartbeat_replies,
-    encode_heartbeats,
     encode_message,
     split_frame,
 )
@@ -45,6 +42,8 @@ from raftlog.node.group.pending_requests import UncommittedBytes
 from raftlog.node.group.ports import GroupListener
 from raftlog.node.group.raft_group import RaftGroup
 from raftlog.node.group.snapshot_transfer import SnapshotService
+from raftlog.node.heartbeats import Heartbeats
+from raftlog.node.leaderless_groups import LeaderlessGroups
 from raftlog.node.network.transport import Transport
 from raftlog.node.peer_watch import PeerWatch
 from raftlog.node.rpc import Calls
@@ -59,7 +58,6 @@ _log = logging.getLogger("raftlog.node")
 Reply = TypeVar("Reply")
 
 SAY_AGAIN_TICKS: Final = 200  # how long a replica rejoins before, and between, its log's words of it
-ELECTIONS_PER_TICK: Final = 20  # what one round of syncs takes in its stride
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,9 +118,8 @@ class GroupHost:
         SnapshotService(self.calls, lambda: self._groups)
         self._drain_handle: asyncio.Handle | None = None
         self._tick_handle: asyncio.TimerHandle | None = None
-        self._orphans: dict[GroupId, NodeId] = {}  # groups whose leader is lost, and who it was
-        self._beats: dict[NodeId, list[tuple[GroupId, Heartbeat]]] = {}
-        self._replies: dict[NodeId, list[tuple[GroupId, HeartbeatReply]]] = {}
+        self._leaderless = LeaderlessGroups(self._groups)
+        self._heartbeats = Heartbeats(transport)
         self._fatal = False
         self._is_stopping = False  # it takes no leadership
         self._has_stopped = False  # it takes nothing
@@ -278,10 +275,10 @@ class GroupHost:
         if self._fatal:
             return False
         if type(message) is Heartbeat:
-            self._beats.setdefault(to, []).append((group, message))
+            self._heartbeats.add(group, to, message)
             return True
         if type(message) is HeartbeatReply:
-            self._replies.setdefault(to, []).append((group, message))
+            self._heartbeats.add_reply(group, to, message)
             return True
         return self._transport.send(to, encode_message(group, message, payload))
 
@@ -357,13 +354,7 @@ class GroupHost:
         """A link broke: whatever was on its way may be lost."""
         self._watch.lost(peer)
         self.calls.peer_lost(peer)
-        for group_id, group in self._groups.items():
-            if group.leader == peer:
-                self._orphans[group_id] = peer
-            elif peer in group.membership.members:
-                group.peer_unreachable(peer)
-        self._orphans = dict(sorted(self._orphans.items(), key=lambda orphan: orphan[0] not in self._awake))
-        self._elect_orphans()
+        self._leaderless.peer_lost(peer, self._awake)
 
     # Turns of the loop.
 
@@ -390,24 +381,12 @@ class GroupHost:
                 group.tick()
         for group_id in quiescent:
             self._awake.pop(group_id, None)
-        if self._orphans:
-            self._elect_orphans()
+        if self._leaderless:
+            self._leaderless.elect_some()
         if self._watch.ticks % self.settings.heartbeat_ticks == 0:
             self._watch_peers()
         if self._watch.ticks % SAY_AGAIN_TICKS == 0:
             self._tell_who_rejoins()
-
-    def _elect_orphans(self) -> None:
-        """Let some groups whose leader is lost elect another one; those that were in use come first.
-
-        A broker that dies leaves hundreds of them. All at once, their votes would wait so long for the
-        disk that every election would time out, again and again.
-        """
-        for group_id in list(islice(self._orphans, ELECTIONS_PER_TICK)):
-            peer = self._orphans.pop(group_id)
-            group = self._groups.get(group_id)
-            if group is not None and group.leader == peer:
-                group.peer_unreachable(peer)
 
     def _tell_who_rejoins(self) -> None:
         for group_id, group in self._groups.items():
@@ -429,8 +408,8 @@ class GroupHost:
 
     def _watch_peers(self) -> None:
         self.clock.look(1 + len(self._watch.known))
+        self._heartbeats.greet(self._watch.known)
         for peer in self._watch.known:
-            self._beats.setdefault(peer, [])  # an empty frame says that this broker lives
             if self._watch.is_silent(peer):
                 self.peer_lost(peer)
                 self._transport.disconnect(peer)
@@ -445,12 +424,5 @@ class GroupHost:
                 group = self._groups.get(group_id)
                 if group is not None:
                     group.drain()
-        beats, self._beats = self._beats, {}
-        replies, self._replies = self._replies, {}
-        if self._fatal:
-            return
-        for peer, entries in beats.items():
-            frame = encode_heartbeats(self.clock.reading(), entries, is_stopping=self._is_stopping)
-            self._transport.send(peer, [frame])
-        for peer, answers in replies.items():
-            self._transport.send(peer, [encode_heartbeat_replies(answers)])
+        if not self._fatal:
+            self._heartbeats.send(self.clock.reading(), is_stopping=self._is_stopping)

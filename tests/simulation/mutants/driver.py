@@ -140,7 +140,7 @@ DRIVER = (
     ),
     Mutant(
         "a broken connection is nobody's news",
-        "raftlog.node.group_host:GroupHost.peer_lost",
+        "raftlog.node.leaderless_groups:LeaderlessGroups.peer_lost",
         "group.peer_unreachable(peer)",
         "pass",
         script="tests/scenarios/node",

@@ -1,0 +1,45 @@
+"""Heartbeats and their replies of all groups of one broker: one frame for each peer and loop turn.
+
+Decides: what is in a frame. Leaves to others: when frames leave (``group_host``), their bytes (``codec``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from raftlog.core.messages import Heartbeat, HeartbeatReply
+from raftlog.node.cluster_time import ClockReading
+from raftlog.node.codec import encode_heartbeat_replies, encode_heartbeats
+from raftlog.node.network.transport import Transport
+from raftlog.types import GroupId, NodeId
+
+
+class Heartbeats:
+    """Those that wait for the end of the loop turn."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self._heartbeats: dict[NodeId, list[tuple[GroupId, Heartbeat]]] = {}
+        self._replies: dict[NodeId, list[tuple[GroupId, HeartbeatReply]]] = {}
+
+    def add(self, group: GroupId, to: NodeId, heartbeat: Heartbeat) -> None:
+        """Put a heartbeat into the next frame for this peer."""
+        self._heartbeats.setdefault(to, []).append((group, heartbeat))
+
+    def add_reply(self, group: GroupId, to: NodeId, reply: HeartbeatReply) -> None:
+        """Put a reply into the next frame of replies for this peer."""
+        self._replies.setdefault(to, []).append((group, reply))
+
+    def greet(self, peers: Iterable[NodeId]) -> None:
+        """Each of these gets a frame, if only an empty one: it says that this broker runs."""
+        for peer in peers:
+            self._heartbeats.setdefault(peer, [])
+
+    def send(self, clock: ClockReading, *, is_stopping: bool) -> None:
+        """Let all leave."""
+        heartbeats, self._heartbeats = self._heartbeats, {}
+        replies, self._replies = self._replies, {}
+        for peer, entries in heartbeats.items():
+            self._transport.send(peer, [encode_heartbeats(clock, entries, is_stopping=is_stopping)])
+        for peer, answers in replies.items():
+            self._transport.send(peer, [encode_heartbeat_replies(answers)])
