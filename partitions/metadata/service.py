@@ -51,15 +51,14 @@ from raftlog.core.membership import Membership
 from raftlog.core.ready import Role
 from raftlog.errors import (
     CommitUnknown,
-    ConnectionLost,
     Draining,
     NoLeader,
-    NotLeader,
     RaftlogError,
     UnknownTopic,
 )
 from raftlog.node.group.raft_group import RaftGroup
 from raftlog.node.group_host import GroupHost
+from raftlog.node.leader_search import InDoubt, LeaderNotFound, LeaderSearch
 from raftlog.storage.filesystem import Buffer
 from raftlog.storage.log_storage import LogStorage
 from raftlog.types import METADATA_GROUP, Index, NodeId, Term
@@ -293,40 +292,29 @@ class Controller:
         return await self._ask(structs.replace(request, topic_id=topic.topic_id), left_ms)
 
     async def _ask(self, request: Request, timeout_ms: float) -> Answer:
-        now = self._host.clock.monotonic
-        deadline = now() + timeout_ms / 1000
-        repeatable = isinstance(request, _REPEATABLE)
-        may_have_happened, why = False, "no answer came in time"
-        hint: NodeId | None = None
-        while (left_ms := (deadline - now()) * 1000) > 0:
-            followed, target, hint = hint, hint or self.leader, None
-            attempt_ms = min(left_ms, self._settings.attempt_timeout_ms) if repeatable else left_ms
-            try:
-                if target is not None:
-                    answer = await self._ask_broker(target, request, attempt_ms)
-                    return await self._once_known_here(answer, (deadline - now()) * 1000)
-            except NotLeader as refused:
-                hint = _named_leader(refused, target)
-            except NoLeader:
-                pass
-            except (CommitUnknown, ConnectionLost) as unknown:
-                may_have_happened |= unknown.details.get("sent") is not False
-                if may_have_happened and not repeatable:
-                    break
-            except RaftlogError as refused:
-                if not may_have_happened:
-                    raise
-                why = f"an attempt is in doubt, and a later one was refused: {refused}"
-                break
-            if hint is None or followed is not None:  # two brokers that name each other get no hot loop
-                await asyncio.sleep(min(left_ms, self._settings.retry_pause_ms) / 1000)
-        if may_have_happened:
+        deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
+        is_repeatable = isinstance(request, _REPEATABLE)
+
+        def left_ms() -> float:
+            return max(1.0, (deadline - asyncio.get_running_loop().time()) * 1000)
+
+        async def ask(node: NodeId) -> Answer:
+            attempt_ms = min(left_ms(), self._settings.attempt_timeout_ms) if is_repeatable else left_ms()
+            answer = await self._ask_broker(node, request, attempt_ms)
+            return await self._once_known_here(answer, left_ms())
+
+        pause_s = self._settings.retry_pause_ms / 1000
+        search = LeaderSearch(deadline, patience_s=timeout_ms / 1000, pause_s=pause_s)
+        try:
+            return await search.ask(lambda: (self.leader,), ask, is_repeatable=lambda: is_repeatable)
+        except LeaderNotFound:
+            raise NoLeader(
+                f"no active controller was found in time: {self.leader_known}; retry", retry_after_ms=500
+            ) from None
+        except InDoubt as failure:
             raise CommitUnknown(
-                f"the metadata may have changed: {why}; read it before trying again", committed=None
-            )
-        raise NoLeader(
-            f"no active controller was found in time: {self.leader_known}; retry", retry_after_ms=500
-        )
+                f"the metadata may have changed: {failure.last}; read it before trying again", committed=None
+            ) from failure.last
 
     async def _ask_broker(self, target: NodeId, request: Request, timeout_ms: float) -> Answer:
         if target == self._host.node_id:
@@ -383,11 +371,6 @@ class Controller:
         bits = self._rng.getrandbits(128)
         bits = bits & ~(0xF << 76) | (4 << 76)
         return f"{bits & ~(3 << 62) | (2 << 62):032x}"
-
-
-def _named_leader(refused: NotLeader, asked: NodeId | None) -> NodeId | None:
-    leader = refused.details.get("leader")
-    return NodeId(leader) if isinstance(leader, int) and leader != asked else None
 
 
 def _topic(answer: Answer, name: str) -> TopicInfo:

@@ -21,7 +21,6 @@ from partitions.metadata.image import MetadataImage, PartitionInfo, TopicInfo
 from partitions.replica.replica import PartitionReplica
 from partitions.replica.topic_rules import Body
 from partitions.routing import rpc
-from partitions.routing.leader_search import PATIENCE_S, LeaderSearch
 from partitions.routing.rpc import Place
 from partitions.values import (
     Acks,
@@ -35,16 +34,14 @@ from partitions.values import (
 )
 from raftlog.errors import (
     CommitUnknown,
-    ConnectionLost,
-    InvalidRequest,
     NoLeader,
     NotLeader,
     Overloaded,
     RaftlogError,
-    Rejected,
     UnknownPartition,
     UnknownTopic,
 )
+from raftlog.node.leader_search import PATIENCE_S, UNANSWERED, InDoubt, LeaderNotFound, LeaderSearch
 from raftlog.node.rpc import Calls, decode_body, encode_body
 from raftlog.records.batch import Buffer, split_batches
 from raftlog.types import NodeId, Offset, Term, TopicPartition
@@ -113,7 +110,7 @@ class Gateway:
             )
 
         with self._room_for(buffers):
-            return await self._write_at_leader(target, ask, deadline, is_repeatable)
+            return await self._at_leader(target, ask, deadline, is_repeatable)
 
     async def fetch(self, target: TopicPartition, request: FetchRequest) -> FetchResult:
         """Read at the leader; see ``Reads.fetch``. A change of leader while waiting goes unnoticed."""
@@ -204,55 +201,41 @@ class Gateway:
 
     async def read_at_leader(self, target: TopicPartition, ask: Ask[Answer], deadline: float) -> Answer:
         """Ask until the leader answers. Reads may be asked again whatever became of them."""
-        search = LeaderSearch(deadline)
-        last: RaftlogError | None = None
-        while True:
-            node, place = self._next(target, search)
-            error: RaftlogError | None = None
-            if node is not None:
-                try:
-                    return self._learned(target, node, await ask(node, place))
-                except (NotLeader, NoLeader, ConnectionLost) as refusal:
-                    last = error = refusal
-                    self._leaders.pop(target, None)
-            if not await search.goes_on(error):
-                raise _no_leader(target, last)
+        return await self._at_leader(target, ask, deadline, None)
 
-    async def _write_at_leader(
+    async def _at_leader(
         self,
         target: TopicPartition,
-        ask: Ask[AppendReceipt],
+        ask: Ask[Answer],
         deadline: float,
-        is_repeatable: Callable[[], bool],
-    ) -> AppendReceipt:
-        """Ask until the leader answers, but never again what may have happened unless that is harmless."""
-        search = LeaderSearch(deadline)
-        last: RaftlogError | None = None
-        in_doubt = False
-        while True:
-            error: RaftlogError | None = None
-            try:
-                node, place = self._next(target, search)
-                if node is not None:
-                    return self._learned(target, node, await ask(node, place))
-            except InvalidRequest:
-                raise  # it was as wrong the first time
-            except (NotLeader, NoLeader, ConnectionLost, CommitUnknown) as refusal:
-                last = error = refusal
-                self._leaders.pop(target, None)
-                if _may_have_happened(refusal):
-                    in_doubt = True
-                    if refusal.details.get("committed") is True or not is_repeatable():
-                        raise _unknown(target, refusal) from refusal
-            except Rejected as refusal:
-                if in_doubt:
-                    raise _unknown(target, refusal) from refusal
-                raise
-            if not await search.goes_on(error):
-                raise _unknown(target, last) if in_doubt else _no_leader(target, last)
+        is_repeatable: Callable[[], bool] | None,
+    ) -> Answer:
+        """See ``LeaderSearch.ask``. Raises ``UnknownTopic`` and ``UnknownPartition``, also in the search."""
+        info = self._partition(target)
 
-    def _next(self, target: TopicPartition, search: LeaderSearch) -> tuple[NodeId | None, Place]:
-        """Whom to ask now. Raises ``UnknownTopic`` and ``UnknownPartition``, also while searching."""
+        def candidates() -> tuple[NodeId | None, ...]:
+            nonlocal info
+            info = self._partition(target)
+            return self.leader_of(target), *info.replicas
+
+        async def ask_node(node: NodeId) -> Answer:
+            try:
+                answer = await ask(node, (target, info.group_id))
+            except UNANSWERED:
+                self._leaders.pop(target, None)
+                raise
+            if key_of(target) not in self._replicas:
+                self._leaders[target] = node
+            return answer
+
+        try:
+            return await LeaderSearch(deadline).ask(candidates, ask_node, is_repeatable=is_repeatable)
+        except LeaderNotFound as failure:
+            raise _no_leader(target, failure.last) from failure.last
+        except InDoubt as failure:
+            raise _unknown(target, failure.last) from failure.last
+
+    def _partition(self, target: TopicPartition) -> PartitionInfo:
         info = self._topic(target.topic)
         partition = _partition(info, target.partition)
         if partition is None:
@@ -262,19 +245,13 @@ class Gateway:
                 topic=target.topic,
                 partition=target.partition,
             )
-        node = search.choose((self.leader_of(target), *partition.replicas))
-        return node, (target, partition.group_id)
+        return partition
 
     def _topic(self, name: str) -> TopicInfo:
         info = self._image().topics.get(name)
         if info is None:
             raise UnknownTopic(f"there is no topic {name!r}", topic=name)
         return info
-
-    def _learned(self, target: TopicPartition, node: NodeId, answer: Answer) -> Answer:
-        if key_of(target) not in self._replicas:
-            self._leaders[target] = node
-        return answer
 
     def here(self, place: Place) -> PartitionReplica:
         """This broker's replica. Raises ``NotLeader`` when it has none of this very group."""
@@ -359,12 +336,6 @@ class Gateway:
         self, sender: NodeId, head: bytes, payload: memoryview
     ) -> tuple[bytes, Sequence[Buffer]]:
         return encode_body(self._statuses(decode_body(head, rpc.Describe).places)), NO_BYTES
-
-
-def _may_have_happened(error: RaftlogError) -> bool:
-    return isinstance(error, CommitUnknown) or (
-        isinstance(error, ConnectionLost) and error.details.get("sent") is not False
-    )
 
 
 def _unknown(target: TopicPartition, error: RaftlogError | None) -> CommitUnknown:

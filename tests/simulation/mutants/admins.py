@@ -77,24 +77,10 @@ CONTROLLER = (
         '""',
     ),
     Mutant(
-        "a refusal after an attempt in doubt is told as definite",
-        "partitions.metadata.service:Controller._ask",
-        "if not may_have_happened:",
-        "if True:",
-        script=INCARNATIONS,
-    ),
-    Mutant(
-        "a change in doubt is asked for again",
-        "partitions.metadata.service:Controller._ask",
-        "if may_have_happened and not repeatable:",
-        "if False:",
-        script=INCARNATIONS,
-    ),
-    Mutant(
         "an attempt in doubt passes for one that was never made",
-        "partitions.metadata.service:Controller._ask",
-        'may_have_happened |= unknown.details.get("sent") is not False',
-        "may_have_happened = False",
+        "raftlog.node.leader_search:LeaderSearch.ask",
+        "is_in_doubt = True",
+        "pass",
         script=INCARNATIONS,
     ),
     Mutant(
@@ -193,13 +179,6 @@ CONTROLLER = (
         "deleted=found.deleted,",
         "",
         script=MACHINE,
-    ),
-    Mutant(
-        "an outcome of which nobody knows whether it was sent passes for one that was not",
-        "partitions.metadata.service:Controller._ask",
-        'unknown.details.get("sent") is not False',
-        'bool(unknown.details.get("sent"))',
-        script=INCARNATIONS,
     ),
 )
 

@@ -84,13 +84,13 @@ PARTITIONS = (
     ),
     Mutant(
         "an unknown outcome is told as a failure",
-        "partitions.routing.gateway:_may_have_happened",
-        "return isinstance(error, CommitUnknown) or (",
+        "raftlog.node.leader_search:may_have_happened",
+        "return isinstance(refusal, CommitUnknown) or (",
         "return False and (",
     ),
     Mutant(
         "a produce without an id is repeated in doubt",
-        "partitions.routing.gateway:Gateway._write_at_leader",
+        "raftlog.node.leader_search:LeaderSearch.ask",
         " or not is_repeatable()",
         "",
         script="tests/unit/partitions/test_gateway.py",
@@ -202,8 +202,8 @@ PARTITIONS = (
     ),
     Mutant(
         "a refusal that follows an attempt in doubt is told as a failure",
-        "partitions.routing.gateway:Gateway._write_at_leader",
-        "if in_doubt:\n                raise",
+        "raftlog.node.leader_search:LeaderSearch.ask",
+        "if is_in_doubt:\n                raise",
         "if False:\n                raise",
         script="tests/unit/partitions/test_gateway.py",
     ),

@@ -370,6 +370,7 @@ def test_old_segments_go_on_every_replica_and_the_leader_shows_no_more_than_all_
             await cluster.create("orders", segment_bytes=1024, retention_bytes=2048)
             for _ in range(10):
                 await produce(cluster, "orders", b"x" * 500)
+            await eventually(lambda: all(r.group.commit_index >= 9 for r in replicas(cluster, "orders", 0)))
             for broker in cluster.brokers.values():
                 await broker.retention.look()
             starts = [replica.group.log.first_index for replica in replicas(cluster, "orders", 0)]

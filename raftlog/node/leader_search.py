@@ -1,0 +1,132 @@
+"""One request's way to the leader of a Raft group that any broker may lead.
+
+Decides: which broker is asked next, when a request is repeated, and when to give up. Leaves to others:
+asking, and what the user is told (``partitions.routing.gateway``, ``partitions.metadata.service``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final, TypeVar
+
+from raftlog.errors import (
+    CommitUnknown,
+    ConnectionLost,
+    InvalidRequest,
+    NoLeader,
+    NotLeader,
+    RaftlogError,
+    Rejected,
+)
+from raftlog.types import NodeId
+
+Answer = TypeVar("Answer")
+
+PATIENCE_S: Final = 2.0  # how long a group may take to find a leader before its users are told
+PAUSE_MIN_S: Final = 0.01
+PAUSE_MAX_S: Final = 0.1
+UNANSWERED: Final = (NotLeader, NoLeader, ConnectionLost, CommitUnknown)  # it may not lead any more
+SERVED_S: Final = 0.25  # an answer that took longer came from a leader: patience begins again
+
+
+class LeaderNotFound(Exception):
+    """No leader was found in time, and nothing was done."""
+
+    def __init__(self, last: RaftlogError | None) -> None:
+        super().__init__(str(last))
+        self.last = last  # the last refusal
+
+
+class InDoubt(Exception):
+    """The request may have been carried out."""
+
+    def __init__(self, last: RaftlogError | None) -> None:
+        super().__init__(str(last))
+        self.last = last  # the last refusal
+
+
+class LeaderSearch:
+    """Starts with what is known, follows hints, and never asks one broker twice without a pause.
+
+    ``deadline`` is a time of the event loop; ``patience_s`` of it may pass without a leader.
+    """
+
+    def __init__(
+        self, deadline: float, *, patience_s: float = PATIENCE_S, pause_s: float = PAUSE_MIN_S
+    ) -> None:
+        self._deadline = deadline
+        self._patience_s = patience_s
+        self._pause_s = pause_s
+        self._gives_up_at: float | None = None
+        self._asked: set[NodeId] = set()
+        self._hint: NodeId | None = None
+        self._began = 0.0
+
+    async def ask(
+        self,
+        candidates: Callable[[], Iterable[NodeId | None]],
+        ask: Callable[[NodeId], Awaitable[Answer]],
+        *,
+        is_repeatable: Callable[[], bool] | None,
+    ) -> Answer:
+        """Ask until the leader answers; never again what may have happened, unless that is harmless.
+
+        ``candidates`` are the brokers that may lead, the likeliest first. ``is_repeatable`` is None for
+        requests that change nothing. Raises ``LeaderNotFound``, ``InDoubt``, and what the leader refuses.
+        """
+        last: RaftlogError | None = None
+        is_in_doubt = False
+        while True:
+            error: RaftlogError | None = None
+            try:
+                node = self._choose(candidates())
+                if node is not None:
+                    return await ask(node)
+            except InvalidRequest:
+                raise  # it was as wrong the first time
+            except UNANSWERED as refusal:
+                last = error = refusal
+                if is_repeatable is not None and may_have_happened(refusal):
+                    is_in_doubt = True
+                    if refusal.details.get("committed") is True or not is_repeatable():
+                        raise InDoubt(refusal) from refusal
+            except Rejected as refusal:
+                if is_in_doubt:
+                    raise InDoubt(refusal) from refusal
+                raise
+            if not await self._continues(error):
+                raise InDoubt(last) if is_in_doubt else LeaderNotFound(last)
+
+    def _choose(self, candidates: Iterable[NodeId | None]) -> NodeId | None:
+        """The next to ask; None when all have been asked."""
+        self._began = asyncio.get_running_loop().time()
+        for node in (self._hint, *candidates):
+            if node is not None and node not in self._asked:
+                self._asked.add(node)
+                return node
+        return None
+
+    async def _continues(self, error: RaftlogError | None) -> bool:
+        """Take note of a refusal, or with None pause; False when it is time to give up."""
+        now = asyncio.get_running_loop().time()
+        if self._gives_up_at is None or now - self._began > SERVED_S:
+            self._gives_up_at = min(now + self._patience_s, self._deadline)
+        if now >= self._gives_up_at:
+            return False
+        if error is None:
+            await asyncio.sleep(min(self._pause_s, self._gives_up_at - now))
+            self._pause_s = max(self._pause_s, min(2 * self._pause_s, PAUSE_MAX_S))
+            self._asked.clear()
+            self._hint = None
+            return True
+        hint = error.details.get("leader")
+        self._hint = NodeId(hint) if isinstance(hint, int) else None
+        return True
+
+
+def may_have_happened(refusal: RaftlogError) -> bool:
+    """Whether what was asked may have been done, or may still be."""
+    return isinstance(refusal, CommitUnknown) or (
+        isinstance(refusal, ConnectionLost) and refusal.details.get("sent") is not False
+    )
