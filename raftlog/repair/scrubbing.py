@@ -74,10 +74,8 @@ def check_rested(
     try:
         if file.size < rested.size or (rested.is_closed and file.size > rested.size):
             raise BatchDamaged(min(file.size, rested.size), f"{file.size} bytes in place of {rested.size}")
-        for at, batch in walk_batches(file, position, rested.size):
+        for at, batch in walk_batches(file, position, rested.size, expected):
             header = batch.header
-            if header.base_offset != expected:
-                raise BatchDamaged(at, f"offset {header.base_offset} in place of {expected}")
             term = terms[max(bisect_right(starts, expected) - 1, 0)].term
             if header.leader_epoch != term:
                 raise BatchDamaged(at, f"epoch {header.leader_epoch} in place of {term}")

@@ -18,6 +18,7 @@ from raftlog.errors import CorruptBatch, LogCorrupt
 from raftlog.records.batch import Batch, check_batch, split_batches
 from raftlog.repair.verify import VerifyReport, examine
 from raftlog.storage.batch_search import Run
+from raftlog.storage.batch_walk import why_not_next
 from raftlog.storage.durable_state import DurableState
 from raftlog.storage.epochs import EPOCHS_NAME, Epochs
 from raftlog.storage.filesystem import Buffer, File, Filesystem
@@ -127,7 +128,7 @@ class SegmentWriter:
         expected, term = self.following, self.term
         for batch in batches:
             check_batch(batch)
-            if batch.base_offset != expected or batch.last_offset > last or batch.leader_epoch < term:
+            if why_not_next(batch.header, expected, term) or batch.last_offset > last:
                 raise CorruptBatch(
                     f"a peer sends {batch.base_offset}..{batch.last_offset} of epoch {batch.leader_epoch} "
                     f"in place of {expected}..{last}, after epoch {term}"

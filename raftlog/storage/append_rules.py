@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from raftlog.core.ready import HardState
 from raftlog.errors import InvariantViolated
 from raftlog.records.batch import Batch
+from raftlog.storage.batch_walk import why_not_next
 
 
 def require_follows(
@@ -15,13 +16,9 @@ def require_follows(
     """Offsets follow one another from ``expected``; epochs never fall below ``epoch`` nor pass the term."""
     for batch in batches:
         header = batch.header
-        if header.base_offset != expected:
-            raise InvariantViolated(f"{directory}: offset {header.base_offset} in place of {expected}")
-        if header.leader_epoch != epoch:
-            if not epoch < header.leader_epoch <= hard_state.term:
-                raise InvariantViolated(
-                    f"{directory}: epoch {header.leader_epoch} after {epoch}, {hard_state}: "
-                    "epochs never fall, and the hard state is saved before the entries"
-                )
-            epoch = header.leader_epoch
-        expected += header.last_offset_delta + 1
+        trouble = why_not_next(header, expected, epoch)
+        if not trouble and header.leader_epoch > hard_state.term:
+            trouble = f"epoch {header.leader_epoch} before the hard state, which is {hard_state}"
+        if trouble:
+            raise InvariantViolated(f"{directory}: {trouble}")
+        expected, epoch = header.last_offset + 1, header.leader_epoch

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from raftlog.errors import CorruptBatch
 from raftlog.records.batch import HEADER_BYTES, MAGIC, Batch, BatchHeader, check_batch, parse_header
-from raftlog.storage.batch_walk import BatchDamaged, walk_batches
+from raftlog.storage.batch_walk import BatchDamaged, walk_batches, why_not_next
 from raftlog.storage.filesystem import File
 
 _MAGIC_AT = 16  # within a batch
@@ -116,11 +116,9 @@ class _Walk:
     def _check(self, position: int, batch: Batch) -> None:
         header = batch.header
         trouble = self._bounds.trouble(header, self.expected)
-        if trouble is None and header.base_offset != self.expected:
-            trouble = f"offset {header.base_offset} in place of {self.expected}"
-        if trouble is None and header.leader_epoch < self.term:
-            trouble = f"epoch {header.leader_epoch} after {self.term}"
-        if trouble is not None:
+        if trouble is None:
+            trouble = why_not_next(header, self.expected, self.term)
+        if trouble:
             raise BatchDamaged(position, trouble)
 
     def _run(self, start: int, first: int, term: int) -> Iterator[Run]:

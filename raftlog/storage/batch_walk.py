@@ -1,6 +1,7 @@
 """Walking over the batches of a segment file, by headers only or with every checksum.
 
-Decides what counts as damage. What damage means (a torn tail or corruption) is for ``recovery``.
+Decides which batch may follow another, and what counts as damage. What damage means (a torn tail or
+corruption) is for ``recovery``.
 """
 
 from __future__ import annotations
@@ -24,10 +25,22 @@ class BatchDamaged(Exception):
         self.reason = reason
 
 
-def walk_headers(file: File, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
+def why_not_next(header: BatchHeader, offset: int, epoch: int) -> str:
+    """Why a batch cannot stand at ``offset`` behind an entry of ``epoch``; empty where it can."""
+    if header.base_offset != offset:
+        return f"offset {header.base_offset} in place of {offset}"
+    if header.leader_epoch < epoch:
+        return f"epoch {header.leader_epoch} after {epoch}"
+    return ""
+
+
+def walk_headers(
+    file: File, position: int, end: int, offset: int | None = None, epoch: int = 0
+) -> Iterator[tuple[int, BatchHeader]]:
     """Position and header of each batch from ``position`` to ``end``; bodies are not read.
 
-    Raises ``BatchDamaged`` where the next batch should be.
+    The first stands at ``offset`` behind an entry of ``epoch``; None: at any. Raises ``BatchDamaged`` where
+    the next batch should be.
     """
     chunk, chunk_at = b"", position
     while position < end:
@@ -35,15 +48,18 @@ def walk_headers(file: File, position: int, end: int) -> Iterator[tuple[int, Bat
         if len(chunk) - at < HEADER_BYTES:
             chunk, chunk_at, at = file.read_at(position, _HEADER_CHUNK_BYTES), position, 0
         header = _header(chunk, at, position, end)
+        offset, epoch = _next(header, position, offset, epoch)
         yield position, header
         position += header.size_bytes
 
 
-def walk_batches(file: File, position: int, end: int) -> Iterator[tuple[int, Batch]]:
+def walk_batches(
+    file: File, position: int, end: int, offset: int | None = None, epoch: int = 0
+) -> Iterator[tuple[int, Batch]]:
     """Position and batch, checksum verified, of each batch from ``position`` to ``end``.
 
-    Raises ``BatchDamaged`` where the next batch should be. A batch's bytes are a slice of a buffer
-    that is let go of when the walk moves on: do not keep them.
+    ``offset``, ``epoch`` and ``BatchDamaged`` as for ``walk_headers``. A batch's bytes are a slice of a
+    buffer that is released when the walk moves on.
     """
     chunk, chunk_at = memoryview(b""), position
     while position < end:
@@ -59,8 +75,17 @@ def walk_batches(file: File, position: int, end: int) -> Iterator[tuple[int, Bat
             check_batch(batch)
         except CorruptBatch as error:
             raise BatchDamaged(position, str(error)) from None
+        offset, epoch = _next(header, position, offset, epoch)
         yield position, batch
         position += header.size_bytes
+
+
+def _next(header: BatchHeader, position: int, offset: int | None, epoch: int) -> tuple[int, int]:
+    """Offset and epoch for the batch behind this one."""
+    trouble = why_not_next(header, header.base_offset if offset is None else offset, epoch)
+    if trouble:
+        raise BatchDamaged(position, trouble)
+    return header.last_offset + 1, header.leader_epoch
 
 
 def _header(chunk: bytes | memoryview, at: int, position: int, end: int) -> BatchHeader:

@@ -54,14 +54,8 @@ def inspect_batches(filesystem: Filesystem, path: str) -> Iterator[tuple[BatchRo
     """
     file = filesystem.open(path)
     try:
-        expected: int | None = None
         for position, batch in walk_batches(file, 0, file.size):
-            header = batch.header
-            if expected not in (None, header.base_offset):
-                yield BatchRow(position, header, f"offset {header.base_offset} in place of {expected}"), None
-                return
-            yield BatchRow(position, header), batch
-            expected = header.last_offset + 1
+            yield BatchRow(position, batch.header), batch
     except BatchDamaged as damage:
         try:
             header_there = next(iter(walk_headers(file, damage.position, file.size)))[1]

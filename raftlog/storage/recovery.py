@@ -19,11 +19,10 @@ written again, in place, before it is synced and counts as durable.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from raftlog.errors import CorruptBatch, LogCorrupt
-from raftlog.records.batch import Batch, BatchHeader
+from raftlog.records.batch import Batch
 from raftlog.storage.batch_walk import BatchDamaged, walk_batches, walk_headers
 from raftlog.storage.durable_state import DurableState, found_slots, is_being_born
 from raftlog.storage.epochs import EPOCHS_NAME, Epochs, load_epochs
@@ -248,16 +247,9 @@ class _Opening:
         return Segment.closed(self.filesystem, self.directory, summary, self.interval_bytes)
 
     def _rebuild(self, file: File, base: int, following: int, index_path: str) -> SegmentSummary:
-        def headers() -> Iterator[tuple[int, BatchHeader]]:
-            expected = base
-            for position, batch in walk_batches(file, 0, file.size):
-                if batch.base_offset != expected:
-                    raise BatchDamaged(position, f"offset {batch.base_offset} in place of {expected}")
-                yield position, batch.header
-                expected = batch.last_offset + 1
-
+        headers = ((position, batch.header) for position, batch in walk_batches(file, 0, file.size, base))
         try:
-            index, summary = build_index(headers(), self.interval_bytes)
+            index, summary = build_index(headers, self.interval_bytes)
         except BatchDamaged as error:
             raise LogCorrupt(f"{file.path} at position {error.position}: {error.reason}; {_REPAIR}") from None
         if summary is None or summary.last_offset != following - 1:
@@ -280,27 +272,23 @@ class _Opening:
         segment = Segment(self.filesystem, self.directory, base, self.interval_bytes)
         segment.activate(file)
         term_max = self.state.state.hard_state.term
-        expected, epoch = base, self.epochs.last_term
+        epoch = self.epochs.last_term
         try:
-            for position, batch in walk_batches(file, 0, file.size):
+            for position, batch in walk_batches(file, 0, file.size, base, epoch):
                 header = batch.header
-                if header.base_offset != expected:
-                    raise BatchDamaged(position, f"offset {header.base_offset} in place of {expected}")
-                if not epoch <= header.leader_epoch <= term_max:
-                    # Hard state is synced before the log, so a batch of a newer term was never promised.
+                if header.leader_epoch > term_max:
+                    # Hard state is synced before the log, so a batch of a newer term was never acknowledged.
                     raise BatchDamaged(
-                        position,
-                        f"epoch {header.leader_epoch} outside {epoch}..{term_max}, the replica's term",
+                        position, f"epoch {header.leader_epoch}, and the replica's term is {term_max}"
                     )
                 if header.leader_epoch != epoch:
                     epoch = header.leader_epoch
-                    self.epochs.note(epoch, expected)
+                    self.epochs.note(epoch, header.base_offset)
                 if header.is_control:
                     self._note_membership(position, batch)
                 if header.last_offset > self.promised:
                     file.write_at(position, batch.data)  # the bytes just checked: the cache may lose them
                 segment.note(header)
-                expected = header.last_offset + 1
         except BatchDamaged as error:
             return segment, error
         return segment, None

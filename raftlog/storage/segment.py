@@ -307,22 +307,15 @@ class Segment:
     def _checked(self, file: File, offset: int, position: int) -> Iterator[BatchHeader]:
         """The same with the checksum of each batch."""
         try:
-            for at, batch in walk_batches(file, position, self.size):
-                if batch.base_offset != offset:
-                    raise self._corrupt(at, f"a batch of offset {batch.base_offset} in place of {offset}")
+            for _, batch in walk_batches(file, position, self.size, offset):
                 yield batch.header
-                offset = batch.last_offset + 1
         except BatchDamaged as error:
             raise self._corrupt(error.position, error.reason) from None
 
     def _walk(self, file: File, offset: int, position: int) -> Iterator[tuple[int, BatchHeader]]:
         """Headers from an entry of the index on; each must carry the offset that follows."""
         try:
-            for at, header in walk_headers(file, position, self.size):
-                if header.base_offset != offset:
-                    raise self._corrupt(at, f"a batch of offset {header.base_offset} in place of {offset}")
-                yield at, header
-                offset = header.last_offset + 1
+            yield from walk_headers(file, position, self.size, offset)
         except BatchDamaged as error:
             raise self._corrupt(error.position, error.reason) from None
 

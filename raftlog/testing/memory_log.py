@@ -13,6 +13,7 @@ from raftlog.core.membership import Membership, MembershipEntry
 from raftlog.core.ready import HardState, Restored
 from raftlog.errors import InvariantViolated, OffsetOutOfRange
 from raftlog.records.batch import Batch
+from raftlog.storage.append_rules import require_follows
 from raftlog.storage.filesystem import Buffer
 from raftlog.storage.log_storage import FileRange, LogChange, LogPart, LogRange, Sync
 from raftlog.storage.members import membership_in
@@ -163,13 +164,8 @@ class MemoryLog:
 
     def append(self, batches: Sequence[Batch]) -> None:
         """Put batches at the end."""
-        expected, epoch = self.last_index + 1, self.term_at(self.last_index)
-        for batch in batches:
-            if batch.base_offset != expected:
-                raise InvariantViolated(f"offset {batch.base_offset} in place of {expected}")
-            if not epoch <= batch.leader_epoch <= self._hard_state.term:
-                raise InvariantViolated(f"epoch {batch.leader_epoch} after {epoch}, {self._hard_state}")
-            expected, epoch = batch.last_offset + 1, Term(batch.leader_epoch)
+        last = self.last_index
+        require_follows("in memory", batches, last + 1, self.term_at(last), self._hard_state)
         self._batches += batches
         self._dirty = True
 
