@@ -13,7 +13,7 @@ from raftlog.errors import InvalidRequest
 
 PREFIX = "RAFTLOG_"
 NESTED = "__"
-OF_CLIENTS = frozenset(("RAFTLOG_URL", "RAFTLOG_SERVER"))  # no settings of a broker, but often set beside one
+OF_CLIENTS = frozenset(("RAFTLOG_URL",))  # no setting of a broker, but often set beside one
 
 
 def setting_names(model: type[BaseModel], prefix: str = "") -> Iterator[str]:

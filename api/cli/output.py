@@ -39,7 +39,7 @@ ServerOption = Annotated[
     typer.Option(
         "--server",
         "-s",
-        envvar=["RAFTLOG_URL", "RAFTLOG_SERVER"],  # the first is the client's, the second an older name
+        envvar="RAFTLOG_URL",  # as the client
         help="Any broker's address; several with commas.",
     ),
 ]

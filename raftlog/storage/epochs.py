@@ -25,7 +25,6 @@ from raftlog.types import EntryId, Index, Term
 
 EPOCHS_NAME = "epochs"
 _MAGIC = b"RLE2"
-_OLD_MAGIC = b"RLE1"  # without memberships: the logs that it was written for have none
 _HEAD = struct.Struct(">qi")
 _ENTRY = struct.Struct(">qq")
 
@@ -125,12 +124,11 @@ def load_epochs(filesystem: Filesystem, directory: str) -> LoadedEpochs:
         data = filesystem.read_file(f"{directory}/{EPOCHS_NAME}")
     except FileNotFoundError:
         return LoadedEpochs(epochs, [], -1)
-    payload, old = unseal(_MAGIC, data), unseal(_OLD_MAGIC, data)
-    found = old if payload is None else payload
+    found = unseal(_MAGIC, data)
     if found is None:
         return LoadedEpochs(epochs, [], -1)
     covers, count = _HEAD.unpack_from(found)
     end = _HEAD.size + count * _ENTRY.size
     for term, start in _ENTRY.iter_unpack(found[_HEAD.size : end]):
         epochs.note(term, start)
-    return LoadedEpochs(epochs, [] if payload is None else decode_entries(found[end:]), covers)
+    return LoadedEpochs(epochs, decode_entries(found[end:]), covers)

@@ -25,11 +25,9 @@ _SLOT = struct.Struct(">QqqqqqqqQ?")
 _SEQUENCE = struct.Struct(">Q")
 _SEALED_BYTES = _SLOT.size + OVERHEAD_BYTES
 SLOT_BYTES = _SEALED_BYTES + _SEQUENCE.size
-_OLD_MAGIC = b"RLH1"  # without the terms of what is promised, and with one sequence number
-_OLD_SLOT = struct.Struct(">Qqqqqqq")
 _SEQUENCE_MAX = (1 << 63) - 1  # nobody counts so far: a greater number was never written
 _NO_VOTE = -1
-UNKNOWN_TERMS = 1 << 32  # beside a promise of an older release; no checksum has so many bits
+UNKNOWN_TERMS = 1 << 32  # beside a promise whose terms were not read; no checksum has so many bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +132,7 @@ def read_slot(filesystem: Filesystem, path: str) -> Slot | Trouble:
     repaired = _with_a_bit_turned_back(data)
     if repaired is not None:
         return repaired
-    if data[:4] not in (_MAGIC, _OLD_MAGIC):
+    if data[:4] != _MAGIC:
         return Trouble.LOST
     (head,), (tail,) = _SEQUENCE.unpack_from(data, 4), _SEQUENCE.unpack_from(data, _SEALED_BYTES)
     return Trouble.TORN if head != tail and max(head, tail) <= _SEQUENCE_MAX else Trouble.LOST
@@ -158,18 +156,13 @@ def _with_a_bit_turned_back(data: bytes) -> Slot | None:
 
 def _decode(data: bytes) -> Slot | None:
     payload = unseal(_MAGIC, data[:_SEALED_BYTES])
-    if payload is not None and len(payload) == _SLOT.size:
-        sequence, term, vote, start, before, promised, promised_term, commit, terms, is_rejoining = (
-            _SLOT.unpack(payload)
-        )
-        promise = Promise(EntryId(Term(promised_term), Index(promised)), terms)
-    else:
-        payload = unseal(_OLD_MAGIC, data[: _OLD_SLOT.size + OVERHEAD_BYTES])
-        if payload is None:
-            return None
-        sequence, term, vote, start, before, promised, commit = _OLD_SLOT.unpack(payload)
-        promise, is_rejoining = Promise(EntryId(Term(0), Index(promised)), UNKNOWN_TERMS), False
+    if payload is None or len(payload) != _SLOT.size:
+        return None
+    sequence, term, vote, start, before, promised, promised_term, commit, terms, is_rejoining = _SLOT.unpack(
+        payload
+    )
     if sequence > _SEQUENCE_MAX:
         return None
+    promise = Promise(EntryId(Term(promised_term), Index(promised)), terms)
     hard_state = HardState(Term(term), None if vote == _NO_VOTE else NodeId(vote), is_rejoining)
     return Slot(sequence, ReplicaState(hard_state, Index(start), Term(before), promise, Index(commit)))

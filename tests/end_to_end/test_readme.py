@@ -23,7 +23,7 @@ def _run(command: list[str], cluster: Cluster) -> subprocess.CompletedProcess[st
     environment = {
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        "RAFTLOG_SERVER": cluster.bootstrap,
+        "RAFTLOG_URL": cluster.bootstrap,
         "COLUMNS": "200",
     }
     return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60)

@@ -20,7 +20,7 @@ def command(cluster: Cluster, *arguments: str) -> subprocess.Popen[bytes]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         bufsize=0,  # what is read line by line and what is read at the end then are one stream
-        env={**os.environ, "RAFTLOG_SERVER": cluster.bootstrap},
+        env={**os.environ, "RAFTLOG_URL": cluster.bootstrap},
     )
 
 

@@ -121,8 +121,7 @@ def test_an_unknown_setting_in_the_environment_is_refused_too(
 def test_variables_of_clients_and_all_settings_may_be_in_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for variable in ("RAFTLOG_URL", "RAFTLOG_SERVER"):
-        monkeypatch.setenv(variable, "http://127.0.0.1:1")
+    monkeypatch.setenv("RAFTLOG_URL", "http://127.0.0.1:1")
     monkeypatch.setenv("RAFTLOG_PEERS__2__PORT", "22")
     monkeypatch.setenv("RAFTLOG_LOG_LEVEL", "debug")
     monkeypatch.setenv("RAFTLOG_CORS", '{"allowed_origins": ["*"]}')
