@@ -24,7 +24,9 @@ from pydantic_settings import (
 
 from api.addresses import http_url, is_loopback, is_unspecified
 from api.setting_names import NESTED, PREFIX, described, refuse_unknown_variables
+from raftlog.core.settings import ELECTION_TICKS, HEARTBEAT_TICKS, QUIET_TICKS
 from raftlog.errors import InvalidRequest
+from raftlog.node.group_host import TICK_MS
 from raftlog.wire.limits import BROKER_ID_MAX
 
 Port = Annotated[int, Field(ge=0, le=65535)]
@@ -122,10 +124,10 @@ class Timing(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    tick_ms: Annotated[int, Field(ge=5, le=1000)] = 50
-    heartbeat_ticks: Annotated[int, Field(ge=1, le=50)] = 3
-    election_ticks: Annotated[int, Field(ge=3, le=500)] = 15
-    quiet_ticks: Annotated[int, Field(ge=1)] = 40
+    tick_ms: Annotated[int, Field(ge=5, le=1000)] = TICK_MS
+    heartbeat_ticks: Annotated[int, Field(ge=1, le=50)] = HEARTBEAT_TICKS
+    election_ticks: Annotated[int, Field(ge=3, le=500)] = ELECTION_TICKS
+    quiet_ticks: Annotated[int, Field(ge=1)] = QUIET_TICKS
     dead_timeout_ms: Annotated[int, Field(ge=500)] = 3000
     retention_check_ms: Annotated[int, Field(ge=100)] = 60_000
     clock_jump_ms_max: Annotated[int, Field(ge=1000)] = 600_000  # a clock further off deletes nothing by age

@@ -19,11 +19,11 @@ from chaos.simulator.placement_checks import misplaced
 from chaos.simulator.records import GroupRecord
 from chaos.simulator.simulated_cluster import SimulatedCluster
 from partitions.metadata.machine import encode_image
-from partitions.replica.producer_table import WINDOW
 from raftlog.errors import OffsetOutOfRange, RaftlogError
 from raftlog.records.batch import BatchHeader, Codec
 from raftlog.records.builder import Record, build_batch
 from raftlog.types import GroupId
+from raftlog.wire.limits import PRODUCER_BATCHES_MAX
 
 RECOVERY_S: Final = 20.0  # until every partition takes records again
 LATE_S: Final = 2.5  # whatever a client has given up is over by then
@@ -264,5 +264,5 @@ def _table_of(headers: list[BatchHeader]) -> dict[int, tuple[int, list[tuple[int
         epoch, rows = table.get(header.producer_id, (header.producer_epoch, []))
         if epoch != header.producer_epoch:
             rows = []
-        table[header.producer_id] = (header.producer_epoch, [*rows, row][-WINDOW:])
+        table[header.producer_id] = (header.producer_epoch, [*rows, row][-PRODUCER_BATCHES_MAX:])
     return table

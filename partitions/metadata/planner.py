@@ -118,7 +118,7 @@ def _check_factor(factor: int, usable: int) -> None:
             else ""
         )
         raise InvalidRequest(
-            f"replication_factor is {factor}; {why}choose 1, 3 or 5", field="replication_factor"
+            f"replication_factor is {factor}; {why}choose 1, 3, 5 or 7", field="replication_factor"
         )
     if factor > usable:
         raise InvalidRequest(

@@ -15,10 +15,10 @@ from typing import Final
 
 from raftlog.errors import InvalidRequest
 from raftlog.units import counted, duration_ms, size_bytes
+from raftlog.wire.limits import REPLICAS_MAX
 
 Value = int | str
 MAJORITY: Final = "majority"
-REPLICAS_MAX: Final = 5  # of a partition
 
 _DAY_MS: Final = 24 * 3600 * 1000
 _NAME_CHARACTERS_MAX: Final = 100  # of an unknown name that is compared with ours

@@ -19,8 +19,8 @@ from typing import Final, NamedTuple
 
 from raftlog.errors import InvariantViolated
 from raftlog.records.batch import SEQUENCE_MAX, BatchHeader
+from raftlog.wire.limits import PRODUCER_BATCHES_MAX
 
-WINDOW: Final = 5  # batches remembered per producer: as many as its client may have in flight
 EXPIRATION_MS: Final = 86_400_000  # a producer that has been silent for a day is forgotten
 PRODUCERS_MAX: Final = 20_000  # of one partition; of more, the one that has been silent longest is forgotten
 SNAPSHOT_VERSION: Final = 2
@@ -98,7 +98,7 @@ class ProducerTable:
             return  # nobody to remember, or the marker of a transaction, which has no sequence
         row = self._rows.pop(producer_id, b"")
         goes_on = row and _ROW.unpack_from(row)[1] == epoch
-        known = row[_ROW.size :][-(WINDOW - 1) * _BATCH.size :] if goes_on else b""
+        known = row[_ROW.size :][-(PRODUCER_BATCHES_MAX - 1) * _BATCH.size :] if goes_on else b""
         head = _ROW.pack(producer_id, epoch, self._newest_ms, len(known) // _BATCH.size + 1)
         batch = _BATCH.pack(
             header.base_sequence,

@@ -17,10 +17,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
-from partitions.replica.producer_table import WINDOW, ProducerTable, Sequenced
+from partitions.replica.producer_table import ProducerTable, Sequenced
 from raftlog.errors import InvalidRequest, OutOfOrderSequence, ProducerFenced
 from raftlog.records.batch import SEQUENCE_MAX, BatchHeader
 from raftlog.types import Index, Offset, Term
+from raftlog.wire.limits import PRODUCER_BATCHES_MAX
 
 Handle = TypeVar("Handle")
 
@@ -134,10 +135,10 @@ class InFlight(Generic[Handle]):
                 new += 1
                 continue
             counts[producer_id] = counts.get(producer_id, 0) + 1
-            if counts[producer_id] > WINDOW:
+            if counts[producer_id] > PRODUCER_BATCHES_MAX:
                 raise InvalidRequest(
-                    f"more than {WINDOW} batches of producer {producer_id} in one request; a retry could not "
-                    f"be recognised; send at most {WINDOW}",
+                    f"more than {PRODUCER_BATCHES_MAX} batches of producer {producer_id} in one request; a "
+                    f"retry could not be recognised; send at most {PRODUCER_BATCHES_MAX}",
                     field="batches",
                 )
             known = self._find(header)

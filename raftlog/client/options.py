@@ -18,6 +18,7 @@ from yarl import URL
 from raftlog.acks import acks_word
 from raftlog.records.batch import Codec
 from raftlog.units import duration_ms
+from raftlog.wire.limits import REPLICAS_MAX
 
 Value = TypeVar("Value")
 Duration = str | timedelta | Literal[0]
@@ -28,7 +29,6 @@ PORT_DEFAULT = 7070
 URL_DEFAULT = f"raftlog://localhost:{PORT_DEFAULT}"
 COMPRESSIONS: Mapping[str, Codec] = {codec.name.lower(): codec for codec in Codec}
 PARTITIONERS = ("sticky", "round_robin")
-REPLICAS_MAX = 127
 BATCH_BYTES_MAX = 16 << 20
 
 

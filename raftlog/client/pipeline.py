@@ -30,8 +30,8 @@ from dataclasses import dataclass
 from raftlog.client.receipts import Batch
 from raftlog.errors import CommitUnknown, NotSent, OutOfOrderSequence, ProducerFenced, RaftlogError
 from raftlog.records.batch import EPOCH_MAX, SEQUENCE_MAX
+from raftlog.wire.limits import PRODUCER_BATCHES_MAX
 
-IN_FLIGHT_MAX = 5
 UNNUMBERED = -1
 _RENUMBERINGS_MAX = 5  # a broker that refuses every number does not keep a batch until its deadline
 
@@ -78,7 +78,7 @@ class Pipeline:
     ``in_flight_max`` is 1 for a producer without an identity: nothing but waiting keeps its order.
     """
 
-    def __init__(self, *, in_flight_max: int = IN_FLIGHT_MAX, retries: bool = True) -> None:
+    def __init__(self, *, in_flight_max: int = PRODUCER_BATCHES_MAX, retries: bool = True) -> None:
         self._in_flight_max = in_flight_max
         self._retries = retries
         self._shipments: deque[Shipment] = deque()

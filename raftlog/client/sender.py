@@ -14,13 +14,14 @@ from raftlog.client.buffer import Buffer, Lane
 from raftlog.client.leader_watch import ask_leader
 from raftlog.client.metadata import Metadata
 from raftlog.client.options import ProducerOptions
-from raftlog.client.pipeline import IN_FLIGHT_MAX, Pipeline, Shipment
+from raftlog.client.pipeline import Pipeline, Shipment
 from raftlog.client.receipts import NO_OFFSET, Batch, Durability, Stored
 from raftlog.client.retries import pause_s
 from raftlog.client.session import Reply, Session
 from raftlog.errors import ConnectionLost, NotSent, RaftlogError, UnknownTopic
 from raftlog.records.builder import build_batch, with_producer
 from raftlog.wire import bodies, paths
+from raftlog.wire.limits import PRODUCER_BATCHES_MAX
 
 _logger = logging.getLogger(__name__)
 _NO_IDENTITY = (-1, -1, -1)
@@ -80,7 +81,7 @@ class PartitionSender:
         self._clock = session.clock
         self._loop = asyncio.get_running_loop()
         retries = options.wants_answer
-        in_flight_max = IN_FLIGHT_MAX if options.is_idempotent else 1
+        in_flight_max = PRODUCER_BATCHES_MAX if options.is_idempotent else 1
         self._pipeline = Pipeline(in_flight_max=in_flight_max, retries=retries)
         self._attempts: set[asyncio.Task[None]] = set()
         self._pause: asyncio.TimerHandle | None = None

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from raftlog.types import NodeId
+
+ELECTION_TICKS: Final = 15  # silence after which a leader is lost; elections start within twice as long
+HEARTBEAT_TICKS: Final = 3  # several fit into an election timeout, or one lost message causes an election
+QUIET_TICKS: Final = 40  # an idle group becomes quiescent after this time
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,10 +17,10 @@ class RaftSettings:
     """The node and its timeouts. Pre-vote and check-quorum are always on."""
 
     node_id: NodeId
-    election_ticks: int = 15  # silence after which a leader is lost; elections start within twice as long
-    heartbeat_ticks: int = 3  # several fit into an election timeout, or one lost message causes an election
+    election_ticks: int = ELECTION_TICKS
+    heartbeat_ticks: int = HEARTBEAT_TICKS
     appends_in_flight_max: int = 16  # per peer; bounds the memory for a slow follower
-    quiet_ticks: int = 60  # an idle group becomes quiescent after this time
+    quiet_ticks: int = QUIET_TICKS
     announces_commits: bool = False  # to followers at once, not with the next append or heartbeat
     campaign_rank_offset: int = 0  # the same on all members: rotates their campaign ranks
 

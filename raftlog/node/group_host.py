@@ -25,6 +25,7 @@ from raftlog.clock import Clock
 from raftlog.core.membership import Membership
 from raftlog.core.messages import Heartbeat, HeartbeatReply, Message, TimeoutNow
 from raftlog.core.raft import Raft, RaftSettings
+from raftlog.core.settings import ELECTION_TICKS, HEARTBEAT_TICKS, QUIET_TICKS
 from raftlog.errors import InvariantViolated, LogCorrupt
 from raftlog.node.catch_up import CatchUpRate
 from raftlog.node.cluster_time import CLOCK_BOUNDS, ClockBounds, ClusterTime
@@ -57,6 +58,7 @@ _log = logging.getLogger("raftlog.node")
 
 Reply = TypeVar("Reply")
 
+TICK_MS: Final = 50
 SAY_AGAIN_TICKS: Final = 200  # how long a replica rejoins before, and between, its log's words of it
 
 
@@ -64,10 +66,10 @@ SAY_AGAIN_TICKS: Final = 200  # how long a replica rejoins before, and between, 
 class HostSettings:
     """Times of a broker's groups. Every broker of a cluster should use the same."""
 
-    tick_ms: int = 50
-    heartbeat_ticks: int = 3  # 150 ms
-    election_ticks: int = 15  # 750 to 1,500 ms, drawn anew for every election
-    quiet_ticks: int = 40  # a group with nothing outstanding becomes quiescent after 2 s
+    tick_ms: int = TICK_MS
+    heartbeat_ticks: int = HEARTBEAT_TICKS  # 150 ms
+    election_ticks: int = ELECTION_TICKS  # 750 to 1,500 ms, drawn anew for every election
+    quiet_ticks: int = QUIET_TICKS  # a group with nothing outstanding becomes quiescent after 2 s
     transfer_s: float = 3.0  # how long a stop waits for other leaders
     catch_up_bytes_per_s: int = 100 << 20  # to members that are far behind; 0 for no limit
     uncommitted_bytes_max: int = 256 << 20  # of all groups; each has a bound of its own, too

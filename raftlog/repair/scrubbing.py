@@ -12,7 +12,6 @@ import contextlib
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from raftlog.errors import LogCorrupt
 from raftlog.storage.batch_walk import BatchDamaged, walk_batches, walk_headers
@@ -23,11 +22,15 @@ from raftlog.storage.retention import ClosedSegment
 from raftlog.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, segment_path
 from raftlog.storage.segmented_log import SegmentedLog
 from raftlog.storage.slots import SLOT_NAMES, Slot, Trouble
-from raftlog.storage.sparse_index import SegmentSummary, build_index, load_index, write_index
+from raftlog.storage.sparse_index import (
+    INDEX_INTERVAL_BYTES,
+    SegmentSummary,
+    build_index,
+    load_index,
+    write_index,
+)
 from raftlog.storage.state_files import damaged_states, is_state_known
 from raftlog.types import EntryId, Index
-
-INDEX_INTERVAL_BYTES: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)

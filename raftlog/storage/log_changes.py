@@ -27,7 +27,7 @@ from raftlog.storage.recovery import OpenedLog
 from raftlog.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, Place, Segment
 from raftlog.storage.segment_list import SegmentList
 from raftlog.storage.slots import Promise
-from raftlog.storage.sparse_index import SparseIndex
+from raftlog.storage.sparse_index import INDEX_INTERVAL_BYTES, SparseIndex
 from raftlog.storage.state_files import StateFiles
 from raftlog.types import EntryId, Index
 
@@ -38,7 +38,7 @@ class LogSettings:
 
     segment_bytes: int = 128 << 20
     segment_ms: int = 7 * 24 * 3600 * 1000
-    index_interval_bytes: int = 4096
+    index_interval_bytes: int = INDEX_INTERVAL_BYTES
 
 
 class _Cut(NamedTuple):

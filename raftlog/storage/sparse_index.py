@@ -15,6 +15,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Final
 
 from crc32c import crc32c
 
@@ -24,6 +25,7 @@ from raftlog.storage.sealed import OVERHEAD_BYTES, seal, unseal
 
 NOT_DATED = (1 << 63) - 1
 """In place of when a segment was stored: it is not known, so the segment is not old."""
+INDEX_INTERVAL_BYTES: Final = 4096  # of a segment between two entries
 _MAGIC = b"RLI1"
 _SUMMARY = struct.Struct(">qqqqqiI")
 _SUMMARY_BYTES = _SUMMARY.size + OVERHEAD_BYTES

@@ -23,10 +23,11 @@ from raftlog.errors import Detail, RaftlogError
 from raftlog.records.batch import SEQUENCE_MAX, Batch, BatchHeader, check_batch, split_batches, stamp
 from raftlog.records.reader import StoredRecord, read_records
 from raftlog.wire import bodies, headers, media_types
+from raftlog.wire.limits import PRODUCER_BATCHES_MAX
 from raftlog.wire.problems import problem_body
 from tests.helpers.memory_http import MemoryHttp
 
-WINDOW = 5
+WINDOW = PRODUCER_BATCHES_MAX
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 STATUSES: dict[type[RaftlogError], int] = {
     errors.UnknownTopic: 404,

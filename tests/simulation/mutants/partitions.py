@@ -54,7 +54,7 @@ PARTITIONS = (
     Mutant(
         "one batch is remembered in place of five",
         "partitions.replica.producer_table:ProducerTable.apply",
-        "[-(WINDOW - 1) * _BATCH.size :]",
+        "[-(PRODUCER_BATCHES_MAX - 1) * _BATCH.size :]",
         "[:0]",
     ),
     Mutant(

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from partitions.replica.producer_table import WINDOW, ProducerTable
+from partitions.replica.producer_table import ProducerTable
 from partitions.replica.producers import Begun, InFlight, Known
 from raftlog.errors import InvalidRequest, InvariantViolated, OutOfOrderSequence, ProducerFenced
 from raftlog.records.batch import APPEND_TIME_BIT, CONTROL_BIT, SEQUENCE_MAX, BatchHeader
 from raftlog.types import Index, Term
+from raftlog.wire.limits import PRODUCER_BATCHES_MAX
 
 DAY_MS = 86_400_000
 HOUR_MS = 3_600_000
@@ -79,8 +80,8 @@ def test_a_batch_that_overlaps_another_is_no_duplicate() -> None:
 
 
 def test_five_batches_are_remembered_and_the_sixth_is_forgotten() -> None:
-    tracker = applied(*(header(10 * n, base=10 * n) for n in range(WINDOW + 1)))
-    for n in range(1, WINDOW + 1):
+    tracker = applied(*(header(10 * n, base=10 * n) for n in range(PRODUCER_BATCHES_MAX + 1)))
+    for n in range(1, PRODUCER_BATCHES_MAX + 1):
         known = tracker.check([header(10 * n)])
         assert known is not None
         assert known.base_offset == 10 * n
@@ -204,7 +205,7 @@ def test_duplicates_that_do_not_stand_together_are_no_run() -> None:
 
 def test_more_batches_than_are_remembered_are_refused_in_one_request() -> None:
     with pytest.raises(InvalidRequest, match="more than 5"):
-        applied().check([header(10 * n) for n in range(WINDOW + 1)])
+        applied().check([header(10 * n) for n in range(PRODUCER_BATCHES_MAX + 1)])
 
 
 def test_a_silent_producer_expires_by_the_append_times_of_others() -> None:
