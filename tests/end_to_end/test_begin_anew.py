@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from chaos.cluster import Cluster
-from tests.end_to_end.test_damaged_logs import flip_a_byte, logs_of
+from tests.helpers.damage import flip_a_byte, logs_of
 from tests.helpers.real_cluster import create_topic, eventually, produce_surely, read_all
 
 pytestmark = pytest.mark.e2e

@@ -12,7 +12,7 @@ import pytest
 from api.cluster_files import create_cluster
 from chaos.cluster import Cluster, free_ports
 from chaos.workload import Workload
-from tests.end_to_end.test_kills import SEED, judge
+from tests.helpers.judged_load import SEED, judge
 from tests.helpers.real_cluster import create_topic, eventually, has_leaders, partitions_of, produce_surely
 
 pytestmark = pytest.mark.e2e

@@ -16,7 +16,7 @@ from raftlog import Client, CorruptBatch
 from raftlog.records.batch import check_batch, split_batches
 from raftlog.records.reader import read_records
 from raftlog.wire import media_types
-from tests.end_to_end.test_damaged_logs import flip_a_byte, logs_of
+from tests.helpers.damage import flip_a_byte, logs_of
 from tests.helpers.real_cluster import (
     RETRYABLE,
     Answer,

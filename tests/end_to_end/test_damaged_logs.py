@@ -10,6 +10,7 @@ import pytest
 
 from chaos.cluster import Cluster
 from raftlog.__main__ import COMMAND
+from tests.helpers.damage import flip_a_byte, logs_of
 from tests.helpers.real_cluster import (
     create_topic,
     eventually,
@@ -49,24 +50,6 @@ def test_a_torn_tail_is_cut_and_nothing_acknowledged_is_lost(cluster: Cluster, t
     produce_surely(cluster.urls, "orders", ["after"])
     assert [value for _, value in read_all(cluster.urls[0], "orders")] == [*values, "after"]
     assert all(cluster.metric("raftlog_failed_replicas", broker=broker) == 0 for broker in cluster.brokers)
-
-
-def flip_a_byte(path: Path, position: int) -> None:
-    """Damage a file that nobody has open."""
-    with path.open("r+b") as file:
-        file.seek(position)
-        byte = file.read(1)[0]
-        file.seek(position)
-        file.write(bytes([byte ^ 0x10]))
-
-
-def logs_of(cluster: Cluster, topic: str) -> set[bytes]:
-    """The bytes of partition 0 on each broker."""
-    return {
-        b"".join(path.read_bytes() for path in sorted(directory.glob("*.log")))
-        for broker in cluster.brokers
-        for directory in cluster.data_directory(broker).glob(f"{topic}-*/Partition-0")
-    }
 
 
 def verify(cluster: Cluster, broker: int) -> subprocess.CompletedProcess[str]:

@@ -16,10 +16,10 @@ import pytest
 
 from chaos.cluster import Cluster
 from raftlog.records.keys import partition_for_key
-from tests.end_to_end.test_http_trouble import connect
 from tests.helpers.real_cluster import (
     Answer,
     call,
+    connect,
     create_topic,
     eventually,
     partitions_of,

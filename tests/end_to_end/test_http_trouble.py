@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 
@@ -16,6 +15,7 @@ from chaos.cluster import Cluster
 from tests.helpers.real_cluster import (
     Answer,
     call,
+    connect,
     create_topic,
     eventually,
     produce,
@@ -35,12 +35,6 @@ def brokers() -> Iterator[Cluster]:
         Cluster(Path(name), environment=often) as cluster,
     ):
         yield cluster
-
-
-def connect(url: str) -> socket.socket:
-    """A bare connection."""
-    where = urlsplit(url)
-    return socket.create_connection((where.hostname, where.port), timeout=10)
 
 
 def resident_bytes(pid: int) -> int:

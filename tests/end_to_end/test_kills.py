@@ -6,36 +6,20 @@ again; every seed is printed.
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
 import statistics
 import time
-from dataclasses import replace
 
 import pytest
 
 from chaos.checkers import check
 from chaos.cluster import Cluster
-from chaos.history import History, Outcome
 from chaos.workload import Shape, Workload, WorkloadFailed
+from tests.helpers.judged_load import SEED, judge
 from tests.helpers.real_cluster import create_topic, eventually, has_leaders, partitions_of
 
 PARTITIONS = 3
-SEED = int(os.environ.get("CHAOS_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 32)
-
-
-def judge(load: Workload) -> History:
-    """No anomaly, no answer that should not be, and enough that succeeded for this to mean something."""
-    history = load.history
-    assert check(history) == []
-    assert load.surprises == []
-    acknowledged = history.count(Outcome.ACKNOWLEDGED)
-    assert acknowledged >= 0.95 * len(history.sends), load.refusals
-    lost = next(poll for poll in history.final if poll.records)
-    others = [poll for poll in history.final if poll is not lost]
-    assert check(replace(history, final=others)), "the judge sleeps: a page of the final read was taken away"
-    return history
 
 
 def kill_rounds(cluster: Cluster, rounds: int, shape: Shape) -> tuple[Workload, list[float]]:

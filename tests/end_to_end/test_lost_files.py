@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from chaos.cluster import Cluster
-from tests.end_to_end.test_damaged_logs import logs_of
+from tests.helpers.damage import logs_of
 from tests.helpers.real_cluster import (
     call,
     create_topic,

@@ -16,7 +16,7 @@ from raftlog import Client, Conflict
 from raftlog.client.blocking import Replicas
 from raftlog.errors import RaftlogError
 from raftlog.wire.bodies import PartitionBody
-from tests.end_to_end.test_kills import judge
+from tests.helpers.judged_load import judge
 from tests.helpers.real_cluster import (
     call,
     create_topic,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -185,3 +186,9 @@ def values_of(cluster: Cluster, topic: str, partition: int = 0) -> list[object]:
 def _settled_get(url: str, path: str) -> Answer | None:
     answer = call(url, "GET", path)
     return None if answer.status in RETRYABLE else answer
+
+
+def connect(url: str) -> socket.socket:
+    """A bare connection."""
+    where = urlsplit(url)
+    return socket.create_connection((where.hostname, where.port), timeout=10)

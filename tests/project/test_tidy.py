@@ -46,17 +46,39 @@ def test_files_and_functions_fit_their_limits(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", _sources(), ids=_name)
-def test_every_module_and_public_name_has_a_docstring(path: Path) -> None:
-    tree = ast.parse(path.read_text())
-    assert ast.get_docstring(tree), f"{_name(path)} says not what it decides"
-    missing = []
-    for node in tree.body:
-        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and node.name[0] != "_":
-            missing += [] if ast.get_docstring(node) else [node.name]
-            for inner in node.body if isinstance(node, ast.ClassDef) else ():
-                if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef) and inner.name[0] != "_":
-                    missing += [] if ast.get_docstring(inner) else [f"{node.name}.{inner.name}"]
-    assert not missing, f"{_name(path)}: no docstring on {', '.join(missing)}"
+def test_every_module_says_what_it_is_for(path: Path) -> None:
+    assert ast.get_docstring(ast.parse(path.read_text())), f"{_name(path)} has no docstring"
+
+
+def _imported(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def test_no_test_module_is_imported_by_another() -> None:
+    """But for conformance suites, which are there to be run on several implementations."""
+    found = [
+        f"{_name(path)} imports {name}"
+        for path in sorted((ROOT / "tests").rglob("*.py"))
+        for name in _imported(path)
+        if re.match(r"tests\..*\btest_", name) and not name.startswith("tests.conformance.")
+    ]
+    assert found == []
+
+
+# Programs whose job is to read and write the files that a user names.
+REAL_FILES_IN_UNIT = ("api/test_settings.py", "bench/", "cli/")
+
+
+def test_units_touch_no_real_files_and_start_no_brokers() -> None:
+    found = [
+        name
+        for path in sorted((ROOT / "tests/unit").rglob("test_*.py"))
+        if re.search(r"\btmp_path\b|(Controlled|Partition|Node|Hosting)Cluster\(", path.read_text())
+        and not (name := str(path.relative_to(ROOT / "tests/unit"))).startswith(REAL_FILES_IN_UNIT)
+    ]
+    assert found == []
 
 
 @pytest.mark.parametrize("path", _sources(), ids=_name)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from tests.simulation.mutants.plant import Edit, Mutant
 
-INCARNATIONS = "tests/unit/partitions/test_incarnations.py"
+INCARNATIONS = "tests/scenarios/partitions/test_incarnations.py"
 COMMANDS = "tests/unit/partitions/metadata/test_replica_commands.py"
 MACHINE = "tests/unit/partitions/metadata/test_machine.py"
-SERVICE = "tests/unit/partitions/metadata/test_service.py"
-APPLIED = "tests/unit/partitions/test_applied_metadata.py"
+SERVICE = "tests/scenarios/partitions/test_metadata_service.py"
+APPLIED = "tests/scenarios/partitions/test_applied_metadata.py"
 TRASH = "tests/unit/partitions/test_trash.py"
 OPENINGS = "tests/unit/partitions/test_openings.py"
-SWEEP = "tests/unit/partitions/test_sweep.py"
+SWEEP = "tests/scenarios/partitions/test_sweep.py"
 
 CONTROLLER = (
     Mutant(

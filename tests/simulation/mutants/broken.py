@@ -6,7 +6,7 @@ from tests.simulation.mutants.plant import Mutant
 
 HOST = "tests/unit/node/test_broken_invariants.py"
 NOTES = "tests/unit/storage/test_broken_groups.py"
-MANAGER = "tests/unit/partitions/test_broken_groups.py"
+MANAGER = "tests/scenarios/partitions/test_broken_groups.py"
 
 BROKEN = (
     Mutant(

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 _CLOCK_TESTS = "tests/unit/node/test_cluster_time.py"
 _TABLE_TESTS = "tests/unit/partitions/test_producers.py"
-_ADMISSION_TESTS = "tests/unit/partitions/test_producer_admission.py"
+_ADMISSION_TESTS = "tests/scenarios/partitions/test_producer_admission.py"
 
 
 def _deletes_by_age(odds: Odds) -> bool:
@@ -24,7 +24,7 @@ CLOCKS = (
         "raftlog.hosting.retention:RetentionManager._look_at",
         "max(cluster_ms, clock.wall_ms())",
         "cluster_ms",
-        script="tests/unit/partitions/test_retention.py",
+        script="tests/scenarios/partitions/test_retention.py",
     ),
     Mutant(
         "records are deleted by the leader's wall clock alone",
@@ -80,7 +80,7 @@ CLOCKS = (
         "raftlog.storage.segmented_log:SegmentedLog._append_run",
         "if self._clock.is_known else NOT_DATED",
         "if True else NOT_DATED",
-        script="tests/unit/storage/test_segmented_log.py",
+        script="tests/scenarios/storage/test_segmented_log.py",
     ),
     Mutant(
         "one stamp far ahead expires producers",

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from tests.simulation.mutants.plant import Edit, Mutant
 
-MOVING = "tests/unit/partitions/test_moving.py"
+MOVING = "tests/scenarios/partitions/test_moving.py"
 STEPS = "tests/unit/partitions/test_reassignment.py"
 
 PLANS = "tests/unit/partitions/metadata/test_move_planner.py"
 COMMANDS = "tests/unit/partitions/metadata/test_replica_commands.py"
-DEPARTURES = "tests/unit/partitions/test_departures.py"
-REASSIGNER = "tests/unit/partitions/test_reassigner.py"
+DEPARTURES = "tests/scenarios/partitions/test_departures.py"
+REASSIGNER = "tests/scenarios/partitions/test_reassigner.py"
 OPENINGS = "tests/unit/partitions/test_openings.py"
 
 MOVES = (
@@ -26,7 +26,7 @@ MOVES = (
         "partitions.reassignment.reassigner:Reassigner._look",
         "move.goal = group.last_index",
         "pass",
-        script="tests/unit/partitions/test_reassigner.py",
+        script="tests/scenarios/partitions/test_reassigner.py",
     ),
     Mutant(
         "a replica is deleted while it still votes",
@@ -95,7 +95,7 @@ MOVES = (
         "partitions.hosting.hosted_partition:HostedPartition.reconfigure",
         "self.may_be_deleted = self.may_be_deleted and is_leaving",
         "pass",
-        script="tests/unit/partitions/test_moving.py::test_who_is_wanted_again_does_not_go_whatever_the_leader_has_said",
+        script="tests/scenarios/partitions/test_moving.py::test_who_is_wanted_again_does_not_go_whatever_the_leader_has_said",
     ),
 )
 
@@ -196,7 +196,7 @@ STALE = (
         "partitions.hosting.opener:ReplicaOpener.open",
         "if not may_begin and not has_lived",
         "if False and not has_lived",
-        script="tests/unit/partitions/test_manager.py",
+        script="tests/scenarios/partitions/test_manager.py",
     ),
     Mutant(
         "older metadata opens a recovered log",
@@ -275,7 +275,7 @@ STALE = (
         "    for hosted, log in logs.items():\n        await self._take_part(hosted, log)\n",
         "    for hosted, log in logs.items():\n        await self._take_part(hosted, log)\n"
         "    await self._register(logs)\n",
-        script="tests/unit/partitions/test_manager.py",
+        script="tests/scenarios/partitions/test_manager.py",
     ),
     Mutant(
         "a broker is prepared by metadata that it knows and has not acted on",

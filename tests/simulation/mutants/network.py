@@ -5,8 +5,8 @@ from __future__ import annotations
 from tests.simulation.mutants.plant import Edit, Mutant
 
 CALLS = "tests/unit/node/test_calls.py"
-HALF_OPEN = "tests/unit/node/test_half_open_links.py"
-TRANSPORT = "tests/unit/node/test_tcp_transport.py"
+HALF_OPEN = "tests/scenarios/network/test_half_open_links.py"
+TRANSPORT = "tests/scenarios/network/test_tcp_transport.py"
 
 _INBOUND = "raftlog.node.network.tcp_links:InboundConnections"
 
@@ -16,14 +16,14 @@ NETWORK = (
         "raftlog.node.network.tcp_transport:TcpTransport._peer_ended",
         "self._links[peer].disconnect()",
         "self._links[peer].dial_now()",
-        script="tests/unit/node/test_tcp_transport.py",
+        script="tests/scenarios/network/test_tcp_transport.py",
     ),
     Mutant(
         "an address that cannot be one ends the dialling for good",
         "raftlog.node.network.tcp_links:OutboundLink._dial_for_ever",
         "(OSError, TimeoutError, UnicodeError)",
         "(OSError, TimeoutError)",
-        script="tests/unit/node/test_tcp_transport.py",
+        script="tests/scenarios/network/test_tcp_transport.py",
     ),
     Mutant(
         "a silent link is never ended",
@@ -142,7 +142,7 @@ NETWORK = (
         "raftlog.node.network.tcp_links:OutboundLink._dial_for_ever",
         "asyncio.timeout(limits.dial_ms_max / 1000)",
         "asyncio.timeout(None)",
-        script="tests/unit/node/test_tcp_links.py",
+        script="tests/scenarios/network/test_tcp_links.py",
     ),
     Mutant(
         "bytes beyond half a write stay counted in a peer's queue",

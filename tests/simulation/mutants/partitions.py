@@ -17,14 +17,14 @@ PARTITIONS = (
         "raftlog.hosting.retention:RetentionManager._held_back",
         "{**status.learner_match_index, **status.match_index}",
         "{**status.match_index}",
-        script="tests/unit/partitions/test_retention.py",
+        script="tests/scenarios/partitions/test_retention.py",
     ),
     Mutant(
         "a batch overtakes another that takes longer to check",
         "partitions.replica.replica:PartitionReplica.append",
         "async with self._checking:",
         "if True:",
-        script="tests/unit/partitions/test_replica.py",
+        script="tests/scenarios/partitions/test_replica.py",
     ),
     Mutant(
         "a batch that was sent before is appended again",
@@ -93,7 +93,7 @@ PARTITIONS = (
         "raftlog.node.leader_search:LeaderSearch.ask",
         " or not is_repeatable()",
         "",
-        script="tests/unit/partitions/test_gateway.py",
+        script="tests/scenarios/partitions/test_gateway.py",
     ),
     Mutant(
         "the next offset skips a batch",
@@ -160,14 +160,14 @@ PARTITIONS = (
         "partitions.replica.reads:Reads.fetch",
         "isinstance(request.position, int) or",
         "True or",
-        script="tests/unit/partitions/test_reads_of_files.py",
+        script="tests/scenarios/partitions/test_reads_of_files.py",
     ),
     Mutant(
         "a deleted offset that was named is read from the log start",
         "partitions.replica.reads:Reads.fetch",
         "isinstance(request.position, int) or",
         "False or",
-        script="tests/unit/partitions/test_reads_of_files.py",
+        script="tests/scenarios/partitions/test_reads_of_files.py",
     ),
     Mutant(
         "the end that a fetch tells is one too far",
@@ -205,7 +205,7 @@ PARTITIONS = (
         "raftlog.node.leader_search:LeaderSearch.ask",
         "if is_in_doubt:\n                raise",
         "if False:\n                raise",
-        script="tests/unit/partitions/test_gateway.py",
+        script="tests/scenarios/partitions/test_gateway.py",
     ),
     Mutant(
         "bytes of a body that was refused stay counted",

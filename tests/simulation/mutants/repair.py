@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from tests.simulation.mutants.plant import Mutant
 
-_REPAIRER = "tests/unit/partitions/test_repairer.py"
-_FRESH_START = "tests/unit/partitions/test_full_resync.py"
+_REPAIRER = "tests/scenarios/repair/test_repairer.py"
+_FRESH_START = "tests/scenarios/repair/test_full_resync.py"
 _VERIFY = "tests/unit/storage/test_verify.py"
 _CORRUPTION = "tests/corruption/test_corruption.py"
 _CHECKED = "tests/unit/storage/test_checked_reads.py"
-_READS = "tests/unit/partitions/test_reads_of_files.py"
+_READS = "tests/scenarios/partitions/test_reads_of_files.py"
 _REPLICATION = "tests/unit/node/test_replication.py"
 _IN_USE = "tests/corruption/test_damage_in_use.py"
-_IN_DOUBT = "tests/unit/partitions/test_repair_in_doubt.py"
-_CUT_SHORT = "tests/unit/partitions/test_repair_cut_short.py"
+_IN_DOUBT = "tests/scenarios/repair/test_repair_in_doubt.py"
+_CUT_SHORT = "tests/scenarios/repair/test_repair_cut_short.py"
 
 REPAIR = (
     Mutant(
@@ -21,14 +21,14 @@ REPAIR = (
         "raftlog.repair.service:voters_in_files",
         "membership_in(batch) or newest",
         "newest or membership_in(batch)",
-        script="tests/unit/partitions/test_repairer.py",
+        script="tests/scenarios/repair/test_repairer.py",
     ),
     Mutant(
         "lost calls of a repair add up although it gets on",
         "raftlog.repair.repairer:Repairer._fetch",
         "await self._add(writer, batches)\n            useless = 0",
         "await self._add(writer, batches)",
-        script="tests/unit/partitions/test_repairer.py",
+        script="tests/scenarios/repair/test_repairer.py",
     ),
     Mutant(
         "segments are given to readers unchecked",
@@ -245,7 +245,7 @@ REPAIR = (
         "raftlog.repair.segment_writer:forget_from",
         "promised = max(state.promised, seen.covers - 1, last)",
         "promised = state.promised",
-        script="tests/unit/partitions/test_repair_cut_short.py",
+        script="tests/scenarios/repair/test_repair_cut_short.py",
     ),
     Mutant(
         "a replica is repaired while its broker still takes part by the failed log",
@@ -259,7 +259,7 @@ REPAIR = (
         "raftlog.repair.donor:owed",
         " or seen.torn",
         "",
-        script="tests/unit/partitions/test_repair_cut_short.py",
+        script="tests/scenarios/repair/test_repair_cut_short.py",
     ),
     Mutant(
         "what is lacking beyond the anchor is taken from any peer",
@@ -315,6 +315,6 @@ REPAIR = (
         "raftlog.repair.scheduler:RepairScheduler.end",
         "await asyncio.wait([task])",
         "await asyncio.sleep(0)",
-        script="tests/unit/partitions/test_repair_scheduler.py",
+        script="tests/scenarios/partitions/test_repair_scheduler.py",
     ),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.simulation.mutants.plant import Edit, Mutant
 
-_RETENTION = "tests/unit/partitions/test_retention.py"
+_RETENTION = "tests/scenarios/partitions/test_retention.py"
 _SNAPSHOTS = "tests/unit/storage/test_snapshots.py"
 
 STORAGE = (

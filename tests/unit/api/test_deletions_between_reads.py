@@ -6,8 +6,8 @@ import pytest
 
 from partitions.values import FetchRequest, FetchResult
 from raftlog.types import TopicPartition
+from tests.helpers.fetching import PATH, fill, offsets_of
 from tests.helpers.http_server import HttpServer, serve
-from tests.unit.api.test_fetch import PATH, fill, offsets_of
 
 ORDERS_0 = TopicPartition("orders", 0)
 

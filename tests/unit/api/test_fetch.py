@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-import msgspec
 import pytest
 
 from api.http.services import Limits
@@ -14,28 +13,11 @@ from raftlog.records.batch import Codec, split_batches
 from raftlog.records.builder import Record, build_batch
 from raftlog.types import NodeId, TopicPartition
 from raftlog.wire import media_types
-from tests.helpers.http_server import HttpServer, Reply, serve
+from tests.helpers.fetching import PATH, fill, offsets_of, records_of
+from tests.helpers.http_server import HttpServer, serve
 
-PATH = "/v1/topics/orders/partitions/0/records"
 OFFSETS = "/v1/topics/orders/partitions/0/offsets"
 ORDERS_0 = TopicPartition("orders", 0)
-
-
-def records_of(reply: Reply) -> list[dict[str, object]]:
-    """The records of an answer."""
-    return msgspec.convert(reply.json["records"], list[dict[str, object]])
-
-
-def offsets_of(reply: Reply) -> list[object]:
-    """Their offsets."""
-    return [record["offset"] for record in records_of(reply)]
-
-
-async def fill(server: HttpServer, *values: object, **config: int | str) -> None:
-    """A topic of one partition with a record for each value, each in its own batch."""
-    await server.topic("orders", 1, **config)
-    for value in values:
-        assert (await server.post(PATH, {"records": [{"value": value}]})).status == 200
 
 
 async def store(server: HttpServer, *values: bytes | None) -> None:

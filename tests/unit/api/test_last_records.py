@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from raftlog.types import TopicPartition
+from tests.helpers.fetching import PATH, fill, offsets_of
 from tests.helpers.http_server import HttpServer, serve
-from tests.unit.api.test_fetch import PATH, fill, offsets_of
 
 ORDERS_0 = TopicPartition("orders", 0)
 LARGE = "x" * 1_000

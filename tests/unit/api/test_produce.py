@@ -13,28 +13,18 @@ import pytest
 
 from partitions.values import Durability
 from raftlog.errors import NoLeader, NotEnoughReplicas
-from raftlog.records.batch import Codec, split_batches
-from raftlog.records.builder import Record, build_batch
+from raftlog.records.batch import split_batches
 from raftlog.records.keys import partition_for_key
 from raftlog.records.reader import read_records
 from raftlog.types import NodeId, TopicPartition
 from raftlog.wire import media_types
 from tests.helpers.http_server import HttpServer, Reply, serve
-
-TOPIC = "/v1/topics/orders/records"
-PARTITION = "/v1/topics/orders/partitions/0/records"
-BINARY = {"Content-Type": media_types.BATCH}
-ORDERS_0, ORDERS_1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
+from tests.helpers.producing import BINARY, ORDERS_0, ORDERS_1, PARTITION, TOPIC, one_batch
 
 
 def records_of(reply: Reply) -> list[dict[str, object]]:
     """The receipts or records of an answer."""
     return msgspec.convert(reply.json["records"], list[dict[str, object]])
-
-
-def one_batch(*values: bytes, **options: int) -> bytes:
-    """A batch as a client sends it."""
-    return build_batch([Record(value) for value in values], codec=Codec.NONE, timestamp_ms=1, **options)
 
 
 def test_keys_go_where_kafkas_clients_send_them() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from api.http.services import Limits
 from tests.helpers.http_server import HttpServer, serve
-from tests.unit.api.test_produce import BINARY, ORDERS_0, PARTITION, TOPIC, one_batch
+from tests.helpers.producing import BINARY, ORDERS_0, PARTITION, TOPIC, one_batch
 
 
 def test_a_retry_with_the_same_sequence_is_stored_once() -> None:

@@ -11,57 +11,22 @@ from raftlog.core.membership import Membership
 from raftlog.core.ready import HardState
 from raftlog.errors import LogCorrupt
 from raftlog.storage.durable_state import SlotsInDoubt
-from raftlog.storage.segmented_log import LogSettings, SegmentedLog
+from raftlog.storage.segmented_log import SegmentedLog
 from raftlog.storage.slots import SLOT_BYTES
 from raftlog.testing.fake_filesystem import FakeFilesystem, PowerLost
 from raftlog.types import EntryId, Index, NodeId, Term
-from tests.helpers.manual_wall_clock import ManualWallClock
+from tests.helpers.log_files import (
+    BATCH,
+    DIRECTORY,
+    NOBODY,
+    append,
+    log_with,
+    open_log,
+    segment,
+    sync,
+    write_raw,
+)
 from tests.helpers.storage_batches import storage_batch
-
-DIRECTORY = "/data/orders-0/Partition-0"
-BATCH = len(storage_batch(0).data)
-SETTINGS = LogSettings(segment_bytes=8 * BATCH, index_interval_bytes=2 * BATCH)
-NOBODY = Membership(frozenset())
-
-
-def open_log(filesystem: FakeFilesystem) -> SegmentedLog:
-    return SegmentedLog.open(filesystem, DIRECTORY, SETTINGS, ManualWallClock())
-
-
-def log_with(filesystem: FakeFilesystem, batches: int, *, epoch: int = 1) -> SegmentedLog:
-    log = open_log(filesystem)
-    log.save_hard_state(HardState(Term(epoch), NodeId(1)))
-    append(log, batches, epoch=epoch)
-    sync(log)
-    return log
-
-
-def append(log: SegmentedLog, batches: int, *, epoch: int = 1) -> None:
-    for _ in range(batches):
-        log.append([storage_batch(log.last_index + 1, epoch=epoch)])
-
-
-def sync(log: SegmentedLog) -> None:
-    flush = log.take_sync()
-    assert flush is not None
-    flush.run()
-    log.sync_finished(flush)
-
-
-def segment(base: int, suffix: str = "log") -> str:
-    return f"{DIRECTORY}/{base:020d}.{suffix}"
-
-
-def write_raw(filesystem: FakeFilesystem, path: str, position: int, data: bytes) -> None:
-    file = filesystem.open(path)
-    file.write_at(position, data)
-    file.sync()
-    file.close()
-
-
-def all_files(filesystem: FakeFilesystem) -> dict[str, bytes]:
-    names = filesystem.list_directory(DIRECTORY)
-    return {name: filesystem.read_file(f"{DIRECTORY}/{name}") for name in names}
 
 
 # requirement: L9

@@ -14,16 +14,7 @@ from raftlog.storage.segmented_log import SegmentedLog
 from raftlog.storage.slots import SLOT_BYTES, SLOT_NAMES, Slot, Trouble, encode_slot, newborn, read_slot
 from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.types import Index, NodeId, Term
-from tests.unit.storage.test_recovery import (
-    BATCH,
-    DIRECTORY,
-    append,
-    log_with,
-    open_log,
-    segment,
-    sync,
-    write_raw,
-)
+from tests.helpers.log_files import BATCH, DIRECTORY, append, log_with, open_log, segment, sync, write_raw
 
 PATHS = [f"{DIRECTORY}/{name}" for name in SLOT_NAMES]
 NOBODY = Membership(frozenset())

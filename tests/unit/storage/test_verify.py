@@ -13,17 +13,8 @@ from raftlog.repair.verify import MissingRange, VerifyReport, examine
 from raftlog.storage.durable_state import DurableState
 from raftlog.testing.fake_filesystem import FakeFilesystem, PowerLost
 from raftlog.types import EntryId, Index, NodeId, Term
+from tests.helpers.log_files import BATCH, DIRECTORY, append, log_with, open_log, segment, sync, write_raw
 from tests.helpers.storage_batches import storage_batch
-from tests.unit.storage.test_recovery import (
-    BATCH,
-    DIRECTORY,
-    append,
-    log_with,
-    open_log,
-    segment,
-    sync,
-    write_raw,
-)
 
 
 def filled(*, closes: bool = True) -> FakeFilesystem:

@@ -19,9 +19,9 @@ from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.types import METADATA_GROUP, NodeId, Term
 from tests.helpers.loop_network import LoopNetwork
+from tests.helpers.metadata_images import register
 from tests.helpers.quiet_listener import QuietListener
 from tests.helpers.virtual_time import VirtualClock, run_virtual
-from tests.unit.partitions.metadata.images import register
 
 ME = NodeId(1)
 

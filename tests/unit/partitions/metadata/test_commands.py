@@ -27,7 +27,7 @@ from partitions.metadata.commands import (
 from raftlog.records.batch import check_batch
 from raftlog.records.reader import read_records
 from raftlog.types import GroupId, NodeId
-from tests.unit.partitions.metadata.images import THIS_TOPIC, create, register, set_replicas
+from tests.helpers.metadata_images import THIS_TOPIC, create, register, set_replicas
 
 EVERY_COMMAND: list[Command] = [
     register(1, rack="a"),

@@ -8,7 +8,7 @@ from partitions.metadata.commands import FenceBroker, UnfenceBroker
 from partitions.metadata.image import MetadataImage
 from partitions.metadata.liveness import decide
 from raftlog.types import NodeId
-from tests.unit.partitions.metadata.images import applied, cluster
+from tests.helpers.metadata_images import applied, cluster
 
 
 def decided(

@@ -39,7 +39,7 @@ from raftlog.errors import (
 from raftlog.records.batch import stamp
 from raftlog.records.control import leader_change_batch
 from raftlog.types import Index, NodeId, Term
-from tests.unit.partitions.metadata.images import (
+from tests.helpers.metadata_images import (
     applied,
     cluster,
     create,

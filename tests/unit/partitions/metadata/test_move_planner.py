@@ -10,7 +10,7 @@ from partitions.metadata.move_planner import MoveReplicas, check_recovery
 from partitions.metadata.planner import PlannerLimits, plan
 from raftlog.errors import Conflict, InvalidRequest, RaftlogError, UnknownPartition, UnknownTopic
 from raftlog.types import NodeId
-from tests.unit.partitions.metadata.images import applied, cluster, create, nodes, recovered, set_replicas
+from tests.helpers.metadata_images import applied, cluster, create, nodes, recovered, set_replicas
 
 BEFORE, _ = applied(create("orders", (1, 2, 3)), to=cluster(brokers=9))
 ORDERS = BEFORE.topics["orders"].topic_id

@@ -19,7 +19,7 @@ from partitions.metadata.move_planner import MoveReplicas
 from partitions.metadata.planner import NewTopic, PlannerLimits, plan
 from raftlog.errors import InvalidRequest, TopicExists, UnknownTopic
 from raftlog.types import NodeId
-from tests.unit.partitions.metadata.images import applied, cluster, create, creation_id
+from tests.helpers.metadata_images import applied, cluster, create, creation_id
 
 LIMITS = PlannerLimits()
 

@@ -9,7 +9,7 @@ from partitions.metadata.image import MetadataImage, PartitionInfo
 from partitions.metadata.machine import decode_image, encode_image
 from raftlog.errors import InvalidRequest, PreconditionFailed, UnknownPartition, UnknownTopic
 from raftlog.types import TopicId
-from tests.unit.partitions.metadata.images import (
+from tests.helpers.metadata_images import (
     applied,
     cluster,
     create,

@@ -21,8 +21,8 @@ from raftlog.errors import (
 )
 from raftlog.types import METADATA_GROUP, NodeId
 from tests.helpers.controlled_cluster import ControlledBroker, ControlledCluster
+from tests.helpers.metadata_images import register
 from tests.helpers.partition_cluster import eventually
-from tests.unit.partitions.metadata.images import register
 
 
 async def create(

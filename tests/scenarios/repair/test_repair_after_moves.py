@@ -9,8 +9,8 @@ from raftlog.repair.target import CannotRepair
 from raftlog.storage.slots import SLOT_BYTES
 from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.types import NodeId, Term
-from tests.unit.partitions.test_repairer import NOBODY, TERMS, Cluster, log_of
-from tests.unit.storage.test_recovery import DIRECTORY, write_raw
+from tests.helpers.log_files import DIRECTORY, write_raw
+from tests.helpers.repair_cluster import NOBODY, TERMS, Cluster, log_of
 
 
 def with_a_lost_slot() -> FakeFilesystem:

@@ -12,8 +12,8 @@ from raftlog.repair.verify import examine
 from raftlog.storage.durable_state import DurableState
 from raftlog.storage.slots import UNKNOWN_TERMS, Promise
 from raftlog.types import EntryId, Index, Term
-from tests.unit.partitions.test_repairer import log_of
-from tests.unit.storage.test_recovery import DIRECTORY, segment
+from tests.helpers.log_files import DIRECTORY, segment
+from tests.helpers.repair_cluster import log_of
 
 
 # requirement: M3

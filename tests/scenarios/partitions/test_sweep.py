@@ -28,9 +28,9 @@ from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.types import GroupId, NodeId
 from tests.helpers.controlled_cluster import hosting
 from tests.helpers.memory_network import MemoryNetwork
+from tests.helpers.metadata_images import applied, create, register
+from tests.helpers.metadata_images import cluster as image_of_cluster
 from tests.helpers.partition_cluster import eventually
-from tests.unit.partitions.metadata.images import applied, create, register
-from tests.unit.partitions.metadata.images import cluster as image_of_cluster
 
 ME = NodeId(1)
 Result = TypeVar("Result")

@@ -6,17 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-from raftlog.clock import SystemClock
 from raftlog.records.batch import check_batch, split_batches
-from raftlog.storage.os_filesystem import OsFilesystem
-from raftlog.storage.segmented_log import LogSettings, SegmentedLog
+from tests.helpers.small_log import open_log
 
-SETTINGS = LogSettings(segment_bytes=20_000)
 WRITER = """
 import sys
 from raftlog.core.ready import HardState
 from tests.helpers.storage_batches import storage_batch
-from tests.unit.storage.test_killed_process import open_log
+from tests.helpers.small_log import open_log
 
 log = open_log(sys.argv[1])
 log.save_hard_state(HardState(1, None))
@@ -28,10 +25,6 @@ while True:
     log.sync_finished(flush)
     print(log.durable_index, flush=True)
 """
-
-
-def open_log(directory: str) -> SegmentedLog:
-    return SegmentedLog.open(OsFilesystem(), directory, SETTINGS, SystemClock())
 
 
 # requirement: L9, N4

@@ -21,10 +21,10 @@ from raftlog.storage.os_filesystem import OsFilesystem
 from raftlog.storage.replica_registry import REPLICAS_FILE
 from raftlog.types import NodeId
 from tests.helpers.controlled_cluster import ControlledCluster
+from tests.helpers.metadata_images import applied, create
+from tests.helpers.metadata_images import cluster as image_of_cluster
 from tests.helpers.partition_cluster import batch_of, eventually
 from tests.helpers.unsynced_filesystem import UnsyncedFilesystem
-from tests.unit.partitions.metadata.images import applied, create
-from tests.unit.partitions.metadata.images import cluster as image_of_cluster
 
 
 def replicas(cluster: ControlledCluster, topic: str, partition: int) -> list[PartitionReplica]:

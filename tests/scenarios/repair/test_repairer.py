@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Coroutine
 from itertools import count
 from typing import cast
 
@@ -15,154 +14,31 @@ from raftlog.core.membership import Membership
 from raftlog.core.ready import HardState
 from raftlog.errors import ConnectionLost, InvalidRequest, LogCorrupt
 from raftlog.node.blocking import RunBlocking
-from raftlog.node.group.snapshot_transfer import SnapshotService
-from raftlog.node.group.view import GroupView
-from raftlog.node.group_host import GroupHost
-from raftlog.node.rpc import Calls, Handler
-from raftlog.repair.repairer import FORGOTTEN_TERMS, Repairer
+from raftlog.node.rpc import Handler
+from raftlog.repair.repairer import FORGOTTEN_TERMS
 from raftlog.repair.segment_writer import forget_from, settle
-from raftlog.repair.service import NO_INDEX, SERVICE, Ask, RepairService, Told
+from raftlog.repair.service import Ask, Told
 from raftlog.repair.target import CannotRepair, NeedsOperator, RepairTarget
 from raftlog.repair.verify import examine
-from raftlog.storage.members import MEMBERS_NAME, batch_of, load_members
-from raftlog.storage.segmented_log import SegmentedLog
+from raftlog.storage.members import MEMBERS_NAME, load_members
 from raftlog.storage.slots import SLOT_BYTES
 from raftlog.testing.fake_filesystem import FakeFilesystem
-from raftlog.types import EntryId, GroupId, Index, NodeId, Term
-from tests.helpers.storage_batches import storage_batch
-from tests.unit.storage.test_recovery import BATCH, DIRECTORY, open_log, segment, sync, write_raw
-
-GROUP = GroupId(5)
-NOBODY = Membership(frozenset())
-Answer = tuple[bytes, Sequence[bytes | bytearray | memoryview]]
-
-
-@dataclass
-class Leader:
-    """An open group that leads, as the service sees it."""
-
-    log: SegmentedLog
-    term: Term
-    is_leader: bool = True
-    stopped: BaseException | None = None
-    commit_index: Index = NO_INDEX
-    membership: Membership = NOBODY  # by the whole log
-    is_rejoining: bool = False
-
-    def stop(self, error: BaseException) -> None:
-        """It ends."""
-        self.stopped = error
-
-    def membership_at(self, index: Index) -> Membership:
-        """The same everywhere."""
-        return self.membership
-
-
-@dataclass
-class Net:
-    """Brokers that call one another's services at once."""
-
-    services: dict[NodeId, Handler] = field(default_factory=dict)
-    snapshots: dict[NodeId, Handler] = field(default_factory=dict)
-    asked: list[tuple[NodeId, Ask]] = field(default_factory=list)
-
-
-@dataclass
-class Host:
-    """What service and repairer need of a ``GroupHost``; its own ``rpc``."""
-
-    node_id: NodeId
-    net: Net
-    groups: dict[GroupId, Leader] = field(default_factory=dict)
-
-    @property
-    def calls(self) -> Host:
-        """Itself."""
-        return self
-
-    def serve(self, service: str, handler: Handler) -> None:
-        """Offer one of the two services."""
-        (self.net.services if service == SERVICE else self.net.snapshots)[self.node_id] = handler
-
-    async def call(
-        self, peer: NodeId, service: str, head: bytes, payload: Sequence[bytes] = (), *, timeout_ms: int
-    ) -> tuple[bytes, memoryview]:
-        """Ask a peer."""
-        if peer not in self.net.services:
-            raise ConnectionLost("it is off", sent=False)
-        if service != SERVICE:
-            answer, data = await self.net.snapshots[peer](self.node_id, head, memoryview(b""))
-            return answer, memoryview(b"".join(bytes(part) for part in data))
-        self.net.asked.append((peer, msgspec.msgpack.decode(head, type=Ask)))
-        answer, data = await self.net.services[peer](self.node_id, head, memoryview(b""))
-        return answer, memoryview(b"".join(bytes(part) for part in data))
-
-
-def log_of(*terms: int, hard_term: int = 0) -> FakeFilesystem:
-    """A log with a batch of each of these terms, in segments of eight; synced, and its process is gone."""
-    filesystem = FakeFilesystem()
-    log = open_log(filesystem)
-    for at, term in enumerate(terms):
-        log.save_hard_state(HardState(Term(term), NodeId(1)))
-        log.append([storage_batch(at, epoch=term)])
-    log.save_hard_state(HardState(Term(max([hard_term, *terms])), None))
-    sync(log)
-    log.close()
-    filesystem.restart()
-    return filesystem
-
-
-async def at_once(work: object) -> object:
-    return work()  # type: ignore[operator]
-
-
-class Cluster:
-    """Broker 1 is damaged; others are closed replicas, or lead, or do not know yet what they have (None)."""
-
-    def __init__(self, repair_target: FakeFilesystem, **others: FakeFilesystem | Leader | None) -> None:
-        self.net = Net()
-        self.filesystem = repair_target
-        self.repairer = self._repairer(NodeId(1), repair_target, None)
-        for name, other in others.items():
-            node = NodeId(int(name.removeprefix("broker_")))
-            leader = other if isinstance(other, Leader) else None
-            filesystem = other if isinstance(other, FakeFilesystem) else FakeFilesystem()
-            self._repairer(node, filesystem, leader, is_current=other is not None)
-        self.repair_target = RepairTarget(GROUP, DIRECTORY, (NodeId(2), NodeId(3)))
-
-    def _repairer(
-        self, node: NodeId, filesystem: FakeFilesystem, leader: Leader | None, *, is_current: bool = True
-    ) -> Repairer:
-        host = Host(node, self.net, {} if leader is None else {GROUP: leader})
-        run = cast("RunBlocking", at_once)
-
-        def directory_of(group: GroupId) -> str | None:
-            if not is_current:
-                raise InvalidRequest("the metadata is not confirmed")
-            return DIRECTORY if filesystem.exists(DIRECTORY) else None
-
-        service = RepairService(cast("GroupHost", host), filesystem, run, directory_of)
-        service.offer()
-        if leader is not None:
-            SnapshotService(cast("Calls", host), lambda: cast("Mapping[GroupId, GroupView]", host.groups))
-        return Repairer(cast("GroupHost", host), filesystem, run, service)
-
-    def repair(self) -> SegmentedLog:
-        """Mend broker 1, and open its log."""
-        asyncio.run(self.repairer.repair(self.repair_target))
-        assert examine(self.filesystem, DIRECTORY).is_clean
-        return open_log(self.filesystem)
-
-
-def leads(filesystem: FakeFilesystem, term: int) -> Leader:
-    return Leader(open_log(filesystem), Term(term))
-
-
-def terms_in(log: SegmentedLog) -> list[int]:
-    return [log.term_at(Index(at)) for at in range(log.last_index + 1)]
-
-
-TERMS = [1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 3, 3]
+from raftlog.types import EntryId, Index, NodeId, Term
+from tests.helpers.log_files import BATCH, DIRECTORY, open_log, segment, sync, write_raw
+from tests.helpers.repair_cluster import (
+    GROUP,
+    NOBODY,
+    TERMS,
+    Answer,
+    Cluster,
+    Leader,
+    add_membership,
+    at_once,
+    leads,
+    log_of,
+    members,
+    terms_in,
+)
 
 
 # requirement: M3
@@ -397,10 +273,6 @@ def test_files_that_change_while_they_are_read_are_not_told_of() -> None:
     assert told.is_sure
 
 
-def members(*nodes: int) -> Membership:
-    return Membership(frozenset(map(NodeId, nodes)))
-
-
 @pytest.mark.parametrize("where", ["a group", "files", "its own files"])
 def test_who_votes_by_the_log_is_asked_for_terms_whatever_the_metadata_say(where: str) -> None:
     """The metadata name brokers 2 and 3; by the log 4 votes in the place of 3, and 5 by the log of 4."""
@@ -422,12 +294,3 @@ def test_who_votes_by_the_log_is_asked_for_terms_whatever_the_metadata_say(where
         Cluster(one, **others, broker_4=leader).repair()
     log = Cluster(one, **others, broker_4=leader, broker_5=log_of(*TERMS, hard_term=11)).repair()
     assert log.restored(NOBODY).hard_state == HardState(Term(11), NodeId(1))
-
-
-def add_membership(filesystem: FakeFilesystem, membership: Membership, later: int) -> None:
-    """Behind the end of a closed log of ``TERMS``, whether its slots are sound or not."""
-    file = filesystem.open(segment(8))
-    batch = batch_of(membership, index=Index(len(TERMS) + later), term=Term(TERMS[-1]), timestamp_ms=0)
-    file.write_at(file.size, bytes(batch.data))
-    file.sync()
-    file.close()

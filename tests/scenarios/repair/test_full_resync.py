@@ -19,9 +19,9 @@ from raftlog.storage.members import MEMBERS_NAME
 from raftlog.storage.segmented_log import SegmentedLog
 from raftlog.testing.fake_filesystem import FakeFilesystem, PowerLost
 from raftlog.types import EntryId, Index, NodeId, Term
+from tests.helpers.log_files import BATCH, DIRECTORY, open_log, segment, sync
+from tests.helpers.repair_cluster import GROUP, NOBODY, TERMS, Cluster, Leader, log_of, members
 from tests.helpers.storage_batches import storage_batch
-from tests.unit.partitions.test_repairer import GROUP, NOBODY, TERMS, Cluster, Leader, log_of, members
-from tests.unit.storage.test_recovery import BATCH, DIRECTORY, open_log, segment, sync
 
 MEMBERS = members(1, 2, 3)
 LONG = [*TERMS, *[3] * 12]  # 24 entries, three segments

@@ -1,0 +1,25 @@
+"""Damage to the files of real brokers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from chaos.cluster import Cluster
+
+
+def flip_a_byte(path: Path, position: int) -> None:
+    """Damage a file that nobody has open."""
+    with path.open("r+b") as file:
+        file.seek(position)
+        byte = file.read(1)[0]
+        file.seek(position)
+        file.write(bytes([byte ^ 0x10]))
+
+
+def logs_of(cluster: Cluster, topic: str) -> set[bytes]:
+    """The bytes of partition 0 on each broker."""
+    return {
+        b"".join(path.read_bytes() for path in sorted(directory.glob("*.log")))
+        for broker in cluster.brokers
+        for directory in cluster.data_directory(broker).glob(f"{topic}-*/Partition-0")
+    }

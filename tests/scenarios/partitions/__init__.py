@@ -1,0 +1,1 @@
+"""Partitions on several brokers of one process."""

@@ -1,0 +1,1 @@
+"""Damaged replicas and the peers that repair them."""

@@ -1,0 +1,1 @@
+"""Logs and data directories on the real file system."""
