@@ -5,92 +5,82 @@ from __future__ import annotations
 import asyncio
 
 from raftlog.types import NodeId
+from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.counter import TICK
 from tests.helpers.hosting_cluster import HostingCluster
-from tests.helpers.virtual_time import run_virtual
 
 
 def ticks(cluster: HostingCluster) -> list[int]:
     return [broker.counter.machine.state.ticks for broker in cluster]
 
 
-def test_a_timer_ticks_on_time_and_once_on_all_replicas() -> None:
-    async def story() -> None:
-        async with HostingCluster() as cluster:
-            await cluster.leading.counter.tick_every(1000)
-            await asyncio.sleep(10.5)
-            assert ticks(cluster) == [10, 10, 10]
-            await cluster.leading.counter.tick_every(0)
-            await asyncio.sleep(5)
-            assert ticks(cluster) == [10, 10, 10]
-
-    run_virtual(story())
+@in_virtual_time
+async def test_a_timer_ticks_on_time_and_once_on_all_replicas() -> None:
+    async with HostingCluster() as cluster:
+        await cluster.leading.counter.tick_every(1000)
+        await asyncio.sleep(10.5)
+        assert ticks(cluster) == [10, 10, 10]
+        await cluster.leading.counter.tick_every(0)
+        await asyncio.sleep(5)
+        assert ticks(cluster) == [10, 10, 10]
 
 
-def test_the_next_leader_derives_the_timers_from_the_state() -> None:
-    async def story() -> None:
-        async with HostingCluster() as cluster:
-            await cluster.leading.counter.tick_every(1000)
-            await asyncio.sleep(3.5)
-            assert ticks(cluster) == [3, 3, 3]
-            before = cluster.leading
-            cluster.network.cut_both(before.host.node_id, NodeId(1 + before.host.node_id % 3))
-            cluster.network.cut_both(before.host.node_id, NodeId(1 + (before.host.node_id + 1) % 3))
-            await cluster.until(lambda: any(broker.leads and broker is not before for broker in cluster))
-            await asyncio.sleep(10)
-            others = [broker.counter.machine.state.ticks for broker in cluster if broker is not before]
-            assert others[0] == others[1] >= 12
-            cluster.network.heal_all(cluster.nodes)
-            await asyncio.sleep(3)
-            assert len(set(ticks(cluster))) == 1
-
-    run_virtual(story())
+@in_virtual_time
+async def test_the_next_leader_derives_the_timers_from_the_state() -> None:
+    async with HostingCluster() as cluster:
+        await cluster.leading.counter.tick_every(1000)
+        await asyncio.sleep(3.5)
+        assert ticks(cluster) == [3, 3, 3]
+        before = cluster.leading
+        cluster.network.cut_both(before.host.node_id, NodeId(1 + before.host.node_id % 3))
+        cluster.network.cut_both(before.host.node_id, NodeId(1 + (before.host.node_id + 1) % 3))
+        await cluster.until(lambda: any(broker.leads and broker is not before for broker in cluster))
+        await asyncio.sleep(10)
+        others = [broker.counter.machine.state.ticks for broker in cluster if broker is not before]
+        assert others[0] == others[1] >= 12
+        cluster.network.heal_all(cluster.nodes)
+        await asyncio.sleep(3)
+        assert len(set(ticks(cluster))) == 1
 
 
-def test_a_timer_that_was_due_while_nobody_led_fires_then() -> None:
-    async def story() -> None:
-        async with HostingCluster() as cluster:
-            await cluster.leading.counter.tick_every(5000)
-            for node in cluster.nodes:
-                await cluster.stop(node)
-            await asyncio.sleep(60)
-            for node in cluster.nodes:
-                await cluster.start(node)
-            await cluster.until(lambda: cluster.leader is not None)
-            await asyncio.sleep(2)
-            assert min(ticks(cluster)) >= 12
-
-    run_virtual(story())
+@in_virtual_time
+async def test_a_timer_that_was_due_while_nobody_led_fires_then() -> None:
+    async with HostingCluster() as cluster:
+        await cluster.leading.counter.tick_every(5000)
+        for node in cluster.nodes:
+            await cluster.stop(node)
+        await asyncio.sleep(60)
+        for node in cluster.nodes:
+            await cluster.start(node)
+        await cluster.until(lambda: cluster.leader is not None)
+        await asyncio.sleep(2)
+        assert min(ticks(cluster)) >= 12
 
 
-def test_a_command_that_the_group_does_not_take_is_proposed_again() -> None:
-    async def story() -> None:
-        async with HostingCluster() as cluster:
-            leader = cluster.leading
-            await leader.counter.tick_every(1000)
-            leader.has_room = False  # ``propose`` raises ``StorageFull``
-            await asyncio.sleep(3.5)
-            assert ticks(cluster) == [0, 0, 0]
-            leader.has_room = True
-            await asyncio.sleep(1)
-            assert min(ticks(cluster)) >= 3
-
-    run_virtual(story())
+@in_virtual_time
+async def test_a_command_that_the_group_does_not_take_is_proposed_again() -> None:
+    async with HostingCluster() as cluster:
+        leader = cluster.leading
+        await leader.counter.tick_every(1000)
+        leader.has_room = False  # ``propose`` raises ``StorageFull``
+        await asyncio.sleep(3.5)
+        assert ticks(cluster) == [0, 0, 0]
+        leader.has_room = True
+        await asyncio.sleep(1)
+        assert min(ticks(cluster)) >= 3
 
 
-def test_a_command_that_is_proposed_twice_is_carried_out_once() -> None:
-    async def story() -> None:
-        async with HostingCluster() as cluster:
-            leader = cluster.leading
-            await leader.counter.tick_every(1000)
-            (timer,) = leader.counter.machine.effects()
-            await asyncio.sleep(1.2)
-            assert leader.counter.machine.state.ticks == 1
-            effects = leader.counter.effects
-            assert effects is not None
-            effects._take([timer])  # as a leader does that does not know how the first one ended
-            await asyncio.sleep(0.5)
-            assert ticks(cluster) == [1, 1, 1]
-            assert timer.name == TICK
-
-    run_virtual(story())
+@in_virtual_time
+async def test_a_command_that_is_proposed_twice_is_carried_out_once() -> None:
+    async with HostingCluster() as cluster:
+        leader = cluster.leading
+        await leader.counter.tick_every(1000)
+        (timer,) = leader.counter.machine.effects()
+        await asyncio.sleep(1.2)
+        assert leader.counter.machine.state.ticks == 1
+        effects = leader.counter.effects
+        assert effects is not None
+        effects._take([timer])  # as a leader does that does not know how the first one ended
+        await asyncio.sleep(0.5)
+        assert ticks(cluster) == [1, 1, 1]
+        assert timer.name == TICK

@@ -11,6 +11,7 @@ from raftlog.repair.verify import examine
 from raftlog.storage.broken_groups import BrokenGroups
 from raftlog.storage.segmented_log import SegmentedLog
 from raftlog.types import NodeId
+from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.counter import GROUP, Counter
 from tests.helpers.hosting_cluster import HostingCluster, HostingNode
 from tests.helpers.virtual_time import run_virtual
@@ -23,44 +24,40 @@ def flip_a_bit_of_the_log(broker: HostingNode) -> None:
     broker.disk.flip_bit(path, 80)
 
 
-def test_a_state_machine_counts_on_every_broker_and_after_a_restart_of_all() -> None:
-    async def story() -> None:
-        async with HostingCluster() as cluster:
-            for number in range(1, 11):
-                await cluster.leading.counter.add(number)
-            await cluster.until(lambda: all(broker.counter.machine.state.total == 55 for broker in cluster))
-            for node in cluster.nodes:
-                await cluster.stop(node)
-            for node in cluster.nodes:
-                await cluster.start(node)
-            await cluster.until(lambda: cluster.leader is not None)
-            assert await cluster.leading.counter.add(1) == 56
-
-    run_virtual(story())
+@in_virtual_time
+async def test_a_state_machine_counts_on_every_broker_and_after_a_restart_of_all() -> None:
+    async with HostingCluster() as cluster:
+        for number in range(1, 11):
+            await cluster.leading.counter.add(number)
+        await cluster.until(lambda: all(broker.counter.machine.state.total == 55 for broker in cluster))
+        for node in cluster.nodes:
+            await cluster.stop(node)
+        for node in cluster.nodes:
+            await cluster.start(node)
+        await cluster.until(lambda: cluster.leader is not None)
+        assert await cluster.leading.counter.add(1) == 56
 
 
 # requirement: M3
-def test_a_damaged_log_is_repaired_from_the_peers_while_they_go_on() -> None:
-    async def story() -> None:
-        async with HostingCluster() as cluster:
-            for number in range(1, 11):
-                await cluster.leading.counter.add(number)
-            damaged = cluster.followers[0]
-            states = [damaged.state]
-            damaged.supervisor.subscribe(lambda: states.append(damaged.state))
-            flip_a_bit_of_the_log(damaged)
-            assert damaged.counter.group is not None
-            damaged.counter.group.stop(LogCorrupt("a bit is flipped"))
-            assert damaged.state is HostedState.UNDER_REPAIR
-            assert damaged.supervisor.reason_of(GROUP) == "LogCorrupt: a bit is flipped"
-            await cluster.leading.counter.add(10)
-            await cluster.until(lambda: damaged.state is SERVING)
-            await cluster.until(lambda: damaged.counter.machine.state.total == 65)
-            assert damaged.supervisor.reason_of(GROUP) == ""
-            assert examine(damaged.disk, Counter.directory).is_clean
-            assert states == [SERVING, HostedState.UNDER_REPAIR, SERVING]
-
-    run_virtual(story())
+@in_virtual_time
+async def test_a_damaged_log_is_repaired_from_the_peers_while_they_go_on() -> None:
+    async with HostingCluster() as cluster:
+        for number in range(1, 11):
+            await cluster.leading.counter.add(number)
+        damaged = cluster.followers[0]
+        states = [damaged.state]
+        damaged.supervisor.subscribe(lambda: states.append(damaged.state))
+        flip_a_bit_of_the_log(damaged)
+        assert damaged.counter.group is not None
+        damaged.counter.group.stop(LogCorrupt("a bit is flipped"))
+        assert damaged.state is HostedState.UNDER_REPAIR
+        assert damaged.supervisor.reason_of(GROUP) == "LogCorrupt: a bit is flipped"
+        await cluster.leading.counter.add(10)
+        await cluster.until(lambda: damaged.state is SERVING)
+        await cluster.until(lambda: damaged.counter.machine.state.total == 65)
+        assert damaged.supervisor.reason_of(GROUP) == ""
+        assert examine(damaged.disk, Counter.directory).is_clean
+        assert states == [SERVING, HostedState.UNDER_REPAIR, SERVING]
 
 
 def test_a_replica_whose_disk_failed_is_opened_again_after_a_pause(
@@ -80,55 +77,49 @@ def test_a_replica_whose_disk_failed_is_opened_again_after_a_pause(
     assert caplog.text.count("the counter is served again") == 1
 
 
-def test_damage_that_no_peer_can_repair_calls_an_operator() -> None:
-    async def story() -> None:
-        async with HostingCluster(brokers=1) as cluster:
-            alone = cluster.leading
-            for _ in range(3):
-                await alone.counter.add(1)
-            flip_a_bit_of_the_log(alone)
-            assert alone.counter.group is not None
-            alone.counter.group.stop(LogCorrupt("a bit is flipped"))
-            await cluster.until(lambda: alone.state is HostedState.NEEDS_OPERATOR)
-            assert alone.supervisor.counts == {HostedState.NEEDS_OPERATOR: 1}
-            assert alone.supervisor.reason_of(GROUP)
-
-    run_virtual(story())
+@in_virtual_time
+async def test_damage_that_no_peer_can_repair_calls_an_operator() -> None:
+    async with HostingCluster(brokers=1) as cluster:
+        alone = cluster.leading
+        for _ in range(3):
+            await alone.counter.add(1)
+        flip_a_bit_of_the_log(alone)
+        assert alone.counter.group is not None
+        alone.counter.group.stop(LogCorrupt("a bit is flipped"))
+        await cluster.until(lambda: alone.state is HostedState.NEEDS_OPERATOR)
+        assert alone.supervisor.counts == {HostedState.NEEDS_OPERATOR: 1}
+        assert alone.supervisor.reason_of(GROUP)
 
 
 # requirement: one group's broken invariant ends the broker once; then that group is stopped and reported
-def test_a_group_that_has_broken_an_invariant_is_not_opened() -> None:
-    async def story() -> None:
-        async with HostingCluster() as cluster:
-            node = cluster.nodes[0]
-            await cluster.stop(node)
-            clock = cluster.brokers[NodeId(2)].host.clock
-            BrokenGroups(cluster.disks[node], "/data", clock).note(GROUP, InvariantViolated("a test says so"))
-            broker = await cluster.start(node)
-            await cluster.until(lambda: broker.state is HostedState.NEEDS_OPERATOR)
-            assert "a test says so" in broker.supervisor.reason_of(GROUP)
-            assert GROUP not in broker.host.groups
-
-    run_virtual(story())
+@in_virtual_time
+async def test_a_group_that_has_broken_an_invariant_is_not_opened() -> None:
+    async with HostingCluster() as cluster:
+        node = cluster.nodes[0]
+        await cluster.stop(node)
+        clock = cluster.brokers[NodeId(2)].host.clock
+        BrokenGroups(cluster.disks[node], "/data", clock).note(GROUP, InvariantViolated("a test says so"))
+        broker = await cluster.start(node)
+        await cluster.until(lambda: broker.state is HostedState.NEEDS_OPERATOR)
+        assert "a test says so" in broker.supervisor.reason_of(GROUP)
+        assert GROUP not in broker.host.groups
 
 
-def test_a_log_that_found_no_room_is_opened_when_there_is_some() -> None:
-    async def story() -> None:
-        async with HostingCluster() as cluster:
-            node = cluster.nodes[0]
-            await cluster.stop(node)
-            disk = cluster.disks[node]
-            disk.remove_tree(Counter.directory)
-            disk.capacity_bytes = disk.used_bytes
-            broker = await cluster.start(node)
-            await cluster.until(lambda: broker.state is HostedState.DISK_FULL)
-            with pytest.raises(OSError, match="no room"):
-                await broker.supervisor.serving(GROUP)
-            disk.capacity_bytes = None
-            await cluster.until(lambda: broker.state is SERVING)
+@in_virtual_time
+async def test_a_log_that_found_no_room_is_opened_when_there_is_some() -> None:
+    async with HostingCluster() as cluster:
+        node = cluster.nodes[0]
+        await cluster.stop(node)
+        disk = cluster.disks[node]
+        disk.remove_tree(Counter.directory)
+        disk.capacity_bytes = disk.used_bytes
+        broker = await cluster.start(node)
+        await cluster.until(lambda: broker.state is HostedState.DISK_FULL)
+        with pytest.raises(OSError, match="no room"):
             await broker.supervisor.serving(GROUP)
-
-    run_virtual(story())
+        disk.capacity_bytes = None
+        await cluster.until(lambda: broker.state is SERVING)
+        await broker.supervisor.serving(GROUP)
 
 
 def test_a_tenant_that_waits_is_opened_once_it_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,55 +149,51 @@ def test_a_tenant_that_waits_is_opened_once_it_may_be(monkeypatch: pytest.Monkey
     run_virtual(story())
 
 
-def test_a_log_that_its_snapshot_stands_in_for_is_trimmed_and_a_late_replica_gets_the_snapshot() -> None:
-    async def story() -> None:
-        async with HostingCluster() as cluster:
-            late = cluster.nodes[-1]
-            await cluster.stop(late)
-            await cluster.until(lambda: cluster.leader is not None)
-            for _ in range(1500):
-                await cluster.leading.counter.add(1)
-            leader = cluster.leading
-            assert leader.counter.group is not None
-            await leader.retention.look()
-            assert leader.counter.group.log.first_index > 100
-            assert leader.counter.group.log.size_bytes < Counter.retention.log_bytes_max
-            broker = await cluster.start(late)
-            await cluster.until(lambda: broker.counter.machine.state.total == 1500)
-
-    run_virtual(story())
-
-
-def test_a_released_replica_is_closed_and_may_be_hosted_again() -> None:
-    async def story() -> None:
-        async with HostingCluster() as cluster:
-            broker = cluster.followers[0]
-            await broker.supervisor.release(GROUP)
-            await broker.supervisor.release(GROUP)  # nothing happens
-            assert broker.state is None
-            assert GROUP not in broker.host.groups
-            assert broker.counter.group is None
-            await cluster.leading.counter.add(4)
-            broker.supervisor.host(broker.counter)
-            await cluster.until(lambda: broker.counter.machine.state.total == 4)
-
-    run_virtual(story())
+@in_virtual_time
+async def test_a_log_that_its_snapshot_stands_in_for_is_trimmed_and_a_late_replica_gets_the_snapshot() -> (
+    None
+):
+    async with HostingCluster() as cluster:
+        late = cluster.nodes[-1]
+        await cluster.stop(late)
+        await cluster.until(lambda: cluster.leader is not None)
+        for _ in range(1500):
+            await cluster.leading.counter.add(1)
+        leader = cluster.leading
+        assert leader.counter.group is not None
+        await leader.retention.look()
+        assert leader.counter.group.log.first_index > 100
+        assert leader.counter.group.log.size_bytes < Counter.retention.log_bytes_max
+        broker = await cluster.start(late)
+        await cluster.until(lambda: broker.counter.machine.state.total == 1500)
 
 
-def test_a_replica_that_is_released_while_it_is_repaired_is_not_opened_again() -> None:
-    async def story() -> None:
-        async with HostingCluster() as cluster:
-            broker = cluster.followers[0]
-            assert broker.counter.group is not None
-            flip_a_bit_of_the_log(broker)
-            broker.counter.group.stop(LogCorrupt("a bit is flipped"))
-            scheduler = broker.supervisor.scheduler
-            assert scheduler is not None
-            await cluster.until(lambda: scheduler.under_repair == 1)
-            await broker.supervisor.release(GROUP)
-            assert scheduler.under_repair == 0
-            assert broker.supervisor.failed() == []
-            await cluster.leading.counter.add(4)
-            assert broker.counter.machine.state.total == 0
+@in_virtual_time
+async def test_a_released_replica_is_closed_and_may_be_hosted_again() -> None:
+    async with HostingCluster() as cluster:
+        broker = cluster.followers[0]
+        await broker.supervisor.release(GROUP)
+        await broker.supervisor.release(GROUP)  # nothing happens
+        assert broker.state is None
+        assert GROUP not in broker.host.groups
+        assert broker.counter.group is None
+        await cluster.leading.counter.add(4)
+        broker.supervisor.host(broker.counter)
+        await cluster.until(lambda: broker.counter.machine.state.total == 4)
 
-    run_virtual(story())
+
+@in_virtual_time
+async def test_a_replica_that_is_released_while_it_is_repaired_is_not_opened_again() -> None:
+    async with HostingCluster() as cluster:
+        broker = cluster.followers[0]
+        assert broker.counter.group is not None
+        flip_a_bit_of_the_log(broker)
+        broker.counter.group.stop(LogCorrupt("a bit is flipped"))
+        scheduler = broker.supervisor.scheduler
+        assert scheduler is not None
+        await cluster.until(lambda: scheduler.under_repair == 1)
+        await broker.supervisor.release(GROUP)
+        assert scheduler.under_repair == 0
+        assert broker.supervisor.failed() == []
+        await cluster.leading.counter.add(4)
+        assert broker.counter.machine.state.total == 0

@@ -25,6 +25,7 @@ from raftlog.node.rpc_classes import CallClass, Service
 from raftlog.storage.filesystem import Buffer
 from raftlog.storage.log_storage import Sync
 from raftlog.types import EntryId, GroupId, Index, NodeId, Term
+from tests.helpers.async_tests import in_real_time
 from tests.helpers.tcp_cluster import ONE, SECRET, TWO, proven_stream, until_closed
 
 COUNTED = Service("counted", CallClass.READ)
@@ -211,30 +212,28 @@ MESSAGES: list[Message] = [
 ]
 
 
-def test_whatever_a_frame_holds_is_taken_or_malformed() -> None:
-    async def story() -> None:
-        rng = random.Random(7)
-        transport = TcpTransport(TWO, "cluster", SECRET, "127.0.0.1", 0, rng=rng)
-        fatal: list[BaseException] = []
-        host = GroupHost(TWO, transport, SystemClock(), rng, _syncs, on_fatal=fatal.append)
-        frames = [joined(encode_message(GroupId(1), message)) for message in MESSAGES] + MALFORMED[:4]
-        values = [None, True, -1, 1 << 63, 2.5, "", b"", [], [[]], {}, {"": 1}, [None] * 3]
-        for _ in range(3000):
-            if rng.random() < 0.5:
-                content = bytearray(rng.choice(frames) + rng.randbytes(rng.choice((0, 0, 8, 40))))
-                for _ in range(rng.randrange(4)):
-                    if content:
-                        content[rng.randrange(len(content))] = rng.randrange(256)
-                frame = bytes(content)
-            else:
-                head = [1, rng.randrange(9), *rng.choices(values, k=rng.randrange(7))]
-                kind = rng.choice(list(FrameKind))
-                frame = struct.pack(">BI", kind, len(packed := msgspec.msgpack.encode(head))) + packed
-            try:
-                host.frame_received(ONE, memoryview(frame))
-            except MalformedFrame:
-                continue
-        await host.stop()
-        assert fatal == []
-
-    asyncio.run(story())
+@in_real_time
+async def test_whatever_a_frame_holds_is_taken_or_malformed() -> None:
+    rng = random.Random(7)
+    transport = TcpTransport(TWO, "cluster", SECRET, "127.0.0.1", 0, rng=rng)
+    fatal: list[BaseException] = []
+    host = GroupHost(TWO, transport, SystemClock(), rng, _syncs, on_fatal=fatal.append)
+    frames = [joined(encode_message(GroupId(1), message)) for message in MESSAGES] + MALFORMED[:4]
+    values = [None, True, -1, 1 << 63, 2.5, "", b"", [], [[]], {}, {"": 1}, [None] * 3]
+    for _ in range(3000):
+        if rng.random() < 0.5:
+            content = bytearray(rng.choice(frames) + rng.randbytes(rng.choice((0, 0, 8, 40))))
+            for _ in range(rng.randrange(4)):
+                if content:
+                    content[rng.randrange(len(content))] = rng.randrange(256)
+            frame = bytes(content)
+        else:
+            head = [1, rng.randrange(9), *rng.choices(values, k=rng.randrange(7))]
+            kind = rng.choice(list(FrameKind))
+            frame = struct.pack(">BI", kind, len(packed := msgspec.msgpack.encode(head))) + packed
+        try:
+            host.frame_received(ONE, memoryview(frame))
+        except MalformedFrame:
+            continue
+    await host.stop()
+    assert fatal == []

@@ -35,68 +35,63 @@ from raftlog.storage.filesystem import Buffer, File
 from raftlog.storage.os_filesystem import OsFile, OsFilesystem
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.types import BEFORE_LOG, GroupId, Index, NodeId, Term
+from tests.helpers.async_tests import in_real_time, in_virtual_time
 from tests.helpers.node_cluster import NodeCluster
 from tests.helpers.partition_cluster import batch_of
 from tests.helpers.quiet_listener import QuietListener
 from tests.helpers.storage_batches import storage_batch
-from tests.helpers.virtual_time import run_virtual
 
 GROUP = GroupId(1)
 
 
-def test_a_log_is_cut_while_its_broker_serves_other_groups() -> None:
+@in_virtual_time
+async def test_a_log_is_cut_while_its_broker_serves_other_groups() -> None:
     """A deposed leader cuts its tail on a disk that does nothing; its other group, which follows, answers."""
-
-    async def story() -> None:
-        cluster = NodeCluster(3, groups=2)
-        await cluster.start()
-        old = cluster.leading()
-        others = cluster.followers()
-        await old.replicas[GROUP].append(batch_of(b"0"), acks=QUORUM, timeout_ms=1000)
-        for other in others:
-            cluster.network.cut_both(old.node_id, other.node_id)
-        for value in (b"1", b"2", b"3"):
-            old.groups[GROUP].propose(old.replicas[GROUP]._rules.validated(batch_of(value)))
-        await cluster.until(lambda: any(other.groups[GROUP].is_ready for other in others))
-        leader = next(other for other in others if other.groups[GROUP].is_ready)
-        await leader.replicas[GROUP].append(batch_of(b"new"), acks=QUORUM, timeout_ms=1000)
-        group = old.groups[GROUP]
-        await cluster.until(lambda: not group.is_leader)
-        old.sync_s = 0.5
-        cluster.network.heal_all(cluster.nodes)
-        await cluster.until(lambda: group.log.is_changing)
-        durable = group.durable_index
-        await asyncio.sleep(0.3)
-        assert group.log.is_changing
-        assert group.durable_index == durable
-        assert group.leader == leader.node_id
-        assert group.last_index > group.log.last_index
-        await cluster.settled()
-        await cluster.stop()
-
-    run_virtual(story())
+    cluster = NodeCluster(3, groups=2)
+    await cluster.start()
+    old = cluster.leading()
+    others = cluster.followers()
+    await old.replicas[GROUP].append(batch_of(b"0"), acks=QUORUM, timeout_ms=1000)
+    for other in others:
+        cluster.network.cut_both(old.node_id, other.node_id)
+    for value in (b"1", b"2", b"3"):
+        old.groups[GROUP].propose(old.replicas[GROUP]._rules.validated(batch_of(value)))
+    await cluster.until(lambda: any(other.groups[GROUP].is_ready for other in others))
+    leader = next(other for other in others if other.groups[GROUP].is_ready)
+    await leader.replicas[GROUP].append(batch_of(b"new"), acks=QUORUM, timeout_ms=1000)
+    group = old.groups[GROUP]
+    await cluster.until(lambda: not group.is_leader)
+    old.sync_s = 0.5
+    cluster.network.heal_all(cluster.nodes)
+    await cluster.until(lambda: group.log.is_changing)
+    durable = group.durable_index
+    await asyncio.sleep(0.3)
+    assert group.log.is_changing
+    assert group.durable_index == durable
+    assert group.leader == leader.node_id
+    assert group.last_index > group.log.last_index
+    await cluster.settled()
+    await cluster.stop()
 
 
-def test_a_vote_that_is_asked_for_while_the_log_is_replaced_is_given_later() -> None:
-    async def story() -> None:
-        settings = LogSettings(segment_bytes=300, index_interval_bytes=512)
-        cluster = NodeCluster(2, log_settings=settings)
-        await cluster.start()
-        leader, behind = cluster.leading(), cluster.followers()[0]
-        await cluster.leave_behind(behind)
-        behind.sync_s = 3.0
-        await behind.start()
-        group = behind.groups[GROUP]
-        await cluster.until(lambda: group._is_installing and group.log.is_changing)
-        leader.crash()
-        await cluster.until(lambda: cluster.leader() is not None, within_s=20)
-        assert group.log.first_index > 0
-        behind.sync_s = 0.002
-        await leader.start()
-        await cluster.settled()
-        await cluster.stop()
-
-    run_virtual(story())
+@in_virtual_time
+async def test_a_vote_that_is_asked_for_while_the_log_is_replaced_is_given_later() -> None:
+    settings = LogSettings(segment_bytes=300, index_interval_bytes=512)
+    cluster = NodeCluster(2, log_settings=settings)
+    await cluster.start()
+    leader, behind = cluster.leading(), cluster.followers()[0]
+    await cluster.leave_behind(behind)
+    behind.sync_s = 3.0
+    await behind.start()
+    group = behind.groups[GROUP]
+    await cluster.until(lambda: group._is_installing and group.log.is_changing)
+    leader.crash()
+    await cluster.until(lambda: cluster.leader() is not None, within_s=20)
+    assert group.log.first_index > 0
+    behind.sync_s = 0.002
+    await leader.start()
+    await cluster.settled()
+    await cluster.stop()
 
 
 class SlowFile(OsFile):
@@ -211,59 +206,54 @@ def entries_of(term: int, count: int) -> list[bytes]:
 
 
 # requirement: N1
-def test_a_broker_answers_while_hundreds_of_its_groups_cut_their_logs(tmp_path: Path) -> None:
+@in_real_time
+async def test_a_broker_answers_while_hundreds_of_its_groups_cut_their_logs(tmp_path: Path) -> None:
     """The tails of 250 groups conflict with their next leaders', and a sync takes 5 ms: 2.5 s of waiting."""
+    files, wire, broken = SlowFilesystem(), Wire(), list[BaseException]()
+    clock = SystemClock()
+    settings = HostSettings(tick_ms=50, election_ticks=1000, quiet_ticks=1000)
+    host = GroupHost(
+        ME,
+        cast("Transport", wire),
+        clock,
+        random.Random(1),
+        SyncThreads(),
+        on_fatal=broken.append,
+        settings=settings,
+    )
+    await host.start()
+    voters = Membership(frozenset({ME, FIRST, SECOND}))
+    for group_id in GROUPS:
+        log = SegmentedLog.open(files, f"{tmp_path}/{group_id}", LogSettings(), clock)
+        host.open_group(group_id, log, PartitionMachine(), voters, QuietListener())
 
-    async def story() -> None:
-        files, wire, broken = SlowFilesystem(), Wire(), list[BaseException]()
-        clock = SystemClock()
-        settings = HostSettings(tick_ms=50, election_ticks=1000, quiet_ticks=1000)
-        host = GroupHost(
-            ME,
-            cast("Transport", wire),
-            clock,
-            random.Random(1),
-            SyncThreads(),
-            on_fatal=broken.append,
-            settings=settings,
-        )
-        await host.start()
-        voters = Membership(frozenset({ME, FIRST, SECOND}))
+    def bring(leader: NodeId, term: int, count: int) -> None:
         for group_id in GROUPS:
-            log = SegmentedLog.open(files, f"{tmp_path}/{group_id}", LogSettings(), clock)
-            host.open_group(group_id, log, PartitionMachine(), voters, QuietListener())
+            request = AppendRequest(term=Term(term), previous=BEFORE_LOG, spans=(), commit_index=Index(-1))
+            host.frame_received(leader, frame_of(group_id, request, entries_of(term, count)))
 
-        def bring(leader: NodeId, term: int, count: int) -> None:
-            for group_id in GROUPS:
-                request = AppendRequest(
-                    term=Term(term), previous=BEFORE_LOG, spans=(), commit_index=Index(-1)
-                )
-                host.frame_received(leader, frame_of(group_id, request, entries_of(term, count)))
-
-        async def accepted(term: int, match: int) -> None:
-            reply = AppendReply(term=Term(term), accepted=True, match_index=Index(match))
-            while any(wire.accepted.get(group_id) != reply for group_id in GROUPS):
-                await asyncio.sleep(0.01)
-
-        bring(FIRST, 1, 5)
-        await asyncio.wait_for(accepted(1, 4), 20)
-        files.wait_s = DISK_S
-        bring(SECOND, 2, 2)
-        cutting = asyncio.create_task(accepted(2, 1))
-        waited_s = []
-        while not cutting.done():
-            began = asyncio.get_running_loop().time()
-            wire.heard.clear()
-            beat = Heartbeat(term=Term(2), commit_index=Index(-1), round=len(waited_s) + 1)
-            host.frame_received(SECOND, memoryview(encode_heartbeats(CLOCK, [(GROUPS[0], beat)])))
-            await asyncio.wait_for(wire.heard.wait(), 10)
-            waited_s.append(asyncio.get_running_loop().time() - began)
+    async def accepted(term: int, match: int) -> None:
+        reply = AppendReply(term=Term(term), accepted=True, match_index=Index(match))
+        while any(wire.accepted.get(group_id) != reply for group_id in GROUPS):
             await asyncio.sleep(0.01)
-        print(f"{len(waited_s)} heartbeats, answered within {max(waited_s):.3f} s")
-        assert max(waited_s) < 0.5, f"a heartbeat waited {max(waited_s):.3f} s"
-        assert len(waited_s) > 10
-        await host.stop()
-        assert files.waits_of_the_loop == []
-        assert broken == []
 
-    asyncio.run(story())
+    bring(FIRST, 1, 5)
+    await asyncio.wait_for(accepted(1, 4), 20)
+    files.wait_s = DISK_S
+    bring(SECOND, 2, 2)
+    cutting = asyncio.create_task(accepted(2, 1))
+    waited_s = []
+    while not cutting.done():
+        began = asyncio.get_running_loop().time()
+        wire.heard.clear()
+        beat = Heartbeat(term=Term(2), commit_index=Index(-1), round=len(waited_s) + 1)
+        host.frame_received(SECOND, memoryview(encode_heartbeats(CLOCK, [(GROUPS[0], beat)])))
+        await asyncio.wait_for(wire.heard.wait(), 10)
+        waited_s.append(asyncio.get_running_loop().time() - began)
+        await asyncio.sleep(0.01)
+    print(f"{len(waited_s)} heartbeats, answered within {max(waited_s):.3f} s")
+    assert max(waited_s) < 0.5, f"a heartbeat waited {max(waited_s):.3f} s"
+    assert len(waited_s) > 10
+    await host.stop()
+    assert files.waits_of_the_loop == []
+    assert broken == []

@@ -10,295 +10,270 @@ from partitions.values import QUORUM, FetchRequest, Start
 from raftlog.errors import CommitUnknown, StorageFull
 from raftlog.storage.segmented_log import LogSettings
 from raftlog.types import GroupId, Index, Offset
+from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.node_cluster import NodeCluster
 from tests.helpers.partition_cluster import batch_of, values_of
 from tests.helpers.raft_member import members
-from tests.helpers.virtual_time import run_virtual
 
 GROUP = GroupId(1)
 SMALL = LogSettings(segment_bytes=300, index_interval_bytes=512)  # three batches or so
 
 
-def test_what_the_leader_cannot_write_it_neither_applies_nor_acknowledges_until_it_can() -> None:
-    async def story() -> None:
-        cluster = NodeCluster(1)
-        await cluster.start()
-        leader = cluster.leading()
-        replica, group = leader.replicas[GROUP], leader.groups[GROUP]
-        await replica.append(batch_of(b"0"), acks=QUORUM, timeout_ms=1000)
-        leader.filesystem.capacity_bytes = leader.filesystem.used_bytes
-        with pytest.raises(CommitUnknown):
-            await replica.append(batch_of(b"1"), acks=QUORUM, timeout_ms=500)
-        assert group.is_leader
-        assert (group.commit_index, group.applied_index, group.last_index) == (1, 0, 1)
-        with pytest.raises(StorageFull):
-            await replica.append(batch_of(b"2"), acks=QUORUM, timeout_ms=500)
-        found = await replica.fetch(FetchRequest(position=Offset(0)))
-        assert (values_of(found.data), found.high_watermark) == ([b"0"], 1)
-        leader.filesystem.capacity_bytes = None
-        await cluster.settled()
-        receipt = await replica.append(batch_of(b"2"), acks=QUORUM, timeout_ms=500)
-        assert receipt.base_offset == 2
-        found = await replica.fetch(FetchRequest(position=Offset(0)))
-        assert values_of(found.data) == [b"0", b"1", b"2"]
-        await cluster.stop()
-
-    run_virtual(story())
+@in_virtual_time
+async def test_what_the_leader_cannot_write_it_neither_applies_nor_acknowledges_until_it_can() -> None:
+    cluster = NodeCluster(1)
+    await cluster.start()
+    leader = cluster.leading()
+    replica, group = leader.replicas[GROUP], leader.groups[GROUP]
+    await replica.append(batch_of(b"0"), acks=QUORUM, timeout_ms=1000)
+    leader.filesystem.capacity_bytes = leader.filesystem.used_bytes
+    with pytest.raises(CommitUnknown):
+        await replica.append(batch_of(b"1"), acks=QUORUM, timeout_ms=500)
+    assert group.is_leader
+    assert (group.commit_index, group.applied_index, group.last_index) == (1, 0, 1)
+    with pytest.raises(StorageFull):
+        await replica.append(batch_of(b"2"), acks=QUORUM, timeout_ms=500)
+    found = await replica.fetch(FetchRequest(position=Offset(0)))
+    assert (values_of(found.data), found.high_watermark) == ([b"0"], 1)
+    leader.filesystem.capacity_bytes = None
+    await cluster.settled()
+    receipt = await replica.append(batch_of(b"2"), acks=QUORUM, timeout_ms=500)
+    assert receipt.base_offset == 2
+    found = await replica.fetch(FetchRequest(position=Offset(0)))
+    assert values_of(found.data) == [b"0", b"1", b"2"]
+    await cluster.stop()
 
 
-def test_a_leader_with_a_full_disk_still_serves_a_follower_that_lacks_entries() -> None:
-    async def story() -> None:
-        cluster = NodeCluster(2)
-        await cluster.start()
-        leader, slow = cluster.leading(), cluster.followers()[0]
-        slow.crash()
-        leader.filesystem.capacity_bytes = leader.filesystem.used_bytes + 200
-        rules = leader.replicas[GROUP]._rules
-        leader.groups[GROUP].propose(rules.validated(batch_of(b"0")))
-        await asyncio.sleep(0.2)
-        proposal = leader.groups[GROUP].propose(rules.validated(batch_of(b"1" * 300)))
-        await asyncio.sleep(0.2)
-        assert leader.groups[GROUP].log.last_index < proposal.last == leader.groups[GROUP].last_index
-        await slow.start()
-        await cluster.until(lambda: slow.groups[GROUP].log.last_index == proposal.last)
-        leader.filesystem.capacity_bytes = None
-        await cluster.settled()
-        assert proposal.outcome.done()
-        await cluster.stop()
-
-    run_virtual(story())
+@in_virtual_time
+async def test_a_leader_with_a_full_disk_still_serves_a_follower_that_lacks_entries() -> None:
+    cluster = NodeCluster(2)
+    await cluster.start()
+    leader, slow = cluster.leading(), cluster.followers()[0]
+    slow.crash()
+    leader.filesystem.capacity_bytes = leader.filesystem.used_bytes + 200
+    rules = leader.replicas[GROUP]._rules
+    leader.groups[GROUP].propose(rules.validated(batch_of(b"0")))
+    await asyncio.sleep(0.2)
+    proposal = leader.groups[GROUP].propose(rules.validated(batch_of(b"1" * 300)))
+    await asyncio.sleep(0.2)
+    assert leader.groups[GROUP].log.last_index < proposal.last == leader.groups[GROUP].last_index
+    await slow.start()
+    await cluster.until(lambda: slow.groups[GROUP].log.last_index == proposal.last)
+    leader.filesystem.capacity_bytes = None
+    await cluster.settled()
+    assert proposal.outcome.done()
+    await cluster.stop()
 
 
-def test_a_follower_whose_disk_is_full_waits_and_catches_up_and_its_group_goes_on() -> None:
-    async def story() -> None:
-        cluster = NodeCluster(3)
-        await cluster.start()
-        leader, full = cluster.leading(), cluster.followers()[0]
-        full.filesystem.capacity_bytes = full.filesystem.used_bytes
-        for number in range(20):
-            await leader.replicas[GROUP].append(batch_of(b"%d" % number), acks=QUORUM, timeout_ms=1000)
-        assert full.groups[GROUP].durable_index == -1
-        full.filesystem.capacity_bytes = None
-        await cluster.settled()
-        assert full.groups[GROUP].durable_index == 19
-        await cluster.stop()
-
-    run_virtual(story())
+@in_virtual_time
+async def test_a_follower_whose_disk_is_full_waits_and_catches_up_and_its_group_goes_on() -> None:
+    cluster = NodeCluster(3)
+    await cluster.start()
+    leader, full = cluster.leading(), cluster.followers()[0]
+    full.filesystem.capacity_bytes = full.filesystem.used_bytes
+    for number in range(20):
+        await leader.replicas[GROUP].append(batch_of(b"%d" % number), acks=QUORUM, timeout_ms=1000)
+    assert full.groups[GROUP].durable_index == -1
+    full.filesystem.capacity_bytes = None
+    await cluster.settled()
+    assert full.groups[GROUP].durable_index == 19
+    await cluster.stop()
 
 
-def test_a_replica_with_a_full_disk_follows_the_next_leader_where_that_cuts_its_tail() -> None:
-    async def story() -> None:
-        cluster = NodeCluster(4)
-        await cluster.start()
-        old = cluster.leading()
-        others = cluster.followers()
-        await old.replicas[GROUP].append(batch_of(b"0"), acks=QUORUM, timeout_ms=1000)
-        for other in others:
-            cluster.network.cut_both(old.node_id, other.node_id)
-        old.filesystem.capacity_bytes = old.filesystem.used_bytes
-        old.groups[GROUP].propose(old.replicas[GROUP]._rules.validated(batch_of(b"lost")))
-        await cluster.until(lambda: any(other.groups[GROUP].is_ready for other in others))
-        leader = next(other for other in others if other.groups[GROUP].is_ready)
-        await leader.replicas[GROUP].append(batch_of(b"kept"), acks=QUORUM, timeout_ms=1000)
-        cluster.network.heal_all(cluster.nodes)
-        await asyncio.sleep(2)
-        assert old.groups[GROUP].leader == leader.node_id
-        old.filesystem.capacity_bytes = None
-        await cluster.settled()
-        for log in cluster.logs(GROUP):
-            records = [bytes(batch.data) for batch in log if not batch.header.is_control]
-            assert [value for data in records for value in values_of(data)] == [b"0", b"kept"]
-        await cluster.stop()
-
-    run_virtual(story())
+@in_virtual_time
+async def test_a_replica_with_a_full_disk_follows_the_next_leader_where_that_cuts_its_tail() -> None:
+    cluster = NodeCluster(4)
+    await cluster.start()
+    old = cluster.leading()
+    others = cluster.followers()
+    await old.replicas[GROUP].append(batch_of(b"0"), acks=QUORUM, timeout_ms=1000)
+    for other in others:
+        cluster.network.cut_both(old.node_id, other.node_id)
+    old.filesystem.capacity_bytes = old.filesystem.used_bytes
+    old.groups[GROUP].propose(old.replicas[GROUP]._rules.validated(batch_of(b"lost")))
+    await cluster.until(lambda: any(other.groups[GROUP].is_ready for other in others))
+    leader = next(other for other in others if other.groups[GROUP].is_ready)
+    await leader.replicas[GROUP].append(batch_of(b"kept"), acks=QUORUM, timeout_ms=1000)
+    cluster.network.heal_all(cluster.nodes)
+    await asyncio.sleep(2)
+    assert old.groups[GROUP].leader == leader.node_id
+    old.filesystem.capacity_bytes = None
+    await cluster.settled()
+    for log in cluster.logs(GROUP):
+        records = [bytes(batch.data) for batch in log if not batch.header.is_control]
+        assert [value for data in records for value in values_of(data)] == [b"0", b"kept"]
+    await cluster.stop()
 
 
-def test_a_full_disk_spares_a_replica_whose_checkpoint_finds_no_room() -> None:
-    async def story() -> None:
-        cluster = NodeCluster(5)
-        await cluster.start()
-        leader = cluster.leading()
-        await leader.replicas[GROUP].append(batch_of(b"0"), acks=QUORUM, timeout_ms=1000)
-        leader.filesystem.capacity_bytes = leader.filesystem.used_bytes
-        group = leader.groups[GROUP]
-        assert await group.truncate_prefix(group.log.last_index) == 0  # a checkpoint comes first
-        assert group.stopped is None
-        await leader.stop()  # and closing wants one, too
-        leader.filesystem.capacity_bytes = None
-        await leader.start()
-        await cluster.settled()
-        await cluster.stop()
-
-    run_virtual(story())
+@in_virtual_time
+async def test_a_full_disk_spares_a_replica_whose_checkpoint_finds_no_room() -> None:
+    cluster = NodeCluster(5)
+    await cluster.start()
+    leader = cluster.leading()
+    await leader.replicas[GROUP].append(batch_of(b"0"), acks=QUORUM, timeout_ms=1000)
+    leader.filesystem.capacity_bytes = leader.filesystem.used_bytes
+    group = leader.groups[GROUP]
+    assert await group.truncate_prefix(group.log.last_index) == 0  # a checkpoint comes first
+    assert group.stopped is None
+    await leader.stop()  # and closing wants one, too
+    leader.filesystem.capacity_bytes = None
+    await leader.start()
+    await cluster.settled()
+    await cluster.stop()
 
 
-def test_retention_that_finds_no_room_for_the_members_is_tried_again_and_records_go_on() -> None:
-    async def story() -> None:
-        cluster = NodeCluster(5, nodes=4, voters=3, log_settings=SMALL)
-        await cluster.start()
-        leader = cluster.leading()
-        group, replica = leader.groups[GROUP], leader.replicas[GROUP]
-        await group.change_membership(members(1, 2, 3, learners=[4]))
-        for number in range(20):
-            await replica.append(batch_of(b"%d" % number), acks=QUORUM, timeout_ms=1000)
-        await cluster.settled()
-        leader.filesystem.capacity_bytes = leader.filesystem.used_bytes
-        assert await group.truncate_prefix(Index(15)) == 0
-        leader.filesystem.capacity_bytes = None
-        await replica.append(batch_of(b"20"), acks=QUORUM, timeout_ms=1000)
-        assert await group.truncate_prefix(Index(15)) > 0
-        await cluster.settled()
-        await cluster.stop()
-
-    run_virtual(story())
+@in_virtual_time
+async def test_retention_that_finds_no_room_for_the_members_is_tried_again_and_records_go_on() -> None:
+    cluster = NodeCluster(5, nodes=4, voters=3, log_settings=SMALL)
+    await cluster.start()
+    leader = cluster.leading()
+    group, replica = leader.groups[GROUP], leader.replicas[GROUP]
+    await group.change_membership(members(1, 2, 3, learners=[4]))
+    for number in range(20):
+        await replica.append(batch_of(b"%d" % number), acks=QUORUM, timeout_ms=1000)
+    await cluster.settled()
+    leader.filesystem.capacity_bytes = leader.filesystem.used_bytes
+    assert await group.truncate_prefix(Index(15)) == 0
+    leader.filesystem.capacity_bytes = None
+    await replica.append(batch_of(b"20"), acks=QUORUM, timeout_ms=1000)
+    assert await group.truncate_prefix(Index(15)) > 0
+    await cluster.settled()
+    await cluster.stop()
 
 
-def test_a_follower_without_room_for_a_snapshot_installs_it_once_it_has_room() -> None:
-    async def story() -> None:
-        cluster = NodeCluster(5, log_settings=SMALL)
-        await cluster.start()
-        leader, behind = cluster.leading(), cluster.followers()[0]
-        await cluster.leave_behind(behind)
-        await behind.start()
-        group = behind.groups[GROUP]
-        behind.filesystem.capacity_bytes = behind.filesystem.used_bytes
-        await asyncio.sleep(5)
-        assert group.log.first_index == 0
-        behind.filesystem.capacity_bytes = None
-        await cluster.settled()
-        assert group.log.first_index == leader.groups[GROUP].log.first_index > 0
-        await cluster.stop()
-
-    run_virtual(story())
+@in_virtual_time
+async def test_a_follower_without_room_for_a_snapshot_installs_it_once_it_has_room() -> None:
+    cluster = NodeCluster(5, log_settings=SMALL)
+    await cluster.start()
+    leader, behind = cluster.leading(), cluster.followers()[0]
+    await cluster.leave_behind(behind)
+    await behind.start()
+    group = behind.groups[GROUP]
+    behind.filesystem.capacity_bytes = behind.filesystem.used_bytes
+    await asyncio.sleep(5)
+    assert group.log.first_index == 0
+    behind.filesystem.capacity_bytes = None
+    await cluster.settled()
+    assert group.log.first_index == leader.groups[GROUP].log.first_index > 0
+    await cluster.stop()
 
 
 # requirement: N4
 @pytest.mark.parametrize("seed", range(6))
-def test_a_vote_does_not_wait_for_room_on_the_disk(seed: int) -> None:
-    async def story() -> None:
-        cluster = NodeCluster(seed)
-        await cluster.start()
-        old, full = cluster.leading(), cluster.followers()[0]
-        full.filesystem.capacity_bytes = full.filesystem.used_bytes
-        for number in range(3):
-            await old.replicas[GROUP].append(batch_of(b"%d" % number), acks=QUORUM, timeout_ms=1000)
-        await asyncio.sleep(1)  # the follower with room learns what is committed
-        assert full.groups[GROUP].last_index == 2 > full.groups[GROUP].log.last_index
-        old.crash()
-        await cluster.until(lambda: cluster.leader() is not None, within_s=5)
-        replica = cluster.leading().replicas[GROUP]
-        async with asyncio.timeout(1):
-            assert await replica.offset_at(Start.LATEST) == (3, None)
-        found = await replica.fetch(FetchRequest(position=Offset(0)))
-        assert values_of(found.data) == [b"0", b"1", b"2"]
-        full.filesystem.capacity_bytes = None
-        await old.start()
-        await cluster.settled()
-        await cluster.stop()
-
-    run_virtual(story())
+@in_virtual_time
+async def test_a_vote_does_not_wait_for_room_on_the_disk(seed: int) -> None:
+    cluster = NodeCluster(seed)
+    await cluster.start()
+    old, full = cluster.leading(), cluster.followers()[0]
+    full.filesystem.capacity_bytes = full.filesystem.used_bytes
+    for number in range(3):
+        await old.replicas[GROUP].append(batch_of(b"%d" % number), acks=QUORUM, timeout_ms=1000)
+    await asyncio.sleep(1)  # the follower with room learns what is committed
+    assert full.groups[GROUP].last_index == 2 > full.groups[GROUP].log.last_index
+    old.crash()
+    await cluster.until(lambda: cluster.leader() is not None, within_s=5)
+    replica = cluster.leading().replicas[GROUP]
+    async with asyncio.timeout(1):
+        assert await replica.offset_at(Start.LATEST) == (3, None)
+    found = await replica.fetch(FetchRequest(position=Offset(0)))
+    assert values_of(found.data) == [b"0", b"1", b"2"]
+    full.filesystem.capacity_bytes = None
+    await old.start()
+    await cluster.settled()
+    await cluster.stop()
 
 
 # requirement: N4
-def test_what_is_written_after_a_vote_is_not_acknowledged_to_the_leader_before() -> None:
-    async def story() -> None:
-        cluster = NodeCluster(7)
-        await cluster.start()
-        old, full = cluster.leading(), cluster.followers()[0]
-        (new,) = (broker for broker in cluster.followers() if broker is not full)
-        group, network = old.groups[GROUP], cluster.network
-        await old.replicas[GROUP].append(batch_of(b"0"), acks=QUORUM, timeout_ms=1000)
-        await cluster.settled()
-        for one, other in ((old, new), (new, old)):
-            network.stall(one.node_id, other.node_id)
-        full.filesystem.capacity_bytes = full.filesystem.used_bytes
-        lost = group.propose(old.replicas[GROUP]._rules.validated(batch_of(b"1")))
-        await asyncio.sleep(0.02)
-        for one, other in ((old, full), (full, old)):
-            network.stall(one.node_id, other.node_id)
-        full.groups[GROUP].peer_unreachable(old.node_id)
-        new.groups[GROUP].campaign()
-        await cluster.until(lambda: new.groups[GROUP].is_leader, within_s=0.2)
-        full.filesystem.capacity_bytes = None
-        network.heal(full.node_id, old.node_id)
-        await asyncio.sleep(0.2)
-        assert full.groups[GROUP].log.last_index == lost.last
-        assert group.is_leader
-        assert not lost.outcome.done()
-        network.heal_all(cluster.nodes)
-        await new.replicas[GROUP].append(batch_of(b"2"), acks=QUORUM, timeout_ms=1000)
-        await cluster.settled()
-        assert isinstance(lost.outcome.exception(), CommitUnknown)
-        await cluster.stop()
-
-    run_virtual(story())
+@in_virtual_time
+async def test_what_is_written_after_a_vote_is_not_acknowledged_to_the_leader_before() -> None:
+    cluster = NodeCluster(7)
+    await cluster.start()
+    old, full = cluster.leading(), cluster.followers()[0]
+    (new,) = (broker for broker in cluster.followers() if broker is not full)
+    group, network = old.groups[GROUP], cluster.network
+    await old.replicas[GROUP].append(batch_of(b"0"), acks=QUORUM, timeout_ms=1000)
+    await cluster.settled()
+    for one, other in ((old, new), (new, old)):
+        network.stall(one.node_id, other.node_id)
+    full.filesystem.capacity_bytes = full.filesystem.used_bytes
+    lost = group.propose(old.replicas[GROUP]._rules.validated(batch_of(b"1")))
+    await asyncio.sleep(0.02)
+    for one, other in ((old, full), (full, old)):
+        network.stall(one.node_id, other.node_id)
+    full.groups[GROUP].peer_unreachable(old.node_id)
+    new.groups[GROUP].campaign()
+    await cluster.until(lambda: new.groups[GROUP].is_leader, within_s=0.2)
+    full.filesystem.capacity_bytes = None
+    network.heal(full.node_id, old.node_id)
+    await asyncio.sleep(0.2)
+    assert full.groups[GROUP].log.last_index == lost.last
+    assert group.is_leader
+    assert not lost.outcome.done()
+    network.heal_all(cluster.nodes)
+    await new.replicas[GROUP].append(batch_of(b"2"), acks=QUORUM, timeout_ms=1000)
+    await cluster.settled()
+    assert isinstance(lost.outcome.exception(), CommitUnknown)
+    await cluster.stop()
 
 
-def test_all_disks_are_full_and_the_next_leader_serves_what_is_committed() -> None:
-    async def story() -> None:
-        cluster = NodeCluster(8)
-        await cluster.start()
-        old = cluster.leading()
-        await old.replicas[GROUP].append(batch_of(b"0"), acks=QUORUM, timeout_ms=1000)
-        await cluster.settled()
-        for broker in cluster.up:
-            broker.filesystem.capacity_bytes = broker.filesystem.used_bytes
-        old.groups[GROUP].propose(old.replicas[GROUP]._rules.validated(batch_of(b"1")))
-        await asyncio.sleep(0.1)
-        old.crash()
-        await cluster.until(lambda: any(broker.groups[GROUP].is_leader for broker in cluster.up), 5)
-        leader = next(broker for broker in cluster.up if broker.groups[GROUP].is_leader)
-        found = await leader.replicas[GROUP].fetch(FetchRequest(position=Offset(0)))
-        assert values_of(found.data) == [b"0"]
-        for broker in cluster.brokers.values():
-            broker.filesystem.capacity_bytes = None
-        await old.start()
-        await cluster.settled()
-        await cluster.stop()
-
-    run_virtual(story())
+@in_virtual_time
+async def test_all_disks_are_full_and_the_next_leader_serves_what_is_committed() -> None:
+    cluster = NodeCluster(8)
+    await cluster.start()
+    old = cluster.leading()
+    await old.replicas[GROUP].append(batch_of(b"0"), acks=QUORUM, timeout_ms=1000)
+    await cluster.settled()
+    for broker in cluster.up:
+        broker.filesystem.capacity_bytes = broker.filesystem.used_bytes
+    old.groups[GROUP].propose(old.replicas[GROUP]._rules.validated(batch_of(b"1")))
+    await asyncio.sleep(0.1)
+    old.crash()
+    await cluster.until(lambda: any(broker.groups[GROUP].is_leader for broker in cluster.up), 5)
+    leader = next(broker for broker in cluster.up if broker.groups[GROUP].is_leader)
+    found = await leader.replicas[GROUP].fetch(FetchRequest(position=Offset(0)))
+    assert values_of(found.data) == [b"0"]
+    for broker in cluster.brokers.values():
+        broker.filesystem.capacity_bytes = None
+    await old.start()
+    await cluster.settled()
+    await cluster.stop()
 
 
-def test_a_follower_without_room_keeps_one_reply_for_its_leader() -> None:
-    async def story() -> None:
-        cluster = NodeCluster(9)
-        await cluster.start()
-        leader, full = cluster.leading(), cluster.followers()[0]
-        full.filesystem.capacity_bytes = full.filesystem.used_bytes
-        for number in range(3):
-            await leader.replicas[GROUP].append(batch_of(b"%d" % number), acks=QUORUM, timeout_ms=1000)
-        await asyncio.sleep(60)
-        writes = full.groups[GROUP]._core._member.writes
-        assert len(writes._waiting) <= 3
-        full.filesystem.capacity_bytes = None
-        await cluster.settled()
-        await cluster.stop()
-
-    run_virtual(story())
+@in_virtual_time
+async def test_a_follower_without_room_keeps_one_reply_for_its_leader() -> None:
+    cluster = NodeCluster(9)
+    await cluster.start()
+    leader, full = cluster.leading(), cluster.followers()[0]
+    full.filesystem.capacity_bytes = full.filesystem.used_bytes
+    for number in range(3):
+        await leader.replicas[GROUP].append(batch_of(b"%d" % number), acks=QUORUM, timeout_ms=1000)
+    await asyncio.sleep(60)
+    writes = full.groups[GROUP]._core._member.writes
+    assert len(writes._waiting) <= 3
+    full.filesystem.capacity_bytes = None
+    await cluster.settled()
+    await cluster.stop()
 
 
-def test_retention_on_a_full_disk_spares_what_the_core_does_not_know_to_be_durable() -> None:
+@in_virtual_time
+async def test_retention_on_a_full_disk_spares_what_the_core_does_not_know_to_be_durable() -> None:
     """A write that fits in part is not durable for the core, although a sync for a new term covers it."""
-
-    async def story() -> None:
-        cluster = NodeCluster(7, log_settings=SMALL)
-        await cluster.start()
-        leader, full = cluster.leading(), cluster.followers()[0]
-        full.crash()
-        for value in [b"%d" % number for number in range(12)] + [bytes(100_000)]:
-            await leader.replicas[GROUP].append(batch_of(value), acks=QUORUM, timeout_ms=1000)
-        full.filesystem.capacity_bytes = full.filesystem.used_bytes + 50_000
-        await full.start()
-        group = full.groups[GROUP]
-        await cluster.until(lambda: group.log.last_index == 11 and group.commit_index == 12)
-        leader.groups[GROUP].transfer_leadership(cluster.followers()[1].node_id)
-        await cluster.until(lambda: group.log.durable_index == 11)
-        assert group.durable_index < 11
-        assert await group.truncate_prefix(Index(11)) == 0
-        assert group.stopped is None
-        full.filesystem.capacity_bytes = None
-        await cluster.settled()
-        assert await group.truncate_prefix(Index(11)) > 0
-        await cluster.stop()
-
-    run_virtual(story())
+    cluster = NodeCluster(7, log_settings=SMALL)
+    await cluster.start()
+    leader, full = cluster.leading(), cluster.followers()[0]
+    full.crash()
+    for value in [b"%d" % number for number in range(12)] + [bytes(100_000)]:
+        await leader.replicas[GROUP].append(batch_of(value), acks=QUORUM, timeout_ms=1000)
+    full.filesystem.capacity_bytes = full.filesystem.used_bytes + 50_000
+    await full.start()
+    group = full.groups[GROUP]
+    await cluster.until(lambda: group.log.last_index == 11 and group.commit_index == 12)
+    leader.groups[GROUP].transfer_leadership(cluster.followers()[1].node_id)
+    await cluster.until(lambda: group.log.durable_index == 11)
+    assert group.durable_index < 11
+    assert await group.truncate_prefix(Index(11)) == 0
+    assert group.stopped is None
+    full.filesystem.capacity_bytes = None
+    await cluster.settled()
+    assert await group.truncate_prefix(Index(11)) > 0
+    await cluster.stop()

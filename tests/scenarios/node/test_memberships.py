@@ -13,10 +13,10 @@ from raftlog.core.messages import Heartbeat, VoteRequest
 from raftlog.errors import CommitUnknown, InvalidRequest, LeadershipNotMoved, NotLeader, RaftlogError
 from raftlog.node.codec import encode_message
 from raftlog.types import EntryId, GroupId, Index, NodeId, Term
+from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.node_cluster import NodeCluster
 from tests.helpers.partition_cluster import batch_of
 from tests.helpers.raft_member import members
-from tests.helpers.virtual_time import run_virtual
 
 GROUP = GroupId(1)
 
@@ -49,204 +49,188 @@ async def caught_up(cluster: NodeCluster, *nodes: int) -> None:
 
 
 # requirement: F2
-def test_three_members_become_five_and_three_again_under_load() -> None:
-    async def story() -> None:
-        cluster = NodeCluster(1, nodes=5, voters=3)
-        await cluster.start()
-        await append(cluster, b"before")
-        written = 0
+@in_virtual_time
+async def test_three_members_become_five_and_three_again_under_load() -> None:
+    cluster = NodeCluster(1, nodes=5, voters=3)
+    await cluster.start()
+    await append(cluster, b"before")
+    written = 0
 
-        async def load() -> None:
-            nonlocal written
-            while True:
-                try:
-                    await append(cluster, b"%d" % written)
-                    written += 1
-                    await asyncio.sleep(0.005)
-                except RaftlogError:
-                    await asyncio.sleep(0.01)
+    async def load() -> None:
+        nonlocal written
+        while True:
+            try:
+                await append(cluster, b"%d" % written)
+                written += 1
+                await asyncio.sleep(0.005)
+            except RaftlogError:
+                await asyncio.sleep(0.01)
 
-        producing = asyncio.create_task(load())
-        await change(cluster, members(1, 2, 3, learners=[4, 5]))
-        await caught_up(cluster, 4, 5)
-        await change(cluster, members(1, 2, 3, 4, 5))
-        assert cluster.leading().groups[GROUP].membership == members(1, 2, 3, 4, 5)
-        await asyncio.sleep(0.2)
-        await change(cluster, members(3, 4, 5))
-        await asyncio.sleep(0.2)
-        producing.cancel()
-        await asyncio.gather(producing, return_exceptions=True)
-        assert written > 20
-        await cluster.settled()
-        heard = cluster.brokers[NodeId(4)].heard
-        assert [told for _, told, is_committed in heard if is_committed] == [
-            members(1, 2, 3, learners=[4, 5]),
-            members(1, 2, 3, 4, 5),
-            members(3, 4, 5),
-        ]
-        assert cluster.leading().node_id in (3, 4, 5)
-        assert [broker.node_id for broker in cluster.up if broker.removed] == [1, 2]
-        last = cluster.leading().groups[GROUP].last_index
-        assert len(cluster.applied[GROUP].batches) == last + 1
-        await cluster.stop()
-
-    run_virtual(story())
+    producing = asyncio.create_task(load())
+    await change(cluster, members(1, 2, 3, learners=[4, 5]))
+    await caught_up(cluster, 4, 5)
+    await change(cluster, members(1, 2, 3, 4, 5))
+    assert cluster.leading().groups[GROUP].membership == members(1, 2, 3, 4, 5)
+    await asyncio.sleep(0.2)
+    await change(cluster, members(3, 4, 5))
+    await asyncio.sleep(0.2)
+    producing.cancel()
+    await asyncio.gather(producing, return_exceptions=True)
+    assert written > 20
+    await cluster.settled()
+    heard = cluster.brokers[NodeId(4)].heard
+    assert [told for _, told, is_committed in heard if is_committed] == [
+        members(1, 2, 3, learners=[4, 5]),
+        members(1, 2, 3, 4, 5),
+        members(3, 4, 5),
+    ]
+    assert cluster.leading().node_id in (3, 4, 5)
+    assert [broker.node_id for broker in cluster.up if broker.removed] == [1, 2]
+    last = cluster.leading().groups[GROUP].last_index
+    assert len(cluster.applied[GROUP].batches) == last + 1
+    await cluster.stop()
 
 
-def test_what_cannot_be_a_membership_is_refused_and_says_why() -> None:
-    async def story() -> None:
-        cluster = NodeCluster(2, nodes=4, voters=3)
-        await cluster.start()
-        group, follower = cluster.leading().groups[GROUP], cluster.followers()[0].groups[GROUP]
-        with pytest.raises(InvalidRequest, match="make them learners first"):
-            await group.change_membership(members(1, 2, 3, 4))
-        with pytest.raises(InvalidRequest, match="name at least one"):
-            await group.change_membership(members())
-        with pytest.raises(NotLeader):
-            await follower.change_membership(members(1, 2))
-        await group.change_membership(members(1, 2, 3))  # it is so already
-        assert group.last_index == -1
-        first = asyncio.create_task(group.change_membership(members(1, 2, 3, learners=[4])))
-        again = asyncio.create_task(group.change_membership(members(1, 2, 3, learners=[4])))
-        await asyncio.sleep(0)
-        with pytest.raises(InvalidRequest, match="not finished"):
-            await group.change_membership(members(1, 2))
-        await asyncio.gather(first, return_exceptions=True)
-        await asyncio.gather(again, return_exceptions=True)
-        assert group.membership == members(1, 2, 3, learners=[4])
-        await cluster.stop()
-
-    run_virtual(story())
+@in_virtual_time
+async def test_what_cannot_be_a_membership_is_refused_and_says_why() -> None:
+    cluster = NodeCluster(2, nodes=4, voters=3)
+    await cluster.start()
+    group, follower = cluster.leading().groups[GROUP], cluster.followers()[0].groups[GROUP]
+    with pytest.raises(InvalidRequest, match="make them learners first"):
+        await group.change_membership(members(1, 2, 3, 4))
+    with pytest.raises(InvalidRequest, match="name at least one"):
+        await group.change_membership(members())
+    with pytest.raises(NotLeader):
+        await follower.change_membership(members(1, 2))
+    await group.change_membership(members(1, 2, 3))  # it is so already
+    assert group.last_index == -1
+    first = asyncio.create_task(group.change_membership(members(1, 2, 3, learners=[4])))
+    again = asyncio.create_task(group.change_membership(members(1, 2, 3, learners=[4])))
+    await asyncio.sleep(0)
+    with pytest.raises(InvalidRequest, match="not finished"):
+        await group.change_membership(members(1, 2))
+    await asyncio.gather(first, return_exceptions=True)
+    await asyncio.gather(again, return_exceptions=True)
+    assert group.membership == members(1, 2, 3, learners=[4])
+    await cluster.stop()
 
 
-def test_a_change_whose_leader_is_lost_is_unknown_and_may_be_asked_for_again() -> None:
-    async def story() -> None:
-        cluster = NodeCluster(3, nodes=4, voters=3)
-        await cluster.start()
-        leader = cluster.leading()
-        for other in cluster.followers():
-            cluster.network.cut_both(leader.node_id, other.node_id)
-        with pytest.raises(CommitUnknown):
-            await leader.groups[GROUP].change_membership(members(1, 2, 3, learners=[4]))
-        cluster.network.heal_all(cluster.nodes)
-        await cluster.until(lambda: cluster.leader() not in (None, leader))
-        await append(cluster, b"v")
-        await cluster.settled()
-        assert leader.groups[GROUP].membership == members(1, 2, 3)  # it was undone
-        assert (GROUP, members(1, 2, 3), True) in leader.heard
-        await change(cluster, members(1, 2, 3, learners=[4]))
-        await caught_up(cluster, 4)
-        await cluster.stop()
-
-    run_virtual(story())
+@in_virtual_time
+async def test_a_change_whose_leader_is_lost_is_unknown_and_may_be_asked_for_again() -> None:
+    cluster = NodeCluster(3, nodes=4, voters=3)
+    await cluster.start()
+    leader = cluster.leading()
+    for other in cluster.followers():
+        cluster.network.cut_both(leader.node_id, other.node_id)
+    with pytest.raises(CommitUnknown):
+        await leader.groups[GROUP].change_membership(members(1, 2, 3, learners=[4]))
+    cluster.network.heal_all(cluster.nodes)
+    await cluster.until(lambda: cluster.leader() not in (None, leader))
+    await append(cluster, b"v")
+    await cluster.settled()
+    assert leader.groups[GROUP].membership == members(1, 2, 3)  # it was undone
+    assert (GROUP, members(1, 2, 3), True) in leader.heard
+    await change(cluster, members(1, 2, 3, learners=[4]))
+    await caught_up(cluster, 4)
+    await cluster.stop()
 
 
-def test_a_leader_that_removes_itself_hands_over_once_that_is_committed() -> None:
-    async def story() -> None:
-        cluster = NodeCluster(4)
-        await cluster.start()
-        leader = cluster.leading()
-        await append(cluster, b"v")
-        others = members(*(broker.node_id for broker in cluster.followers()))
-        await leader.groups[GROUP].change_membership(others)
-        await cluster.until(lambda: cluster.leader() not in (None, leader))
-        assert leader.groups[GROUP].is_removed
-        assert leader.removed == [GROUP]
-        await leader.host.close_group(GROUP)
-        del leader.groups[GROUP], leader.replicas[GROUP]
-        leader.crash()
-        await append(cluster, b"w", b"x")
-        await cluster.stop()
-
-    run_virtual(story())
+@in_virtual_time
+async def test_a_leader_that_removes_itself_hands_over_once_that_is_committed() -> None:
+    cluster = NodeCluster(4)
+    await cluster.start()
+    leader = cluster.leading()
+    await append(cluster, b"v")
+    others = members(*(broker.node_id for broker in cluster.followers()))
+    await leader.groups[GROUP].change_membership(others)
+    await cluster.until(lambda: cluster.leader() not in (None, leader))
+    assert leader.groups[GROUP].is_removed
+    assert leader.removed == [GROUP]
+    await leader.host.close_group(GROUP)
+    del leader.groups[GROUP], leader.replicas[GROUP]
+    leader.crash()
+    await append(cluster, b"w", b"x")
+    await cluster.stop()
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_every_member_starts_anew_in_the_midst_of_a_joint_change(seed: int) -> None:
-    async def story() -> None:
-        cluster = NodeCluster(seed, nodes=5, voters=3)
-        await cluster.start()
-        await append(cluster, b"a", b"b")
-        await change(cluster, members(1, 2, 3, learners=[4, 5]))
-        await caught_up(cluster, 4, 5)
-        target = members(3, 4, 5)
-        changing = asyncio.create_task(cluster.leading().groups[GROUP].change_membership(target))
-        await asyncio.sleep(0.001 * seed)
-        rng = random.Random(seed)
-        for broker in cluster.up:
-            broker.crash(rng if seed % 2 else None)
-        await asyncio.gather(changing, return_exceptions=True)
-        for broker in cluster.brokers.values():
-            await broker.start()
-        await append(cluster, b"c")
-        await change(cluster, target)
-        await append(cluster, b"d")
-        await cluster.settled()
-        assert cluster.leading().groups[GROUP].membership == target
-        for broker in cluster.up:
-            broker.crash(rng)
-        for node in (3, 4, 5):
-            await cluster.brokers[NodeId(node)].start()
-        await append(cluster, b"e")
-        assert cluster.leading().groups[GROUP].membership == target
-        await cluster.stop()
-
-    run_virtual(story())
+@in_virtual_time
+async def test_every_member_starts_anew_in_the_midst_of_a_joint_change(seed: int) -> None:
+    cluster = NodeCluster(seed, nodes=5, voters=3)
+    await cluster.start()
+    await append(cluster, b"a", b"b")
+    await change(cluster, members(1, 2, 3, learners=[4, 5]))
+    await caught_up(cluster, 4, 5)
+    target = members(3, 4, 5)
+    changing = asyncio.create_task(cluster.leading().groups[GROUP].change_membership(target))
+    await asyncio.sleep(0.001 * seed)
+    rng = random.Random(seed)
+    for broker in cluster.up:
+        broker.crash(rng if seed % 2 else None)
+    await asyncio.gather(changing, return_exceptions=True)
+    for broker in cluster.brokers.values():
+        await broker.start()
+    await append(cluster, b"c")
+    await change(cluster, target)
+    await append(cluster, b"d")
+    await cluster.settled()
+    assert cluster.leading().groups[GROUP].membership == target
+    for broker in cluster.up:
+        broker.crash(rng)
+    for node in (3, 4, 5):
+        await cluster.brokers[NodeId(node)].start()
+    await append(cluster, b"e")
+    assert cluster.leading().groups[GROUP].membership == target
+    await cluster.stop()
 
 
-def test_old_messages_of_a_removed_member_change_nothing() -> None:
-    async def story() -> None:
-        cluster = NodeCluster(5, nodes=4)
-        await cluster.start()
-        leader, gone = cluster.leading(), cluster.followers()[0]
-        await append(cluster, b"v")
-        stale = leader.groups[GROUP].term
-        await change(cluster, members(*(set(cluster.nodes) - {gone.node_id})))
-        await append(cluster, b"w")
-        group = leader.groups[GROUP]
-        before = (group.term, group.leader, group.last_index)
-        for message in (
-            VoteRequest(term=Term(stale + 5), last=EntryId(stale, Index(900))),
-            VoteRequest(term=stale, last=EntryId(stale, Index(0)), is_pre_vote=True),
-        ):
-            gone.transport.send(leader.node_id, encode_message(GROUP, message))
-        gone.host.send(
-            GROUP, leader.node_id, Heartbeat(term=Term(stale - 1), commit_index=Index(-1), round=1)
-        )
-        gone.host._drain()
-        await asyncio.sleep(1)
-        assert (group.term, group.leader, group.last_index) == before
-        await append(cluster, b"x")
-        await cluster.stop()
-
-    run_virtual(story())
+@in_virtual_time
+async def test_old_messages_of_a_removed_member_change_nothing() -> None:
+    cluster = NodeCluster(5, nodes=4)
+    await cluster.start()
+    leader, gone = cluster.leading(), cluster.followers()[0]
+    await append(cluster, b"v")
+    stale = leader.groups[GROUP].term
+    await change(cluster, members(*(set(cluster.nodes) - {gone.node_id})))
+    await append(cluster, b"w")
+    group = leader.groups[GROUP]
+    before = (group.term, group.leader, group.last_index)
+    for message in (
+        VoteRequest(term=Term(stale + 5), last=EntryId(stale, Index(900))),
+        VoteRequest(term=stale, last=EntryId(stale, Index(0)), is_pre_vote=True),
+    ):
+        gone.transport.send(leader.node_id, encode_message(GROUP, message))
+    gone.host.send(GROUP, leader.node_id, Heartbeat(term=Term(stale - 1), commit_index=Index(-1), round=1))
+    gone.host._drain()
+    await asyncio.sleep(1)
+    assert (group.term, group.leader, group.last_index) == before
+    await append(cluster, b"x")
+    await cluster.stop()
 
 
-def test_a_transfer_returns_once_another_leads() -> None:
-    async def story() -> None:
-        cluster = NodeCluster(6)
-        await cluster.start()
-        leader, target = cluster.leading(), cluster.followers()[0]
-        with pytest.raises(InvalidRequest, match="no other voter"):
-            await leader.groups[GROUP].transfer_and_wait(NodeId(9), 1000)
-        with pytest.raises(InvalidRequest, match="no other voter"):
-            await leader.groups[GROUP].transfer_and_wait(leader.node_id, 1000)
+@in_virtual_time
+async def test_a_transfer_returns_once_another_leads() -> None:
+    cluster = NodeCluster(6)
+    await cluster.start()
+    leader, target = cluster.leading(), cluster.followers()[0]
+    with pytest.raises(InvalidRequest, match="no other voter"):
+        await leader.groups[GROUP].transfer_and_wait(NodeId(9), 1000)
+    with pytest.raises(InvalidRequest, match="no other voter"):
+        await leader.groups[GROUP].transfer_and_wait(leader.node_id, 1000)
+    await leader.groups[GROUP].transfer_and_wait(target.node_id, 1000)
+    assert leader.groups[GROUP].leader == target.node_id
+    with pytest.raises(NotLeader):
         await leader.groups[GROUP].transfer_and_wait(target.node_id, 1000)
-        assert leader.groups[GROUP].leader == target.node_id
-        with pytest.raises(NotLeader):
-            await leader.groups[GROUP].transfer_and_wait(target.node_id, 1000)
-        await cluster.until(lambda: cluster.leader() is target)
-        for other in cluster.followers():
-            other.disk.clear()
-        target.groups[GROUP].propose(target.replicas[GROUP]._rules.validated(batch_of(b"v")))
-        with pytest.raises(LeadershipNotMoved):
-            await target.groups[GROUP].transfer_and_wait(leader.node_id, 2000)
-        assert target.groups[GROUP].is_leader
-        for other in cluster.up:
-            other.disk.set()
-        await cluster.settled()
-        await asyncio.sleep(1)  # until no transfer is under way
-        await append(cluster, b"w")
-        await cluster.stop()
-
-    run_virtual(story())
+    await cluster.until(lambda: cluster.leader() is target)
+    for other in cluster.followers():
+        other.disk.clear()
+    target.groups[GROUP].propose(target.replicas[GROUP]._rules.validated(batch_of(b"v")))
+    with pytest.raises(LeadershipNotMoved):
+        await target.groups[GROUP].transfer_and_wait(leader.node_id, 2000)
+    assert target.groups[GROUP].is_leader
+    for other in cluster.up:
+        other.disk.set()
+    await cluster.settled()
+    await asyncio.sleep(1)  # until no transfer is under way
+    await append(cluster, b"w")
+    await cluster.stop()

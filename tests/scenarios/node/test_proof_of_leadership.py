@@ -6,26 +6,24 @@ import pytest
 
 from partitions.values import QUORUM, Start
 from raftlog.errors import NoLeader, NotLeader
+from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.node_cluster import FIRST_GROUP, NodeCluster
 from tests.helpers.partition_cluster import batch_of
-from tests.helpers.virtual_time import run_virtual
 
 
-def test_an_isolated_leader_does_not_tell_where_its_log_ends() -> None:
-    async def story() -> None:
-        cluster = NodeCluster(1)
-        await cluster.start()
-        replica = cluster.leading().replicas[FIRST_GROUP]
-        await replica.append(batch_of(b"v"), acks=QUORUM, timeout_ms=1000)
-        assert await replica.offset_at(Start.LATEST) == (1, None)
-        leader = cluster.leading()
-        for follower in cluster.followers():
-            cluster.network.cut_both(leader.node_id, follower.node_id)
-        assert leader.groups[FIRST_GROUP].is_ready, "it does not know yet"
-        with pytest.raises((NotLeader, NoLeader)):
-            await replica.offset_at(Start.LATEST)
-        cluster.network.heal_all(cluster.nodes)
-        await cluster.settled()
-        await cluster.stop()
-
-    run_virtual(story())
+@in_virtual_time
+async def test_an_isolated_leader_does_not_tell_where_its_log_ends() -> None:
+    cluster = NodeCluster(1)
+    await cluster.start()
+    replica = cluster.leading().replicas[FIRST_GROUP]
+    await replica.append(batch_of(b"v"), acks=QUORUM, timeout_ms=1000)
+    assert await replica.offset_at(Start.LATEST) == (1, None)
+    leader = cluster.leading()
+    for follower in cluster.followers():
+        cluster.network.cut_both(leader.node_id, follower.node_id)
+    assert leader.groups[FIRST_GROUP].is_ready, "it does not know yet"
+    with pytest.raises((NotLeader, NoLeader)):
+        await replica.offset_at(Start.LATEST)
+    cluster.network.heal_all(cluster.nodes)
+    await cluster.settled()
+    await cluster.stop()

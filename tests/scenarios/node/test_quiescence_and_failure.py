@@ -11,6 +11,7 @@ from partitions.values import QUORUM
 from raftlog.errors import CommitUnknown
 from raftlog.node.group_host import HostSettings
 from raftlog.types import GroupId
+from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.node_cluster import NodeCluster
 from tests.helpers.partition_cluster import batch_of
 from tests.helpers.virtual_time import VirtualLoop, run_virtual
@@ -117,35 +118,31 @@ def test_a_quiescent_leader_whose_disk_fails_is_replaced_though_its_broker_lives
     quiescent(story)
 
 
-def test_a_failed_leader_whose_successor_lacks_entries_is_replaced_by_the_other() -> None:
-    async def tell() -> None:
-        cluster = NodeCluster(8)
-        await cluster.start()
-        leader, (behind, ahead) = cluster.leading(), cluster.followers()
-        cluster.network.stall(leader.node_id, behind.node_id)
-        await leader.replicas[GROUP].append(batch_of(b"second"), acks=QUORUM, timeout_ms=1000)
-        cluster.network.heal(leader.node_id, behind.node_id)
-        cluster.network.cut(leader.node_id, ahead.node_id)
-        leader.groups[GROUP].stop(OSError("the disk is broken"))
-        assert await cluster.until(lambda: cluster.leader() is not None) < ELECTED_WITHIN_S + 1
-        last = cluster.leading().groups[GROUP].log.last_index
-        assert last >= 0
-        await cluster.stop()
-
-    run_virtual(tell())
+@in_virtual_time
+async def test_a_failed_leader_whose_successor_lacks_entries_is_replaced_by_the_other() -> None:
+    cluster = NodeCluster(8)
+    await cluster.start()
+    leader, (behind, ahead) = cluster.leading(), cluster.followers()
+    cluster.network.stall(leader.node_id, behind.node_id)
+    await leader.replicas[GROUP].append(batch_of(b"second"), acks=QUORUM, timeout_ms=1000)
+    cluster.network.heal(leader.node_id, behind.node_id)
+    cluster.network.cut(leader.node_id, ahead.node_id)
+    leader.groups[GROUP].stop(OSError("the disk is broken"))
+    assert await cluster.until(lambda: cluster.leader() is not None) < ELECTED_WITHIN_S + 1
+    last = cluster.leading().groups[GROUP].log.last_index
+    assert last >= 0
+    await cluster.stop()
 
 
-def test_a_leader_whose_sync_fails_hands_its_group_on_and_keeps_its_process() -> None:
-    async def tell() -> None:
-        cluster = NodeCluster(9)
-        await cluster.start()
-        leader = cluster.leading()
-        leader.filesystem.fails_sync = lambda path: path.endswith(".log")
-        with pytest.raises(CommitUnknown):  # the followers may have it, and do: a quorum without this disk
-            await leader.replicas[GROUP].append(batch_of(b"v"), acks=QUORUM, timeout_ms=1000)
-        assert await cluster.until(lambda: cluster.leader() not in (None, leader)) < 0.2
-        assert isinstance(leader.groups[GROUP].stopped, OSError)
-        assert cluster.leading().groups[GROUP].log.last_index >= 0
-        await cluster.stop()
-
-    run_virtual(tell())
+@in_virtual_time
+async def test_a_leader_whose_sync_fails_hands_its_group_on_and_keeps_its_process() -> None:
+    cluster = NodeCluster(9)
+    await cluster.start()
+    leader = cluster.leading()
+    leader.filesystem.fails_sync = lambda path: path.endswith(".log")
+    with pytest.raises(CommitUnknown):  # the followers may have it, and do: a quorum without this disk
+        await leader.replicas[GROUP].append(batch_of(b"v"), acks=QUORUM, timeout_ms=1000)
+    assert await cluster.until(lambda: cluster.leader() not in (None, leader)) < 0.2
+    assert isinstance(leader.groups[GROUP].stopped, OSError)
+    assert cluster.leading().groups[GROUP].log.last_index >= 0
+    await cluster.stop()

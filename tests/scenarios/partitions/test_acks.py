@@ -8,6 +8,7 @@ import pytest
 
 from partitions.values import QUORUM, Acks, AppendReceipt
 from raftlog.errors import CommitUnknown, InvalidRequest
+from tests.helpers.async_tests import in_real_time
 from tests.helpers.partition_cluster import Broker, PartitionCluster, batch_of, eventually
 
 
@@ -18,177 +19,155 @@ async def append(
     return await replica.append(body or batch_of(b"a"), acks=Acks.parse(acks), timeout_ms=timeout_ms)
 
 
-def test_quorum_waits_for_a_majority_and_for_no_more() -> None:
+@in_real_time
+async def test_quorum_waits_for_a_majority_and_for_no_more() -> None:
     # requirement: RP5, P5
-    async def story() -> None:
-        async with PartitionCluster() as cluster:
-            leader = await cluster.leader()
-            slow, fast = cluster.followers(leader)
-            slow.disk.clear()
-            durability = (await append(cluster, leader, "quorum")).durability
-            assert (durability.committed, durability.fsynced, durability.replicas) == (True, True, 2)
-            fast.disk.clear()
-            waiting = asyncio.create_task(append(cluster, leader, "all"))
-            await asyncio.sleep(0.02)
-            assert not waiting.done()
-            fast.disk.set()
-            assert (await waiting).durability.acks == "quorum"
-
-    asyncio.run(story())
+    async with PartitionCluster() as cluster:
+        leader = await cluster.leader()
+        slow, fast = cluster.followers(leader)
+        slow.disk.clear()
+        durability = (await append(cluster, leader, "quorum")).durability
+        assert (durability.committed, durability.fsynced, durability.replicas) == (True, True, 2)
+        fast.disk.clear()
+        waiting = asyncio.create_task(append(cluster, leader, "all"))
+        await asyncio.sleep(0.02)
+        assert not waiting.done()
+        fast.disk.set()
+        assert (await waiting).durability.acks == "quorum"
 
 
-def test_a_majority_without_the_leaders_own_disk_is_enough_for_quorum_and_not_for_a_count() -> None:
+@in_real_time
+async def test_a_majority_without_the_leaders_own_disk_is_enough_for_quorum_and_not_for_a_count() -> None:
     # requirement: RP5, RP8
-    async def story() -> None:
-        async with PartitionCluster() as cluster:
-            leader = await cluster.leader()
-            leader.disk.clear()
-            assert (await append(cluster, leader, "quorum")).durability.replicas == 2
-            counting = asyncio.create_task(append(cluster, leader, "2"))
-            await asyncio.sleep(0.02)
-            assert not counting.done()
-            leader.disk.set()
-            await counting
-
-    asyncio.run(story())
+    async with PartitionCluster() as cluster:
+        leader = await cluster.leader()
+        leader.disk.clear()
+        assert (await append(cluster, leader, "quorum")).durability.replicas == 2
+        counting = asyncio.create_task(append(cluster, leader, "2"))
+        await asyncio.sleep(0.02)
+        assert not counting.done()
+        leader.disk.set()
+        await counting
 
 
-def test_leader_is_answered_by_its_own_disk_and_marked_as_not_committed() -> None:
+@in_real_time
+async def test_leader_is_answered_by_its_own_disk_and_marked_as_not_committed() -> None:
     # requirement: RP6
-    async def story() -> None:
-        async with PartitionCluster() as cluster:
-            leader = await cluster.leader()
-            for follower in cluster.followers(leader):
-                follower.disk.clear()
-            durability = (await append(cluster, leader, "1")).durability
-            assert (durability.committed, durability.fsynced, durability.replicas) == (False, True, 1)
-            leader.disk.clear()
-            with pytest.raises(CommitUnknown):
-                await append(cluster, leader, "1", timeout_ms=20)
-
-    asyncio.run(story())
+    async with PartitionCluster() as cluster:
+        leader = await cluster.leader()
+        for follower in cluster.followers(leader):
+            follower.disk.clear()
+        durability = (await append(cluster, leader, "1")).durability
+        assert (durability.committed, durability.fsynced, durability.replicas) == (False, True, 1)
+        leader.disk.clear()
+        with pytest.raises(CommitUnknown):
+            await append(cluster, leader, "1", timeout_ms=20)
 
 
-def test_none_waits_for_nothing() -> None:
+@in_real_time
+async def test_none_waits_for_nothing() -> None:
     # requirement: RP7
-    async def story() -> None:
-        async with PartitionCluster() as cluster:
-            leader = await cluster.leader()
-            for broker in cluster.brokers.values():
-                broker.disk.clear()
-            durability = (await append(cluster, leader, "0")).durability
-            assert (durability.committed, durability.fsynced, durability.replicas) == (False, False, 0)
-
-    asyncio.run(story())
+    async with PartitionCluster() as cluster:
+        leader = await cluster.leader()
+        for broker in cluster.brokers.values():
+            broker.disk.clear()
+        durability = (await append(cluster, leader, "0")).durability
+        assert (durability.committed, durability.fsynced, durability.replicas) == (False, False, 0)
 
 
-def test_a_count_with_a_dead_follower_ends_as_committed_and_not_reached() -> None:
+@in_real_time
+async def test_a_count_with_a_dead_follower_ends_as_committed_and_not_reached() -> None:
     # requirement: RP8
-    async def story() -> None:
-        async with PartitionCluster() as cluster:
-            leader = await cluster.leader()
-            cluster.network.isolate(cluster.followers(leader)[0].node_id)
-            with pytest.raises(CommitUnknown, match="are committed") as unknown:
-                await append(cluster, leader, "3", timeout_ms=60)
-            assert unknown.value.details["committed"] is True
-            cluster.network.heal()
-            assert (await append(cluster, leader, "3")).durability.replicas == 3
-
-    asyncio.run(story())
+    async with PartitionCluster() as cluster:
+        leader = await cluster.leader()
+        cluster.network.isolate(cluster.followers(leader)[0].node_id)
+        with pytest.raises(CommitUnknown, match="are committed") as unknown:
+            await append(cluster, leader, "3", timeout_ms=60)
+        assert unknown.value.details["committed"] is True
+        cluster.network.heal()
+        assert (await append(cluster, leader, "3")).durability.replicas == 3
 
 
-def test_every_waits_for_replicas_in_sync_until_they_are_out_of_sync() -> None:
+@in_real_time
+async def test_every_waits_for_replicas_in_sync_until_they_are_out_of_sync() -> None:
     # requirement: RP5
-    async def story() -> None:
-        async with PartitionCluster(config={"replica.lag.max.ms": 80}) as cluster:
-            leader = await cluster.leader()
-            dead = cluster.followers(leader)[0]
-            cluster.network.isolate(dead.node_id)
-            began = asyncio.get_running_loop().time()
-            receipt = await append(cluster, leader, "every")
-            assert asyncio.get_running_loop().time() - began > 0.03
-            assert dead.node_id not in cluster.replica(leader.node_id).in_sync()
-            assert receipt.durability.replicas == 2
-
-    asyncio.run(story())
+    async with PartitionCluster(config={"replica.lag.max.ms": 80}) as cluster:
+        leader = await cluster.leader()
+        dead = cluster.followers(leader)[0]
+        cluster.network.isolate(dead.node_id)
+        began = asyncio.get_running_loop().time()
+        receipt = await append(cluster, leader, "every")
+        assert asyncio.get_running_loop().time() - began > 0.03
+        assert dead.node_id not in cluster.replica(leader.node_id).in_sync()
+        assert receipt.durability.replicas == 2
 
 
-def test_more_replicas_than_there_are_is_refused_with_the_reason() -> None:
+@in_real_time
+async def test_more_replicas_than_there_are_is_refused_with_the_reason() -> None:
     # requirement: RP8
-    async def story() -> None:
-        async with PartitionCluster() as cluster:
-            leader = await cluster.leader()
-            with pytest.raises(InvalidRequest, match="3 replicas"):
-                await append(cluster, leader, "4")
-            assert cluster.replica(leader.node_id).group.last_index == -1
-
-    asyncio.run(story())
+    async with PartitionCluster() as cluster:
+        leader = await cluster.leader()
+        with pytest.raises(InvalidRequest, match="3 replicas"):
+            await append(cluster, leader, "4")
+        assert cluster.replica(leader.node_id).group.last_index == -1
 
 
-def test_a_time_out_is_never_called_a_failure_and_the_proposal_goes_on() -> None:
-    async def story() -> None:
-        async with PartitionCluster() as cluster:
-            leader = await cluster.leader()
-            for follower in cluster.followers(leader):
-                follower.disk.clear()
-            body = batch_of(b"a", producer=7, sequence=0)
-            with pytest.raises(CommitUnknown) as unknown:
-                await append(cluster, leader, "quorum", body=body, timeout_ms=20)
-            assert not unknown.value.is_definite
-            assert unknown.value.details["committed"] is None
-            for follower in cluster.followers(leader):
-                follower.disk.set()
-            receipt = await append(cluster, leader, "quorum", body=body)
-            assert (receipt.base_offset, receipt.was_duplicate) == (0, True)
-
-    asyncio.run(story())
+@in_real_time
+async def test_a_time_out_is_never_called_a_failure_and_the_proposal_goes_on() -> None:
+    async with PartitionCluster() as cluster:
+        leader = await cluster.leader()
+        for follower in cluster.followers(leader):
+            follower.disk.clear()
+        body = batch_of(b"a", producer=7, sequence=0)
+        with pytest.raises(CommitUnknown) as unknown:
+            await append(cluster, leader, "quorum", body=body, timeout_ms=20)
+        assert not unknown.value.is_definite
+        assert unknown.value.details["committed"] is None
+        for follower in cluster.followers(leader):
+            follower.disk.set()
+        receipt = await append(cluster, leader, "quorum", body=body)
+        assert (receipt.base_offset, receipt.was_duplicate) == (0, True)
 
 
-def test_a_cancelled_produce_goes_on_and_leaves_no_complaint() -> None:
-    async def story() -> None:
-        complaints: list[dict[str, object]] = []
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
-        async with PartitionCluster() as cluster:
-            leader = await cluster.leader()
-            replica = cluster.replica(leader.node_id)
-            for follower in cluster.followers(leader):
-                follower.disk.clear()
-            task = asyncio.create_task(append(cluster, leader, "3"))
-            await asyncio.sleep(0.01)
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-            for follower in cluster.followers(leader):
-                follower.disk.set()
-            await eventually(lambda: replica.group.commit_index == 0)
-            cluster.network.isolate(leader.node_id)
-            await cluster.leader(other_than=leader.node_id)
-        assert complaints == []
-
-    asyncio.run(story())
+@in_real_time
+async def test_a_cancelled_produce_goes_on_and_leaves_no_complaint() -> None:
+    complaints: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+    async with PartitionCluster() as cluster:
+        leader = await cluster.leader()
+        replica = cluster.replica(leader.node_id)
+        for follower in cluster.followers(leader):
+            follower.disk.clear()
+        task = asyncio.create_task(append(cluster, leader, "3"))
+        await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        for follower in cluster.followers(leader):
+            follower.disk.set()
+        await eventually(lambda: replica.group.commit_index == 0)
+        cluster.network.isolate(leader.node_id)
+        await cluster.leader(other_than=leader.node_id)
+    assert complaints == []
 
 
 @pytest.mark.parametrize("acks", ["0", "1", "quorum", "3", "every"])
-def test_a_duplicate_is_answered_for_every_kind_of_acks(acks: str) -> None:
+@in_real_time
+async def test_a_duplicate_is_answered_for_every_kind_of_acks(acks: str) -> None:
     # requirement: D3
-    async def story() -> None:
-        async with PartitionCluster() as cluster:
-            leader = await cluster.leader()
-            body = batch_of(b"a", producer=7, sequence=0)
-            await append(cluster, leader, "quorum", body=body)
-            receipt = await append(cluster, leader, acks, body=body)
-            assert (receipt.base_offset, receipt.was_duplicate) == (0, True)
-            assert receipt.durability.acks == acks
-
-    asyncio.run(story())
+    async with PartitionCluster() as cluster:
+        leader = await cluster.leader()
+        body = batch_of(b"a", producer=7, sequence=0)
+        await append(cluster, leader, "quorum", body=body)
+        receipt = await append(cluster, leader, acks, body=body)
+        assert (receipt.base_offset, receipt.was_duplicate) == (0, True)
+        assert receipt.durability.acks == acks
 
 
-def test_one_replica_commits_alone() -> None:
-    async def story() -> None:
-        async with PartitionCluster(1, replicas=(1,)) as cluster:
-            leader = await cluster.leader()
-            for acks in ("quorum", "every", "1"):
-                assert (await append(cluster, leader, acks)).durability.replicas == 1
-            assert QUORUM == Acks.parse("all") == Acks.parse("-1")
-
-    asyncio.run(story())
+@in_real_time
+async def test_one_replica_commits_alone() -> None:
+    async with PartitionCluster(1, replicas=(1,)) as cluster:
+        leader = await cluster.leader()
+        for acks in ("quorum", "every", "1"):
+            assert (await append(cluster, leader, acks)).durability.replicas == 1
+        assert QUORUM == Acks.parse("all") == Acks.parse("-1")

@@ -17,6 +17,7 @@ from raftlog.storage import twin_file
 from raftlog.storage.os_filesystem import OsFilesystem
 from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.types import NodeId
+from tests.helpers.async_tests import in_real_time
 from tests.helpers.controlled_cluster import ControlledCluster
 from tests.helpers.partition_cluster import eventually
 
@@ -90,43 +91,36 @@ def test_a_full_disk_lets_folders_go_by_newer_metadata_but_not_by_the_first() ->
     assert twin_file.load(filesystem, "/data", APPLIED_FILE, Applied) == Applied("b", 3)
 
 
-def test_no_folder_is_given_up_before_metadata_was_confirmed() -> None:
+@in_real_time
+async def test_no_folder_is_given_up_before_metadata_was_confirmed() -> None:
     filesystem = disk()
     filesystem.make_directories("/data/orders")
     trash = Trash(filesystem, "/data", SystemClock(), asyncio.to_thread)
     folders = Folders(filesystem, "/data", asyncio.to_thread, trash)
-
-    async def story() -> None:
-        assert not await folders.give_up("/data/orders", "deleted")
-        assert filesystem.exists("/data/orders")
-        await folders.note(image(1))
-        assert await folders.give_up("/data/orders", "deleted")
-        assert not filesystem.exists("/data/orders")
-
-    asyncio.run(story())
+    assert not await folders.give_up("/data/orders", "deleted")
+    assert filesystem.exists("/data/orders")
+    await folders.note(image(1))
+    assert await folders.give_up("/data/orders", "deleted")
+    assert not filesystem.exists("/data/orders")
 
 
 # requirement: T7
-def test_a_broker_whose_cluster_has_lost_metadata_keeps_the_folders_that_it_does_not_know(
+@in_real_time
+async def test_a_broker_whose_cluster_has_lost_metadata_keeps_the_folders_that_it_does_not_know(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def story() -> None:
-        async with ControlledCluster(str(tmp_path)) as cluster:
-            await cluster.create("orders")
-            applied = cluster.any.controller.image
-            await cluster.stop(NodeId(3))
-            lost = tmp_path / "broker-3" / f"lost-{'ab' * 16}" / "Partition-0"
-            lost.mkdir(parents=True)
-            newer = Applied(applied.bootstrap_id, applied.version + 1000)
-            twin_file.keep(OsFilesystem(), str(tmp_path / "broker-3"), APPLIED_FILE, newer)
-            await cluster.start(NodeId(3))
-            await eventually(lambda: "was older when confirmed" in caplog.text)
-            version = await cluster.any.controller.delete_topic(
-                "orders", expected_version=None, timeout_ms=5000
-            )
-            await cluster.settled(version)
-            assert lost.exists()
-            assert list((tmp_path / "broker-3").glob("orders-*/Partition-0/*.log"))
-            assert not list((tmp_path / "broker-1").glob("orders-*"))
-
-    asyncio.run(story())
+    async with ControlledCluster(str(tmp_path)) as cluster:
+        await cluster.create("orders")
+        applied = cluster.any.controller.image
+        await cluster.stop(NodeId(3))
+        lost = tmp_path / "broker-3" / f"lost-{'ab' * 16}" / "Partition-0"
+        lost.mkdir(parents=True)
+        newer = Applied(applied.bootstrap_id, applied.version + 1000)
+        twin_file.keep(OsFilesystem(), str(tmp_path / "broker-3"), APPLIED_FILE, newer)
+        await cluster.start(NodeId(3))
+        await eventually(lambda: "was older when confirmed" in caplog.text)
+        version = await cluster.any.controller.delete_topic("orders", expected_version=None, timeout_ms=5000)
+        await cluster.settled(version)
+        assert lost.exists()
+        assert list((tmp_path / "broker-3").glob("orders-*/Partition-0/*.log"))
+        assert not list((tmp_path / "broker-1").glob("orders-*"))

@@ -28,6 +28,7 @@ from raftlog.node.rpc import decode_body, encode_body
 from raftlog.records.batch import split_batches
 from raftlog.records.reader import read_records
 from raftlog.types import GroupId, NodeId, Offset, TopicPartition
+from tests.helpers.async_tests import in_real_time
 from tests.helpers.partition_cluster import ORDERS, Broker, PartitionCluster, batch_of, eventually
 
 
@@ -41,379 +42,339 @@ def fetch_from(position: int, *, wait_ms: int = 0) -> FetchRequest:
     return FetchRequest(position=Offset(position), wait_ms=wait_ms)
 
 
-def test_every_broker_serves_every_partition() -> None:
+@in_real_time
+async def test_every_broker_serves_every_partition() -> None:
     # requirement: P4, T7
-    async def story() -> None:
-        async with PartitionCluster(5) as cluster:
-            body = batch_of(b"a", b"b")
-            for number, broker in enumerate(cluster.brokers.values()):
-                receipt = await append(broker, body)
-                assert receipt.base_offset == 2 * number
-            for broker in cluster.brokers.values():
-                result = await broker.gateway.fetch(ORDERS, FetchRequest(position=Start.EARLIEST))
-                assert (result.next_offset, result.high_watermark) == (10, 10)
-                assert len(result.data) == 5 * len(body)
-                assert (await broker.gateway.offset_at(ORDERS, Start.LATEST))[0] == 10
-                assert broker.gateway.leader_of(ORDERS) == (await cluster.leader()).node_id
-
-    asyncio.run(story())
+    async with PartitionCluster(5) as cluster:
+        body = batch_of(b"a", b"b")
+        for number, broker in enumerate(cluster.brokers.values()):
+            receipt = await append(broker, body)
+            assert receipt.base_offset == 2 * number
+        for broker in cluster.brokers.values():
+            result = await broker.gateway.fetch(ORDERS, FetchRequest(position=Start.EARLIEST))
+            assert (result.next_offset, result.high_watermark) == (10, 10)
+            assert len(result.data) == 5 * len(body)
+            assert (await broker.gateway.offset_at(ORDERS, Start.LATEST))[0] == 10
+            assert broker.gateway.leader_of(ORDERS) == (await cluster.leader()).node_id
 
 
-def test_the_leaders_refusals_come_through_the_hop_as_they_are() -> None:
-    async def story() -> None:
-        async with PartitionCluster(5) as cluster:
-            far = cluster.brokers[NodeId(5)]
-            with pytest.raises(OffsetOutOfRange) as above:
-                await far.gateway.fetch(ORDERS, fetch_from(4))
-            assert above.value.details == {"start": 0, "end": 0}
-            with pytest.raises(RecordTooLarge):
-                await append(far, batch_of(b"x" * (1 << 21)))
-            with pytest.raises(InvalidRequest, match="3 replicas"):
-                await append(far, batch_of(b"x"), acks="5")
-            assert far.gateway.bytes_in_flight == 0
-
-    asyncio.run(story())
+@in_real_time
+async def test_the_leaders_refusals_come_through_the_hop_as_they_are() -> None:
+    async with PartitionCluster(5) as cluster:
+        far = cluster.brokers[NodeId(5)]
+        with pytest.raises(OffsetOutOfRange) as above:
+            await far.gateway.fetch(ORDERS, fetch_from(4))
+        assert above.value.details == {"start": 0, "end": 0}
+        with pytest.raises(RecordTooLarge):
+            await append(far, batch_of(b"x" * (1 << 21)))
+        with pytest.raises(InvalidRequest, match="3 replicas"):
+            await append(far, batch_of(b"x"), acks="5")
+        assert far.gateway.bytes_in_flight == 0
 
 
-def test_unknown_names_are_told_apart() -> None:
-    async def story() -> None:
-        async with PartitionCluster(1, replicas=(1,)) as cluster:
-            gateway = cluster.brokers[NodeId(1)].gateway
-            with pytest.raises(UnknownTopic):
-                await gateway.fetch(TopicPartition("other", 0), fetch_from(0))
-            with pytest.raises(UnknownPartition, match="none is 1"):
-                await gateway.append(
-                    TopicPartition("orders", 1), batch_of(b"a"), acks=QUORUM, timeout_ms=1_000
-                )
-            with pytest.raises(UnknownTopic):
-                await gateway.describe("other")
-
-    asyncio.run(story())
+@in_real_time
+async def test_unknown_names_are_told_apart() -> None:
+    async with PartitionCluster(1, replicas=(1,)) as cluster:
+        gateway = cluster.brokers[NodeId(1)].gateway
+        with pytest.raises(UnknownTopic):
+            await gateway.fetch(TopicPartition("other", 0), fetch_from(0))
+        with pytest.raises(UnknownPartition, match="none is 1"):
+            await gateway.append(TopicPartition("orders", 1), batch_of(b"a"), acks=QUORUM, timeout_ms=1_000)
+        with pytest.raises(UnknownTopic):
+            await gateway.describe("other")
 
 
-def test_a_change_of_leader_during_a_long_poll_goes_unnoticed() -> None:
+@in_real_time
+async def test_a_change_of_leader_during_a_long_poll_goes_unnoticed() -> None:
     # requirement: C3
-    async def story() -> None:
-        async with PartitionCluster(4) as cluster:
-            leader = await cluster.leader()
-            await append(leader, batch_of(b"a"))
-            far = cluster.brokers[NodeId(4)]
-            request = FetchRequest(position=Start.LATEST, wait_ms=20_000)
-            polls = [
-                asyncio.create_task(broker.gateway.fetch(ORDERS, request))
-                for broker in (far, cluster.followers(leader)[0])
-            ]
-            await eventually(lambda: cluster.replica(leader.node_id).parked == 2)
-            cluster.network.isolate(leader.node_id)
-            new = await cluster.leader(other_than=leader.node_id)
-            receipt = await append(new, batch_of(b"b"))
-            for result in await asyncio.gather(*polls):
-                assert result.offset == 1
-                assert result.next_offset >= receipt.base_offset
-                assert result.leader_epoch == receipt.leader_epoch
-
-    asyncio.run(story())
+    async with PartitionCluster(4) as cluster:
+        leader = await cluster.leader()
+        await append(leader, batch_of(b"a"))
+        far = cluster.brokers[NodeId(4)]
+        request = FetchRequest(position=Start.LATEST, wait_ms=20_000)
+        polls = [
+            asyncio.create_task(broker.gateway.fetch(ORDERS, request))
+            for broker in (far, cluster.followers(leader)[0])
+        ]
+        await eventually(lambda: cluster.replica(leader.node_id).parked == 2)
+        cluster.network.isolate(leader.node_id)
+        new = await cluster.leader(other_than=leader.node_id)
+        receipt = await append(new, batch_of(b"b"))
+        for result in await asyncio.gather(*polls):
+            assert result.offset == 1
+            assert result.next_offset >= receipt.base_offset
+            assert result.leader_epoch == receipt.leader_epoch
 
 
-def test_while_there_is_no_leader_a_request_waits_for_one() -> None:
-    async def story() -> None:
-        async with PartitionCluster(4) as cluster:
-            leader = await cluster.leader()
-            far = cluster.brokers[NodeId(4)]
-            await append(far, batch_of(b"a"))
-            cluster.network.isolate(leader.node_id)
-            receipt = await append(far, batch_of(b"b"))
-            assert receipt.leader_epoch > 1
-
-    asyncio.run(story())
+@in_real_time
+async def test_while_there_is_no_leader_a_request_waits_for_one() -> None:
+    async with PartitionCluster(4) as cluster:
+        leader = await cluster.leader()
+        far = cluster.brokers[NodeId(4)]
+        await append(far, batch_of(b"a"))
+        cluster.network.isolate(leader.node_id)
+        receipt = await append(far, batch_of(b"b"))
+        assert receipt.leader_epoch > 1
 
 
-def test_without_a_majority_a_request_is_told_to_come_back() -> None:
+@in_real_time
+async def test_without_a_majority_a_request_is_told_to_come_back() -> None:
     # requirement: F6
-    async def story() -> None:
-        async with PartitionCluster() as cluster:
-            leader = await cluster.leader()
-            follower = cluster.followers(leader)[0]
-            for broker in cluster.brokers.values():
-                cluster.network.isolate(broker.node_id)
-            await eventually(lambda: not cluster.replica(leader.node_id).group.is_leader)
-            with pytest.raises(NoLeader) as refused:
-                await append(follower, batch_of(b"a"), timeout_ms=100)
-            assert refused.value.details["retry_after_ms"]
-            assert refused.value.is_definite
-
-    asyncio.run(story())
+    async with PartitionCluster() as cluster:
+        leader = await cluster.leader()
+        follower = cluster.followers(leader)[0]
+        for broker in cluster.brokers.values():
+            cluster.network.isolate(broker.node_id)
+        await eventually(lambda: not cluster.replica(leader.node_id).group.is_leader)
+        with pytest.raises(NoLeader) as refused:
+            await append(follower, batch_of(b"a"), timeout_ms=100)
+        assert refused.value.details["retry_after_ms"]
+        assert refused.value.is_definite
 
 
-def test_a_produce_whose_answer_is_lost_is_unknown_and_not_sent_again() -> None:
+@in_real_time
+async def test_a_produce_whose_answer_is_lost_is_unknown_and_not_sent_again() -> None:
     # requirement: D2
-    async def story() -> None:
-        async with PartitionCluster(4) as cluster:
-            leader = await cluster.leader()
-            far = cluster.brokers[NodeId(4)]
-            await append(far, batch_of(b"a"))
-            for follower in cluster.followers(leader):
-                follower.disk.clear()
-            sending = asyncio.create_task(append(far, batch_of(b"b")))
-            await eventually(
-                lambda: all(cluster.replica(node).group.last_index == 1 for node in cluster.logs)
-            )
-            cluster.network.isolate(leader.node_id)
-            for follower in cluster.followers(leader):
-                follower.disk.set()
-            with pytest.raises(CommitUnknown) as unknown:
-                await sending  # although the next leader would take it
-            assert unknown.value.details["committed"] is None
-
-    asyncio.run(story())
+    async with PartitionCluster(4) as cluster:
+        leader = await cluster.leader()
+        far = cluster.brokers[NodeId(4)]
+        await append(far, batch_of(b"a"))
+        for follower in cluster.followers(leader):
+            follower.disk.clear()
+        sending = asyncio.create_task(append(far, batch_of(b"b")))
+        await eventually(lambda: all(cluster.replica(node).group.last_index == 1 for node in cluster.logs))
+        cluster.network.isolate(leader.node_id)
+        for follower in cluster.followers(leader):
+            follower.disk.set()
+        with pytest.raises(CommitUnknown) as unknown:
+            await sending  # although the next leader would take it
+        assert unknown.value.details["committed"] is None
 
 
-def test_a_produce_with_a_producer_id_is_sent_again_and_stands_there_once() -> None:
+@in_real_time
+async def test_a_produce_with_a_producer_id_is_sent_again_and_stands_there_once() -> None:
     # requirement: D3
-    async def story() -> None:
-        async with PartitionCluster(4) as cluster:
-            leader = await cluster.leader()
-            far = cluster.brokers[NodeId(4)]
-            await append(far, batch_of(b"a", producer=7, sequence=0))
-            for follower in cluster.followers(leader):
-                follower.disk.clear()
-            sending = asyncio.create_task(append(far, batch_of(b"b", producer=7, sequence=1)))
-            await eventually(
-                lambda: all(cluster.replica(node).group.last_index == 1 for node in cluster.logs)
-            )
-            cluster.network.isolate(leader.node_id)
-            for follower in cluster.followers(leader):
-                follower.disk.set()
-            receipt = await sending
-            new = await cluster.leader(other_than=leader.node_id)
-            assert (receipt.base_offset, receipt.was_duplicate) == (1, True)
-            assert cluster.replica(new.node_id).machine.producers.get(7) is not None
-
-    asyncio.run(story())
+    async with PartitionCluster(4) as cluster:
+        leader = await cluster.leader()
+        far = cluster.brokers[NodeId(4)]
+        await append(far, batch_of(b"a", producer=7, sequence=0))
+        for follower in cluster.followers(leader):
+            follower.disk.clear()
+        sending = asyncio.create_task(append(far, batch_of(b"b", producer=7, sequence=1)))
+        await eventually(lambda: all(cluster.replica(node).group.last_index == 1 for node in cluster.logs))
+        cluster.network.isolate(leader.node_id)
+        for follower in cluster.followers(leader):
+            follower.disk.set()
+        receipt = await sending
+        new = await cluster.leader(other_than=leader.node_id)
+        assert (receipt.base_offset, receipt.was_duplicate) == (1, True)
+        assert cluster.replica(new.node_id).machine.producers.get(7) is not None
 
 
-def test_a_refusal_that_follows_an_attempt_in_doubt_is_no_failure() -> None:
+@in_real_time
+async def test_a_refusal_that_follows_an_attempt_in_doubt_is_no_failure() -> None:
     # requirement: D2
     told = [CommitUnknown("the leader is gone", committed=None), StorageFull("full", retry_after_ms=1)]
 
     async def refuse(sender: NodeId, head: bytes, payload: memoryview) -> tuple[bytes, tuple[()]]:
         raise told.pop(0)
 
-    async def story() -> None:
-        async with PartitionCluster(4) as cluster:
-            await cluster.leader()
-            for broker in cluster.brokers.values():
-                broker.host.calls.serve(rpc.APPEND, refuse)
-            with pytest.raises(CommitUnknown):
-                await append(cluster.brokers[NodeId(4)], batch_of(b"a", producer=7, sequence=0))
-            assert told == []
-
-    asyncio.run(story())
+    async with PartitionCluster(4) as cluster:
+        await cluster.leader()
+        for broker in cluster.brokers.values():
+            broker.host.calls.serve(rpc.APPEND, refuse)
+        with pytest.raises(CommitUnknown):
+            await append(cluster.brokers[NodeId(4)], batch_of(b"a", producer=7, sequence=0))
+        assert told == []
 
 
-def test_too_many_bytes_on_their_way_are_refused() -> None:
+@in_real_time
+async def test_too_many_bytes_on_their_way_are_refused() -> None:
     # requirement: N2
-    async def story() -> None:
-        async with PartitionCluster() as cluster:
-            leader = await cluster.leader()
-            body = batch_of(b"a")
-            gateway = Gateway(
-                leader.node_id,
-                lambda: cluster.image,
-                leader.replicas,
-                leader.host.calls,
-                bytes_in_flight_max=2 * len(body),
-            )
-            for broker in cluster.brokers.values():
-                broker.disk.clear()
-            sending = [
-                asyncio.create_task(gateway.append(ORDERS, body, acks=QUORUM, timeout_ms=5_000))
-                for _ in range(2)
-            ]
-            await eventually(lambda: gateway.bytes_in_flight == 2 * len(body))
-            with pytest.raises(Overloaded) as refused:
-                await gateway.append(ORDERS, body, acks=QUORUM, timeout_ms=5_000)
-            assert refused.value.details["retry_after_ms"]
-            sending[0].cancel()
-            for broker in cluster.brokers.values():
-                broker.disk.set()
-            await asyncio.gather(*sending, return_exceptions=True)
-            assert gateway.bytes_in_flight == 0
-
-    asyncio.run(story())
+    async with PartitionCluster() as cluster:
+        leader = await cluster.leader()
+        body = batch_of(b"a")
+        gateway = Gateway(
+            leader.node_id,
+            lambda: cluster.image,
+            leader.replicas,
+            leader.host.calls,
+            bytes_in_flight_max=2 * len(body),
+        )
+        for broker in cluster.brokers.values():
+            broker.disk.clear()
+        sending = [
+            asyncio.create_task(gateway.append(ORDERS, body, acks=QUORUM, timeout_ms=5_000)) for _ in range(2)
+        ]
+        await eventually(lambda: gateway.bytes_in_flight == 2 * len(body))
+        with pytest.raises(Overloaded) as refused:
+            await gateway.append(ORDERS, body, acks=QUORUM, timeout_ms=5_000)
+        assert refused.value.details["retry_after_ms"]
+        sending[0].cancel()
+        for broker in cluster.brokers.values():
+            broker.disk.set()
+        await asyncio.gather(*sending, return_exceptions=True)
+        assert gateway.bytes_in_flight == 0
 
 
-def test_a_broker_that_is_asked_by_another_asks_no_further() -> None:
-    async def story() -> None:
-        async with PartitionCluster(4) as cluster:
-            leader = await cluster.leader()
-            follower = cluster.followers(leader)[0]
-            await eventually(lambda: cluster.replica(follower.node_id).group.leader == leader.node_id)
-            calls = cluster.brokers[NodeId(4)].host.calls
-            head = encode_body(rpc.Fetch((ORDERS, GroupId(1)), fetch_from(0)))
-            with pytest.raises(NotLeader) as refused:
-                await calls.call(follower.node_id, rpc.FETCH, head, timeout_ms=1_000)
-            assert refused.value.details["leader"] == leader.node_id
-            older = encode_body(rpc.Fetch((ORDERS, GroupId(9)), fetch_from(0)))
-            with pytest.raises(NotLeader):  # a topic of that name, but not that topic
-                await calls.call(leader.node_id, rpc.FETCH, older, timeout_ms=1_000)
-            with pytest.raises(InvalidRequest, match="another version"):
-                await calls.call(leader.node_id, rpc.FETCH, b"\xc1", timeout_ms=1_000)
-
-    asyncio.run(story())
+@in_real_time
+async def test_a_broker_that_is_asked_by_another_asks_no_further() -> None:
+    async with PartitionCluster(4) as cluster:
+        leader = await cluster.leader()
+        follower = cluster.followers(leader)[0]
+        await eventually(lambda: cluster.replica(follower.node_id).group.leader == leader.node_id)
+        calls = cluster.brokers[NodeId(4)].host.calls
+        head = encode_body(rpc.Fetch((ORDERS, GroupId(1)), fetch_from(0)))
+        with pytest.raises(NotLeader) as refused:
+            await calls.call(follower.node_id, rpc.FETCH, head, timeout_ms=1_000)
+        assert refused.value.details["leader"] == leader.node_id
+        older = encode_body(rpc.Fetch((ORDERS, GroupId(9)), fetch_from(0)))
+        with pytest.raises(NotLeader):  # a topic of that name, but not that topic
+            await calls.call(leader.node_id, rpc.FETCH, older, timeout_ms=1_000)
+        with pytest.raises(InvalidRequest, match="another version"):
+            await calls.call(leader.node_id, rpc.FETCH, b"\xc1", timeout_ms=1_000)
 
 
-def test_a_topic_deleted_during_a_search_is_unknown_at_once() -> None:
-    async def story() -> None:
-        async with PartitionCluster(4) as cluster:
-            leader = await cluster.leader()
-            far = cluster.brokers[NodeId(4)]
-            poll = asyncio.create_task(far.gateway.fetch(ORDERS, fetch_from(0, wait_ms=20_000)))
-            await eventually(lambda: cluster.replica(leader.node_id).parked == 1)
-            cluster.image = replace(cluster.image, version=2, topics={})
-            cluster.replica(leader.node_id).topic_deleted()
-            with pytest.raises(UnknownTopic):
-                await poll
-
-    asyncio.run(story())
+@in_real_time
+async def test_a_topic_deleted_during_a_search_is_unknown_at_once() -> None:
+    async with PartitionCluster(4) as cluster:
+        leader = await cluster.leader()
+        far = cluster.brokers[NodeId(4)]
+        poll = asyncio.create_task(far.gateway.fetch(ORDERS, fetch_from(0, wait_ms=20_000)))
+        await eventually(lambda: cluster.replica(leader.node_id).parked == 1)
+        cluster.image = replace(cluster.image, version=2, topics={})
+        cluster.replica(leader.node_id).topic_deleted()
+        with pytest.raises(UnknownTopic):
+            await poll
 
 
-def test_a_description_comes_from_the_leader_and_without_one_from_any_broker() -> None:
-    async def story() -> None:
-        async with PartitionCluster(4) as cluster:
-            leader = await cluster.leader()
-            await append(leader, batch_of(b"a", b"b"))
-            (status,) = await cluster.brokers[NodeId(4)].gateway.describe("orders")
-            assert (status.leader, status.in_sync, status.high_watermark) == (leader.node_id, (1, 2, 3), 2)
-            for broker in cluster.brokers.values():
-                cluster.network.isolate(broker.node_id)
-            follower = cluster.followers(leader)[0]
-            await eventually(lambda: cluster.replica(follower.node_id).group.leader is None)
-            (status,) = await follower.gateway.describe("orders")
-            assert (status.leader, status.in_sync, status.end_offset) == (None, (), 2)
-            others = {*cluster.logs} - {follower.node_id}
-            assert status.awaited == tuple(sorted(others))
-            assert dict(status.offline) == dict.fromkeys(others, "its broker does not answer")
-            (status,) = await cluster.brokers[NodeId(4)].gateway.describe("orders")
-            assert (status.leader, status.replicas) == (None, (1, 2, 3))
-            assert status.awaited == (1, 2, 3)
-
-    asyncio.run(story())
+@in_real_time
+async def test_a_description_comes_from_the_leader_and_without_one_from_any_broker() -> None:
+    async with PartitionCluster(4) as cluster:
+        leader = await cluster.leader()
+        await append(leader, batch_of(b"a", b"b"))
+        (status,) = await cluster.brokers[NodeId(4)].gateway.describe("orders")
+        assert (status.leader, status.in_sync, status.high_watermark) == (leader.node_id, (1, 2, 3), 2)
+        for broker in cluster.brokers.values():
+            cluster.network.isolate(broker.node_id)
+        follower = cluster.followers(leader)[0]
+        await eventually(lambda: cluster.replica(follower.node_id).group.leader is None)
+        (status,) = await follower.gateway.describe("orders")
+        assert (status.leader, status.in_sync, status.end_offset) == (None, (), 2)
+        others = {*cluster.logs} - {follower.node_id}
+        assert status.awaited == tuple(sorted(others))
+        assert dict(status.offline) == dict.fromkeys(others, "its broker does not answer")
+        (status,) = await cluster.brokers[NodeId(4)].gateway.describe("orders")
+        assert (status.leader, status.replicas) == (None, (1, 2, 3))
+        assert status.awaited == (1, 2, 3)
 
 
 # requirement: F6
-def test_without_a_leader_a_description_says_why_each_replica_takes_no_part() -> None:
-    async def story() -> None:
-        async with PartitionCluster(3) as cluster:
-            leader = await cluster.leader()
-            one, two = cluster.followers(leader)
-            (status,) = await one.gateway.describe("orders")
-            assert (status.awaited, status.offline) == ((), ())
-            for broker in (leader, two):
-                await broker.host.close_group(GroupId(1))
-                broker.replicas.clear()
-            await eventually(lambda: cluster.replica(one.node_id).group.leader is None)
-            two.why_offline = "its log is damaged"
-            for asked in cluster.brokers.values():
-                (status,) = await asked.gateway.describe("orders")
-                assert status.leader is None
-                assert status.awaited == tuple(sorted({leader.node_id, two.node_id}))
-                assert dict(status.offline) == {
-                    leader.node_id: "it is not open",
-                    two.node_id: "its log is damaged",
-                }
-
-    asyncio.run(story())
+@in_real_time
+async def test_without_a_leader_a_description_says_why_each_replica_takes_no_part() -> None:
+    async with PartitionCluster(3) as cluster:
+        leader = await cluster.leader()
+        one, two = cluster.followers(leader)
+        (status,) = await one.gateway.describe("orders")
+        assert (status.awaited, status.offline) == ((), ())
+        for broker in (leader, two):
+            await broker.host.close_group(GroupId(1))
+            broker.replicas.clear()
+        await eventually(lambda: cluster.replica(one.node_id).group.leader is None)
+        two.why_offline = "its log is damaged"
+        for asked in cluster.brokers.values():
+            (status,) = await asked.gateway.describe("orders")
+            assert status.leader is None
+            assert status.awaited == tuple(sorted({leader.node_id, two.node_id}))
+            assert dict(status.offline) == {
+                leader.node_id: "it is not open",
+                two.node_id: "its log is damaged",
+            }
 
 
-def test_a_forwarded_long_poll_parks_in_slices_and_hears_of_data_in_any(
+@in_real_time
+async def test_a_forwarded_long_poll_parks_in_slices_and_hears_of_data_in_any(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # requirement: C3
     monkeypatch.setattr("partitions.routing.gateway.PARK_MS", 20)
-
-    async def story() -> None:
-        async with PartitionCluster(4) as cluster:
-            leader = await cluster.leader()
-            replica = cluster.replica(leader.node_id)
-            gateway = cluster.brokers[NodeId(4)].gateway
-            loop = asyncio.get_running_loop()
-            began = loop.time()
-            empty = await gateway.fetch(ORDERS, fetch_from(0, wait_ms=70))
-            assert (empty.data, 0.06 < loop.time() - began < 1) == (b"", True)
-            poll = asyncio.create_task(gateway.fetch(ORDERS, fetch_from(0, wait_ms=20_000)))
-            await asyncio.sleep(0.05)
-            await append(leader, batch_of(b"a"))
-            assert (await poll).next_offset == 1
-            gone = asyncio.create_task(gateway.fetch(ORDERS, fetch_from(1, wait_ms=20_000)))
-            await eventually(lambda: replica.parked == 1)
-            gone.cancel()
-            await eventually(lambda: replica.parked == 0, within_s=1)
-
-    asyncio.run(story())
+    async with PartitionCluster(4) as cluster:
+        leader = await cluster.leader()
+        replica = cluster.replica(leader.node_id)
+        gateway = cluster.brokers[NodeId(4)].gateway
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        empty = await gateway.fetch(ORDERS, fetch_from(0, wait_ms=70))
+        assert (empty.data, 0.06 < loop.time() - began < 1) == (b"", True)
+        poll = asyncio.create_task(gateway.fetch(ORDERS, fetch_from(0, wait_ms=20_000)))
+        await asyncio.sleep(0.05)
+        await append(leader, batch_of(b"a"))
+        assert (await poll).next_offset == 1
+        gone = asyncio.create_task(gateway.fetch(ORDERS, fetch_from(1, wait_ms=20_000)))
+        await eventually(lambda: replica.parked == 1)
+        gone.cancel()
+        await eventually(lambda: replica.parked == 0, within_s=1)
 
 
-def test_a_produce_during_a_hand_over_ends_at_the_next_leader() -> None:
-    async def story() -> None:
-        async with PartitionCluster(4) as cluster:
-            leader = await cluster.leader()
-            far = cluster.brokers[NodeId(4)]
-            await append(far, batch_of(b"a", producer=7, sequence=0))
-            successor = cluster.followers(leader)[0]
-            cluster.replica(leader.node_id).group.transfer_leadership(successor.node_id)
-            with pytest.raises(NotLeader):  # refused at once: nothing of it may seem to be in flight
-                await cluster.replica(leader.node_id).append(
-                    batch_of(b"b", producer=7, sequence=1), acks=Acks.parse("0"), timeout_ms=1_000
-                )
-            receipt = await append(far, batch_of(b"b", producer=7, sequence=1))
-            assert not receipt.was_duplicate
-            assert (await cluster.leader()).node_id == successor.node_id
-
-    asyncio.run(story())
-
-
-def test_producers_that_repeat_themselves_through_changes_of_leader_stand_there_once_and_in_order() -> None:
-    # requirement: D3, N4
-    async def story() -> None:
-        async with PartitionCluster(4) as cluster:
-            rng = random.Random(7)
-            brokers = list(cluster.brokers.values())
-            changes_to_come = 6
-
-            async def produce(producer: int) -> list[bytes]:
-                acknowledged: list[bytes] = []
-                while changes_to_come:
-                    value = b"%d" % len(acknowledged)
-                    body = batch_of(value, producer=producer, sequence=len(acknowledged))
-                    while len(acknowledged) == int(value):
-                        timeout_ms = rng.choice((3, 50, 1_000))
-                        with contextlib.suppress(CommitUnknown, NoLeader):
-                            await append(rng.choice(brokers), body, timeout_ms=timeout_ms)
-                            acknowledged.append(value)
-                return acknowledged
-
-            async def disturb() -> None:
-                nonlocal changes_to_come
-                while changes_to_come:
-                    leader = await cluster.leader()
-                    cluster.network.isolate(leader.node_id)
-                    await cluster.leader(other_than=leader.node_id)
-                    cluster.network.heal()
-                    changes_to_come -= 1
-
-            async with asyncio.timeout(20):
-                *acknowledged, _ = await asyncio.gather(*map(produce, (1, 2, 3)), disturb())
-            result = await brokers[3].gateway.fetch(
-                ORDERS, FetchRequest(position=Start.EARLIEST, bytes_max=1 << 26)
+@in_real_time
+async def test_a_produce_during_a_hand_over_ends_at_the_next_leader() -> None:
+    async with PartitionCluster(4) as cluster:
+        leader = await cluster.leader()
+        far = cluster.brokers[NodeId(4)]
+        await append(far, batch_of(b"a", producer=7, sequence=0))
+        successor = cluster.followers(leader)[0]
+        cluster.replica(leader.node_id).group.transfer_leadership(successor.node_id)
+        with pytest.raises(NotLeader):  # refused at once: nothing of it may seem to be in flight
+            await cluster.replica(leader.node_id).append(
+                batch_of(b"b", producer=7, sequence=1), acks=Acks.parse("0"), timeout_ms=1_000
             )
-            found: dict[int, list[bytes | None]] = {}
-            for batch in split_batches(result.data):
-                if batch.header.has_producer:
-                    values = [record.value for record in read_records(batch)]
-                    found.setdefault(batch.header.producer_id, []).extend(values)
-            assert found == dict(zip((1, 2, 3), acknowledged, strict=True))
+        receipt = await append(far, batch_of(b"b", producer=7, sequence=1))
+        assert not receipt.was_duplicate
+        assert (await cluster.leader()).node_id == successor.node_id
 
-    asyncio.run(story())
+
+@in_real_time
+async def test_producers_that_repeat_themselves_through_changes_of_leader_stand_there_once_and_in_order() -> (
+    None
+):
+    # requirement: D3, N4
+    async with PartitionCluster(4) as cluster:
+        rng = random.Random(7)
+        brokers = list(cluster.brokers.values())
+        changes_to_come = 6
+
+        async def produce(producer: int) -> list[bytes]:
+            acknowledged: list[bytes] = []
+            while changes_to_come:
+                value = b"%d" % len(acknowledged)
+                body = batch_of(value, producer=producer, sequence=len(acknowledged))
+                while len(acknowledged) == int(value):
+                    timeout_ms = rng.choice((3, 50, 1_000))
+                    with contextlib.suppress(CommitUnknown, NoLeader):
+                        await append(rng.choice(brokers), body, timeout_ms=timeout_ms)
+                        acknowledged.append(value)
+            return acknowledged
+
+        async def disturb() -> None:
+            nonlocal changes_to_come
+            while changes_to_come:
+                leader = await cluster.leader()
+                cluster.network.isolate(leader.node_id)
+                await cluster.leader(other_than=leader.node_id)
+                cluster.network.heal()
+                changes_to_come -= 1
+
+        async with asyncio.timeout(20):
+            *acknowledged, _ = await asyncio.gather(*map(produce, (1, 2, 3)), disturb())
+        result = await brokers[3].gateway.fetch(
+            ORDERS, FetchRequest(position=Start.EARLIEST, bytes_max=1 << 26)
+        )
+        found: dict[int, list[bytes | None]] = {}
+        for batch in split_batches(result.data):
+            if batch.header.has_producer:
+                values = [record.value for record in read_records(batch)]
+                found.setdefault(batch.header.producer_id, []).extend(values)
+        assert found == dict(zip((1, 2, 3), acknowledged, strict=True))
 
 
 @pytest.mark.parametrize("position", [Offset(5), Start.EARLIEST, Start.LATEST, AtTime(9), LastRecords(3)])

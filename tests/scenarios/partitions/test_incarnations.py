@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -24,6 +23,7 @@ from partitions.values import QUORUM
 from raftlog.errors import CommitUnknown, Conflict, ConnectionLost, PreconditionFailed, UnknownTopic
 from raftlog.node.rpc import Calls
 from raftlog.types import METADATA_GROUP, NodeId
+from tests.helpers.async_tests import in_real_time
 from tests.helpers.controlled_cluster import ControlledBroker, ControlledCluster
 from tests.helpers.moving import ORDERS, leader, nodes, values
 from tests.helpers.partition_cluster import batch_of, eventually
@@ -52,193 +52,176 @@ async def delete(broker: ControlledBroker) -> int:
 
 
 # requirement: T1
-def test_a_creation_that_is_repeated_after_the_deletion_brings_nothing_back(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with ControlledCluster(str(tmp_path)) as cluster:
-            first = await made(cluster)
-            assert await made(cluster) == first
-            await delete(cluster.any)
-            with pytest.raises(Conflict, match="has been deleted since"):
-                await ask(cluster, CREATION)
-            second = await made(cluster, NewTopic("orders", "6" * 32, 1, 3, {}))
-            assert second.topic_id != first.topic_id
-            assert {p.group_id for p in second.partitions}.isdisjoint(p.group_id for p in first.partitions)
-
-    asyncio.run(story())
+@in_real_time
+async def test_a_creation_that_is_repeated_after_the_deletion_brings_nothing_back(tmp_path: Path) -> None:
+    async with ControlledCluster(str(tmp_path)) as cluster:
+        first = await made(cluster)
+        assert await made(cluster) == first
+        await delete(cluster.any)
+        with pytest.raises(Conflict, match="has been deleted since"):
+            await ask(cluster, CREATION)
+        second = await made(cluster, NewTopic("orders", "6" * 32, 1, 3, {}))
+        assert second.topic_id != first.topic_id
+        assert {p.group_id for p in second.partitions}.isdisjoint(p.group_id for p in first.partitions)
 
 
 # requirement: T1, T5
-def test_a_broker_that_missed_a_deletion_serves_nothing_of_it_under_the_name(
+@in_real_time
+async def test_a_broker_that_missed_a_deletion_serves_nothing_of_it_under_the_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where the creation was repeated so late that nobody remembers it."""
     monkeypatch.setattr("partitions.metadata.machine.DELETED_REMEMBERED", 1)
-
-    async def story() -> None:
-        async with ControlledCluster(str(tmp_path)) as cluster:
-            first = await made(cluster)
-            led = await leader(cluster)
-            await led.gateway.append(ORDERS, batch_of(b"old"), acks=QUORUM, timeout_ms=5000)
-            away = next(
-                broker
-                for broker in cluster.brokers.values()
-                if broker is not led and not broker.host.groups[METADATA_GROUP].is_leader
-            )
-            cluster.network.isolate(away.node_id)
-            await delete(led)
-            await ask(cluster, NewTopic("other", "6" * 32, 1, 1, {}))
-            await ask(cluster, DeleteTopic("other"))
-            second = (await ask(cluster, CREATION)).topic
-            assert second is not None
-            cluster.network.heal()
-            await cluster.settled(second.version)
-            assert second.topic_id != first.topic_id
-            await led.gateway.append(ORDERS, batch_of(b"new"), acks=QUORUM, timeout_ms=5000)
-            replica = away.manager.replicas["orders", 0]
-            assert replica.group.group_id == second.partitions[0].group_id
-            await eventually(lambda: replica.group.commit_index >= 0)
-            assert replica.group.log.first_index == 0
-            assert await values(away) == [b"new"]
-            assert not (tmp_path / f"broker-{away.node_id}" / folder_name(first)).exists()
-            assert replica.group.log.last_index == led.manager.replicas["orders", 0].group.log.last_index
-
-    asyncio.run(story())
+    async with ControlledCluster(str(tmp_path)) as cluster:
+        first = await made(cluster)
+        led = await leader(cluster)
+        await led.gateway.append(ORDERS, batch_of(b"old"), acks=QUORUM, timeout_ms=5000)
+        away = next(
+            broker
+            for broker in cluster.brokers.values()
+            if broker is not led and not broker.host.groups[METADATA_GROUP].is_leader
+        )
+        cluster.network.isolate(away.node_id)
+        await delete(led)
+        await ask(cluster, NewTopic("other", "6" * 32, 1, 1, {}))
+        await ask(cluster, DeleteTopic("other"))
+        second = (await ask(cluster, CREATION)).topic
+        assert second is not None
+        cluster.network.heal()
+        await cluster.settled(second.version)
+        assert second.topic_id != first.topic_id
+        await led.gateway.append(ORDERS, batch_of(b"new"), acks=QUORUM, timeout_ms=5000)
+        replica = away.manager.replicas["orders", 0]
+        assert replica.group.group_id == second.partitions[0].group_id
+        await eventually(lambda: replica.group.commit_index >= 0)
+        assert replica.group.log.first_index == 0
+        assert await values(away) == [b"new"]
+        assert not (tmp_path / f"broker-{away.node_id}" / folder_name(first)).exists()
+        assert replica.group.log.last_index == led.manager.replicas["orders", 0].group.log.last_index
 
 
-def test_what_was_asked_about_a_topic_does_not_hit_a_later_one_of_its_name(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with ControlledCluster(str(tmp_path)) as cluster:
-            first = await made(cluster)
-            await delete(cluster.any)
-            second = await made(cluster, NewTopic("orders", "6" * 32, 1, 3, {}))
-            for late in (
-                DeleteTopic("orders", None, first.topic_id),
-                MoveReplicas("orders", 0, nodes(1), topic_id=first.topic_id),
-            ):
-                with pytest.raises(UnknownTopic):
-                    await ask(cluster, late)
-            assert cluster.any.controller.image.topics["orders"] == second
-
-    asyncio.run(story())
-
-
-def test_a_late_request_to_register_does_not_replace_a_later_process(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with ControlledCluster(str(tmp_path)) as cluster:
-            first = cluster.any.controller.image.brokers[NodeId(1)]
-            await cluster.stop(NodeId(1))
-            again = await cluster.start(NodeId(1))
-            await cluster.registered()
-            late = RegisterBroker(
-                NodeId(1),
-                first.incarnation,
-                first.http_url,
-                first.rpc_host,
-                first.rpc_port,
-                None,
-                first.disk_id,
-                "",
-            )
-            with pytest.raises(PreconditionFailed):
+@in_real_time
+async def test_what_was_asked_about_a_topic_does_not_hit_a_later_one_of_its_name(tmp_path: Path) -> None:
+    async with ControlledCluster(str(tmp_path)) as cluster:
+        first = await made(cluster)
+        await delete(cluster.any)
+        second = await made(cluster, NewTopic("orders", "6" * 32, 1, 3, {}))
+        for late in (
+            DeleteTopic("orders", None, first.topic_id),
+            MoveReplicas("orders", 0, nodes(1), topic_id=first.topic_id),
+        ):
+            with pytest.raises(UnknownTopic):
                 await ask(cluster, late)
-            assert again.controller.is_registered
-            assert not again.controller.is_superseded
-
-    asyncio.run(story())
+        assert cluster.any.controller.image.topics["orders"] == second
 
 
-def test_a_refusal_after_an_attempt_in_doubt_is_in_doubt_as_well(
+@in_real_time
+async def test_a_late_request_to_register_does_not_replace_a_later_process(tmp_path: Path) -> None:
+    async with ControlledCluster(str(tmp_path)) as cluster:
+        first = cluster.any.controller.image.brokers[NodeId(1)]
+        await cluster.stop(NodeId(1))
+        again = await cluster.start(NodeId(1))
+        await cluster.registered()
+        late = RegisterBroker(
+            NodeId(1),
+            first.incarnation,
+            first.http_url,
+            first.rpc_host,
+            first.rpc_port,
+            None,
+            first.disk_id,
+            "",
+        )
+        with pytest.raises(PreconditionFailed):
+            await ask(cluster, late)
+        assert again.controller.is_registered
+        assert not again.controller.is_superseded
+
+
+@in_real_time
+async def test_a_refusal_after_an_attempt_in_doubt_is_in_doubt_as_well(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def story() -> None:
-        async with ControlledCluster(str(tmp_path)) as cluster:
-            controller = await cluster.controller_broker()
-            asked = next(broker for broker in cluster.brokers.values() if broker is not controller)
-            attempts: list[str] = []
+    async with ControlledCluster(str(tmp_path)) as cluster:
+        controller = await cluster.controller_broker()
+        asked = next(broker for broker in cluster.brokers.values() if broker is not controller)
+        attempts: list[str] = []
 
-            async def call(peer: NodeId, service: str, head: bytes, *, timeout_ms: int) -> object:
-                answer = await Calls.call(asked.host.calls, peer, service, head, timeout_ms=timeout_ms)
-                attempts.append(service)
+        async def call(peer: NodeId, service: str, head: bytes, *, timeout_ms: int) -> object:
+            answer = await Calls.call(asked.host.calls, peer, service, head, timeout_ms=timeout_ms)
+            attempts.append(service)
+            await delete(controller)
+            raise ConnectionLost(f"the answer to {answer} is lost", sent=True)
+
+        monkeypatch.setattr(asked.host.calls, "call", call)
+        with pytest.raises(CommitUnknown, match="created by this request and has been deleted since"):
+            await asked.controller.create_topic(
+                "orders", partitions=1, replication_factor=3, config={}, timeout_ms=5000
+            )
+        assert attempts == [SERVICE]
+        assert "orders" not in controller.controller.image.topics
+
+
+@in_real_time
+async def test_a_deletion_that_is_on_its_way_while_the_name_changes_hands_deletes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with ControlledCluster(str(tmp_path)) as cluster:
+        controller = await cluster.controller_broker()
+        asked = next(broker for broker in cluster.brokers.values() if broker is not controller)
+        await made(cluster)
+
+        async def call(peer: NodeId, service: str, head: bytes, *, timeout_ms: int) -> object:
+            if isinstance(decode_question(head)[0], DeleteTopic):
                 await delete(controller)
-                raise ConnectionLost(f"the answer to {answer} is lost", sent=True)
-
-            monkeypatch.setattr(asked.host.calls, "call", call)
-            with pytest.raises(CommitUnknown, match="created by this request and has been deleted since"):
-                await asked.controller.create_topic(
+                await controller.controller.create_topic(
                     "orders", partitions=1, replication_factor=3, config={}, timeout_ms=5000
                 )
-            assert attempts == [SERVICE]
-            assert "orders" not in controller.controller.image.topics
+            return await Calls.call(asked.host.calls, peer, service, head, timeout_ms=timeout_ms)
 
-    asyncio.run(story())
+        monkeypatch.setattr(asked.host.calls, "call", call)
+        with pytest.raises(UnknownTopic):
+            await delete(asked)
+        assert "orders" in controller.controller.image.topics
 
 
-def test_a_deletion_that_is_on_its_way_while_the_name_changes_hands_deletes_nothing(
+@in_real_time
+async def test_a_change_whose_answer_is_lost_is_not_asked_for_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def story() -> None:
-        async with ControlledCluster(str(tmp_path)) as cluster:
-            controller = await cluster.controller_broker()
-            asked = next(broker for broker in cluster.brokers.values() if broker is not controller)
-            await made(cluster)
+    async with ControlledCluster(str(tmp_path)) as cluster:
+        controller = await cluster.controller_broker()
+        asked = next(broker for broker in cluster.brokers.values() if broker is not controller)
+        await made(cluster)
+        asked_for: list[Request] = []
 
-            async def call(peer: NodeId, service: str, head: bytes, *, timeout_ms: int) -> object:
-                if isinstance(decode_question(head)[0], DeleteTopic):
-                    await delete(controller)
-                    await controller.controller.create_topic(
-                        "orders", partitions=1, replication_factor=3, config={}, timeout_ms=5000
-                    )
-                return await Calls.call(asked.host.calls, peer, service, head, timeout_ms=timeout_ms)
+        async def call(peer: NodeId, service: str, head: bytes, *, timeout_ms: int) -> object:
+            request, _ = decode_question(head)
+            if isinstance(request, MoveReplicas):
+                asked_for.append(request)
+            answer = await Calls.call(asked.host.calls, peer, service, head, timeout_ms=timeout_ms)
+            if isinstance(request, MoveReplicas):
+                raise ConnectionLost(f"the answer to {request} is lost", sent=True)
+            return answer
 
-            monkeypatch.setattr(asked.host.calls, "call", call)
-            with pytest.raises(UnknownTopic):
-                await delete(asked)
-            assert "orders" in controller.controller.image.topics
-
-    asyncio.run(story())
-
-
-def test_a_change_whose_answer_is_lost_is_not_asked_for_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def story() -> None:
-        async with ControlledCluster(str(tmp_path)) as cluster:
-            controller = await cluster.controller_broker()
-            asked = next(broker for broker in cluster.brokers.values() if broker is not controller)
-            await made(cluster)
-            asked_for: list[Request] = []
-
-            async def call(peer: NodeId, service: str, head: bytes, *, timeout_ms: int) -> object:
-                request, _ = decode_question(head)
-                if isinstance(request, MoveReplicas):
-                    asked_for.append(request)
-                answer = await Calls.call(asked.host.calls, peer, service, head, timeout_ms=timeout_ms)
-                if isinstance(request, MoveReplicas):
-                    raise ConnectionLost(f"the answer to {request} is lost", sent=True)
-                return answer
-
-            monkeypatch.setattr(asked.host.calls, "call", call)
-            with pytest.raises(CommitUnknown):
-                await asked.admin.change_replicas(MoveReplicas("orders", 0, remove=NodeId(1)), 1000)
-            assert len(asked_for) == 1
-
-    asyncio.run(story())
+        monkeypatch.setattr(asked.host.calls, "call", call)
+        with pytest.raises(CommitUnknown):
+            await asked.admin.change_replicas(MoveReplicas("orders", 0, remove=NodeId(1)), 1000)
+        assert len(asked_for) == 1
 
 
-def test_a_change_that_is_being_replicated_when_the_time_is_up_is_in_doubt(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with ControlledCluster(str(tmp_path)) as cluster:
-            controller = await cluster.controller_broker()
-            await made(cluster)
-            for broker in cluster.brokers.values():
-                broker.disk.clear()
-            with pytest.raises(CommitUnknown):
-                await controller.controller.alter_config(
-                    "orders", {"retention.ms": 5}, expected_version=None, timeout_ms=300
-                )
-            for broker in cluster.brokers.values():
-                broker.disk.set()
-            changed = controller.controller
-            await eventually(lambda: changed.image.topics["orders"].config == {"retention.ms": 5})
-
-    asyncio.run(story())
+@in_real_time
+async def test_a_change_that_is_being_replicated_when_the_time_is_up_is_in_doubt(tmp_path: Path) -> None:
+    async with ControlledCluster(str(tmp_path)) as cluster:
+        controller = await cluster.controller_broker()
+        await made(cluster)
+        for broker in cluster.brokers.values():
+            broker.disk.clear()
+        with pytest.raises(CommitUnknown):
+            await controller.controller.alter_config(
+                "orders", {"retention.ms": 5}, expected_version=None, timeout_ms=300
+            )
+        for broker in cluster.brokers.values():
+            broker.disk.set()
+        changed = controller.controller
+        await eventually(lambda: changed.image.topics["orders"].config == {"retention.ms": 5})

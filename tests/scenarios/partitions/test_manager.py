@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import shutil
 from pathlib import Path
@@ -20,6 +19,7 @@ from raftlog.storage.filesystem import File
 from raftlog.storage.os_filesystem import OsFilesystem
 from raftlog.storage.replica_registry import REPLICAS_FILE
 from raftlog.types import NodeId
+from tests.helpers.async_tests import in_real_time
 from tests.helpers.controlled_cluster import ControlledCluster
 from tests.helpers.metadata_images import applied, create
 from tests.helpers.metadata_images import cluster as image_of_cluster
@@ -51,141 +51,126 @@ def folders(tmp_path: Path, broker: int) -> set[str]:
 
 
 # requirement: L3, ST6, RP1
-def test_every_broker_opens_the_replicas_placed_on_it_in_folders_of_the_topics_id(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with ControlledCluster(str(tmp_path), brokers=4) as cluster:
-            topic = await cluster.create("orders", partitions=4)
-            for broker in cluster.brokers.values():
-                placed = {p.partition for p in topic.partitions if broker.node_id in p.replicas}
-                assert set(broker.manager.replicas) == {("orders", partition) for partition in placed}
-                directory = tmp_path / f"broker-{broker.node_id}" / f"orders-{topic.topic_id}"
-                assert {path.name for path in directory.iterdir()} == {f"Partition-{n}" for n in placed}
-
-    asyncio.run(story())
+@in_real_time
+async def test_every_broker_opens_the_replicas_placed_on_it_in_folders_of_the_topics_id(
+    tmp_path: Path,
+) -> None:
+    async with ControlledCluster(str(tmp_path), brokers=4) as cluster:
+        topic = await cluster.create("orders", partitions=4)
+        for broker in cluster.brokers.values():
+            placed = {p.partition for p in topic.partitions if broker.node_id in p.replicas}
+            assert set(broker.manager.replicas) == {("orders", partition) for partition in placed}
+            directory = tmp_path / f"broker-{broker.node_id}" / f"orders-{topic.topic_id}"
+            assert {path.name for path in directory.iterdir()} == {f"Partition-{n}" for n in placed}
 
 
 # requirement: T3
-def test_the_preferred_replica_of_a_new_partition_leads_it_so_leaders_are_spread(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with ControlledCluster(str(tmp_path)) as cluster:
-            topic = await cluster.create("orders", partitions=6)
-            for partition in topic.partitions:
-                led = await leader(cluster, "orders", partition.partition)
-                assert (
-                    led
-                    is cluster.brokers[partition.replicas[0]].manager.replicas["orders", partition.partition]
-                )
-
-    asyncio.run(story())
-
-
-def test_a_deleted_topic_leaves_nothing_and_created_again_shows_no_old_records(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with ControlledCluster(str(tmp_path)) as cluster:
-            first = await cluster.create("orders")
-            assert (await produce(cluster, "orders", b"old")).base_offset == 0
-            version = await cluster.any.controller.delete_topic(
-                "orders", expected_version=None, timeout_ms=5000
-            )
-            await cluster.settled(version)
-            for node, broker in cluster.brokers.items():
-                assert folders(tmp_path, node) == set()
-                assert broker.manager.replicas == {}
-            second = await cluster.create("orders")
-            assert folders(tmp_path, 1) == {folder_name(second)} != {folder_name(first)}
-            assert (await produce(cluster, "orders", b"new")).base_offset == 0
-
-    asyncio.run(story())
-
-
-def test_records_are_there_again_after_a_restart_of_all_brokers(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with ControlledCluster(str(tmp_path)) as cluster:
-            await cluster.create("orders")
-            await produce(cluster, "orders", b"a", b"b")
-        async with ControlledCluster(str(tmp_path)) as cluster:
-            await eventually(lambda: len(replicas(cluster, "orders", 0)) == 3)
-            replica = await leader(cluster, "orders")
-            await replica.group.ready()
-            assert replica.group.commit_index >= 1
-
-    asyncio.run(story())
-
-
-def test_a_topic_deleted_while_a_broker_was_down_is_removed_there_once_the_metadata_is_confirmed(
+@in_real_time
+async def test_the_preferred_replica_of_a_new_partition_leads_it_so_leaders_are_spread(
     tmp_path: Path,
 ) -> None:
-    async def story() -> None:
-        async with ControlledCluster(str(tmp_path)) as cluster:
-            topic = await cluster.create("orders")
-            await cluster.stop(NodeId(3))
-            await cluster.any.controller.delete_topic("orders", expected_version=None, timeout_ms=5000)
-            # Half of a deletion that a power loss interrupted, of a topic that was created meanwhile.
-            half = tmp_path / "broker-3" / f"other-{'ab' * 16}" / "Partition-0"
-            half.mkdir(parents=True)
-            assert folder_name(topic) in folders(tmp_path, 3)
-            await cluster.start(NodeId(3))
-            await eventually(lambda: folders(tmp_path, 3) == set())
-            assert cluster.brokers[NodeId(3)].manager.failures == {}
-
-    asyncio.run(story())
+    async with ControlledCluster(str(tmp_path)) as cluster:
+        topic = await cluster.create("orders", partitions=6)
+        for partition in topic.partitions:
+            led = await leader(cluster, "orders", partition.partition)
+            assert (
+                led is cluster.brokers[partition.replicas[0]].manager.replicas["orders", partition.partition]
+            )
 
 
-def test_without_confirmed_metadata_nothing_is_removed(tmp_path: Path) -> None:
-    async def story() -> None:
-        leftover = tmp_path / "broker-1" / f"other-{'ab' * 16}" / "Partition-0"
-        leftover.mkdir(parents=True)
-        cluster = ControlledCluster(str(tmp_path))
-        alone = await cluster.start(NodeId(1))  # no quorum, an empty image
-        with pytest.raises(NoLeader):
-            await alone.controller.current_image(200)
-        assert leftover.exists()
-        await cluster.start(NodeId(2))
-        await eventually(lambda: not leftover.exists())
-        for node in list(cluster.brokers):
-            await cluster.stop(node)
-
-    asyncio.run(story())
+@in_real_time
+async def test_a_deleted_topic_leaves_nothing_and_created_again_shows_no_old_records(tmp_path: Path) -> None:
+    async with ControlledCluster(str(tmp_path)) as cluster:
+        first = await cluster.create("orders")
+        assert (await produce(cluster, "orders", b"old")).base_offset == 0
+        version = await cluster.any.controller.delete_topic("orders", expected_version=None, timeout_ms=5000)
+        await cluster.settled(version)
+        for node, broker in cluster.brokers.items():
+            assert folders(tmp_path, node) == set()
+            assert broker.manager.replicas == {}
+        second = await cluster.create("orders")
+        assert folders(tmp_path, 1) == {folder_name(second)} != {folder_name(first)}
+        assert (await produce(cluster, "orders", b"new")).base_offset == 0
 
 
-def test_without_confirmed_metadata_no_replica_begins_with_nothing(tmp_path: Path) -> None:
+@in_real_time
+async def test_records_are_there_again_after_a_restart_of_all_brokers(tmp_path: Path) -> None:
+    async with ControlledCluster(str(tmp_path)) as cluster:
+        await cluster.create("orders")
+        await produce(cluster, "orders", b"a", b"b")
+    async with ControlledCluster(str(tmp_path)) as cluster:
+        await eventually(lambda: len(replicas(cluster, "orders", 0)) == 3)
+        replica = await leader(cluster, "orders")
+        await replica.group.ready()
+        assert replica.group.commit_index >= 1
+
+
+@in_real_time
+async def test_a_topic_deleted_while_a_broker_was_down_is_removed_there_once_the_metadata_is_confirmed(
+    tmp_path: Path,
+) -> None:
+    async with ControlledCluster(str(tmp_path)) as cluster:
+        topic = await cluster.create("orders")
+        await cluster.stop(NodeId(3))
+        await cluster.any.controller.delete_topic("orders", expected_version=None, timeout_ms=5000)
+        # Half of a deletion that a power loss interrupted, of a topic that was created meanwhile.
+        half = tmp_path / "broker-3" / f"other-{'ab' * 16}" / "Partition-0"
+        half.mkdir(parents=True)
+        assert folder_name(topic) in folders(tmp_path, 3)
+        await cluster.start(NodeId(3))
+        await eventually(lambda: folders(tmp_path, 3) == set())
+        assert cluster.brokers[NodeId(3)].manager.failures == {}
+
+
+@in_real_time
+async def test_without_confirmed_metadata_nothing_is_removed(tmp_path: Path) -> None:
+    leftover = tmp_path / "broker-1" / f"other-{'ab' * 16}" / "Partition-0"
+    leftover.mkdir(parents=True)
+    cluster = ControlledCluster(str(tmp_path))
+    alone = await cluster.start(NodeId(1))  # no quorum, an empty image
+    with pytest.raises(NoLeader):
+        await alone.controller.current_image(200)
+    assert leftover.exists()
+    await cluster.start(NodeId(2))
+    await eventually(lambda: not leftover.exists())
+    for node in list(cluster.brokers):
+        await cluster.stop(node)
+
+
+@in_real_time
+async def test_without_confirmed_metadata_no_replica_begins_with_nothing(tmp_path: Path) -> None:
     """Its topic may have been deleted, and its vote with it: only old metadata still names it."""
-
-    async def story() -> None:
-        cluster = ControlledCluster(str(tmp_path))
-        async with cluster:
-            topic = await cluster.create("orders")
-        folder = tmp_path / "broker-3" / folder_name(topic)
-        shutil.rmtree(folder)
-        alone = await cluster.start(NodeId(3))  # it remembers the topic, and no quorum says whether it lives
-        await eventually(lambda: ("orders", 0) in alone.manager.failures)
-        assert "confirmed" in alone.manager.failures["orders", 0]
-        assert not folder.exists()
-        assert alone.manager.replicas == {}
-        await cluster.start(NodeId(1))
-        await eventually(lambda: ("orders", 0) in alone.manager.replicas)
-        for node in list(cluster.brokers):
-            await cluster.stop(node)
-
-    asyncio.run(story())
+    cluster = ControlledCluster(str(tmp_path))
+    async with cluster:
+        topic = await cluster.create("orders")
+    folder = tmp_path / "broker-3" / folder_name(topic)
+    shutil.rmtree(folder)
+    alone = await cluster.start(NodeId(3))  # it remembers the topic, and no quorum says whether it lives
+    await eventually(lambda: ("orders", 0) in alone.manager.failures)
+    assert "confirmed" in alone.manager.failures["orders", 0]
+    assert not folder.exists()
+    assert alone.manager.replicas == {}
+    await cluster.start(NodeId(1))
+    await eventually(lambda: ("orders", 0) in alone.manager.replicas)
+    for node in list(cluster.brokers):
+        await cluster.stop(node)
 
 
-def test_metadata_that_began_from_nothing_removes_no_folders_of_an_earlier_life(
+@in_real_time
+async def test_metadata_that_began_from_nothing_removes_no_folders_of_an_earlier_life(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def story() -> None:
-        kept = tmp_path / "broker-1" / f"other-{'ab' * 16}" / "Partition-0"
-        kept.mkdir(parents=True)
-        twin_file.keep(OsFilesystem(), str(tmp_path / "broker-1"), APPLIED_FILE, Applied("f" * 32, 0))
-        async with ControlledCluster(str(tmp_path)) as cluster:
-            await cluster.create("orders")
-            await eventually(lambda: "none is removed" in caplog.text)
-            assert kept.exists()
-
-    asyncio.run(story())
+    kept = tmp_path / "broker-1" / f"other-{'ab' * 16}" / "Partition-0"
+    kept.mkdir(parents=True)
+    twin_file.keep(OsFilesystem(), str(tmp_path / "broker-1"), APPLIED_FILE, Applied("f" * 32, 0))
+    async with ControlledCluster(str(tmp_path)) as cluster:
+        await cluster.create("orders")
+        await eventually(lambda: "none is removed" in caplog.text)
+        assert kept.exists()
 
 
-def test_a_disk_that_is_full_at_the_first_sweep_ends_nobody(
+@in_real_time
+async def test_a_disk_that_is_full_at_the_first_sweep_ends_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("partitions.hosting.replica_manager.SWEEP_AGAIN_S", 0.01)
@@ -198,22 +183,20 @@ def test_a_disk_that_is_full_at_the_first_sweep_ends_nobody(
                 raise OSError(errno.ENOSPC, "no room on purpose", path)
             super().replace_file(path, data)
 
-    async def story() -> None:
-        async with ControlledCluster(str(tmp_path)) as cluster:
-            await eventually((tmp_path / "broker-1" / f"{APPLIED_FILE}.twin").exists)
-            await cluster.stop(NodeId(1))
-            for file in (tmp_path / "broker-1").glob(f"{APPLIED_FILE}*"):
-                file.unlink()
-            broker = await cluster.start(NodeId(1), FullAtFirst())
-            await eventually((tmp_path / "broker-1" / APPLIED_FILE).exists)
-            assert len(refused) == 2
-            assert broker.fatal == []
-
-    asyncio.run(story())
+    async with ControlledCluster(str(tmp_path)) as cluster:
+        await eventually((tmp_path / "broker-1" / f"{APPLIED_FILE}.twin").exists)
+        await cluster.stop(NodeId(1))
+        for file in (tmp_path / "broker-1").glob(f"{APPLIED_FILE}*"):
+            file.unlink()
+        broker = await cluster.start(NodeId(1), FullAtFirst())
+        await eventually((tmp_path / "broker-1" / APPLIED_FILE).exists)
+        assert len(refused) == 2
+        assert broker.fatal == []
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EMFILE])
-def test_a_replica_that_found_no_room_when_it_opened_is_opened_again(
+@in_real_time
+async def test_a_replica_that_found_no_room_when_it_opened_is_opened_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     monkeypatch.setattr("raftlog.hosting.supervisor.OPEN_AGAIN_S", 0.01)
@@ -226,21 +209,19 @@ def test_a_replica_that_found_no_room_when_it_opened_is_opened_again(
                 raise OSError(number, "no room on purpose", path)
             return super().open(path, create=create)
 
-    async def story() -> None:
-        async with ControlledCluster(str(tmp_path)) as cluster:
-            await cluster.stop(NodeId(1))
-            disk = Full()
-            broker = await cluster.start(NodeId(1), disk)
-            await cluster.create("orders")
-            await eventually(lambda: "no room" in broker.manager.failures.get(("orders", 0), ""))
-            disk.is_full = False
-            await eventually(lambda: ("orders", 0) in broker.manager.replicas)
-            assert broker.manager.failures == {}
-
-    asyncio.run(story())
+    async with ControlledCluster(str(tmp_path)) as cluster:
+        await cluster.stop(NodeId(1))
+        disk = Full()
+        broker = await cluster.start(NodeId(1), disk)
+        await cluster.create("orders")
+        await eventually(lambda: "no room" in broker.manager.failures.get(("orders", 0), ""))
+        disk.is_full = False
+        await eventually(lambda: ("orders", 0) in broker.manager.replicas)
+        assert broker.manager.failures == {}
 
 
-def test_metadata_that_cannot_be_followed_for_lack_of_descriptors_is_followed_later(
+@in_real_time
+async def test_metadata_that_cannot_be_followed_for_lack_of_descriptors_is_followed_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("partitions.hosting.replica_manager.FOLLOW_AGAIN_S", 0.01)
@@ -254,20 +235,18 @@ def test_metadata_that_cannot_be_followed_for_lack_of_descriptors_is_followed_la
                 raise OSError(errno.EMFILE, "too many on purpose", path)
             return super().list_directory(path)
 
-    async def story() -> None:
-        async with ControlledCluster(str(tmp_path)) as cluster:
-            await cluster.stop(NodeId(1))
-            disk = Short()
-            broker = await cluster.start(NodeId(1), disk)
-            await cluster.create("orders")
-            await eventually(lambda: ("orders", 0) in broker.manager.replicas)
-            assert disk.refused == 3
-            assert broker.fatal == []
-
-    asyncio.run(story())
+    async with ControlledCluster(str(tmp_path)) as cluster:
+        await cluster.stop(NodeId(1))
+        disk = Short()
+        broker = await cluster.start(NodeId(1), disk)
+        await cluster.create("orders")
+        await eventually(lambda: ("orders", 0) in broker.manager.replicas)
+        assert disk.refused == 3
+        assert broker.fatal == []
 
 
-def test_a_replica_takes_no_part_before_the_registry_knows_it(
+@in_real_time
+async def test_a_replica_takes_no_part_before_the_registry_knows_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise it votes, loses its files with the power, and passes for one that never voted."""
@@ -283,126 +262,109 @@ def test_a_replica_takes_no_part_before_the_registry_knows_it(
                 raise OSError(errno.ENOSPC, "no room on purpose", path)
             super().replace_file(path, data)
 
-    async def story() -> None:
-        async with ControlledCluster(str(tmp_path)) as cluster:
-            await cluster.stop(NodeId(1))
-            disk = Full()
-            broker = await cluster.start(NodeId(1), disk)
-            disk.is_full = True
-            topic = await cluster.create("orders")
-            await eventually(lambda: disk.has_refused)
-            assert topic.partitions[0].group_id not in broker.host.groups
-            disk.is_full = False
-            await eventually(lambda: ("orders", 0) in broker.manager.replicas)
-            assert broker.manager.failures == {}
-
-    asyncio.run(story())
+    async with ControlledCluster(str(tmp_path)) as cluster:
+        await cluster.stop(NodeId(1))
+        disk = Full()
+        broker = await cluster.start(NodeId(1), disk)
+        disk.is_full = True
+        topic = await cluster.create("orders")
+        await eventually(lambda: disk.has_refused)
+        assert topic.partitions[0].group_id not in broker.host.groups
+        disk.is_full = False
+        await eventually(lambda: ("orders", 0) in broker.manager.replicas)
+        assert broker.manager.failures == {}
 
 
-def test_files_that_are_no_topics_are_left_alone(tmp_path: Path) -> None:
-    async def story() -> None:
-        (tmp_path / "broker-1" / "notes-of-mine").mkdir(parents=True)
-        gone = tmp_path / "broker-1" / f"other-{'ab' * 16}"
-        gone.mkdir()
-        async with ControlledCluster(str(tmp_path), brokers=1):
-            await eventually(lambda: not gone.exists())
-            assert folders(tmp_path, 1) == {"notes-of-mine"}
-
-    asyncio.run(story())
+@in_real_time
+async def test_files_that_are_no_topics_are_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "broker-1" / "notes-of-mine").mkdir(parents=True)
+    gone = tmp_path / "broker-1" / f"other-{'ab' * 16}"
+    gone.mkdir()
+    async with ControlledCluster(str(tmp_path), brokers=1):
+        await eventually(lambda: not gone.exists())
+        assert folders(tmp_path, 1) == {"notes-of-mine"}
 
 
-def test_a_damaged_log_stops_that_replica_alone_and_is_reported(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with ControlledCluster(str(tmp_path)) as cluster:
-            topic = await cluster.create("orders", partitions=2)
-            await produce(cluster, "orders", b"a" * 100)
-        damaged = tmp_path / "broker-1" / folder_name(topic) / "Partition-0"
-        (segment,) = damaged.glob("*.log")
-        data = bytearray(segment.read_bytes())
-        data[80] ^= 0xFF
-        segment.write_bytes(data)
-        async with ControlledCluster(str(tmp_path)) as cluster:
-            broker = cluster.brokers[NodeId(1)]
-            await eventually(
-                lambda: bool(broker.manager.failures) and ("orders", 1) in broker.manager.replicas
-            )
-            assert set(broker.manager.failures) == {("orders", 0)}
-            assert "LogCorrupt" in broker.manager.failures["orders", 0]
-            await eventually(lambda: len(replicas(cluster, "orders", 0)) == 2)
-            assert (await leader(cluster, "orders")).group.commit_index >= 0
-
-    asyncio.run(story())
+@in_real_time
+async def test_a_damaged_log_stops_that_replica_alone_and_is_reported(tmp_path: Path) -> None:
+    async with ControlledCluster(str(tmp_path)) as cluster:
+        topic = await cluster.create("orders", partitions=2)
+        await produce(cluster, "orders", b"a" * 100)
+    damaged = tmp_path / "broker-1" / folder_name(topic) / "Partition-0"
+    (segment,) = damaged.glob("*.log")
+    data = bytearray(segment.read_bytes())
+    data[80] ^= 0xFF
+    segment.write_bytes(data)
+    async with ControlledCluster(str(tmp_path)) as cluster:
+        broker = cluster.brokers[NodeId(1)]
+        await eventually(lambda: bool(broker.manager.failures) and ("orders", 1) in broker.manager.replicas)
+        assert set(broker.manager.failures) == {("orders", 0)}
+        assert "LogCorrupt" in broker.manager.failures["orders", 0]
+        await eventually(lambda: len(replicas(cluster, "orders", 0)) == 2)
+        assert (await leader(cluster, "orders")).group.commit_index >= 0
 
 
-def test_a_replica_whose_disk_fails_is_reported_and_the_others_go_on(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with ControlledCluster(str(tmp_path)) as cluster:
-            await cluster.create("orders", partitions=2)
-            broker = cluster.brokers[NodeId(1)]
-            broker.manager.replicas["orders", 0].group.stop(OSError(5, "Input/output error"))
-            assert broker.manager.failures == {("orders", 0): "OSError: [Errno 5] Input/output error"}
-            assert (await produce(cluster, "orders", b"a")).base_offset >= 0
-
-    asyncio.run(story())
+@in_real_time
+async def test_a_replica_whose_disk_fails_is_reported_and_the_others_go_on(tmp_path: Path) -> None:
+    async with ControlledCluster(str(tmp_path)) as cluster:
+        await cluster.create("orders", partitions=2)
+        broker = cluster.brokers[NodeId(1)]
+        broker.manager.replicas["orders", 0].group.stop(OSError(5, "Input/output error"))
+        assert broker.manager.failures == {("orders", 0): "OSError: [Errno 5] Input/output error"}
+        assert (await produce(cluster, "orders", b"a")).base_offset >= 0
 
 
-def test_a_new_configuration_reaches_replicas_that_are_open(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with ControlledCluster(str(tmp_path)) as cluster:
-            await cluster.create("orders")
+@in_real_time
+async def test_a_new_configuration_reaches_replicas_that_are_open(tmp_path: Path) -> None:
+    async with ControlledCluster(str(tmp_path)) as cluster:
+        await cluster.create("orders")
+        await produce(cluster, "orders", b"x" * 2000)
+        topic = await cluster.any.controller.alter_config(
+            "orders", {"max.message.bytes": 1024}, expected_version=None, timeout_ms=5000
+        )
+        await cluster.settled(topic.version)
+        with pytest.raises(RecordTooLarge):
             await produce(cluster, "orders", b"x" * 2000)
-            topic = await cluster.any.controller.alter_config(
-                "orders", {"max.message.bytes": 1024}, expected_version=None, timeout_ms=5000
-            )
-            await cluster.settled(topic.version)
-            with pytest.raises(RecordTooLarge):
-                await produce(cluster, "orders", b"x" * 2000)
-
-    asyncio.run(story())
 
 
 # requirement: RT3, RT4
-def test_old_segments_go_on_every_replica_and_the_leader_shows_no_more_than_all_have_let_go(
+@in_real_time
+async def test_old_segments_go_on_every_replica_and_the_leader_shows_no_more_than_all_have_let_go(
     tmp_path: Path,
 ) -> None:
-    async def story() -> None:
-        async with ControlledCluster(str(tmp_path)) as cluster:
-            await cluster.create("orders", segment_bytes=1024, retention_bytes=2048)
-            for _ in range(10):
-                await produce(cluster, "orders", b"x" * 500)
-            await eventually(lambda: all(r.group.commit_index >= 9 for r in replicas(cluster, "orders", 0)))
-            for broker in cluster.brokers.values():
-                await broker.retention.look()
-            starts = [replica.group.log.first_index for replica in replicas(cluster, "orders", 0)]
-            led = await leader(cluster, "orders")
-            assert led.group.log.first_index == min(starts) > 0
-            assert led.group.log.size_bytes <= 2048 + 1024
-            assert (await produce(cluster, "orders", b"y")).base_offset == 10
-
-    asyncio.run(story())
+    async with ControlledCluster(str(tmp_path)) as cluster:
+        await cluster.create("orders", segment_bytes=1024, retention_bytes=2048)
+        for _ in range(10):
+            await produce(cluster, "orders", b"x" * 500)
+        await eventually(lambda: all(r.group.commit_index >= 9 for r in replicas(cluster, "orders", 0)))
+        for broker in cluster.brokers.values():
+            await broker.retention.look()
+        starts = [replica.group.log.first_index for replica in replicas(cluster, "orders", 0)]
+        led = await leader(cluster, "orders")
+        assert led.group.log.first_index == min(starts) > 0
+        assert led.group.log.size_bytes <= 2048 + 1024
+        assert (await produce(cluster, "orders", b"y")).base_offset == 10
 
 
-def test_a_replica_that_is_down_holds_nothing_back_and_is_brought_up_by_a_snapshot(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with ControlledCluster(str(tmp_path)) as cluster:
-            await cluster.create("orders", segment_bytes=1024, retention_bytes=1024)
-            led = await leader(cluster, "orders")
-            down = next(
-                node
-                for node in cluster.nodes
-                if cluster.brokers[node].manager.replicas["orders", 0] is not led
-            )
-            cluster.network.isolate(down)
-            for _ in range(10):
-                await produce(cluster, "orders", b"x" * 500)
-            for broker in cluster.brokers.values():
-                await broker.retention.look()
-            assert led.group.log.first_index > 0
-            cluster.network.heal()
-            await eventually(lambda: all(r.group.last_index >= 9 for r in replicas(cluster, "orders", 0)))
-            assert cluster.brokers[down].manager.replicas["orders", 0].group.log.first_index > 0
-
-    asyncio.run(story())
+@in_real_time
+async def test_a_replica_that_is_down_holds_nothing_back_and_is_brought_up_by_a_snapshot(
+    tmp_path: Path,
+) -> None:
+    async with ControlledCluster(str(tmp_path)) as cluster:
+        await cluster.create("orders", segment_bytes=1024, retention_bytes=1024)
+        led = await leader(cluster, "orders")
+        down = next(
+            node for node in cluster.nodes if cluster.brokers[node].manager.replicas["orders", 0] is not led
+        )
+        cluster.network.isolate(down)
+        for _ in range(10):
+            await produce(cluster, "orders", b"x" * 500)
+        for broker in cluster.brokers.values():
+            await broker.retention.look()
+        assert led.group.log.first_index > 0
+        cluster.network.heal()
+        await eventually(lambda: all(r.group.last_index >= 9 for r in replicas(cluster, "orders", 0)))
+        assert cluster.brokers[down].manager.replicas["orders", 0].group.log.first_index > 0
 
 
 def test_the_folder_of_the_longest_name_is_a_name_that_filesystems_take(tmp_path: Path) -> None:

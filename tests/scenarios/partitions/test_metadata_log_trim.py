@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -12,34 +11,32 @@ from partitions.hosting.hosted_metadata import HostedMetadata
 from raftlog.hosting.tenant import SnapshotRetention
 from raftlog.storage.segmented_log import LogSettings
 from raftlog.types import METADATA_GROUP
+from tests.helpers.async_tests import in_real_time
 from tests.helpers.controlled_cluster import ControlledCluster, eventually
 
 
-def test_a_broker_that_was_away_gets_the_image_in_place_of_the_log(
+@in_real_time
+async def test_a_broker_that_was_away_gets_the_image_in_place_of_the_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hosted_metadata, "METADATA_LOG", LogSettings(segment_bytes=1000))
     monkeypatch.setattr(HostedMetadata, "retention", SnapshotRetention(log_bytes_max=4000, entries_kept=3))
-
-    async def story() -> None:
-        async with ControlledCluster(str(tmp_path)) as cluster:
-            controller = await cluster.controller_broker()
-            away = next(node for node in cluster.nodes if node != controller.node_id)
-            cluster.network.isolate(away)
-            for number in range(40):
-                await controller.controller.create_topic(
-                    f"topic-{number}", partitions=1, replication_factor=1, config={}, timeout_ms=5000
-                )
-            for broker in cluster.brokers.values():
-                await broker.retention.look()
-            groups = {node: broker.host.groups[METADATA_GROUP] for node, broker in cluster.brokers.items()}
-            assert groups[controller.node_id].log.first_index > 10
-            assert groups[away].log.first_index == 0
-            cluster.network.heal()
-            behind = cluster.brokers[away].controller
-            await eventually(lambda: "topic-39" in behind.image.topics)
-            await cluster.brokers[away].retention.look()
-            assert groups[away].log.first_index > 10
-            assert len(behind.image.topics) == 40
-
-    asyncio.run(story())
+    async with ControlledCluster(str(tmp_path)) as cluster:
+        controller = await cluster.controller_broker()
+        away = next(node for node in cluster.nodes if node != controller.node_id)
+        cluster.network.isolate(away)
+        for number in range(40):
+            await controller.controller.create_topic(
+                f"topic-{number}", partitions=1, replication_factor=1, config={}, timeout_ms=5000
+            )
+        for broker in cluster.brokers.values():
+            await broker.retention.look()
+        groups = {node: broker.host.groups[METADATA_GROUP] for node, broker in cluster.brokers.items()}
+        assert groups[controller.node_id].log.first_index > 10
+        assert groups[away].log.first_index == 0
+        cluster.network.heal()
+        behind = cluster.brokers[away].controller
+        await eventually(lambda: "topic-39" in behind.image.topics)
+        await cluster.brokers[away].retention.look()
+        assert groups[away].log.first_index > 10
+        assert len(behind.image.topics) == 40

@@ -20,6 +20,7 @@ from raftlog.errors import (
     UnknownTopic,
 )
 from raftlog.types import METADATA_GROUP, NodeId
+from tests.helpers.async_tests import in_real_time
 from tests.helpers.controlled_cluster import ControlledBroker, ControlledCluster
 from tests.helpers.metadata_images import register
 from tests.helpers.partition_cluster import eventually
@@ -34,265 +35,235 @@ async def create(
 
 
 # requirement: ST3, ST6
-def test_any_broker_creates_a_topic_and_all_of_them_learn_it(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with ControlledCluster(str(tmp_path)) as cluster:
-            for broker in cluster.brokers.values():
-                name = f"from-{broker.node_id}"
-                topic = await create(broker, name, partitions=3)
-                assert broker.controller.image.topics[name] == topic
-                assert topic.config == {}
-                for other in cluster.brokers.values():
-                    await other.controller.wait_for_version(topic.version, 2000)
-                    assert other.controller.image.topics[name] == topic
-
-    asyncio.run(story())
+@in_real_time
+async def test_any_broker_creates_a_topic_and_all_of_them_learn_it(tmp_path: Path) -> None:
+    async with ControlledCluster(str(tmp_path)) as cluster:
+        for broker in cluster.brokers.values():
+            name = f"from-{broker.node_id}"
+            topic = await create(broker, name, partitions=3)
+            assert broker.controller.image.topics[name] == topic
+            assert topic.config == {}
+            for other in cluster.brokers.values():
+                await other.controller.wait_for_version(topic.version, 2000)
+                assert other.controller.image.topics[name] == topic
 
 
 # requirement: T1
-def test_of_many_who_create_one_name_at_once_exactly_one_succeeds(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with ControlledCluster(str(tmp_path)) as cluster:
-            brokers = list(cluster.brokers.values()) * 3
-            outcomes = await asyncio.gather(*(create(b, "orders") for b in brokers), return_exceptions=True)
-            made = [outcome for outcome in outcomes if isinstance(outcome, TopicInfo)]
-            assert len(made) == 1
-            assert all(isinstance(outcome, TopicExists) for outcome in outcomes if outcome not in made)
-            assert cluster.any.controller.image.topics["orders"].topic_id == made[0].topic_id
-
-    asyncio.run(story())
+@in_real_time
+async def test_of_many_who_create_one_name_at_once_exactly_one_succeeds(tmp_path: Path) -> None:
+    async with ControlledCluster(str(tmp_path)) as cluster:
+        brokers = list(cluster.brokers.values()) * 3
+        outcomes = await asyncio.gather(*(create(b, "orders") for b in brokers), return_exceptions=True)
+        made = [outcome for outcome in outcomes if isinstance(outcome, TopicInfo)]
+        assert len(made) == 1
+        assert all(isinstance(outcome, TopicExists) for outcome in outcomes if outcome not in made)
+        assert cluster.any.controller.image.topics["orders"].topic_id == made[0].topic_id
 
 
 # requirement: T3
-def test_topics_created_at_once_are_spread_evenly(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with ControlledCluster(str(tmp_path), brokers=4) as cluster:
-            brokers = list(cluster.brokers.values())
-            await asyncio.gather(*(create(brokers[n % 4], f"t{n}", partitions=n % 3 + 1) for n in range(10)))
-            topics = (await cluster.any.controller.current_image(2000)).topics.values()
-            rows = [partition.replicas for topic in topics for partition in topic.partitions]
-            replicas = Counter(node for row in rows for node in row)
-            leaders = Counter(row[0] for row in rows)
-            assert max(replicas.values()) - min(replicas[node] for node in cluster.nodes) <= 1
-            assert max(leaders.values()) - min(leaders[node] for node in cluster.nodes) <= 1
-
-    asyncio.run(story())
+@in_real_time
+async def test_topics_created_at_once_are_spread_evenly(tmp_path: Path) -> None:
+    async with ControlledCluster(str(tmp_path), brokers=4) as cluster:
+        brokers = list(cluster.brokers.values())
+        await asyncio.gather(*(create(brokers[n % 4], f"t{n}", partitions=n % 3 + 1) for n in range(10)))
+        topics = (await cluster.any.controller.current_image(2000)).topics.values()
+        rows = [partition.replicas for topic in topics for partition in topic.partitions]
+        replicas = Counter(node for row in rows for node in row)
+        leaders = Counter(row[0] for row in rows)
+        assert max(replicas.values()) - min(replicas[node] for node in cluster.nodes) <= 1
+        assert max(leaders.values()) - min(leaders[node] for node in cluster.nodes) <= 1
 
 
 # requirement: ST5
-def test_when_the_active_controller_dies_another_takes_over_and_knows_everything(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with ControlledCluster(str(tmp_path)) as cluster:
-            topic = await create(cluster.any, "before")
-            first = await cluster.controller_broker()
-            assert {broker.controller.leader for broker in cluster.brokers.values()} == {first.node_id}
-            cluster.network.isolate(first.node_id)
-            others = [broker for broker in cluster.brokers.values() if broker is not first]
-            await create(others[0], "after", factor=1)
-            second = others[0].controller.leader
-            assert second not in (None, first.node_id)
-            assert others[0].controller.image.topics["before"] == topic
-            cluster.network.heal()
-            image = await first.controller.current_image(5000)
-            assert image.topics.keys() == {"before", "after"}
-
-    asyncio.run(story())
-
-
-def test_a_controller_cut_off_never_claims_success(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with ControlledCluster(str(tmp_path)) as cluster:
-            first = await cluster.controller_broker()
-            cluster.network.isolate(first.node_id)
-            with pytest.raises((CommitUnknown, NoLeader)):
-                await create(first, "orders", timeout_ms=300)
-            with pytest.raises(NoLeader):
-                await create(first, "later", timeout_ms=100)
-
-    asyncio.run(story())
+@in_real_time
+async def test_when_the_active_controller_dies_another_takes_over_and_knows_everything(
+    tmp_path: Path,
+) -> None:
+    async with ControlledCluster(str(tmp_path)) as cluster:
+        topic = await create(cluster.any, "before")
+        first = await cluster.controller_broker()
+        assert {broker.controller.leader for broker in cluster.brokers.values()} == {first.node_id}
+        cluster.network.isolate(first.node_id)
+        others = [broker for broker in cluster.brokers.values() if broker is not first]
+        await create(others[0], "after", factor=1)
+        second = others[0].controller.leader
+        assert second not in (None, first.node_id)
+        assert others[0].controller.image.topics["before"] == topic
+        cluster.network.heal()
+        image = await first.controller.current_image(5000)
+        assert image.topics.keys() == {"before", "after"}
 
 
-def test_a_controller_cut_off_does_not_refuse_by_what_it_knows(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with ControlledCluster(str(tmp_path)) as cluster:
-            first = await cluster.controller_broker()
-            await create(first, "orders")
-            cluster.network.isolate(first.node_id)  # the others may have deleted it since
-            with pytest.raises((CommitUnknown, NoLeader)):
-                await create(first, "orders", timeout_ms=300)
+@in_real_time
+async def test_a_controller_cut_off_never_claims_success(tmp_path: Path) -> None:
+    async with ControlledCluster(str(tmp_path)) as cluster:
+        first = await cluster.controller_broker()
+        cluster.network.isolate(first.node_id)
+        with pytest.raises((CommitUnknown, NoLeader)):
+            await create(first, "orders", timeout_ms=300)
+        with pytest.raises(NoLeader):
+            await create(first, "later", timeout_ms=100)
 
-    asyncio.run(story())
+
+@in_real_time
+async def test_a_controller_cut_off_does_not_refuse_by_what_it_knows(tmp_path: Path) -> None:
+    async with ControlledCluster(str(tmp_path)) as cluster:
+        first = await cluster.controller_broker()
+        await create(first, "orders")
+        cluster.network.isolate(first.node_id)  # the others may have deleted it since
+        with pytest.raises((CommitUnknown, NoLeader)):
+            await create(first, "orders", timeout_ms=300)
 
 
 # requirement: ST4
-def test_a_silent_broker_is_noticed_within_the_set_time_and_taken_back_when_it_speaks(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with ControlledCluster(str(tmp_path)) as cluster:
-            leader = await cluster.controller_broker()
-            silent = next(node for node in cluster.nodes if node != leader.node_id)
-            cluster.network.isolate(silent)
-            began = asyncio.get_running_loop().time()
-            await eventually(lambda: not leader.controller.image.brokers[silent].alive)
-            took_s = asyncio.get_running_loop().time() - began
-            assert 0.2 < took_s < 1.0  # the time set for these tests is 0.3 s
-            cluster.network.heal()
-            await eventually(lambda: leader.controller.image.brokers[silent].alive)
-
-    asyncio.run(story())
-
-
-def test_a_broker_that_starts_again_registers_its_new_life(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with ControlledCluster(str(tmp_path)) as cluster:
-            topic = await create(cluster.any, "orders")
-            before = cluster.any.controller.image.brokers[NodeId(2)].incarnation
-            await cluster.stop(NodeId(2))
-            again = await cluster.start(NodeId(2))
-            await cluster.registered()
-            assert again.controller.image.brokers[NodeId(2)].incarnation != before
-            assert again.controller.image.topics["orders"] == topic
-
-    asyncio.run(story())
+@in_real_time
+async def test_a_silent_broker_is_noticed_within_the_set_time_and_taken_back_when_it_speaks(
+    tmp_path: Path,
+) -> None:
+    async with ControlledCluster(str(tmp_path)) as cluster:
+        leader = await cluster.controller_broker()
+        silent = next(node for node in cluster.nodes if node != leader.node_id)
+        cluster.network.isolate(silent)
+        began = asyncio.get_running_loop().time()
+        await eventually(lambda: not leader.controller.image.brokers[silent].alive)
+        took_s = asyncio.get_running_loop().time() - began
+        assert 0.2 < took_s < 1.0  # the time set for these tests is 0.3 s
+        cluster.network.heal()
+        await eventually(lambda: leader.controller.image.brokers[silent].alive)
 
 
-def test_a_process_whose_id_another_took_does_not_fight_for_it(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with ControlledCluster(str(tmp_path)) as cluster:
-            first = cluster.brokers[NodeId(1)]
-            await eventually(lambda: first.controller.is_registered)
-            leader = await cluster.controller_broker()
-            known = leader.controller.image.brokers[NodeId(1)].incarnation
-            batch = command_batch(register(1, incarnation="another", replaces=known), timestamp_ms=0)
-            leader.host.groups[METADATA_GROUP].propose([batch])
-            await eventually(lambda: first.controller.is_superseded)
-            version = (await create(first, "orders")).version
-            assert first.controller.image.brokers[NodeId(1)].incarnation == "another"
-            assert first.controller.image.version == version
-
-    asyncio.run(story())
+@in_real_time
+async def test_a_broker_that_starts_again_registers_its_new_life(tmp_path: Path) -> None:
+    async with ControlledCluster(str(tmp_path)) as cluster:
+        topic = await create(cluster.any, "orders")
+        before = cluster.any.controller.image.brokers[NodeId(2)].incarnation
+        await cluster.stop(NodeId(2))
+        again = await cluster.start(NodeId(2))
+        await cluster.registered()
+        assert again.controller.image.brokers[NodeId(2)].incarnation != before
+        assert again.controller.image.topics["orders"] == topic
 
 
-def test_all_metadata_survives_a_stop_of_all_brokers(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with ControlledCluster(str(tmp_path)) as cluster:
-            topic = await create(cluster.any, "orders")
-            ids = await cluster.any.controller.allocate_producer_ids(10, 2000)
-            cluster_id = cluster.any.controller.image.bootstrap_id
-        async with ControlledCluster(str(tmp_path)) as cluster:
-            image = await cluster.any.controller.current_image(5000)
-            assert image.topics["orders"] == topic
-            assert image.bootstrap_id == cluster_id != ""
-            assert image.cluster_id == "c" * 32
-            assert (await cluster.any.controller.allocate_producer_ids(1, 2000)).start >= ids.stop
+@in_real_time
+async def test_a_process_whose_id_another_took_does_not_fight_for_it(tmp_path: Path) -> None:
+    async with ControlledCluster(str(tmp_path)) as cluster:
+        first = cluster.brokers[NodeId(1)]
+        await eventually(lambda: first.controller.is_registered)
+        leader = await cluster.controller_broker()
+        known = leader.controller.image.brokers[NodeId(1)].incarnation
+        batch = command_batch(register(1, incarnation="another", replaces=known), timestamp_ms=0)
+        leader.host.groups[METADATA_GROUP].propose([batch])
+        await eventually(lambda: first.controller.is_superseded)
+        version = (await create(first, "orders")).version
+        assert first.controller.image.brokers[NodeId(1)].incarnation == "another"
+        assert first.controller.image.version == version
 
-    asyncio.run(story())
+
+@in_real_time
+async def test_all_metadata_survives_a_stop_of_all_brokers(tmp_path: Path) -> None:
+    async with ControlledCluster(str(tmp_path)) as cluster:
+        topic = await create(cluster.any, "orders")
+        ids = await cluster.any.controller.allocate_producer_ids(10, 2000)
+        cluster_id = cluster.any.controller.image.bootstrap_id
+    async with ControlledCluster(str(tmp_path)) as cluster:
+        image = await cluster.any.controller.current_image(5000)
+        assert image.topics["orders"] == topic
+        assert image.bootstrap_id == cluster_id != ""
+        assert image.cluster_id == "c" * 32
+        assert (await cluster.any.controller.allocate_producer_ids(1, 2000)).start >= ids.stop
 
 
-def test_producer_ids_from_all_brokers_are_all_different(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with ControlledCluster(str(tmp_path)) as cluster:
-            brokers = list(cluster.brokers.values()) * 4
-            blocks = await asyncio.gather(*(b.controller.allocate_producer_ids(7, 2000) for b in brokers))
-            ids = [number for block in blocks for number in block]
-            assert len(ids) == len(set(ids)) == 7 * 12
+@in_real_time
+async def test_producer_ids_from_all_brokers_are_all_different(tmp_path: Path) -> None:
+    async with ControlledCluster(str(tmp_path)) as cluster:
+        brokers = list(cluster.brokers.values()) * 4
+        blocks = await asyncio.gather(*(b.controller.allocate_producer_ids(7, 2000) for b in brokers))
+        ids = [number for block in blocks for number in block]
+        assert len(ids) == len(set(ids)) == 7 * 12
+        with pytest.raises(InvalidRequest):
+            await brokers[0].controller.allocate_producer_ids(0, 2000)
+
+
+@in_real_time
+async def test_configuration_and_deletion_keep_to_the_version_that_was_seen(tmp_path: Path) -> None:
+    async with ControlledCluster(str(tmp_path)) as cluster:
+        for broker in cluster.brokers.values():
+            controller = broker.controller
+            first = await create(broker, "orders")
+            second = await controller.alter_config(
+                "orders", {"retention.ms": 5}, expected_version=first.version, timeout_ms=2000
+            )
+            assert second.config == {"retention.ms": 5}
+            for refused in (
+                controller.alter_config("orders", {}, expected_version=first.version, timeout_ms=2000),
+                controller.delete_topic("orders", expected_version=first.version, timeout_ms=2000),
+            ):
+                with pytest.raises(PreconditionFailed) as caught:
+                    await refused
+                assert caught.value.details["version"] == second.version
+            version = await controller.delete_topic(
+                "orders", expected_version=second.version, timeout_ms=2000
+            )
+            assert controller.image.version >= version
+            assert "orders" not in controller.image.topics
+            with pytest.raises(UnknownTopic):
+                await controller.delete_topic("orders", expected_version=None, timeout_ms=2000)
+
+
+@in_real_time
+async def test_what_makes_no_sense_is_refused_at_every_broker_with_the_field(tmp_path: Path) -> None:
+    async with ControlledCluster(str(tmp_path)) as cluster:
+        for broker in cluster.brokers.values():
+            for name, factor, field in (("../x", 3, "name"), ("a", 2, "replication_factor")):
+                with pytest.raises(InvalidRequest) as caught:
+                    await create(broker, name, factor=factor)
+                assert caught.value.details["field"] == field
             with pytest.raises(InvalidRequest):
-                await brokers[0].controller.allocate_producer_ids(0, 2000)
-
-    asyncio.run(story())
-
-
-def test_configuration_and_deletion_keep_to_the_version_that_was_seen(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with ControlledCluster(str(tmp_path)) as cluster:
-            for broker in cluster.brokers.values():
-                controller = broker.controller
-                first = await create(broker, "orders")
-                second = await controller.alter_config(
-                    "orders", {"retention.ms": 5}, expected_version=first.version, timeout_ms=2000
+                await broker.controller.alter_config(
+                    "none", {"no.such": 1}, expected_version=None, timeout_ms=100
                 )
-                assert second.config == {"retention.ms": 5}
-                for refused in (
-                    controller.alter_config("orders", {}, expected_version=first.version, timeout_ms=2000),
-                    controller.delete_topic("orders", expected_version=first.version, timeout_ms=2000),
-                ):
-                    with pytest.raises(PreconditionFailed) as caught:
-                        await refused
-                    assert caught.value.details["version"] == second.version
-                version = await controller.delete_topic(
-                    "orders", expected_version=second.version, timeout_ms=2000
-                )
-                assert controller.image.version >= version
-                assert "orders" not in controller.image.topics
-                with pytest.raises(UnknownTopic):
-                    await controller.delete_topic("orders", expected_version=None, timeout_ms=2000)
-
-    asyncio.run(story())
-
-
-def test_what_makes_no_sense_is_refused_at_every_broker_with_the_field(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with ControlledCluster(str(tmp_path)) as cluster:
-            for broker in cluster.brokers.values():
-                for name, factor, field in (("../x", 3, "name"), ("a", 2, "replication_factor")):
-                    with pytest.raises(InvalidRequest) as caught:
-                        await create(broker, name, factor=factor)
-                    assert caught.value.details["field"] == field
-                with pytest.raises(InvalidRequest):
-                    await broker.controller.alter_config(
-                        "none", {"no.such": 1}, expected_version=None, timeout_ms=100
-                    )
-
-    asyncio.run(story())
 
 
 # requirement: RP11
-def test_brokers_with_racks_get_replicas_apart(tmp_path: Path) -> None:
-    async def story() -> None:
-        racks = ["a", "a", "b", "c"]
-        async with ControlledCluster(str(tmp_path), brokers=4, racks=racks) as cluster:
-            topic = await create(cluster.any, "orders", partitions=4)
-            for partition in topic.partitions:
-                assert {racks[node - 1] for node in partition.replicas} == {"a", "b", "c"}
-
-    asyncio.run(story())
+@in_real_time
+async def test_brokers_with_racks_get_replicas_apart(tmp_path: Path) -> None:
+    racks = ["a", "a", "b", "c"]
+    async with ControlledCluster(str(tmp_path), brokers=4, racks=racks) as cluster:
+        topic = await create(cluster.any, "orders", partitions=4)
+        for partition in topic.partitions:
+            assert {racks[node - 1] for node in partition.replicas} == {"a", "b", "c"}
 
 
-def test_a_draining_broker_gets_no_new_replicas(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with ControlledCluster(str(tmp_path)) as cluster:
-            await cluster.any.controller.drain_broker(NodeId(3), draining=True, timeout_ms=2000)
-            topic = await create(cluster.any, "orders", partitions=4, factor=1)
-            assert {partition.replicas[0] for partition in topic.partitions} == {1, 2}
-
-    asyncio.run(story())
+@in_real_time
+async def test_a_draining_broker_gets_no_new_replicas(tmp_path: Path) -> None:
+    async with ControlledCluster(str(tmp_path)) as cluster:
+        await cluster.any.controller.drain_broker(NodeId(3), draining=True, timeout_ms=2000)
+        topic = await create(cluster.any, "orders", partitions=4, factor=1)
+        assert {partition.replicas[0] for partition in topic.partitions} == {1, 2}
 
 
-def test_waiting_for_a_version_that_does_not_come_ends_in_time(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with ControlledCluster(str(tmp_path), brokers=1) as cluster:
-            with pytest.raises(NoLeader):
-                await cluster.any.controller.wait_for_version(10_000, 20)
-            with pytest.raises(RaftlogError):
-                await create(cluster.any, "orders", factor=3)
-
-    asyncio.run(story())
+@in_real_time
+async def test_waiting_for_a_version_that_does_not_come_ends_in_time(tmp_path: Path) -> None:
+    async with ControlledCluster(str(tmp_path), brokers=1) as cluster:
+        with pytest.raises(NoLeader):
+            await cluster.any.controller.wait_for_version(10_000, 20)
+        with pytest.raises(RaftlogError):
+            await create(cluster.any, "orders", factor=3)
 
 
-def test_metadata_never_goes_back_while_its_log_is_read_again(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with ControlledCluster(str(tmp_path)) as cluster:
-            await create(cluster.any, "orders")
-            controller = await cluster.controller_broker()
-            broker = next(broker for broker in cluster.brokers.values() if broker is not controller)
-            seen = [broker.controller.image.version]
-            broker.controller.subscribe(lambda image: seen.append(image.version))
-            await broker.supervisor.release(METADATA_GROUP)
-            for checkpoint in Path(broker.directory, "__metadata").glob("snapshot*"):
-                checkpoint.unlink()  # so that it is read from its beginning
-            broker.supervisor.host(broker.metadata)
-            await broker.supervisor.serving(METADATA_GROUP)
-            later = await create(controller, "later")
-            await broker.controller.wait_for_version(later.version, 5000)
-            assert seen == sorted(seen)
-
-    asyncio.run(story())
+@in_real_time
+async def test_metadata_never_goes_back_while_its_log_is_read_again(tmp_path: Path) -> None:
+    async with ControlledCluster(str(tmp_path)) as cluster:
+        await create(cluster.any, "orders")
+        controller = await cluster.controller_broker()
+        broker = next(broker for broker in cluster.brokers.values() if broker is not controller)
+        seen = [broker.controller.image.version]
+        broker.controller.subscribe(lambda image: seen.append(image.version))
+        await broker.supervisor.release(METADATA_GROUP)
+        for checkpoint in Path(broker.directory, "__metadata").glob("snapshot*"):
+            checkpoint.unlink()  # so that it is read from its beginning
+        broker.supervisor.host(broker.metadata)
+        await broker.supervisor.serving(METADATA_GROUP)
+        later = await create(controller, "later")
+        await broker.controller.wait_for_version(later.version, 5000)
+        assert seen == sorted(seen)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from partitions.replica.replica import PartitionReplica
 from partitions.values import QUORUM, AppendReceipt
 from raftlog.errors import InvalidRequest, NoLeader, Overloaded
 from raftlog.types import ProducerId
+from tests.helpers.async_tests import in_real_time
 from tests.helpers.controlled_cluster import PRODUCER_IDS, ControlledBroker, ControlledCluster
 from tests.helpers.manual_wall_clock import ManualWallClock
 from tests.helpers.partition_cluster import batch_of, eventually
@@ -55,59 +55,55 @@ async def send(
 
 
 # requirement: D3
-def test_an_id_that_was_never_allocated_is_refused(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with ControlledCluster(str(tmp_path)) as cluster:
-            await cluster.create("orders")
-            leader = await leader_of(cluster)
-            numbers = await leader.controller.allocate_producer_ids(2, 5000)
-            for unknown in (PRODUCER_IDS.id_of(numbers.stop), numbers.start, (1 << 63) - 1):
-                with pytest.raises(InvalidRequest, match=f"{unknown} was never allocated") as refused:
-                    await send(leader, unknown)
-                assert refused.value.details["field"] == "producer_id"
-            assert (await send(leader, PRODUCER_IDS.id_of(numbers.stop - 1))).base_offset == 0
-
-    asyncio.run(story())
+@in_real_time
+async def test_an_id_that_was_never_allocated_is_refused(tmp_path: Path) -> None:
+    async with ControlledCluster(str(tmp_path)) as cluster:
+        await cluster.create("orders")
+        leader = await leader_of(cluster)
+        numbers = await leader.controller.allocate_producer_ids(2, 5000)
+        for unknown in (PRODUCER_IDS.id_of(numbers.stop), numbers.start, (1 << 63) - 1):
+            with pytest.raises(InvalidRequest, match=f"{unknown} was never allocated") as refused:
+                await send(leader, unknown)
+            assert refused.value.details["field"] == "producer_id"
+        assert (await send(leader, PRODUCER_IDS.id_of(numbers.stop - 1))).base_offset == 0
 
 
 # requirement: D3
-def test_a_broker_whose_metadata_is_behind_asks_before_it_refuses() -> None:
-    async def story() -> None:
-        metadata = Metadata(known=1000, allocated=1003)
-        admission = ProducerAdmission(metadata, lambda: (), ManualWallClock(), PRODUCER_IDS)
-        known, new, unknown = map(PRODUCER_IDS.id_of, (999, 1002, 1003))
-        await admission.admit({known}, 100)
-        assert metadata.asked == 0
-        await admission.admit({known, new}, 100)
-        assert metadata.asked == 1
-        with pytest.raises(InvalidRequest):
-            await admission.admit({known, unknown}, 100)
-        metadata.allocated = None
-        with pytest.raises(NoLeader) as refused:
-            await admission.admit({new}, 100)
-        assert refused.value.retryable
-
-    asyncio.run(story())
+@in_real_time
+async def test_a_broker_whose_metadata_is_behind_asks_before_it_refuses() -> None:
+    metadata = Metadata(known=1000, allocated=1003)
+    admission = ProducerAdmission(metadata, lambda: (), ManualWallClock(), PRODUCER_IDS)
+    known, new, unknown = map(PRODUCER_IDS.id_of, (999, 1002, 1003))
+    await admission.admit({known}, 100)
+    assert metadata.asked == 0
+    await admission.admit({known, new}, 100)
+    assert metadata.asked == 1
+    with pytest.raises(InvalidRequest):
+        await admission.admit({known, unknown}, 100)
+    metadata.allocated = None
+    with pytest.raises(NoLeader) as refused:
+        await admission.admit({new}, 100)
+    assert refused.value.retryable
 
 
 # requirement: N2
-def test_beyond_the_bound_of_a_broker_new_producers_are_refused_and_known_ones_go_on(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with ControlledCluster(str(tmp_path), brokers=1) as cluster:
-            await cluster.create("orders", partitions=2, factor=1)
-            leader = cluster.any
-            for partition in range(2):
-                await leader_of(cluster, partition)
-            leader.manager.admission._producers_max = 3
-            ids = [*map(PRODUCER_IDS.id_of, await leader.controller.allocate_producer_ids(3, 5000))]
-            for partition in range(2):
-                await send(leader, ids[0], partition=partition)
-            await send(leader, ids[1])
-            with pytest.raises(Overloaded, match="producers_max") as refused:
-                await send(leader, ids[2])
-            assert refused.value.is_definite
-            assert refused.value.details["retry_after_ms"]
-            await send(leader, ids[0], sequence=1)
-            assert leader.manager.admission.remembered == 3
-
-    asyncio.run(story())
+@in_real_time
+async def test_beyond_the_bound_of_a_broker_new_producers_are_refused_and_known_ones_go_on(
+    tmp_path: Path,
+) -> None:
+    async with ControlledCluster(str(tmp_path), brokers=1) as cluster:
+        await cluster.create("orders", partitions=2, factor=1)
+        leader = cluster.any
+        for partition in range(2):
+            await leader_of(cluster, partition)
+        leader.manager.admission._producers_max = 3
+        ids = [*map(PRODUCER_IDS.id_of, await leader.controller.allocate_producer_ids(3, 5000))]
+        for partition in range(2):
+            await send(leader, ids[0], partition=partition)
+        await send(leader, ids[1])
+        with pytest.raises(Overloaded, match="producers_max") as refused:
+            await send(leader, ids[2])
+        assert refused.value.is_definite
+        assert refused.value.details["retry_after_ms"]
+        await send(leader, ids[0], sequence=1)
+        assert leader.manager.admission.remembered == 3

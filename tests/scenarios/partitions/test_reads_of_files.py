@@ -18,6 +18,7 @@ from raftlog.records.batch import split_batches
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.types import GroupId, Index, Offset, Term
+from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.node_cluster import ClusterNode, NodeCluster
 from tests.helpers.partition_cluster import batch_of, values_of
 from tests.helpers.storage_batches import storage_batch
@@ -180,22 +181,20 @@ def test_a_replica_may_be_closed_and_its_files_removed_while_it_is_read() -> Non
     told(story)
 
 
-def test_what_is_being_cut_passes_for_no_damage() -> None:
-    async def run() -> None:
-        log = SegmentedLog.open(FakeFilesystem(), "/log", SMALL, VirtualClock())
-        log.save_hard_state(HardState(Term(1), None))
-        log.append([storage_batch(base, timestamp_ms=10 * base) for base in range(8)])
-        log.cut(Index(5))
-        part, change = log.part_at_time(70), log.cut_change()
-        assert part is not None
-        assert change is not None
-        change.run()
-        with pytest.raises(LogChanged):
-            await read_part(log, part, lambda part: part.index_at_time(70))
-        change.finish()
-        assert log.part_at_time(70) is None
-
-    run_virtual(run())
+@in_virtual_time
+async def test_what_is_being_cut_passes_for_no_damage() -> None:
+    log = SegmentedLog.open(FakeFilesystem(), "/log", SMALL, VirtualClock())
+    log.save_hard_state(HardState(Term(1), None))
+    log.append([storage_batch(base, timestamp_ms=10 * base) for base in range(8)])
+    log.cut(Index(5))
+    part, change = log.part_at_time(70), log.cut_change()
+    assert part is not None
+    assert change is not None
+    change.run()
+    with pytest.raises(LogChanged):
+        await read_part(log, part, lambda part: part.index_at_time(70))
+    change.finish()
+    assert log.part_at_time(70) is None
 
 
 def test_a_read_that_outlives_its_office_is_not_answered() -> None:

@@ -14,6 +14,7 @@ from partitions.metadata.move_planner import MoveReplicas
 from partitions.reassignment.reassigner import Reassigner
 from raftlog.errors import NoLeader
 from raftlog.types import GroupId
+from tests.helpers.async_tests import in_real_time
 from tests.helpers.controlled_cluster import ControlledCluster
 from tests.helpers.moving import create, leader, produce
 from tests.helpers.partition_cluster import eventually
@@ -45,96 +46,89 @@ class Said:
 
 
 # requirement: F2
-def test_what_was_prepared_for_one_target_does_not_count_for_the_next(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with ControlledCluster(str(tmp_path), brokers=4) as cluster:
-            before, outside = await create(cluster)
-            led = await leader(cluster)
-            await led.reassigner.stop()
-            mover = Reassigner(led.host, led.controller, led.manager.replicas)
-            for wanted in ((*before, outside), (outside, *before)):
-                wish = MoveReplicas("orders", 0, wanted)
-                moved = await led.admin.change_replicas(wish, 5000)
-                await cluster.settled(moved.version)
-                mover._look(KEY)
-                assert mover._moves[KEY].prepared == set()
-                await eventually(lambda: mover._moves[KEY].prepared == {outside})
-            await mover.stop()
-
-    asyncio.run(story())
+@in_real_time
+async def test_what_was_prepared_for_one_target_does_not_count_for_the_next(tmp_path: Path) -> None:
+    async with ControlledCluster(str(tmp_path), brokers=4) as cluster:
+        before, outside = await create(cluster)
+        led = await leader(cluster)
+        await led.reassigner.stop()
+        mover = Reassigner(led.host, led.controller, led.manager.replicas)
+        for wanted in ((*before, outside), (outside, *before)):
+            wish = MoveReplicas("orders", 0, wanted)
+            moved = await led.admin.change_replicas(wish, 5000)
+            await cluster.settled(moved.version)
+            mover._look(KEY)
+            assert mover._moves[KEY].prepared == set()
+            await eventually(lambda: mover._moves[KEY].prepared == {outside})
+        await mover.stop()
 
 
 # requirement: F2
-def test_a_learner_has_to_catch_up_with_what_came_since_the_look_before(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with ControlledCluster(str(tmp_path), brokers=4) as cluster:
-            before, outside = await create(cluster)
-            led = await leader(cluster)
-            await led.reassigner.stop()
-            mover = Reassigner(led.host, led.controller, led.manager.replicas)
-            moved = await led.admin.change_replicas(MoveReplicas("orders", 0, (*before, outside)), 5000)
-            await cluster.settled(moved.version)
+@in_real_time
+async def test_a_learner_has_to_catch_up_with_what_came_since_the_look_before(tmp_path: Path) -> None:
+    async with ControlledCluster(str(tmp_path), brokers=4) as cluster:
+        before, outside = await create(cluster)
+        led = await leader(cluster)
+        await led.reassigner.stop()
+        mover = Reassigner(led.host, led.controller, led.manager.replicas)
+        moved = await led.admin.change_replicas(MoveReplicas("orders", 0, (*before, outside)), 5000)
+        await cluster.settled(moved.version)
+        mover._look(KEY)
+        await eventually(lambda: mover._moves[KEY].step is None)
+        group = led.manager.replicas[KEY].group
+        for _ in range(3):
+            await produce(cluster, b"more")
+            goal = group.last_index
             mover._look(KEY)
+            assert mover._moves[KEY].goal >= goal
             await eventually(lambda: mover._moves[KEY].step is None)
-            group = led.manager.replicas[KEY].group
-            for _ in range(3):
-                await produce(cluster, b"more")
-                goal = group.last_index
-                mover._look(KEY)
-                assert mover._moves[KEY].goal >= goal
-                await eventually(lambda: mover._moves[KEY].step is None)
-            await mover.stop()
-
-    asyncio.run(story())
+        await mover.stop()
 
 
 # requirement: F6
-def test_the_leader_of_a_group_that_was_given_up_says_nothing_of_the_recovered_one(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with ControlledCluster(str(tmp_path)) as cluster:
-            topic = await cluster.create("orders")
-            await produce(cluster, b"a")
-            led = await leader(cluster)
-            (partition,) = topic.partitions
-            for group_id, reports in ((GroupId(99), 0), (partition.group_id, 1)):
-                there = replace(partition, group_id=group_id, target=partition.replicas)
-                topics = {"orders": replace(topic, partitions=(there,))}
-                metadata = Said(replace(led.controller.image, topics=topics))
-                mover = Reassigner(led.host, metadata, led.manager.replicas)
-                mover._look(KEY)
-                await asyncio.sleep(0)
-                await asyncio.sleep(0)
-                assert len(metadata.reports) == reports
-                await mover.stop()
-
-    asyncio.run(story())
+@in_real_time
+async def test_the_leader_of_a_group_that_was_given_up_says_nothing_of_the_recovered_one(
+    tmp_path: Path,
+) -> None:
+    async with ControlledCluster(str(tmp_path)) as cluster:
+        topic = await cluster.create("orders")
+        await produce(cluster, b"a")
+        led = await leader(cluster)
+        (partition,) = topic.partitions
+        for group_id, reports in ((GroupId(99), 0), (partition.group_id, 1)):
+            there = replace(partition, group_id=group_id, target=partition.replicas)
+            topics = {"orders": replace(topic, partitions=(there,))}
+            metadata = Said(replace(led.controller.image, topics=topics))
+            mover = Reassigner(led.host, metadata, led.manager.replicas)
+            mover._look(KEY)
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            assert len(metadata.reports) == reports
+            await mover.stop()
 
 
 # requirement: F2
 @pytest.mark.parametrize("is_answered", [False, True])
-def test_a_leader_changes_nothing_by_metadata_that_is_not_confirmed(
+@in_real_time
+async def test_a_leader_changes_nothing_by_metadata_that_is_not_confirmed(
     tmp_path: Path, is_answered: bool
 ) -> None:
     """It may have come back with an older target, which was replaced by one that was reached meanwhile."""
-
-    async def story() -> None:
-        async with ControlledCluster(str(tmp_path)) as cluster:
-            topic = await cluster.create("orders")
-            await produce(cluster, b"a")
-            led = await leader(cluster)
-            (partition,) = topic.partitions
-            alone = replace(topic, partitions=(replace(partition, target=(led.node_id,)),))
-            old = replace(led.controller.image, topics={"orders": alone})
-            metadata = Said(old, replace(old, topics={"orders": topic}) if is_answered else None)
-            mover = Reassigner(led.host, metadata, led.manager.replicas)
-            for _ in range(3):
-                mover._look(KEY)
-                await eventually(lambda: KEY not in mover._moves or mover._moves[KEY].step is None)
-                if metadata.image is old:
-                    assert metadata.asked > 0
-            status = led.manager.replicas[KEY].group.status()
-            assert status.membership.voters == set(partition.replicas)
-            assert status.membership_index == -1
-            await mover.stop()
-
-    asyncio.run(story())
+    async with ControlledCluster(str(tmp_path)) as cluster:
+        topic = await cluster.create("orders")
+        await produce(cluster, b"a")
+        led = await leader(cluster)
+        (partition,) = topic.partitions
+        alone = replace(topic, partitions=(replace(partition, target=(led.node_id,)),))
+        old = replace(led.controller.image, topics={"orders": alone})
+        metadata = Said(old, replace(old, topics={"orders": topic}) if is_answered else None)
+        mover = Reassigner(led.host, metadata, led.manager.replicas)
+        for _ in range(3):
+            mover._look(KEY)
+            await eventually(lambda: KEY not in mover._moves or mover._moves[KEY].step is None)
+            if metadata.image is old:
+                assert metadata.asked > 0
+        status = led.manager.replicas[KEY].group.status()
+        assert status.membership.voters == set(partition.replicas)
+        assert status.membership_index == -1
+        await mover.stop()

@@ -17,6 +17,7 @@ from raftlog.repair.scheduler import FailedReplica, RepairScheduler
 from raftlog.repair.service import SERVICE, Ask, RepairService, Told
 from raftlog.repair.target import RepairTarget
 from raftlog.types import GroupId, Index
+from tests.helpers.async_tests import in_real_time
 from tests.helpers.controlled_cluster import ControlledCluster
 from tests.helpers.moving import create, holds, leader, move, produce, values
 from tests.helpers.partition_cluster import eventually
@@ -63,30 +64,28 @@ class OneReplica:
         """Nobody reads it."""
 
 
-def test_a_treatment_ends_with_its_work_on_the_disk() -> None:
-    async def scenario() -> None:
-        files, supervisor = BlockedFiles(), OneReplica()
-        service = cast("RepairService", None)  # not reached
-        scheduler = RepairScheduler(
-            Repairer(cast("GroupHost", None), files, asyncio.to_thread, service), supervisor
-        )
-        running = asyncio.create_task(scheduler.run())
-        await asyncio.to_thread(files.is_reached.wait, 10)
-        try:
-            for ending in (asyncio.create_task(scheduler.end(GroupId(7))), running):
-                if ending is running:
-                    running.cancel()
-                done, _ = await asyncio.wait([ending], timeout=0.05)
-                assert not done
-                assert not files.is_over
-        finally:
-            files.may_go_on.set()
-        await asyncio.gather(running, return_exceptions=True)
-        assert files.is_over
-        assert scheduler.under_repair == 0
-        assert not supervisor.is_discharged
-
-    asyncio.run(scenario())
+@in_real_time
+async def test_a_treatment_ends_with_its_work_on_the_disk() -> None:
+    files, supervisor = BlockedFiles(), OneReplica()
+    service = cast("RepairService", None)  # not reached
+    scheduler = RepairScheduler(
+        Repairer(cast("GroupHost", None), files, asyncio.to_thread, service), supervisor
+    )
+    running = asyncio.create_task(scheduler.run())
+    await asyncio.to_thread(files.is_reached.wait, 10)
+    try:
+        for ending in (asyncio.create_task(scheduler.end(GroupId(7))), running):
+            if ending is running:
+                running.cancel()
+            done, _ = await asyncio.wait([ending], timeout=0.05)
+            assert not done
+            assert not files.is_over
+    finally:
+        files.may_go_on.set()
+    await asyncio.gather(running, return_exceptions=True)
+    assert files.is_over
+    assert scheduler.under_repair == 0
+    assert not supervisor.is_discharged
 
 
 class AskedToEnd(RepairScheduler):
@@ -101,72 +100,65 @@ class AskedToEnd(RepairScheduler):
 
 
 # requirement: F2
-def test_a_replica_is_deleted_and_added_again_only_after_its_repair_is_over(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with ControlledCluster(str(tmp_path), brokers=4) as cluster:
-            before, outside = await create(cluster)
-            await produce(cluster, b"a")
-            led = (await leader(cluster)).node_id
-            ill = next(node for node in before if node != led)
-            broker, files = cluster.brokers[ill], BlockedFiles()
-            manager = broker.manager
-            service = RepairService(broker.host, files, asyncio.to_thread, broker.supervisor.directory_of)
-            scheduler = AskedToEnd(
-                Repairer(broker.host, files, asyncio.to_thread, service), broker.supervisor
-            )
-            broker.supervisor.scheduler = scheduler
-            running = asyncio.create_task(scheduler.run())
-            try:
-                manager.replicas["orders", 0].group.stop(LogCorrupt("damaged"))
-                await asyncio.to_thread(files.is_reached.wait, 10)
-                await move(cluster, *(outside if node == ill else node for node in before))
-                await eventually(lambda: scheduler.is_asked)
-                assert not files.is_over
-                assert scheduler.under_repair == 1
-                assert holds(tmp_path, ill)
-            finally:
-                files.may_go_on.set()
-            await eventually(lambda: not holds(tmp_path, ill))
-            assert scheduler.under_repair == 0
-            await move(cluster, *before)
-            assert ("orders", 0) in manager.replicas
-            assert await values(broker) == [b"a"]
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
-
-    asyncio.run(story())
+@in_real_time
+async def test_a_replica_is_deleted_and_added_again_only_after_its_repair_is_over(tmp_path: Path) -> None:
+    async with ControlledCluster(str(tmp_path), brokers=4) as cluster:
+        before, outside = await create(cluster)
+        await produce(cluster, b"a")
+        led = (await leader(cluster)).node_id
+        ill = next(node for node in before if node != led)
+        broker, files = cluster.brokers[ill], BlockedFiles()
+        manager = broker.manager
+        service = RepairService(broker.host, files, asyncio.to_thread, broker.supervisor.directory_of)
+        scheduler = AskedToEnd(Repairer(broker.host, files, asyncio.to_thread, service), broker.supervisor)
+        broker.supervisor.scheduler = scheduler
+        running = asyncio.create_task(scheduler.run())
+        try:
+            manager.replicas["orders", 0].group.stop(LogCorrupt("damaged"))
+            await asyncio.to_thread(files.is_reached.wait, 10)
+            await move(cluster, *(outside if node == ill else node for node in before))
+            await eventually(lambda: scheduler.is_asked)
+            assert not files.is_over
+            assert scheduler.under_repair == 1
+            assert holds(tmp_path, ill)
+        finally:
+            files.may_go_on.set()
+        await eventually(lambda: not holds(tmp_path, ill))
+        assert scheduler.under_repair == 0
+        await move(cluster, *before)
+        assert ("orders", 0) in manager.replicas
+        assert await values(broker) == [b"a"]
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
 
 
-def test_peers_are_told_of_the_files_as_they_are_after_another_life(tmp_path: Path) -> None:
+@in_real_time
+async def test_peers_are_told_of_the_files_as_they_are_after_another_life(tmp_path: Path) -> None:
     """What was seen of a closed replica is no answer once it has been open again, whoever closes it."""
+    async with ControlledCluster(str(tmp_path)) as cluster:
+        await cluster.create("orders")
+        await produce(cluster, b"a")
+        led = await leader(cluster)
+        ill = next(broker for broker in cluster.brokers.values() if broker is not led)
+        supervisor = ill.supervisor
+        service = RepairService(ill.host, ill.filesystem, asyncio.to_thread, supervisor.directory_of)
+        service.offer()
+        supervisor.forget = service.forget  # type: ignore[method-assign]
 
-    async def story() -> None:
-        async with ControlledCluster(str(tmp_path)) as cluster:
-            await cluster.create("orders")
-            await produce(cluster, b"a")
-            led = await leader(cluster)
-            ill = next(broker for broker in cluster.brokers.values() if broker is not led)
-            supervisor = ill.supervisor
-            service = RepairService(ill.host, ill.filesystem, asyncio.to_thread, supervisor.directory_of)
-            service.offer()
-            supervisor.forget = service.forget  # type: ignore[method-assign]
+        async def told_to_end_at() -> Index:
+            group_id = ill.controller.image.topics["orders"].partitions[0].group_id
+            question = msgspec.msgpack.encode(Ask(group_id=group_id, members_at=Index(-1)))
+            answer, _ = await led.host.calls.call(ill.node_id, SERVICE, question, timeout_ms=5000)
+            return msgspec.msgpack.decode(answer, type=Told).last
 
-            async def told_to_end_at() -> Index:
-                group_id = ill.controller.image.topics["orders"].partitions[0].group_id
-                question = msgspec.msgpack.encode(Ask(group_id=group_id, members_at=Index(-1)))
-                answer, _ = await led.host.calls.call(ill.node_id, SERVICE, question, timeout_ms=5000)
-                return msgspec.msgpack.decode(answer, type=Told).last
-
-            for end in range(3):
-                replica = ill.manager.replicas["orders", 0]
-                await eventually(lambda replica=replica, end=end: replica.group.status().commit_index == end)
-                replica.group.stop(LogCorrupt("damaged"))
-                assert await told_to_end_at() == end
-                (failed,) = supervisor.failed()
-                await supervisor.take_offline(failed)
-                assert await told_to_end_at() == end
-                supervisor.bring_online(failed)
-                await eventually(lambda: ("orders", 0) in ill.manager.replicas)
-                await produce(cluster, b"more")
-
-    asyncio.run(story())
+        for end in range(3):
+            replica = ill.manager.replicas["orders", 0]
+            await eventually(lambda replica=replica, end=end: replica.group.status().commit_index == end)
+            replica.group.stop(LogCorrupt("damaged"))
+            assert await told_to_end_at() == end
+            (failed,) = supervisor.failed()
+            await supervisor.take_offline(failed)
+            assert await told_to_end_at() == end
+            supervisor.bring_online(failed)
+            await eventually(lambda: ("orders", 0) in ill.manager.replicas)
+            await produce(cluster, b"more")

@@ -24,6 +24,7 @@ from raftlog.errors import (
 from raftlog.node.computing import computed
 from raftlog.records.batch import checksum, split_batches
 from raftlog.records.reader import read_records
+from tests.helpers.async_tests import in_real_time
 from tests.helpers.partition_cluster import (
     PartitionCluster,
     append,
@@ -35,38 +36,34 @@ from tests.helpers.partition_cluster import (
 # Produce.
 
 
-def test_offsets_count_records_from_zero() -> None:
+@in_real_time
+async def test_offsets_count_records_from_zero() -> None:
     # requirement: T5
-    async def story() -> None:
-        async with PartitionCluster() as cluster:
-            leader = await cluster.leader()
-            first = await append(cluster, leader, batch_of(b"a", b"b"))
-            second = await append(cluster, leader, batch_of(b"c") + batch_of(b"d", b"e"))
-            assert (first.base_offset, first.record_count) == (0, 2)
-            assert (second.base_offset, second.record_count) == (2, 3)
-            assert first.durability.committed
-            assert first.durability.replicas >= 2
-
-    asyncio.run(story())
+    async with PartitionCluster() as cluster:
+        leader = await cluster.leader()
+        first = await append(cluster, leader, batch_of(b"a", b"b"))
+        second = await append(cluster, leader, batch_of(b"c") + batch_of(b"d", b"e"))
+        assert (first.base_offset, first.record_count) == (0, 2)
+        assert (second.base_offset, second.record_count) == (2, 3)
+        assert first.durability.committed
+        assert first.durability.replicas >= 2
 
 
-def test_a_body_of_several_batches_is_appended_whole_or_not_at_all() -> None:
-    async def story() -> None:
-        async with PartitionCluster() as cluster:
-            leader = await cluster.leader()
-            torn = bytearray(batch_of(b"b"))
-            torn[-1] ^= 1
-            with pytest.raises(CorruptBatch):
-                await append(cluster, leader, batch_of(b"a") + bytes(torn))
-            with pytest.raises(OutOfOrderSequence):
-                await append(
-                    cluster,
-                    leader,
-                    batch_of(b"a", producer=1, sequence=0) + batch_of(b"b", producer=1, sequence=5),
-                )
-            assert cluster.replica(leader.node_id).group.last_index == -1
-
-    asyncio.run(story())
+@in_real_time
+async def test_a_body_of_several_batches_is_appended_whole_or_not_at_all() -> None:
+    async with PartitionCluster() as cluster:
+        leader = await cluster.leader()
+        torn = bytearray(batch_of(b"b"))
+        torn[-1] ^= 1
+        with pytest.raises(CorruptBatch):
+            await append(cluster, leader, batch_of(b"a") + bytes(torn))
+        with pytest.raises(OutOfOrderSequence):
+            await append(
+                cluster,
+                leader,
+                batch_of(b"a", producer=1, sequence=0) + batch_of(b"b", producer=1, sequence=5),
+            )
+        assert cluster.replica(leader.node_id).group.last_index == -1
 
 
 @pytest.mark.parametrize(
@@ -80,278 +77,246 @@ def test_a_body_of_several_batches_is_appended_whole_or_not_at_all() -> None:
         (b"\0" * 7 + b"\1" + batch_of(b"a")[8:], InvalidRecord),
     ],
 )
-def test_bad_bodies_are_refused(body: bytes, error: type[InvalidRequest]) -> None:
+@in_real_time
+async def test_bad_bodies_are_refused(body: bytes, error: type[InvalidRequest]) -> None:
     # requirement: T8
-    async def story() -> None:
-        async with PartitionCluster(config={"max.message.bytes": 1_024}) as cluster:
-            leader = await cluster.leader()
-            with pytest.raises(error) as refused:
-                await append(cluster, leader, body)
-            if error is RecordTooLarge:
-                assert refused.value.details["limit_bytes"] == 1_024
-            assert cluster.replica(leader.node_id).group.last_index == -1
-
-    asyncio.run(story())
+    async with PartitionCluster(config={"max.message.bytes": 1_024}) as cluster:
+        leader = await cluster.leader()
+        with pytest.raises(error) as refused:
+            await append(cluster, leader, body)
+        if error is RecordTooLarge:
+            assert refused.value.details["limit_bytes"] == 1_024
+        assert cluster.replica(leader.node_id).group.last_index == -1
 
 
-def test_the_leader_stamps_the_append_time_and_only_that() -> None:
+@in_real_time
+async def test_the_leader_stamps_the_append_time_and_only_that() -> None:
     # requirement: M2
-    async def story() -> None:
-        async with PartitionCluster() as cluster:
-            leader = await cluster.leader()
-            receipt = await append(cluster, leader, batch_of(b"a", timestamp_ms=5))
-            result = await cluster.replica(leader.node_id).fetch(fetch_from(0))
-            (record,) = read_records(split_batches(result.data)[0])
-            assert receipt.timestamp_ms == record.timestamp_ms
-            assert record.timestamp_ms > 1_000_000_000_000
-
-    asyncio.run(story())
+    async with PartitionCluster() as cluster:
+        leader = await cluster.leader()
+        receipt = await append(cluster, leader, batch_of(b"a", timestamp_ms=5))
+        result = await cluster.replica(leader.node_id).fetch(fetch_from(0))
+        (record,) = read_records(split_batches(result.data)[0])
+        assert receipt.timestamp_ms == record.timestamp_ms
+        assert record.timestamp_ms > 1_000_000_000_000
 
 
-def test_a_topic_of_create_times_keeps_the_producers_bytes() -> None:
+@in_real_time
+async def test_a_topic_of_create_times_keeps_the_producers_bytes() -> None:
     # requirement: M2, L8
-    async def story() -> None:
-        async with PartitionCluster(config={"message.timestamp.type": "CreateTime"}) as cluster:
-            leader = await cluster.leader()
-            body = batch_of(b"a", timestamp_ms=5)
-            receipt = await append(cluster, leader, body)
-            result = await cluster.replica(leader.node_id).fetch(fetch_from(0))
-            assert receipt.timestamp_ms is None
-            assert bytes(result.data[16:]) == body[16:]
-
-    asyncio.run(story())
+    async with PartitionCluster(config={"message.timestamp.type": "CreateTime"}) as cluster:
+        leader = await cluster.leader()
+        body = batch_of(b"a", timestamp_ms=5)
+        receipt = await append(cluster, leader, body)
+        result = await cluster.replica(leader.node_id).fetch(fetch_from(0))
+        assert receipt.timestamp_ms is None
+        assert bytes(result.data[16:]) == body[16:]
 
 
-def test_deep_validation_opens_the_batch() -> None:
-    async def story() -> None:
-        async with PartitionCluster(config={"validate.records": "true"}) as cluster:
-            leader = await cluster.leader()
-            await append(cluster, leader, batch_of(b"a", b"b"))
-            lying = bytearray(batch_of(b"a", b"b"))
-            struct.pack_into(">i", lying, 23, 2)
-            struct.pack_into(">i", lying, 57, 3)
-            struct.pack_into(">I", lying, 17, checksum(lying))
-            with pytest.raises(CorruptBatch):
-                await append(cluster, leader, bytes(lying))
-
-    asyncio.run(story())
+@in_real_time
+async def test_deep_validation_opens_the_batch() -> None:
+    async with PartitionCluster(config={"validate.records": "true"}) as cluster:
+        leader = await cluster.leader()
+        await append(cluster, leader, batch_of(b"a", b"b"))
+        lying = bytearray(batch_of(b"a", b"b"))
+        struct.pack_into(">i", lying, 23, 2)
+        struct.pack_into(">i", lying, 57, 3)
+        struct.pack_into(">I", lying, 17, checksum(lying))
+        with pytest.raises(CorruptBatch):
+            await append(cluster, leader, bytes(lying))
 
 
 # requirement: T4
-def test_a_batch_that_takes_long_to_check_is_not_overtaken() -> None:
-    async def story() -> None:
-        async with PartitionCluster() as cluster:
-            leader = await cluster.leader()
-            await append(cluster, leader, batch_of(b"first", producer=1, sequence=0))
-            many = [b"v"] * (RECORDS_ON_LOOP_MAX + 1)
-            busy = threading.Event()
-            is_over = computed(busy.wait, is_short=False)
-            asyncio.get_running_loop().call_later(0.2, busy.set)
-            _, *receipts = await asyncio.gather(
-                is_over,
-                append(cluster, leader, batch_of(*many, producer=1, sequence=1)),
-                append(cluster, leader, batch_of(b"next", producer=1, sequence=1 + len(many))),
-            )
-            assert [receipt.base_offset for receipt in receipts] == [1, 1 + len(many)]
-
-    asyncio.run(story())
+@in_real_time
+async def test_a_batch_that_takes_long_to_check_is_not_overtaken() -> None:
+    async with PartitionCluster() as cluster:
+        leader = await cluster.leader()
+        await append(cluster, leader, batch_of(b"first", producer=1, sequence=0))
+        many = [b"v"] * (RECORDS_ON_LOOP_MAX + 1)
+        busy = threading.Event()
+        is_over = computed(busy.wait, is_short=False)
+        asyncio.get_running_loop().call_later(0.2, busy.set)
+        _, *receipts = await asyncio.gather(
+            is_over,
+            append(cluster, leader, batch_of(*many, producer=1, sequence=1)),
+            append(cluster, leader, batch_of(b"next", producer=1, sequence=1 + len(many))),
+        )
+        assert [receipt.base_offset for receipt in receipts] == [1, 1 + len(many)]
 
 
-def test_a_follower_refuses_and_names_the_leader() -> None:
+@in_real_time
+async def test_a_follower_refuses_and_names_the_leader() -> None:
     # requirement: RP2, P3
-    async def story() -> None:
-        async with PartitionCluster() as cluster:
-            leader = await cluster.leader()
-            follower = cluster.followers(leader)[0]
-            await eventually(lambda: cluster.replica(follower.node_id).group.leader == leader.node_id)
-            with pytest.raises(NotLeader) as refused:
-                await append(cluster, follower, batch_of(b"a"))
-            assert refused.value.details["leader"] == leader.node_id
-            with pytest.raises(NotLeader):
-                await cluster.replica(follower.node_id).fetch(fetch_from(0))
-
-    asyncio.run(story())
+    async with PartitionCluster() as cluster:
+        leader = await cluster.leader()
+        follower = cluster.followers(leader)[0]
+        await eventually(lambda: cluster.replica(follower.node_id).group.leader == leader.node_id)
+        with pytest.raises(NotLeader) as refused:
+            await append(cluster, follower, batch_of(b"a"))
+        assert refused.value.details["leader"] == leader.node_id
+        with pytest.raises(NotLeader):
+            await cluster.replica(follower.node_id).fetch(fetch_from(0))
 
 
-def test_too_few_replicas_in_sync_refuse_a_produce_early() -> None:
+@in_real_time
+async def test_too_few_replicas_in_sync_refuse_a_produce_early() -> None:
     # requirement: RP9
-    async def story() -> None:
-        config = {"min.insync.replicas": 3, "replica.lag.max.ms": 30}
-        async with PartitionCluster(config=config) as cluster:
-            leader = await cluster.leader()
-            await append(cluster, leader, batch_of(b"a"))
-            cluster.network.isolate(cluster.followers(leader)[0].node_id)
-            await append(cluster, leader, batch_of(b"b"))
-            replica = cluster.replica(leader.node_id)
-            await eventually(lambda: len(replica.in_sync()) == 2)
-            end = replica.group.last_index
-            with pytest.raises(NotEnoughReplicas) as refused:
-                await append(cluster, leader, batch_of(b"c"))
-            assert refused.value.retryable
-            assert replica.group.last_index == end
-            assert leader.node_id in replica.in_sync()
-            cluster.network.heal()
-            await eventually(lambda: len(replica.in_sync()) == 3)
+    config = {"min.insync.replicas": 3, "replica.lag.max.ms": 30}
+    async with PartitionCluster(config=config) as cluster:
+        leader = await cluster.leader()
+        await append(cluster, leader, batch_of(b"a"))
+        cluster.network.isolate(cluster.followers(leader)[0].node_id)
+        await append(cluster, leader, batch_of(b"b"))
+        replica = cluster.replica(leader.node_id)
+        await eventually(lambda: len(replica.in_sync()) == 2)
+        end = replica.group.last_index
+        with pytest.raises(NotEnoughReplicas) as refused:
             await append(cluster, leader, batch_of(b"c"))
-
-    asyncio.run(story())
+        assert refused.value.retryable
+        assert replica.group.last_index == end
+        assert leader.node_id in replica.in_sync()
+        cluster.network.heal()
+        await eventually(lambda: len(replica.in_sync()) == 3)
+        await append(cluster, leader, batch_of(b"c"))
 
 
 # Idempotence.
 
 
-def test_a_retry_is_answered_with_the_offset_of_the_original() -> None:
+@in_real_time
+async def test_a_retry_is_answered_with_the_offset_of_the_original() -> None:
     # requirement: D3
-    async def story() -> None:
-        async with PartitionCluster() as cluster:
-            leader = await cluster.leader()
-            await append(cluster, leader, batch_of(b"x"))
-            body = batch_of(b"a", b"b", producer=7, sequence=0)
-            first = await append(cluster, leader, body)
-            again = await append(cluster, leader, body)
-            assert not first.was_duplicate
-            assert again.was_duplicate
-            assert (again.base_offset, again.record_count) == (first.base_offset, 2)
-            assert again.timestamp_ms == first.timestamp_ms
-            assert again.leader_epoch == first.leader_epoch
-            assert again.durability.committed
-            assert cluster.replica(leader.node_id).group.last_index == 2
-
-    asyncio.run(story())
+    async with PartitionCluster() as cluster:
+        leader = await cluster.leader()
+        await append(cluster, leader, batch_of(b"x"))
+        body = batch_of(b"a", b"b", producer=7, sequence=0)
+        first = await append(cluster, leader, body)
+        again = await append(cluster, leader, body)
+        assert not first.was_duplicate
+        assert again.was_duplicate
+        assert (again.base_offset, again.record_count) == (first.base_offset, 2)
+        assert again.timestamp_ms == first.timestamp_ms
+        assert again.leader_epoch == first.leader_epoch
+        assert again.durability.committed
+        assert cluster.replica(leader.node_id).group.last_index == 2
 
 
-def test_a_retry_while_the_first_is_in_flight_waits_for_the_same_outcome() -> None:
+@in_real_time
+async def test_a_retry_while_the_first_is_in_flight_waits_for_the_same_outcome() -> None:
     # requirement: D3
-    async def story() -> None:
-        async with PartitionCluster() as cluster:
-            leader = await cluster.leader()
-            for broker in cluster.brokers.values():
-                broker.disk.clear()
-            body = batch_of(b"a", producer=7, sequence=0)
-            tasks = [asyncio.create_task(append(cluster, leader, body)) for _ in range(3)]
-            following = asyncio.create_task(append(cluster, leader, batch_of(b"b", producer=7, sequence=1)))
-            await asyncio.sleep(0.02)
-            assert not any(task.done() for task in tasks)
-            tasks[0].cancel()  # the first client hangs up; its retries must not feel it
-            for broker in cluster.brokers.values():
-                broker.disk.set()
-            receipts = await asyncio.gather(*tasks[1:])
-            assert [receipt.base_offset for receipt in receipts] == [0, 0]
-            assert all(receipt.was_duplicate for receipt in receipts)
-            assert (await following).base_offset == 1
-
-    asyncio.run(story())
+    async with PartitionCluster() as cluster:
+        leader = await cluster.leader()
+        for broker in cluster.brokers.values():
+            broker.disk.clear()
+        body = batch_of(b"a", producer=7, sequence=0)
+        tasks = [asyncio.create_task(append(cluster, leader, body)) for _ in range(3)]
+        following = asyncio.create_task(append(cluster, leader, batch_of(b"b", producer=7, sequence=1)))
+        await asyncio.sleep(0.02)
+        assert not any(task.done() for task in tasks)
+        tasks[0].cancel()  # the first client hangs up; its retries must not feel it
+        for broker in cluster.brokers.values():
+            broker.disk.set()
+        receipts = await asyncio.gather(*tasks[1:])
+        assert [receipt.base_offset for receipt in receipts] == [0, 0]
+        assert all(receipt.was_duplicate for receipt in receipts)
+        assert (await following).base_offset == 1
 
 
-def test_a_retry_at_the_next_leader_is_recognised() -> None:
+@in_real_time
+async def test_a_retry_at_the_next_leader_is_recognised() -> None:
     # requirement: D3
-    async def story() -> None:
-        async with PartitionCluster() as cluster:
-            leader = await cluster.leader()
-            body = batch_of(b"a", producer=7, sequence=0)
-            first = await append(cluster, leader, body)
-            cluster.network.isolate(leader.node_id)
-            new = await cluster.leader(other_than=leader.node_id)
-            again = await append(cluster, new, body)
-            assert again.was_duplicate
-            assert again.base_offset == first.base_offset
-            assert again.leader_epoch == first.leader_epoch
-            with pytest.raises(OutOfOrderSequence):
-                await append(cluster, new, batch_of(b"c", producer=7, sequence=2))
-
-    asyncio.run(story())
+    async with PartitionCluster() as cluster:
+        leader = await cluster.leader()
+        body = batch_of(b"a", producer=7, sequence=0)
+        first = await append(cluster, leader, body)
+        cluster.network.isolate(leader.node_id)
+        new = await cluster.leader(other_than=leader.node_id)
+        again = await append(cluster, new, body)
+        assert again.was_duplicate
+        assert again.base_offset == first.base_offset
+        assert again.leader_epoch == first.leader_epoch
+        with pytest.raises(OutOfOrderSequence):
+            await append(cluster, new, batch_of(b"c", producer=7, sequence=2))
 
 
-def test_a_batch_that_was_cut_off_with_its_leader_is_new_to_the_next_one() -> None:
+@in_real_time
+async def test_a_batch_that_was_cut_off_with_its_leader_is_new_to_the_next_one() -> None:
     # requirement: D3
-    async def story() -> None:
-        async with PartitionCluster() as cluster:
-            leader = await cluster.leader()
-            await append(cluster, leader, batch_of(b"a", producer=7, sequence=0))
-            cluster.network.isolate(leader.node_id)
-            body = batch_of(b"b", producer=7, sequence=1)
-            with pytest.raises(CommitUnknown) as unknown:
-                await append(cluster, leader, body)
-            assert unknown.value.details["committed"] is None
-            new = await cluster.leader(other_than=leader.node_id)
-            receipt = await append(cluster, new, body)
-            assert not receipt.was_duplicate
-            cluster.network.heal()
-            old = cluster.replica(leader.node_id)
-            await eventually(
-                lambda: old.group.commit_index == cluster.replica(new.node_id).group.commit_index
-            )
-            assert old.machine.snapshot() == cluster.replica(new.node_id).machine.snapshot()
-            result = await cluster.replica(new.node_id).fetch(fetch_from(0))
-            users = [batch for batch in split_batches(result.data) if not batch.header.is_control]
-            assert [record.value for batch in users for record in read_records(batch)] == [b"a", b"b"]
-
-    asyncio.run(story())
+    async with PartitionCluster() as cluster:
+        leader = await cluster.leader()
+        await append(cluster, leader, batch_of(b"a", producer=7, sequence=0))
+        cluster.network.isolate(leader.node_id)
+        body = batch_of(b"b", producer=7, sequence=1)
+        with pytest.raises(CommitUnknown) as unknown:
+            await append(cluster, leader, body)
+        assert unknown.value.details["committed"] is None
+        new = await cluster.leader(other_than=leader.node_id)
+        receipt = await append(cluster, new, body)
+        assert not receipt.was_duplicate
+        cluster.network.heal()
+        old = cluster.replica(leader.node_id)
+        await eventually(lambda: old.group.commit_index == cluster.replica(new.node_id).group.commit_index)
+        assert old.machine.snapshot() == cluster.replica(new.node_id).machine.snapshot()
+        result = await cluster.replica(new.node_id).fetch(fetch_from(0))
+        users = [batch for batch in split_batches(result.data) if not batch.header.is_control]
+        assert [record.value for batch in users for record in read_records(batch)] == [b"a", b"b"]
 
 
-def test_a_deposed_leader_never_says_that_a_batch_is_missing() -> None:
+@in_real_time
+async def test_a_deposed_leader_never_says_that_a_batch_is_missing() -> None:
     # requirement: D3
-    async def story() -> None:
-        async with PartitionCluster() as cluster:
-            leader = await cluster.leader()
-            await append(cluster, leader, batch_of(b"a", producer=7, sequence=0))
-            cluster.network.isolate(leader.node_id)
-            assert cluster.replica(leader.node_id).group.is_leader  # it has not noticed yet
-            with pytest.raises((NotLeader, NoLeader)):  # the next leader may have taken in sequence 1
-                await append(cluster, leader, batch_of(b"c", producer=7, sequence=2))
-
-    asyncio.run(story())
+    async with PartitionCluster() as cluster:
+        leader = await cluster.leader()
+        await append(cluster, leader, batch_of(b"a", producer=7, sequence=0))
+        cluster.network.isolate(leader.node_id)
+        assert cluster.replica(leader.node_id).group.is_leader  # it has not noticed yet
+        with pytest.raises((NotLeader, NoLeader)):  # the next leader may have taken in sequence 1
+            await append(cluster, leader, batch_of(b"c", producer=7, sequence=2))
 
 
-def test_a_request_of_which_a_death_has_left_the_first_batch_is_finished_by_its_retry() -> None:
+@in_real_time
+async def test_a_request_of_which_a_death_has_left_the_first_batch_is_finished_by_its_retry() -> None:
     # requirement: D3
-    async def story() -> None:
-        async with PartitionCluster() as cluster:
-            leader = await cluster.leader()
-            left, lost = batch_of(b"a", producer=7, sequence=0), batch_of(b"b", producer=7, sequence=1)
-            await append(cluster, leader, left)
-            await append(cluster, leader, batch_of(b"x"))
-            for _ in range(2):
-                with pytest.raises(CommitUnknown, match="all is stored") as told:
-                    await append(cluster, leader, left + lost)
-                assert told.value.details["committed"] is True
-            assert cluster.replica(leader.node_id).group.last_index == 2
-            assert (await append(cluster, leader, batch_of(b"c", producer=7, sequence=2))).base_offset == 3
-
-    asyncio.run(story())
+    async with PartitionCluster() as cluster:
+        leader = await cluster.leader()
+        left, lost = batch_of(b"a", producer=7, sequence=0), batch_of(b"b", producer=7, sequence=1)
+        await append(cluster, leader, left)
+        await append(cluster, leader, batch_of(b"x"))
+        for _ in range(2):
+            with pytest.raises(CommitUnknown, match="all is stored") as told:
+                await append(cluster, leader, left + lost)
+            assert told.value.details["committed"] is True
+        assert cluster.replica(leader.node_id).group.last_index == 2
+        assert (await append(cluster, leader, batch_of(b"c", producer=7, sequence=2))).base_offset == 3
 
 
-def test_an_old_life_of_a_producer_is_fenced() -> None:
+@in_real_time
+async def test_an_old_life_of_a_producer_is_fenced() -> None:
     # requirement: D3
-    async def story() -> None:
-        async with PartitionCluster() as cluster:
-            leader = await cluster.leader()
-            await append(cluster, leader, batch_of(b"a", producer=7, epoch=3, sequence=0))
-            with pytest.raises(ProducerFenced) as fenced:
-                await append(cluster, leader, batch_of(b"b", producer=7, epoch=2, sequence=1))
-            assert fenced.value.details["current_epoch"] == 3
-
-    asyncio.run(story())
+    async with PartitionCluster() as cluster:
+        leader = await cluster.leader()
+        await append(cluster, leader, batch_of(b"a", producer=7, epoch=3, sequence=0))
+        with pytest.raises(ProducerFenced) as fenced:
+            await append(cluster, leader, batch_of(b"b", producer=7, epoch=2, sequence=1))
+        assert fenced.value.details["current_epoch"] == 3
 
 
-def test_the_status_shows_a_lagging_replica_out_of_sync() -> None:
+@in_real_time
+async def test_the_status_shows_a_lagging_replica_out_of_sync() -> None:
     # requirement: RP3
-    async def story() -> None:
-        config: dict[str, int | str] = {"replica.lag.max.messages": 4}
-        async with PartitionCluster(config=config) as cluster:
-            leader = await cluster.leader()
-            slow = cluster.followers(leader)[0]
-            replica = cluster.replica(leader.node_id)
-            slow.disk.clear()
-            await append(cluster, leader, batch_of(b"1", b"2", b"3"))
-            assert slow.node_id in replica.status().in_sync  # three behind is in sync
-            await append(cluster, leader, batch_of(b"4"))  # and a slow minority blocks no commit
-            assert slow.node_id not in replica.status().in_sync
-            assert leader.node_id in replica.status().in_sync
-            slow.disk.set()
-            await eventually(lambda: slow.node_id in replica.status().in_sync)
-            status = replica.status()
-            assert (status.commit_index, status.high_watermark, status.end_offset) == (3, 4, 4)
-            assert status.replicas == (1, 2, 3)
-
-    asyncio.run(story())
+    config: dict[str, int | str] = {"replica.lag.max.messages": 4}
+    async with PartitionCluster(config=config) as cluster:
+        leader = await cluster.leader()
+        slow = cluster.followers(leader)[0]
+        replica = cluster.replica(leader.node_id)
+        slow.disk.clear()
+        await append(cluster, leader, batch_of(b"1", b"2", b"3"))
+        assert slow.node_id in replica.status().in_sync  # three behind is in sync
+        await append(cluster, leader, batch_of(b"4"))  # and a slow minority blocks no commit
+        assert slow.node_id not in replica.status().in_sync
+        assert leader.node_id in replica.status().in_sync
+        slow.disk.set()
+        await eventually(lambda: slow.node_id in replica.status().in_sync)
+        status = replica.status()
+        assert (status.commit_index, status.high_watermark, status.end_offset) == (3, 4, 4)
+        assert status.replicas == (1, 2, 3)

@@ -26,6 +26,7 @@ from raftlog.storage.replica_registry import ReplicaRegistry
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.types import GroupId, NodeId
+from tests.helpers.async_tests import in_real_time
 from tests.helpers.controlled_cluster import hosting
 from tests.helpers.memory_network import MemoryNetwork
 from tests.helpers.metadata_images import applied, create, register
@@ -89,7 +90,8 @@ async def _sync(syncs: Sequence[DiskWork]) -> list[OSError | None]:
 
 
 # requirement: L9
-def test_a_topic_that_old_metadata_does_not_know_keeps_its_folder(tmp_path: Path) -> None:
+@in_real_time
+async def test_a_topic_that_old_metadata_does_not_know_keeps_its_folder(tmp_path: Path) -> None:
     """The broker was killed before its metadata log had noted that the topic's creation was committed."""
     disk, data = SlowToOpen(), str(tmp_path)
     registry = ReplicaRegistry.open(disk, data, random.Random(1))
@@ -102,32 +104,29 @@ def test_a_topic_that_old_metadata_does_not_know_keeps_its_folder(tmp_path: Path
         SegmentedLog.open(OsFilesystem(), directory, LogSettings(), SystemClock()).close()
         Path(directory, "witness").write_bytes(b"what was here before")
     twin_file.keep(disk, data, APPLIED_FILE, Applied(new.bootstrap_id, new.version))
-
-    async def story() -> None:
-        fatal: list[BaseException] = []
-        clock = SystemClock()
-        transport = MemoryNetwork().transport(ME)
-        host = GroupHost(ME, transport, clock, random.Random(1), _sync, on_fatal=fatal.append)
-        metadata = LateMetadata(old)
-        supervisor, manager = hosting(host, metadata, disk, data, registry)
-        await host.start()
-        await supervisor.start()
-        await manager.start()
-        await eventually(disk.is_reached.is_set)
-        metadata.confirm(new)
-        await eventually(lambda: metadata.is_told)
-        disk.may_go_on.set()
-        await eventually(lambda: ("later", 0) in manager.replicas)
-        assert [path for path in kept if not Path(path, "witness").exists()] == []
-        await manager.stop()
-        await supervisor.stop()
-        await host.stop()
-        assert fatal == []
-
-    asyncio.run(story())
+    fatal: list[BaseException] = []
+    clock = SystemClock()
+    transport = MemoryNetwork().transport(ME)
+    host = GroupHost(ME, transport, clock, random.Random(1), _sync, on_fatal=fatal.append)
+    metadata = LateMetadata(old)
+    supervisor, manager = hosting(host, metadata, disk, data, registry)
+    await host.start()
+    await supervisor.start()
+    await manager.start()
+    await eventually(disk.is_reached.is_set)
+    metadata.confirm(new)
+    await eventually(lambda: metadata.is_told)
+    disk.may_go_on.set()
+    await eventually(lambda: ("later", 0) in manager.replicas)
+    assert [path for path in kept if not Path(path, "witness").exists()] == []
+    await manager.stop()
+    await supervisor.stop()
+    await host.stop()
+    assert fatal == []
 
 
-def test_another_group_under_the_same_topic_id_gets_a_folder_of_its_own(tmp_path: Path) -> None:
+@in_real_time
+async def test_another_group_under_the_same_topic_id_gets_a_folder_of_its_own(tmp_path: Path) -> None:
     """No metadata log writes it; were one to, the log that is here must not pass for the new group's."""
     data = str(tmp_path)
     registry = ReplicaRegistry.open(OsFilesystem(), data, random.Random(1))
@@ -137,29 +136,25 @@ def test_another_group_under_the_same_topic_id_gets_a_folder_of_its_own(tmp_path
     topic = old.topics["orders"]
     again = replace(topic, partitions=(replace(topic.partitions[0], group_id=GroupId(9)),))
     new = replace(old, topics={"orders": again}, version=old.version + 1)
-
-    async def story() -> None:
-        clock = SystemClock()
-        transport = MemoryNetwork().transport(ME)
-        host = GroupHost(ME, transport, clock, random.Random(1), _sync, on_fatal=[].append)
-        metadata = LateMetadata(old)
-        supervisor, manager = hosting(host, metadata, OsFilesystem(), data, registry)
-        await host.start()
-        await supervisor.start()
-        await manager.start()
-        metadata.confirm(old)
-        await eventually(lambda: ("orders", 0) in manager.replicas)
-        witness = tmp_path / folder_name(topic) / "Partition-0" / "witness"
-        witness.write_bytes(b"of the group before")
-        metadata.show(new)
-        await eventually(lambda: ("orders", 0) in manager.replicas and 9 in host.groups)
-        assert not witness.exists()
-        assert len(list(tmp_path.glob(f"trash/*-replaced/{folder_name(topic)}/Partition-0/witness"))) == 1
-        await manager.stop()
-        await supervisor.stop()
-        await host.stop()
-
-    asyncio.run(story())
+    clock = SystemClock()
+    transport = MemoryNetwork().transport(ME)
+    host = GroupHost(ME, transport, clock, random.Random(1), _sync, on_fatal=[].append)
+    metadata = LateMetadata(old)
+    supervisor, manager = hosting(host, metadata, OsFilesystem(), data, registry)
+    await host.start()
+    await supervisor.start()
+    await manager.start()
+    metadata.confirm(old)
+    await eventually(lambda: ("orders", 0) in manager.replicas)
+    witness = tmp_path / folder_name(topic) / "Partition-0" / "witness"
+    witness.write_bytes(b"of the group before")
+    metadata.show(new)
+    await eventually(lambda: ("orders", 0) in manager.replicas and 9 in host.groups)
+    assert not witness.exists()
+    assert len(list(tmp_path.glob(f"trash/*-replaced/{folder_name(topic)}/Partition-0/witness"))) == 1
+    await manager.stop()
+    await supervisor.stop()
+    await host.stop()
 
 
 class BusyOnce(FakeFilesystem):
@@ -179,20 +174,18 @@ async def at_once(work: Callable[[], Result]) -> Result:
     return work()
 
 
-def test_a_folder_that_could_not_be_moved_is_left_to_the_next_sweep() -> None:
-    async def story() -> None:
-        disk, image = BusyOnce(), image_of_cluster()
-        gone = [f"/data/{name}-{32 * name}" for name in ("a", "b")]
-        for folder in gone:
-            disk.make_directories(folder)
-            disk.replace_file(f"{folder}/records", b"records")
-        folders = Folders(disk, "/data", at_once, Trash(disk, "/data", SystemClock(), at_once))
-        await folders.note(image)
-        await folders.sweep(image)
-        assert [disk.exists(folder) for folder in gone] == [True, False]
-        assert not folders.is_swept
-        await folders.sweep(image)
-        assert [disk.exists(folder) for folder in gone] == [False, False]
-        assert folders.is_swept
-
-    asyncio.run(story())
+@in_real_time
+async def test_a_folder_that_could_not_be_moved_is_left_to_the_next_sweep() -> None:
+    disk, image = BusyOnce(), image_of_cluster()
+    gone = [f"/data/{name}-{32 * name}" for name in ("a", "b")]
+    for folder in gone:
+        disk.make_directories(folder)
+        disk.replace_file(f"{folder}/records", b"records")
+    folders = Folders(disk, "/data", at_once, Trash(disk, "/data", SystemClock(), at_once))
+    await folders.note(image)
+    await folders.sweep(image)
+    assert [disk.exists(folder) for folder in gone] == [True, False]
+    assert not folders.is_swept
+    await folders.sweep(image)
+    assert [disk.exists(folder) for folder in gone] == [False, False]
+    assert folders.is_swept

@@ -20,6 +20,7 @@ from raftlog.records.batch import Codec
 from raftlog.records.builder import Record, build_batch
 from raftlog.types import Offset, Term
 from raftlog.wire import media_types
+from tests.helpers.async_tests import in_real_time
 from tests.helpers.http_server import HttpServer, serve
 
 PATH = "/v1/topics/orders/partitions/0/records"
@@ -109,56 +110,51 @@ async def _bytes_of(link: socket.socket, enough: int) -> int:
     return count
 
 
-def test_nothing_long_is_made_for_a_client_that_has_gone() -> None:
-    async def story() -> None:
-        answers, clients, made = AnswersInFlight(1), {"one"}, []
-        with answers.turn(lambda: "one" in clients) as turn:
-            await turn.computed(lambda: made.append(1), is_short=False)
-            clients.clear()
-            await turn.computed(lambda: made.append(2), is_short=True)
-            with pytest.raises(ConnectionResetError):
-                await turn.computed(lambda: made.append(3), is_short=False)
-        assert made == [1, 2]
-
-    asyncio.run(story())
+@in_real_time
+async def test_nothing_long_is_made_for_a_client_that_has_gone() -> None:
+    answers, clients, made = AnswersInFlight(1), {"one"}, []
+    with answers.turn(lambda: "one" in clients) as turn:
+        await turn.computed(lambda: made.append(1), is_short=False)
+        clients.clear()
+        await turn.computed(lambda: made.append(2), is_short=True)
+        with pytest.raises(ConnectionResetError):
+            await turn.computed(lambda: made.append(3), is_short=False)
+    assert made == [1, 2]
 
 
-def test_long_work_waits_for_its_turn_and_short_work_does_not() -> None:
-    async def story() -> None:
-        answers = AnswersInFlight(1)
-        turns = [answers.turn(lambda: True) for _ in range(LARGE_PAGES_MAX)]
-        for turn in turns:
-            assert await turn.computed(lambda: 1, is_short=False) == 1
-            assert await turn.computed(lambda: 2, is_short=False) == 2  # in the same place
-        late = answers.turn(lambda: True)
-        assert await late.computed(lambda: 3, is_short=True) == 3
-        waiting = asyncio.create_task(late.computed(lambda: 4, is_short=False))
-        await asyncio.sleep(0.01)
-        assert not waiting.done()
-        with turns[0]:
-            pass
-        assert await waiting == 4
-
-    asyncio.run(story())
+@in_real_time
+async def test_long_work_waits_for_its_turn_and_short_work_does_not() -> None:
+    answers = AnswersInFlight(1)
+    turns = [answers.turn(lambda: True) for _ in range(LARGE_PAGES_MAX)]
+    for turn in turns:
+        assert await turn.computed(lambda: 1, is_short=False) == 1
+        assert await turn.computed(lambda: 2, is_short=False) == 2  # in the same place
+    late = answers.turn(lambda: True)
+    assert await late.computed(lambda: 3, is_short=True) == 3
+    waiting = asyncio.create_task(late.computed(lambda: 4, is_short=False))
+    await asyncio.sleep(0.01)
+    assert not waiting.done()
+    with turns[0]:
+        pass
+    assert await waiting == 4
 
 
-def test_a_large_page_takes_its_memory_from_answers_that_are_not_taken() -> None:
-    async def story() -> None:
-        answers, ended = AnswersInFlight(LARGE_PAGE_BYTES), []
-        answers.wait("one", 1, lambda: ended.append("one"))
-        with answers.turn(lambda: True) as turn:
-            turn.wait(2, lambda: ended.append("its own"))
-            await turn.computed(lambda: 1, is_short=True)
-            assert (answers.untaken_bytes, ended) == (3, [])
-            await turn.computed(lambda: 2, is_short=False)
-            assert (answers.untaken_bytes, ended) == (0, ["one"])
-        answers.wait("two", LARGE_PAGE_BYTES, lambda: ended.append("two"))
-        assert ended == ["one"]
-
-    asyncio.run(story())
+@in_real_time
+async def test_a_large_page_takes_its_memory_from_answers_that_are_not_taken() -> None:
+    answers, ended = AnswersInFlight(LARGE_PAGE_BYTES), []
+    answers.wait("one", 1, lambda: ended.append("one"))
+    with answers.turn(lambda: True) as turn:
+        turn.wait(2, lambda: ended.append("its own"))
+        await turn.computed(lambda: 1, is_short=True)
+        assert (answers.untaken_bytes, ended) == (3, [])
+        await turn.computed(lambda: 2, is_short=False)
+        assert (answers.untaken_bytes, ended) == (0, ["one"])
+    answers.wait("two", LARGE_PAGE_BYTES, lambda: ended.append("two"))
+    assert ended == ["one"]
 
 
-def test_what_waits_for_its_turn_holds_no_records_and_reads_them_again() -> None:
+@in_real_time
+async def test_what_waits_for_its_turn_holds_no_records_and_reads_them_again() -> None:
     batch = build_batch([Record(b"v" * 1000)], codec=Codec.ZSTD, timestamp_ms=1)
     held: list[weakref.ref[memoryview]] = []
 
@@ -174,18 +170,15 @@ def test_what_waits_for_its_turn_holds_no_records_and_reads_them_again() -> None
             leader_epoch=Term(1),
         )
 
-    async def story() -> None:
-        answers, request = AnswersInFlight(1), FetchRequest(position=Offset(0), bytes_max=1)
-        with ExitStack() as others:
-            for _ in range(LARGE_PAGES_MAX):
-                await others.enter_context(answers.turn(lambda: True)).begin()
-            with answers.turn(lambda: True) as turn:
-                waiting = asyncio.create_task(read_in_turn(read, request, turn))
-                await asyncio.sleep(0)
-                assert [data() for data in held] == [None]
-                others.close()
-                assert (await waiting).data is held[1]()
-                assert (await read_in_turn(read, request, turn)).data is held[2]()
-        assert len(held) == 3
-
-    asyncio.run(story())
+    answers, request = AnswersInFlight(1), FetchRequest(position=Offset(0), bytes_max=1)
+    with ExitStack() as others:
+        for _ in range(LARGE_PAGES_MAX):
+            await others.enter_context(answers.turn(lambda: True)).begin()
+        with answers.turn(lambda: True) as turn:
+            waiting = asyncio.create_task(read_in_turn(read, request, turn))
+            await asyncio.sleep(0)
+            assert [data() for data in held] == [None]
+            others.close()
+            assert (await waiting).data is held[1]()
+            assert (await read_in_turn(read, request, turn)).data is held[2]()
+    assert len(held) == 3

@@ -14,9 +14,10 @@ from api.connections.aiohttp_reader import AiohttpServer
 from api.connections.fast_path import PlainServer
 from api.connections.listener import KEEPALIVE_S
 from api.http.services import Limits
+from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.fake_services import fake_cluster
 from tests.helpers.http_mutants import LISTED_ORIGIN, mutant
-from tests.helpers.virtual_time import VirtualClock, run_virtual
+from tests.helpers.virtual_time import VirtualClock
 
 PARTS, MUTANTS_OF_PART, MUTANTS_OF_CLUSTER = 20, 500, 100
 LIMITS = Limits(wait_ms_max=100, body_timeout_s=0.5, heartbeat_ms=100)
@@ -127,19 +128,17 @@ async def brokers() -> tuple[Broker, Broker]:
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-def test_mutants_of_valid_requests_are_answered_alike(part: int) -> None:
-    async def scenario() -> None:
-        for number in range(part * MUTANTS_OF_PART, (part + 1) * MUTANTS_OF_PART):
-            if number % MUTANTS_OF_CLUSTER == 0:
-                plain, other = await brokers()
-            pieces = mutant(number)
-            answers = await plain.answers(pieces)
-            others = await other.answers(pieces)
-            assert not FAILED.search(answers + others), (number, pieces, answers, others)
-            if answers != others:
-                # aiohttp drops the requests in front of what is no HTTP, if all came in one piece.
-                assert REFUSED.match(others), (number, pieces, answers, others)
-                assert VERSION.sub(b"", answers).endswith(VERSION.sub(b"", others)), (number, pieces)
-                plain, other = await brokers()
-
-    run_virtual(scenario())
+@in_virtual_time
+async def test_mutants_of_valid_requests_are_answered_alike(part: int) -> None:
+    for number in range(part * MUTANTS_OF_PART, (part + 1) * MUTANTS_OF_PART):
+        if number % MUTANTS_OF_CLUSTER == 0:
+            plain, other = await brokers()
+        pieces = mutant(number)
+        answers = await plain.answers(pieces)
+        others = await other.answers(pieces)
+        assert not FAILED.search(answers + others), (number, pieces, answers, others)
+        if answers != others:
+            # aiohttp drops the requests in front of what is no HTTP, if all came in one piece.
+            assert REFUSED.match(others), (number, pieces, answers, others)
+            assert VERSION.sub(b"", answers).endswith(VERSION.sub(b"", others)), (number, pieces)
+            plain, other = await brokers()

@@ -9,29 +9,29 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from api.loop_delay import INTERVAL_S, LoopDelay, waited_for_processor_s
+from tests.helpers.async_tests import in_real_time
 
 
-def test_a_blocked_loop_is_seen() -> None:
+@in_real_time
+async def test_a_blocked_loop_is_seen() -> None:
     registry = CollectorRegistry()
 
     def counted(bucket: str, what: str = "delay") -> float:
         return registry.get_sample_value(f"raftlog_event_loop_{what}_seconds_bucket", {"le": bucket}) or 0.0
 
-    async def story() -> None:
-        delay = LoopDelay(registry)
-        await asyncio.sleep(0)
-        time.sleep(INTERVAL_S + 0.3)  # this is the block
-        while counted("+Inf") == 0:
-            await asyncio.sleep(0.001)
-        assert counted("0.25") == 0
-        assert counted("0.1", "held") == 0
-        assert counted("+Inf", "held") == 1
-        delay.stop()
-
-    asyncio.run(story())
+    delay = LoopDelay(registry)
+    await asyncio.sleep(0)
+    time.sleep(INTERVAL_S + 0.3)  # this is the block
+    while counted("+Inf") == 0:
+        await asyncio.sleep(0.001)
+    assert counted("0.25") == 0
+    assert counted("0.1", "held") == 0
+    assert counted("+Inf", "held") == 1
+    delay.stop()
 
 
-def test_a_loop_that_had_no_processor_was_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
+@in_real_time
+async def test_a_loop_that_had_no_processor_was_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
     registry = CollectorRegistry()
     waits = iter([0.0, 0.3, 0.3])
     monkeypatch.setattr("api.loop_delay.waited_for_processor_s", lambda: next(waits))
@@ -39,17 +39,14 @@ def test_a_loop_that_had_no_processor_was_not_held(monkeypatch: pytest.MonkeyPat
     def counted(bucket: str, what: str) -> float:
         return registry.get_sample_value(f"raftlog_event_loop_{what}_seconds_bucket", {"le": bucket}) or 0.0
 
-    async def story() -> None:
-        delay = LoopDelay(registry)
-        await asyncio.sleep(0)
-        time.sleep(INTERVAL_S + 0.2)
-        while counted("+Inf", "delay") == 0:
-            await asyncio.sleep(0.001)
-        delay.stop()
-        assert counted("0.1", "delay") == 0
-        assert counted("0.001", "held") == 1
-
-    asyncio.run(story())
+    delay = LoopDelay(registry)
+    await asyncio.sleep(0)
+    time.sleep(INTERVAL_S + 0.2)
+    while counted("+Inf", "delay") == 0:
+        await asyncio.sleep(0.001)
+    delay.stop()
+    assert counted("0.1", "delay") == 0
+    assert counted("0.001", "held") == 1
 
 
 def test_the_system_tells_how_long_a_thread_waited() -> None:

@@ -15,8 +15,8 @@ from api.connections.plain_requests import BODY_BYTES_MAX, read_head, write_answ
 from api.http.answers_in_flight import AnswersInFlight
 from api.http.services import Limits
 from raftlog.wire import media_types
+from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.http_server import HttpServer, serve
-from tests.helpers.virtual_time import run_virtual
 
 HOST = "Host: localhost\r\n"
 NOT_PLAIN = "TE: trailers\r\n"  # changes nothing, and sends a connection the long way
@@ -308,54 +308,50 @@ class _Answers:
         return False
 
 
-def test_only_a_connection_without_a_request_is_closed_for_its_silence() -> None:
-    async def scenario() -> None:
-        async def slowly(_: object) -> web.StreamResponse:
-            await asyncio.sleep(60)
-            return web.Response(status=204)
+@in_virtual_time
+async def test_only_a_connection_without_a_request_is_closed_for_its_silence() -> None:
+    async def slowly(_: object) -> web.StreamResponse:
+        await asyncio.sleep(60)
+        return web.Response(status=204)
 
-        server = PlainServer(_Answers(slowly), asyncio.Protocol, 20, AnswersInFlight(1 << 20))
-        transports = [_Transport(), _Transport()]
-        for transport in transports:
-            connection = server.accept()
-            connection.connection_made(transport)
-        connection.data_received(request("GET /"))
-        await asyncio.sleep(59)
-        assert [transport.is_closed for transport in transports] == [True, False]
-        await asyncio.sleep(2)
-        assert transports[1].written.startswith(b"HTTP/1.1 204 ")
-        await asyncio.sleep(15)
-        assert not transports[1].is_closed  # it is silent since its answer, however old it is
-        await asyncio.sleep(15)
-        assert transports[1].is_closed
-        await server.stop(1)
-
-    run_virtual(scenario())
+    server = PlainServer(_Answers(slowly), asyncio.Protocol, 20, AnswersInFlight(1 << 20))
+    transports = [_Transport(), _Transport()]
+    for transport in transports:
+        connection = server.accept()
+        connection.connection_made(transport)
+    connection.data_received(request("GET /"))
+    await asyncio.sleep(59)
+    assert [transport.is_closed for transport in transports] == [True, False]
+    await asyncio.sleep(2)
+    assert transports[1].written.startswith(b"HTTP/1.1 204 ")
+    await asyncio.sleep(15)
+    assert not transports[1].is_closed  # it is silent since its answer, however old it is
+    await asyncio.sleep(15)
+    assert transports[1].is_closed
+    await server.stop(1)
 
 
 @pytest.mark.parametrize("ahead", [0, 1, 3])
-def test_a_client_that_reads_no_answers_gets_no_further_ones(ahead: int) -> None:
-    async def scenario() -> None:
-        answered = 0
+@in_virtual_time
+async def test_a_client_that_reads_no_answers_gets_no_further_ones(ahead: int) -> None:
+    answered = 0
 
-        async def at_once(_: object) -> web.StreamResponse:
-            nonlocal answered
-            answered += 1
-            return web.Response(status=204)
+    async def at_once(_: object) -> web.StreamResponse:
+        nonlocal answered
+        answered += 1
+        return web.Response(status=204)
 
-        server = PlainServer(_Answers(at_once), asyncio.Protocol, 20, AnswersInFlight(1 << 20))
-        connection, transport = server.accept(), _Transport()
-        connection.connection_made(transport)
-        connection.data_received(request("GET /") * (1 + ahead))  # some come before the first answer
-        connection.pause_writing()  # which fills what the transport holds
-        await asyncio.sleep(1)
-        connection.data_received(request("GET /") * (3 - ahead))
-        await asyncio.sleep(1)
-        assert answered == 1
-        connection.resume_writing()
-        await asyncio.sleep(1)
-        assert answered == 4
-        assert not transport.is_paused  # or it would never hear of the next one
-        await server.stop(1)
-
-    run_virtual(scenario())
+    server = PlainServer(_Answers(at_once), asyncio.Protocol, 20, AnswersInFlight(1 << 20))
+    connection, transport = server.accept(), _Transport()
+    connection.connection_made(transport)
+    connection.data_received(request("GET /") * (1 + ahead))  # some come before the first answer
+    connection.pause_writing()  # which fills what the transport holds
+    await asyncio.sleep(1)
+    connection.data_received(request("GET /") * (3 - ahead))
+    await asyncio.sleep(1)
+    assert answered == 1
+    connection.resume_writing()
+    await asyncio.sleep(1)
+    assert answered == 4
+    assert not transport.is_paused  # or it would never hear of the next one
+    await server.stop(1)

@@ -17,6 +17,7 @@ from raftlog.errors import (
     RecordTooLarge,
     UnknownTopic,
 )
+from tests.helpers.async_tests import in_real_time
 from tests.helpers.fake_broker import FakeCluster, Trouble, fake_cluster
 
 AWKWARD = [
@@ -40,306 +41,269 @@ def numbers_in(cluster: FakeCluster) -> list[int]:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_records_are_stored_once_and_in_order_whatever_happens_to_answers(seed: int) -> None:
+@in_real_time
+async def test_records_are_stored_once_and_in_order_whatever_happens_to_answers(seed: int) -> None:
     # requirement: P6
     # requirement: D2
-    async def story() -> None:
-        rng = random.Random(seed)
-        async with fake_cluster() as cluster, Client(cluster.urls) as client:
-            cluster.trouble(*(rng.choice([*AWKWARD, Trouble.NONE, Trouble.NONE]) for _ in range(16)))
-            async with client.producer("orders", batch_bytes=400, linger="1ms") as producer:
-                pending = await send_numbers(producer, range(300))
-                receipts = [await one for one in pending]
-            assert numbers_in(cluster) == list(range(300))
-            assert [receipt.offset for receipt in receipts] == list(range(300))
-
-    asyncio.run(story())
+    rng = random.Random(seed)
+    async with fake_cluster() as cluster, Client(cluster.urls) as client:
+        cluster.trouble(*(rng.choice([*AWKWARD, Trouble.NONE, Trouble.NONE]) for _ in range(16)))
+        async with client.producer("orders", batch_bytes=400, linger="1ms") as producer:
+            pending = await send_numbers(producer, range(300))
+            receipts = [await one for one in pending]
+        assert numbers_in(cluster) == list(range(300))
+        assert [receipt.offset for receipt in receipts] == list(range(300))
 
 
-def test_at_most_five_requests_are_in_flight_and_the_first_goes_alone() -> None:
-    async def story() -> None:
-        async with fake_cluster() as cluster, Client(cluster.urls) as client:
-            cluster.trouble(Trouble.SLOW)
-            async with client.producer("orders", batch_bytes=200, linger="1ms") as producer:
-                pending = await send_numbers(producer, range(100))
-                await asyncio.sleep(0.015)
-                assert cluster.in_flight_most == 1
-                cluster.trouble(*[Trouble.SLOW] * 10)
-                assert (await pending[-1]).offset == 99
-            assert cluster.in_flight_most == 5
-
-    asyncio.run(story())
+@in_real_time
+async def test_at_most_five_requests_are_in_flight_and_the_first_goes_alone() -> None:
+    async with fake_cluster() as cluster, Client(cluster.urls) as client:
+        cluster.trouble(Trouble.SLOW)
+        async with client.producer("orders", batch_bytes=200, linger="1ms") as producer:
+            pending = await send_numbers(producer, range(100))
+            await asyncio.sleep(0.015)
+            assert cluster.in_flight_most == 1
+            cluster.trouble(*[Trouble.SLOW] * 10)
+            assert (await pending[-1]).offset == 99
+        assert cluster.in_flight_most == 5
 
 
-def test_a_receipt_says_where_the_record_is_and_what_the_acknowledgement_stands_for() -> None:
+@in_real_time
+async def test_a_receipt_says_where_the_record_is_and_what_the_acknowledgement_stands_for() -> None:
     # requirement: P5
-    async def story() -> None:
-        async with fake_cluster() as cluster, Client(cluster.urls) as client:
-            async with client.producer("orders", linger=0, acks="every") as producer:
-                receipt = await (await producer.send(b"a", timestamp=1_700_000_000_000))
-            assert (receipt.topic, receipt.partition, receipt.offset) == ("orders", 0, 0)
-            assert receipt.timestamp_ms == 1_700_000_000_000
-            durability = receipt.durability
-            assert (durability.acks, durability.committed, durability.replicas, durability.term) == (
-                "every",
-                True,
-                2,
-                1,
-            )
-
-    asyncio.run(story())
+    async with fake_cluster() as cluster, Client(cluster.urls) as client:
+        async with client.producer("orders", linger=0, acks="every") as producer:
+            receipt = await (await producer.send(b"a", timestamp=1_700_000_000_000))
+        assert (receipt.topic, receipt.partition, receipt.offset) == ("orders", 0, 0)
+        assert receipt.timestamp_ms == 1_700_000_000_000
+        durability = receipt.durability
+        assert (durability.acks, durability.committed, durability.replicas, durability.term) == (
+            "every",
+            True,
+            2,
+            1,
+        )
 
 
-def test_a_stale_cache_is_corrected_by_the_broker_that_does_not_lead() -> None:
+@in_real_time
+async def test_a_stale_cache_is_corrected_by_the_broker_that_does_not_lead() -> None:
     # requirement: P2
     # requirement: P3
     # requirement: P4
-    async def story() -> None:
-        async with fake_cluster(brokers=3) as cluster, Client(cluster.urls) as client:
-            await client.send("orders", "0")
-            cluster.leader, cluster.known_leader = 3, 1  # metadata lags behind
-            await client.send("orders", "1")
-            assert numbers_in(cluster) == [0, 1]
-            assert cluster.produce_count == 3  # the refusal names the leader: no search
-
-    asyncio.run(story())
+    async with fake_cluster(brokers=3) as cluster, Client(cluster.urls) as client:
+        await client.send("orders", "0")
+        cluster.leader, cluster.known_leader = 3, 1  # metadata lags behind
+        await client.send("orders", "1")
+        assert numbers_in(cluster) == [0, 1]
+        assert cluster.produce_count == 3  # the refusal names the leader: no search
 
 
-def test_a_leader_that_dies_is_replaced_by_the_next_one_and_nothing_is_lost() -> None:
-    async def story() -> None:
-        async with fake_cluster(brokers=3) as cluster, Client(cluster.urls[:1]) as client:
-            async with client.producer("orders", batch_bytes=400, linger="1ms") as producer:
-                pending = await send_numbers(producer, range(100))
-                await pending[50]
-                await cluster.brokers[1].stop()
-                pending += await send_numbers(producer, range(100, 150))
-                await asyncio.sleep(0.05)
-                cluster.leader = 2
-                assert (await pending[-1]).offset == 149
-            assert numbers_in(cluster) == list(range(150))
-
-    asyncio.run(story())
+@in_real_time
+async def test_a_leader_that_dies_is_replaced_by_the_next_one_and_nothing_is_lost() -> None:
+    async with fake_cluster(brokers=3) as cluster, Client(cluster.urls[:1]) as client:
+        async with client.producer("orders", batch_bytes=400, linger="1ms") as producer:
+            pending = await send_numbers(producer, range(100))
+            await pending[50]
+            await cluster.brokers[1].stop()
+            pending += await send_numbers(producer, range(100, 150))
+            await asyncio.sleep(0.05)
+            cluster.leader = 2
+            assert (await pending[-1]).offset == 149
+        assert numbers_in(cluster) == list(range(150))
 
 
-def test_a_record_that_is_refused_for_good_fails_alone_and_the_others_stay_in_order() -> None:
-    async def story() -> None:
-        async with fake_cluster() as cluster, Client(cluster.urls) as client:
-            producer = client.producer("orders", batch_bytes=200, linger="1ms")
-            await (await producer.send("0", partition=0))
-            cluster.trouble(Trouble.TOO_LARGE)
-            pending = await send_numbers(producer, range(1, 60))
-            with pytest.raises(RecordTooLarge) as caught:
-                await pending[0]
-            assert caught.value.is_definite
-            assert caught.value.problem["limit_bytes"] == 10
-            await producer.flush()
-            stored = numbers_in(cluster)
-            assert stored == [0, *range(60 - len(stored) + 1, 60)]
-            await producer.close()
-
-    asyncio.run(story())
+@in_real_time
+async def test_a_record_that_is_refused_for_good_fails_alone_and_the_others_stay_in_order() -> None:
+    async with fake_cluster() as cluster, Client(cluster.urls) as client:
+        producer = client.producer("orders", batch_bytes=200, linger="1ms")
+        await (await producer.send("0", partition=0))
+        cluster.trouble(Trouble.TOO_LARGE)
+        pending = await send_numbers(producer, range(1, 60))
+        with pytest.raises(RecordTooLarge) as caught:
+            await pending[0]
+        assert caught.value.is_definite
+        assert caught.value.problem["limit_bytes"] == 10
+        await producer.flush()
+        stored = numbers_in(cluster)
+        assert stored == [0, *range(60 - len(stored) + 1, 60)]
+        await producer.close()
 
 
-def test_a_partition_without_a_leader_gives_a_definite_error_at_the_deadline() -> None:
-    async def story() -> None:
-        async with fake_cluster() as cluster, Client(cluster.urls) as client:
-            producer = client.producer("orders", linger=0, delivery_timeout="100ms")
-            cluster.trouble(*[Trouble.NO_LEADER] * 100)
-            with pytest.raises(NoLeader) as caught:
-                await (await producer.send("0"))
-            assert caught.value.retryable
-            cluster.troubles.clear()
-            await (await producer.send("1"))
-            assert numbers_in(cluster) == [1]
-            await producer.close()
-
-    asyncio.run(story())
+@in_real_time
+async def test_a_partition_without_a_leader_gives_a_definite_error_at_the_deadline() -> None:
+    async with fake_cluster() as cluster, Client(cluster.urls) as client:
+        producer = client.producer("orders", linger=0, delivery_timeout="100ms")
+        cluster.trouble(*[Trouble.NO_LEADER] * 100)
+        with pytest.raises(NoLeader) as caught:
+            await (await producer.send("0"))
+        assert caught.value.retryable
+        cluster.troubles.clear()
+        await (await producer.send("1"))
+        assert numbers_in(cluster) == [1]
+        await producer.close()
 
 
-def test_with_acks_0_nothing_is_repeated() -> None:
+@in_real_time
+async def test_with_acks_0_nothing_is_repeated() -> None:
     # requirement: D1
-    async def story() -> None:
-        async with fake_cluster() as cluster, Client(cluster.urls) as client:
-            producer = client.producer("orders", linger=0, acks=0)
-            receipt = await (await producer.send("0"))
-            assert (receipt.offset, receipt.durability.committed) == (-1, False)
-            cluster.trouble(Trouble.NO_LEADER)
-            with pytest.raises(NoLeader):
-                await (await producer.send("1"))
-            assert cluster.produce_count == 2
-            assert cluster.partition().batches[0].header.producer_id == -1
-            await producer.close()
-
-    asyncio.run(story())
+    async with fake_cluster() as cluster, Client(cluster.urls) as client:
+        producer = client.producer("orders", linger=0, acks=0)
+        receipt = await (await producer.send("0"))
+        assert (receipt.offset, receipt.durability.committed) == (-1, False)
+        cluster.trouble(Trouble.NO_LEADER)
+        with pytest.raises(NoLeader):
+            await (await producer.send("1"))
+        assert cluster.produce_count == 2
+        assert cluster.partition().batches[0].header.producer_id == -1
+        await producer.close()
 
 
-def test_without_an_identity_a_lost_answer_may_double_a_record_but_order_stays() -> None:
+@in_real_time
+async def test_without_an_identity_a_lost_answer_may_double_a_record_but_order_stays() -> None:
     # requirement: D2
-    async def story() -> None:
-        async with fake_cluster() as cluster, Client(cluster.urls) as client:
-            cluster.trouble(Trouble.NONE, Trouble.DROP_AFTER)
-            async with client.producer("orders", batch_bytes=200, linger="1ms", idempotent=False) as producer:
-                await send_numbers(producer, range(30))
-            stored = numbers_in(cluster)
-            assert len(stored) > 30
-            assert list(dict.fromkeys(stored)) == list(range(30))
-            assert cluster.in_flight_most == 1
-
-    asyncio.run(story())
+    async with fake_cluster() as cluster, Client(cluster.urls) as client:
+        cluster.trouble(Trouble.NONE, Trouble.DROP_AFTER)
+        async with client.producer("orders", batch_bytes=200, linger="1ms", idempotent=False) as producer:
+            await send_numbers(producer, range(30))
+        stored = numbers_in(cluster)
+        assert len(stored) > 30
+        assert list(dict.fromkeys(stored)) == list(range(30))
+        assert cluster.in_flight_most == 1
 
 
-def test_leaving_the_block_flushes_and_raises_all_that_failed() -> None:
-    async def story() -> None:
-        async with fake_cluster() as cluster, Client(cluster.urls) as client:
-            cluster.trouble(Trouble.TOO_LARGE)
-            told: list[RaftlogError | None] = []
-            with pytest.raises(ExceptionGroup) as caught:  # noqa: PT012 - the block is what is tested
-                async with client.producer("orders", linger="10s") as producer:
-                    await producer.send("0", on_ack=lambda receipt, error: told.append(error))
-                    await producer.send("1")
-            assert [type(error) for error in caught.value.exceptions] == [RecordTooLarge]
-            assert "2 records not sent" in str(caught.value)
-            assert [type(error) for error in told] == [RecordTooLarge]
-
-    asyncio.run(story())
+@in_real_time
+async def test_leaving_the_block_flushes_and_raises_all_that_failed() -> None:
+    async with fake_cluster() as cluster, Client(cluster.urls) as client:
+        cluster.trouble(Trouble.TOO_LARGE)
+        told: list[RaftlogError | None] = []
+        with pytest.raises(ExceptionGroup) as caught:  # noqa: PT012 - the block is what is tested
+            async with client.producer("orders", linger="10s") as producer:
+                await producer.send("0", on_ack=lambda receipt, error: told.append(error))
+                await producer.send("1")
+        assert [type(error) for error in caught.value.exceptions] == [RecordTooLarge]
+        assert "2 records not sent" in str(caught.value)
+        assert [type(error) for error in told] == [RecordTooLarge]
 
 
-def test_an_error_of_the_block_is_not_hidden_by_what_failed() -> None:
-    async def story() -> None:
-        async with fake_cluster() as cluster, Client(cluster.urls) as client:
-            cluster.trouble(Trouble.TOO_LARGE)
-            with pytest.raises(KeyError) as caught:  # noqa: PT012 - the block is what is tested
-                async with client.producer("orders") as producer:
-                    await producer.send("0")
-                    raise KeyError("mine")
-            assert "1 record not sent" in caught.value.__notes__[0]
-
-    asyncio.run(story())
+@in_real_time
+async def test_an_error_of_the_block_is_not_hidden_by_what_failed() -> None:
+    async with fake_cluster() as cluster, Client(cluster.urls) as client:
+        cluster.trouble(Trouble.TOO_LARGE)
+        with pytest.raises(KeyError) as caught:  # noqa: PT012 - the block is what is tested
+            async with client.producer("orders") as producer:
+                await producer.send("0")
+                raise KeyError("mine")
+        assert "1 record not sent" in caught.value.__notes__[0]
 
 
-def test_a_full_buffer_makes_senders_wait_until_there_is_room() -> None:
+@in_real_time
+async def test_a_full_buffer_makes_senders_wait_until_there_is_room() -> None:
     # requirement: B1
-    async def story() -> None:
-        async with fake_cluster() as cluster, Client(cluster.urls) as client:
-            producer = client.producer("orders", linger="10s", batch_bytes=1_000, buffer_bytes=4_000)
+    async with fake_cluster() as cluster, Client(cluster.urls) as client:
+        producer = client.producer("orders", linger="10s", batch_bytes=1_000, buffer_bytes=4_000)
+        await producer.send(b"x" * 500)
+        await producer.flush()
+        cluster.trouble(*[Trouble.HANG_AFTER] * 5)
+        for _ in range(7):
             await producer.send(b"x" * 500)
-            await producer.flush()
-            cluster.trouble(*[Trouble.HANG_AFTER] * 5)
-            for _ in range(7):
-                await producer.send(b"x" * 500)
-            with pytest.raises(Overloaded):
-                producer.send_nowait(b"x" * 500)
-            waiting = asyncio.create_task(producer.send(b"x" * 500))
-            await asyncio.sleep(0.02)
-            assert not waiting.done()
-            cluster.release.set()
-            pending = await waiting
-            await producer.flush()
-            assert pending.result().offset == 8
-            with pytest.raises(RecordTooLarge):
-                await producer.send(b"x" * 5_000)
-            await producer.close()
-            assert len(cluster.partition().values()) == 9
-
-    asyncio.run(story())
+        with pytest.raises(Overloaded):
+            producer.send_nowait(b"x" * 500)
+        waiting = asyncio.create_task(producer.send(b"x" * 500))
+        await asyncio.sleep(0.02)
+        assert not waiting.done()
+        cluster.release.set()
+        pending = await waiting
+        await producer.flush()
+        assert pending.result().offset == 8
+        with pytest.raises(RecordTooLarge):
+            await producer.send(b"x" * 5_000)
+        await producer.close()
+        assert len(cluster.partition().values()) == 9
 
 
-def test_many_records_go_in_one_request_and_linger_bounds_the_wait() -> None:
+@in_real_time
+async def test_many_records_go_in_one_request_and_linger_bounds_the_wait() -> None:
     # requirement: B1
     # requirement: P1
-    async def story() -> None:
-        async with fake_cluster() as cluster, Client(cluster.urls) as client:
-            async with client.producer("orders", linger="20ms") as producer:
-                pending = await send_numbers(producer, range(500))
-                await pending[0]
-            assert cluster.produce_count == 1
-            assert len(cluster.partition().batches) == 1
-
-    asyncio.run(story())
+    async with fake_cluster() as cluster, Client(cluster.urls) as client:
+        async with client.producer("orders", linger="20ms") as producer:
+            pending = await send_numbers(producer, range(500))
+            await pending[0]
+        assert cluster.produce_count == 1
+        assert len(cluster.partition().batches) == 1
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_every_compression_comes_back_as_it_went(codec: str) -> None:
-    async def story() -> None:
-        async with fake_cluster() as cluster, Client(cluster.urls) as client:
-            cluster.trouble(Trouble.TOO_LARGE)  # what is numbered anew is not compressed anew
-            producer = client.producer("orders", linger="1ms", compression=codec, batch_bytes=400)
-            await send_numbers(producer, range(100))
-            await producer.flush()
-            await producer.close()
-            stored = numbers_in(cluster)
-            assert stored == list(range(100 - len(stored), 100))
-
-    asyncio.run(story())
+@in_real_time
+async def test_every_compression_comes_back_as_it_went(codec: str) -> None:
+    async with fake_cluster() as cluster, Client(cluster.urls) as client:
+        cluster.trouble(Trouble.TOO_LARGE)  # what is numbered anew is not compressed anew
+        producer = client.producer("orders", linger="1ms", compression=codec, batch_bytes=400)
+        await send_numbers(producer, range(100))
+        await producer.flush()
+        await producer.close()
+        stored = numbers_in(cluster)
+        assert stored == list(range(100 - len(stored), 100))
 
 
-def test_a_topic_that_is_not_there_is_an_error_of_the_send() -> None:
-    async def story() -> None:
-        async with fake_cluster() as cluster, Client(cluster.urls) as client:
-            producer = client.producer()
-            with pytest.raises(UnknownTopic):
-                await producer.send("x", topic="nowhere")
-            with pytest.raises(ValueError, match="topic"):
-                await producer.send("x")
-            await client.topics.create("later")
-            assert (await (await producer.send("x", topic="later"))).topic == "later"
-
-    asyncio.run(story())
+@in_real_time
+async def test_a_topic_that_is_not_there_is_an_error_of_the_send() -> None:
+    async with fake_cluster() as cluster, Client(cluster.urls) as client:
+        producer = client.producer()
+        with pytest.raises(UnknownTopic):
+            await producer.send("x", topic="nowhere")
+        with pytest.raises(ValueError, match="topic"):
+            await producer.send("x")
+        await client.topics.create("later")
+        assert (await (await producer.send("x", topic="later"))).topic == "later"
 
 
-def test_producers_need_nothing_of_each_other() -> None:
+@in_real_time
+async def test_producers_need_nothing_of_each_other() -> None:
     # requirement: P6
-    async def story() -> None:
-        async with fake_cluster(2) as cluster, Client(cluster.urls) as one, Client(cluster.urls) as two:
-            async with one.producer("orders") as first, two.producer("orders") as second:
-                for number in range(20):
-                    await first.send(str(number), partition=0)
-                    await second.send(str(number), partition=0)
-            ids = {batch.header.producer_id for batch in cluster.partition().batches}
-            assert len(ids) == 2
-            assert sorted(numbers_in(cluster)) == sorted([*range(20)] * 2)
-
-    asyncio.run(story())
+    async with fake_cluster(2) as cluster, Client(cluster.urls) as one, Client(cluster.urls) as two:
+        async with one.producer("orders") as first, two.producer("orders") as second:
+            for number in range(20):
+                await first.send(str(number), partition=0)
+                await second.send(str(number), partition=0)
+        ids = {batch.header.producer_id for batch in cluster.partition().batches}
+        assert len(ids) == 2
+        assert sorted(numbers_in(cluster)) == sorted([*range(20)] * 2)
 
 
-def test_what_was_refused_behind_a_batch_that_is_given_up_gets_its_new_number_into_its_bytes() -> None:
+@in_real_time
+async def test_what_was_refused_behind_a_batch_that_is_given_up_gets_its_new_number_into_its_bytes() -> None:
     # requirement: P6
-    async def story() -> None:
-        async with fake_cluster() as cluster, Client(cluster.urls) as client:
-            producer = client.producer("orders", linger=0, batch_bytes=1)
-            await (await producer.send("0"))
-            cluster.trouble(Trouble.TOO_LARGE, Trouble.NO_LEADER)
-            lost = await producer.send("1")
-            kept = await producer.send("2")
-            with pytest.raises(RecordTooLarge):
-                await lost
-            assert (await kept).offset == 1
-            last = cluster.partition().batches[-1].header
-            assert (last.producer_epoch, last.base_sequence) == (1, 0)
-            await producer.close()
-
-    asyncio.run(story())
+    async with fake_cluster() as cluster, Client(cluster.urls) as client:
+        producer = client.producer("orders", linger=0, batch_bytes=1)
+        await (await producer.send("0"))
+        cluster.trouble(Trouble.TOO_LARGE, Trouble.NO_LEADER)
+        lost = await producer.send("1")
+        kept = await producer.send("2")
+        with pytest.raises(RecordTooLarge):
+            await lost
+        assert (await kept).offset == 1
+        last = cluster.partition().batches[-1].header
+        assert (last.producer_epoch, last.base_sequence) == (1, 0)
+        await producer.close()
 
 
 @pytest.mark.parametrize("change", ["leader", "term"])
-def test_a_leader_that_hangs_is_left_once_the_others_know_of_a_later_term(
+@in_real_time
+async def test_a_leader_that_hangs_is_left_once_the_others_know_of_a_later_term(
     monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
     """A machine that lost power leads again, and the connections of its past stay silent."""
     monkeypatch.setattr(sender, "_PATIENCE_S", 0.05)
-
-    async def story() -> None:
-        async with fake_cluster(brokers=2) as cluster, Client(cluster.urls) as client:
-            producer = client.producer("orders", linger=0)
-            await (await producer.send("0"))
-            cluster.trouble(Trouble.HANG_AFTER)
-            pending = await producer.send("1")
-            await asyncio.sleep(0.12)
-            assert not pending.done()  # silent, and still the leader: patience
-            setattr(cluster, change, 2)
-            async with asyncio.timeout(1):
-                assert (await pending).offset == 1
-            assert numbers_in(cluster) == [0, 1]
-            await producer.close()
-
-    asyncio.run(story())
+    async with fake_cluster(brokers=2) as cluster, Client(cluster.urls) as client:
+        producer = client.producer("orders", linger=0)
+        await (await producer.send("0"))
+        cluster.trouble(Trouble.HANG_AFTER)
+        pending = await producer.send("1")
+        await asyncio.sleep(0.12)
+        assert not pending.done()  # silent, and still the leader: patience
+        setattr(cluster, change, 2)
+        async with asyncio.timeout(1):
+            assert (await pending).offset == 1
+        assert numbers_in(cluster) == [0, 1]
+        await producer.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 from datetime import timedelta
 
@@ -15,6 +14,7 @@ from raftlog.client.options import PRESETS, broker_urls, producer_options, secon
 from raftlog.client.values import encode_headers, encode_value
 from raftlog.errors import InvalidRecord, InvalidRequest
 from raftlog.records.batch import Codec
+from tests.helpers.async_tests import in_real_time
 
 
 @pytest.mark.parametrize(
@@ -139,13 +139,11 @@ def test_null_and_its_name_are_json() -> None:
     assert encode_value({"a": None, "b": "null", "c": 0.5}) == b'{"a":null,"b":"null","c":0.5}'
 
 
-def test_a_setting_that_is_no_number_is_not_sent_as_null() -> None:
-    async def story() -> None:
-        async with AioClient() as client:
-            with pytest.raises(InvalidRequest, match=r"/config/retention\.ms is nan"):
-                await client.topics.alter("orders", config={"retention.ms": math.nan})  # type: ignore[dict-item]
-
-    asyncio.run(story())
+@in_real_time
+async def test_a_setting_that_is_no_number_is_not_sent_as_null() -> None:
+    async with AioClient() as client:
+        with pytest.raises(InvalidRequest, match=r"/config/retention\.ms is nan"):
+            await client.topics.alter("orders", config={"retention.ms": math.nan})  # type: ignore[dict-item]
 
 
 @pytest.mark.parametrize("tags", [["a,b"], [5], "a"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections import Counter
 
@@ -16,6 +15,7 @@ from raftlog.clock import SystemClock
 from raftlog.errors import InvalidRecord, UnknownPartition
 from raftlog.records.builder import Record
 from raftlog.records.keys import partition_for_key
+from tests.helpers.async_tests import in_real_time
 from tests.helpers.fake_broker import fake_cluster
 
 CHI_SQUARE_LIMIT = 27.9  # 9 degrees of freedom; above it with a chance of one in a thousand
@@ -102,50 +102,46 @@ def test_a_function_of_the_user_decides_and_is_checked() -> None:
         wrong.route(b"k", b"1", None, 40)
 
 
-def test_keys_are_bytes_text_or_integers_and_values_bytes_text_or_json() -> None:
+@in_real_time
+async def test_keys_are_bytes_text_or_integers_and_values_bytes_text_or_json() -> None:
     # requirement: K4
     # requirement: K5
-    async def story() -> None:
-        async with fake_cluster(3) as cluster, Client(cluster.urls) as client:
-            async with client.producer("orders") as producer:
-                for key in (b"42", "42", 42):
-                    await producer.send({"id": 1}, key=key, headers={"source": "web"}, tags=["a", "b"])
-                await producer.send("text", partition=0)
-                await producer.send(None, partition=0)
-                with pytest.raises(InvalidRecord, match="key"):
-                    await producer.send("x", key=1.5)  # type: ignore[arg-type]
-                with pytest.raises(InvalidRecord, match="value"):
-                    await producer.send({1j})
-                with pytest.raises(InvalidRecord, match="headers"):
-                    await producer.send("x", headers={"a": 1})  # type: ignore[dict-item]
-                with pytest.raises(InvalidRecord, match="tags"):
-                    await producer.send("x", tags="created")
-                with pytest.raises(UnknownPartition):
-                    await producer.send("x", partition=3)
-            number = partition_for_key(b"42", 3)
-            stored = [one for one in cluster.partition(number).records() if one.key is not None]
-            assert [(one.key, one.value) for one in stored] == [(b"42", b'{"id":1}')] * 3
-            assert stored[0].headers == (("source", b"web"), ("raftlog.tag", b"a"), ("raftlog.tag", b"b"))
-            plain = [one.value for one in cluster.partition(0).records() if one.key is None]
-            assert plain == [b"text", None]
-
-    asyncio.run(story())
+    async with fake_cluster(3) as cluster, Client(cluster.urls) as client:
+        async with client.producer("orders") as producer:
+            for key in (b"42", "42", 42):
+                await producer.send({"id": 1}, key=key, headers={"source": "web"}, tags=["a", "b"])
+            await producer.send("text", partition=0)
+            await producer.send(None, partition=0)
+            with pytest.raises(InvalidRecord, match="key"):
+                await producer.send("x", key=1.5)  # type: ignore[arg-type]
+            with pytest.raises(InvalidRecord, match="value"):
+                await producer.send({1j})
+            with pytest.raises(InvalidRecord, match="headers"):
+                await producer.send("x", headers={"a": 1})  # type: ignore[dict-item]
+            with pytest.raises(InvalidRecord, match="tags"):
+                await producer.send("x", tags="created")
+            with pytest.raises(UnknownPartition):
+                await producer.send("x", partition=3)
+        number = partition_for_key(b"42", 3)
+        stored = [one for one in cluster.partition(number).records() if one.key is not None]
+        assert [(one.key, one.value) for one in stored] == [(b"42", b'{"id":1}')] * 3
+        assert stored[0].headers == (("source", b"web"), ("raftlog.tag", b"a"), ("raftlog.tag", b"b"))
+        plain = [one.value for one in cluster.partition(0).records() if one.key is None]
+        assert plain == [b"text", None]
 
 
-def test_after_the_partition_count_has_grown_records_go_to_the_new_ones_too() -> None:
+@in_real_time
+async def test_after_the_partition_count_has_grown_records_go_to_the_new_ones_too() -> None:
     # requirement: K6
-    async def story() -> None:
-        async with fake_cluster(2) as cluster, Client(cluster.urls) as client:
-            producer = client.producer("orders", partitioner="round_robin", linger=0)
+    async with fake_cluster(2) as cluster, Client(cluster.urls) as client:
+        producer = client.producer("orders", partitioner="round_robin", linger=0)
+        await producer.send("x")
+        cluster.topics["orders"] += [type(cluster.partition())() for _ in range(2)]
+        await client._metadata.refresh("orders")
+        await producer.flush()
+        await producer.send("x")
+        await producer.flush()
+        for _ in range(8):
             await producer.send("x")
-            cluster.topics["orders"] += [type(cluster.partition())() for _ in range(2)]
-            await client._metadata.refresh("orders")
-            await producer.flush()
-            await producer.send("x")
-            await producer.flush()
-            for _ in range(8):
-                await producer.send("x")
-            await producer.close()
-            assert all(cluster.partition(number).end >= 2 for number in range(4))
-
-    asyncio.run(story())
+        await producer.close()
+        assert all(cluster.partition(number).end >= 2 for number in range(4))

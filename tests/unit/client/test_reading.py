@@ -23,6 +23,7 @@ from raftlog.errors import (
 from raftlog.records.batch import Codec
 from raftlog.records.builder import Record, build_batch
 from raftlog.wire.bodies import SkippedRange
+from tests.helpers.async_tests import in_real_time
 from tests.helpers.fake_broker import fake_cluster
 from tests.helpers.undecodable_batch import FIRST_RECORD, SECOND_RECORD, undecodable_batch
 
@@ -37,118 +38,104 @@ async def fill(client: Client, count: int, *, first_ms: int = 1_000) -> Partitio
     return client.partition("orders", 0)
 
 
-def test_a_read_gives_what_follows_a_position_up_to_a_limit_and_says_where_to_go_on() -> None:
+@in_real_time
+async def test_a_read_gives_what_follows_a_position_up_to_a_limit_and_says_where_to_go_on() -> None:
     # requirement: C1
     # requirement: C2
-    async def story() -> None:
-        async with fake_cluster() as cluster, Client(cluster.urls) as client:
-            partition = await fill(client, 35)
-            chunk = await partition.read(7)
-            assert [message.offset for message in chunk] == list(range(7, 35))
-            assert (chunk.next_offset, chunk.high_watermark, chunk.is_up_to_date) == (35, 35, True)
-            some = await partition.read(7, limit=5)
-            assert [message.offset for message in some] == [7, 8, 9, 10, 11]
-            assert (some.next_offset, len(some), some.is_up_to_date) == (12, 5, False)
-            small = await partition.read(max_bytes=1)  # whole batches, one at least
-            assert (small.messages[0].offset, small.next_offset) == (0, 10)
-            with pytest.raises(ValueError, match="limit"):
-                await partition.read(limit=0)
-
-    asyncio.run(story())
+    async with fake_cluster() as cluster, Client(cluster.urls) as client:
+        partition = await fill(client, 35)
+        chunk = await partition.read(7)
+        assert [message.offset for message in chunk] == list(range(7, 35))
+        assert (chunk.next_offset, chunk.high_watermark, chunk.is_up_to_date) == (35, 35, True)
+        some = await partition.read(7, limit=5)
+        assert [message.offset for message in some] == [7, 8, 9, 10, 11]
+        assert (some.next_offset, len(some), some.is_up_to_date) == (12, 5, False)
+        small = await partition.read(max_bytes=1)  # whole batches, one at least
+        assert (small.messages[0].offset, small.next_offset) == (0, 10)
+        with pytest.raises(ValueError, match="limit"):
+            await partition.read(limit=0)
 
 
-def test_a_message_has_all_that_is_stored_of_it() -> None:
-    async def story() -> None:
-        async with fake_cluster() as cluster, Client(cluster.urls) as client:
-            await client.send("orders", {"id": 1}, key="u1", headers={"s": b"w"}, tags=["new"], timestamp=5)
-            (message,) = await client.partition("orders", 0).read()
-            assert (message.topic, message.partition, message.offset) == ("orders", 0, 0)
-            assert (message.key, message.value, message.timestamp_ms) == (b"u1", b'{"id":1}', 5)
-            assert message.tags == ("new",)
-            assert message.size_bytes == 2 + 8 + 1 + 1 + len("raftlog.tag") + 3
-            assert message.crc == cluster.partition().batches[0].header.crc
-
-    asyncio.run(story())
+@in_real_time
+async def test_a_message_has_all_that_is_stored_of_it() -> None:
+    async with fake_cluster() as cluster, Client(cluster.urls) as client:
+        await client.send("orders", {"id": 1}, key="u1", headers={"s": b"w"}, tags=["new"], timestamp=5)
+        (message,) = await client.partition("orders", 0).read()
+        assert (message.topic, message.partition, message.offset) == ("orders", 0, 0)
+        assert (message.key, message.value, message.timestamp_ms) == (b"u1", b'{"id":1}', 5)
+        assert message.tags == ("new",)
+        assert message.size_bytes == 2 + 8 + 1 + 1 + len("raftlog.tag") + 3
+        assert message.crc == cluster.partition().batches[0].header.crc
 
 
-def test_positions_are_offsets_names_times_and_counts_from_the_end() -> None:
-    async def story() -> None:
-        async with fake_cluster() as cluster, Client(cluster.urls) as client:
-            partition = await fill(client, 30)
-            assert await partition.offsets() == await partition.offsets("latest") == 30
-            assert await partition.offsets("earliest") == 0
-            assert await partition.offsets(datetime.fromtimestamp(12, tz=UTC)) == 11
-            assert [message.offset for message in await partition.read(-3)] == [27, 28, 29]
-            assert len(await partition.read("latest")) == 0
-            with pytest.raises(ValueError, match="'earliest'"):
-                await partition.read("first")
-
-    asyncio.run(story())
+@in_real_time
+async def test_positions_are_offsets_names_times_and_counts_from_the_end() -> None:
+    async with fake_cluster() as cluster, Client(cluster.urls) as client:
+        partition = await fill(client, 30)
+        assert await partition.offsets() == await partition.offsets("latest") == 30
+        assert await partition.offsets("earliest") == 0
+        assert await partition.offsets(datetime.fromtimestamp(12, tz=UTC)) == 11
+        assert [message.offset for message in await partition.read(-3)] == [27, 28, 29]
+        assert len(await partition.read("latest")) == 0
+        with pytest.raises(ValueError, match="'earliest'"):
+            await partition.read("first")
 
 
-def test_a_read_that_waits_ends_with_the_first_message_or_with_its_time() -> None:
+@in_real_time
+async def test_a_read_that_waits_ends_with_the_first_message_or_with_its_time() -> None:
     # requirement: C3
-    async def story() -> None:
-        async with fake_cluster() as cluster, Client(cluster.urls) as client:
-            partition = client.partition("orders", 0)
-            began = time.monotonic()
-            assert len(await partition.read(0, wait="50ms")) == 0
-            assert time.monotonic() - began >= 0.05
-            waiting = asyncio.create_task(partition.read(0, wait="20s"))
-            await asyncio.sleep(0.02)
-            await client.send("orders", "now", partition=0)
-            assert [message.value for message in await waiting] == [b"now"]
-
-    asyncio.run(story())
+    async with fake_cluster() as cluster, Client(cluster.urls) as client:
+        partition = client.partition("orders", 0)
+        began = time.monotonic()
+        assert len(await partition.read(0, wait="50ms")) == 0
+        assert time.monotonic() - began >= 0.05
+        waiting = asyncio.create_task(partition.read(0, wait="20s"))
+        await asyncio.sleep(0.02)
+        await client.send("orders", "now", partition=0)
+        assert [message.value for message in await waiting] == [b"now"]
 
 
-def test_damaged_batches_are_never_delivered() -> None:
+@in_real_time
+async def test_damaged_batches_are_never_delivered() -> None:
     # requirement: M3
-    async def story() -> None:
-        async with fake_cluster() as cluster, Client(cluster.urls) as client:
-            partition = await fill(client, 5)
-            cluster.corrupt_reads = True
-            with pytest.raises(CorruptBatch):
-                await partition.read()
-
-    asyncio.run(story())
+    async with fake_cluster() as cluster, Client(cluster.urls) as client:
+        partition = await fill(client, 5)
+        cluster.corrupt_reads = True
+        with pytest.raises(CorruptBatch):
+            await partition.read()
 
 
-def test_a_tail_goes_on_over_changes_of_leaders_and_restarts_of_brokers() -> None:
-    async def story() -> None:
-        async with fake_cluster(brokers=2) as cluster, Client(cluster.urls) as client:
-            partition = await fill(client, 5)
-            seen = []
-            async with aclosing(partition.tail("earliest")) as messages:
-                async for message in messages:
-                    seen.append(message.offset)
-                    if message.offset == 4:
-                        await cluster.brokers[1].stop()
-                        cluster.leader = 2
-                        await client.send("orders", "5", partition=0)
-                    if message.offset == 5:
-                        cluster.leader = 1
-                        await cluster.brokers[1].start()
-                        await client.send("orders", "6", partition=0)
-                    if message.offset == 6:
-                        break
-            assert seen == list(range(7))
-
-    asyncio.run(story())
+@in_real_time
+async def test_a_tail_goes_on_over_changes_of_leaders_and_restarts_of_brokers() -> None:
+    async with fake_cluster(brokers=2) as cluster, Client(cluster.urls) as client:
+        partition = await fill(client, 5)
+        seen = []
+        async with aclosing(partition.tail("earliest")) as messages:
+            async for message in messages:
+                seen.append(message.offset)
+                if message.offset == 4:
+                    await cluster.brokers[1].stop()
+                    cluster.leader = 2
+                    await client.send("orders", "5", partition=0)
+                if message.offset == 5:
+                    cluster.leader = 1
+                    await cluster.brokers[1].start()
+                    await client.send("orders", "6", partition=0)
+                if message.offset == 6:
+                    break
+        assert seen == list(range(7))
 
 
-def test_errors_of_reading_say_what_is_wrong() -> None:
-    async def story() -> None:
-        async with fake_cluster() as cluster, Client(cluster.urls) as client:
-            with pytest.raises(OffsetOutOfRange) as caught:
-                await client.partition("orders", 0).read(10)
-            assert (caught.value.details["start"], caught.value.details["end"]) == (0, 0)
-            with pytest.raises(UnknownPartition, match="0 to 0"):
-                await client.partition("orders", 4).read(0)
-            with pytest.raises(UnknownTopic):
-                await client.partition("nowhere", 0).read(0)
-
-    asyncio.run(story())
+@in_real_time
+async def test_errors_of_reading_say_what_is_wrong() -> None:
+    async with fake_cluster() as cluster, Client(cluster.urls) as client:
+        with pytest.raises(OffsetOutOfRange) as caught:
+            await client.partition("orders", 0).read(10)
+        assert (caught.value.details["start"], caught.value.details["end"]) == (0, 0)
+        with pytest.raises(UnknownPartition, match="0 to 0"):
+            await client.partition("orders", 4).read(0)
+        with pytest.raises(UnknownTopic):
+            await client.partition("nowhere", 0).read(0)
 
 
 def batch_of(*values: bytes, codec: Codec = Codec.NONE) -> bytes:
@@ -157,147 +144,127 @@ def batch_of(*values: bytes, codec: Codec = Codec.NONE) -> bytes:
 
 @pytest.mark.parametrize(("at", "readable"), [(FIRST_RECORD, 1), (SECOND_RECORD, 2)])
 @pytest.mark.parametrize("limit", [None, 10])
-def test_a_chunk_ends_before_an_undecodable_batch(at: int, readable: int, limit: int | None) -> None:
+@in_real_time
+async def test_a_chunk_ends_before_an_undecodable_batch(at: int, readable: int, limit: int | None) -> None:
     # requirement: M3
-    async def story() -> None:
-        async with fake_cluster() as cluster, Client(cluster.urls) as client:
-            for batch in (batch_of(b"one"), undecodable_batch(at), batch_of(b"two")):
-                cluster.partition().append(batch)
-            partition = client.partition("orders", 0)
-            chunk = await partition.read(0, limit=limit)
-            assert [message.offset for message in chunk] == list(range(readable))
-            assert (chunk.next_offset, chunk.skipped) == (readable, [])
-            with pytest.raises(UndecodableBatch, match="go on at 4") as caught:
-                await partition.read(chunk.next_offset, limit=limit)
-            wanted = {"topic": "orders", "partition": 0, "offset": readable, "next_offset": 4}
-            assert caught.value.details == wanted
-            assert [message.value for message in await partition.read(4)] == [b"two"]
-            tail = partition.tail(0)
-            assert [(await anext(tail)).offset for _ in range(readable)] == list(range(readable))
-            with pytest.raises(UndecodableBatch):
-                await anext(tail)
-
-    asyncio.run(story())
+    async with fake_cluster() as cluster, Client(cluster.urls) as client:
+        for batch in (batch_of(b"one"), undecodable_batch(at), batch_of(b"two")):
+            cluster.partition().append(batch)
+        partition = client.partition("orders", 0)
+        chunk = await partition.read(0, limit=limit)
+        assert [message.offset for message in chunk] == list(range(readable))
+        assert (chunk.next_offset, chunk.skipped) == (readable, [])
+        with pytest.raises(UndecodableBatch, match="go on at 4") as caught:
+            await partition.read(chunk.next_offset, limit=limit)
+        wanted = {"topic": "orders", "partition": 0, "offset": readable, "next_offset": 4}
+        assert caught.value.details == wanted
+        assert [message.value for message in await partition.read(4)] == [b"two"]
+        tail = partition.tail(0)
+        assert [(await anext(tail)).offset for _ in range(readable)] == list(range(readable))
+        with pytest.raises(UndecodableBatch):
+            await anext(tail)
 
 
-def test_an_undecodable_batch_is_skipped_on_request_and_reported() -> None:
-    async def story() -> None:
-        async with fake_cluster() as cluster, Client(cluster.urls) as client:
-            for batch in (batch_of(b"one"), undecodable_batch(SECOND_RECORD), batch_of(b"two")):
-                cluster.partition().append(batch)
-            partition = client.partition("orders", 0)
-            for limit in (None, 3):
-                chunk = await partition.read(0, undecodable="skip", limit=limit)
-                assert [message.offset for message in chunk] == [0, 1, 4]
-                assert (chunk.skipped, chunk.next_offset) == ([SkippedRange(2, 4)], 5)
-            alone = await partition.read(2, undecodable="skip", max_bytes=1)
-            assert (len(alone), alone.skipped, alone.next_offset) == (0, [SkippedRange(2, 4)], 4)
-            async with aclosing(partition.tail(0, undecodable="skip")) as messages:
-                assert [(await anext(messages)).offset for _ in range(3)] == [0, 1, 4]
-            async with aclosing(partition.chunks(2, undecodable="skip", max_bytes=1)) as chunks:
-                assert (await anext(chunks)).skipped == [SkippedRange(2, 4)]
-            with pytest.raises(ValueError, match="undecodable is 'ignore'; choose 'fail' or 'skip'"):
-                await partition.read(0, undecodable="ignore")  # type: ignore[arg-type]
-
-    asyncio.run(story())
+@in_real_time
+async def test_an_undecodable_batch_is_skipped_on_request_and_reported() -> None:
+    async with fake_cluster() as cluster, Client(cluster.urls) as client:
+        for batch in (batch_of(b"one"), undecodable_batch(SECOND_RECORD), batch_of(b"two")):
+            cluster.partition().append(batch)
+        partition = client.partition("orders", 0)
+        for limit in (None, 3):
+            chunk = await partition.read(0, undecodable="skip", limit=limit)
+            assert [message.offset for message in chunk] == [0, 1, 4]
+            assert (chunk.skipped, chunk.next_offset) == ([SkippedRange(2, 4)], 5)
+        alone = await partition.read(2, undecodable="skip", max_bytes=1)
+        assert (len(alone), alone.skipped, alone.next_offset) == (0, [SkippedRange(2, 4)], 4)
+        async with aclosing(partition.tail(0, undecodable="skip")) as messages:
+            assert [(await anext(messages)).offset for _ in range(3)] == [0, 1, 4]
+        async with aclosing(partition.chunks(2, undecodable="skip", max_bytes=1)) as chunks:
+            assert (await anext(chunks)).skipped == [SkippedRange(2, 4)]
+        with pytest.raises(ValueError, match="undecodable is 'ignore'; choose 'fail' or 'skip'"):
+            await partition.read(0, undecodable="ignore")  # type: ignore[arg-type]
 
 
-def test_a_wrong_checksum_is_never_skipped() -> None:
+@in_real_time
+async def test_a_wrong_checksum_is_never_skipped() -> None:
     # requirement: M3
-    async def story() -> None:
-        async with fake_cluster() as cluster, Client(cluster.urls) as client:
-            partition = await fill(client, 5)
-            cluster.corrupt_reads = True
-            with pytest.raises(CorruptBatch):
-                await partition.read(undecodable="skip")
-
-    asyncio.run(story())
+    async with fake_cluster() as cluster, Client(cluster.urls) as client:
+        partition = await fill(client, 5)
+        cluster.corrupt_reads = True
+        with pytest.raises(CorruptBatch):
+            await partition.read(undecodable="skip")
 
 
-def test_a_limited_read_fetches_about_what_it_needs() -> None:
-    async def story() -> None:
-        async with fake_cluster() as cluster, Client(cluster.urls) as client:
-            for first in range(0, 4_000, 10):
-                cluster.partition().append(
-                    batch_of(*(b"%090d" % number for number in range(first, first + 10)))
-                )
-            stored_bytes = sum(len(batch.data) for batch in cluster.partition().batches)
-            partition = client.partition("orders", 0)
-            at, seen = 5, list[int]()
-            while at < 4_000:
-                chunk = await partition.read(at, limit=100)
-                assert len(chunk) == min(100, 4_000 - at)
-                seen += [message.offset for message in chunk]
-                at = chunk.next_offset
-            assert seen == list(range(5, 4_000))
-            assert cluster.fetched_bytes < 4 * stored_bytes
-
-    asyncio.run(story())
+@in_real_time
+async def test_a_limited_read_fetches_about_what_it_needs() -> None:
+    async with fake_cluster() as cluster, Client(cluster.urls) as client:
+        for first in range(0, 4_000, 10):
+            cluster.partition().append(batch_of(*(b"%090d" % number for number in range(first, first + 10))))
+        stored_bytes = sum(len(batch.data) for batch in cluster.partition().batches)
+        partition = client.partition("orders", 0)
+        at, seen = 5, list[int]()
+        while at < 4_000:
+            chunk = await partition.read(at, limit=100)
+            assert len(chunk) == min(100, 4_000 - at)
+            seen += [message.offset for message in chunk]
+            at = chunk.next_offset
+        assert seen == list(range(5, 4_000))
+        assert cluster.fetched_bytes < 4 * stored_bytes
 
 
-def test_a_limited_read_goes_on_until_its_limit_or_max_bytes() -> None:
-    async def story() -> None:
-        async with fake_cluster() as cluster, Client(cluster.urls) as client:
-            for number in range(60):  # what was small becomes large
-                cluster.partition().append(batch_of(bytes(10 if number < 10 else 20_000)))
-            partition = client.partition("orders", 0)
-            assert len(await partition.read(0, limit=10)) == 10
-            assert len(await partition.read(10, limit=40)) == 40
-            assert 10 <= len(await partition.read(10, limit=40, max_bytes=200_000)) <= 12
-            rest = await partition.read(50, limit=40, wait="20s")  # nothing is waited for behind the first
-            assert (len(rest), rest.is_up_to_date) == (10, True)
-
-    asyncio.run(story())
+@in_real_time
+async def test_a_limited_read_goes_on_until_its_limit_or_max_bytes() -> None:
+    async with fake_cluster() as cluster, Client(cluster.urls) as client:
+        for number in range(60):  # what was small becomes large
+            cluster.partition().append(batch_of(bytes(10 if number < 10 else 20_000)))
+        partition = client.partition("orders", 0)
+        assert len(await partition.read(0, limit=10)) == 10
+        assert len(await partition.read(10, limit=40)) == 40
+        assert 10 <= len(await partition.read(10, limit=40, max_bytes=200_000)) <= 12
+        rest = await partition.read(50, limit=40, wait="20s")  # nothing is waited for behind the first
+        assert (len(rest), rest.is_up_to_date) == (10, True)
 
 
-def test_an_answer_without_end_is_given_up() -> None:
-    async def story() -> None:
-        async with fake_cluster() as cluster, Client(cluster.urls, retry_timeout="1ms") as client:
-            partition = await fill(client, 5)
-            cluster.endless_reads = True
-            with pytest.raises(ConnectionLost, match=r"more than 168\d{5} bytes"):
-                await partition.read(max_bytes=1)
-            assert cluster.fetched_bytes < 64 << 20
-
-    asyncio.run(story())
+@in_real_time
+async def test_an_answer_without_end_is_given_up() -> None:
+    async with fake_cluster() as cluster, Client(cluster.urls, retry_timeout="1ms") as client:
+        partition = await fill(client, 5)
+        cluster.endless_reads = True
+        with pytest.raises(ConnectionLost, match=r"more than 168\d{5} bytes"):
+            await partition.read(max_bytes=1)
+        assert cluster.fetched_bytes < 64 << 20
 
 
-def test_a_chunk_ends_where_its_batches_decompress_to_too_much() -> None:
-    async def story() -> None:
-        async with fake_cluster() as cluster, Client(cluster.urls) as client:
-            bomb = batch_of(bytes(15 << 20), codec=Codec.ZSTD)
-            for _ in range(9):
-                cluster.partition().append(bomb)
-            partition = client.partition("orders", 0)
-            for limit in (None, 9):
-                first = await partition.read(0, limit=limit)
-                assert [message.offset for message in first] == [0, 1, 2, 3, 4]
-                rest = await partition.read(first.next_offset, limit=limit)
-                assert [message.offset for message in rest] == [5, 6, 7, 8]
-
-    asyncio.run(story())
+@in_real_time
+async def test_a_chunk_ends_where_its_batches_decompress_to_too_much() -> None:
+    async with fake_cluster() as cluster, Client(cluster.urls) as client:
+        bomb = batch_of(bytes(15 << 20), codec=Codec.ZSTD)
+        for _ in range(9):
+            cluster.partition().append(bomb)
+        partition = client.partition("orders", 0)
+        for limit in (None, 9):
+            first = await partition.read(0, limit=limit)
+            assert [message.offset for message in first] == [0, 1, 2, 3, 4]
+            rest = await partition.read(first.next_offset, limit=limit)
+            assert [message.offset for message in rest] == [5, 6, 7, 8]
 
 
-def test_keys_and_values_come_decoded() -> None:
-    async def story() -> None:
-        async with fake_cluster() as cluster, Client(cluster.urls) as client:
-            for value in ({"id": 1}, None, {"id": 2}, "no JSON", {"id": 3}):
-                await client.send("orders", value, key="u1")
-            partition = client.partition("orders", 0, key=bytes.decode, value=json.loads)
-            chunk = await partition.read(0)
-            assert [(message.key, message.value) for message in chunk] == [
-                ("u1", {"id": 1}),
-                ("u1", None),
-                ("u1", {"id": 2}),
-            ]
-            assert chunk.next_offset == 3
-            with pytest.raises(
-                InvalidRecord, match=r"value at orders/0, offset 3,.*JSONDecodeError"
-            ) as caught:
-                await partition.read(chunk.next_offset)
-            assert caught.value.details["next_offset"] == 4
-            assert [message.value for message in await partition.read(4)] == [{"id": 3}]
-            with pytest.raises(TypeError, match="value is 'json'; give a function"):
-                client.partition("orders", 0, value="json")  # type: ignore[arg-type]
-
-    asyncio.run(story())
+@in_real_time
+async def test_keys_and_values_come_decoded() -> None:
+    async with fake_cluster() as cluster, Client(cluster.urls) as client:
+        for value in ({"id": 1}, None, {"id": 2}, "no JSON", {"id": 3}):
+            await client.send("orders", value, key="u1")
+        partition = client.partition("orders", 0, key=bytes.decode, value=json.loads)
+        chunk = await partition.read(0)
+        assert [(message.key, message.value) for message in chunk] == [
+            ("u1", {"id": 1}),
+            ("u1", None),
+            ("u1", {"id": 2}),
+        ]
+        assert chunk.next_offset == 3
+        with pytest.raises(InvalidRecord, match=r"value at orders/0, offset 3,.*JSONDecodeError") as caught:
+            await partition.read(chunk.next_offset)
+        assert caught.value.details["next_offset"] == 4
+        assert [message.value for message in await partition.read(4)] == [{"id": 3}]
+        with pytest.raises(TypeError, match="value is 'json'; give a function"):
+            client.partition("orders", 0, value="json")  # type: ignore[arg-type]

@@ -23,6 +23,7 @@ from raftlog.errors import (
     TopicExists,
     UnknownTopic,
 )
+from tests.helpers.async_tests import in_real_time
 from tests.helpers.fake_broker import FakeBroker, fake_cluster
 
 
@@ -33,119 +34,103 @@ def unused_url() -> str:
         return f"http://127.0.0.1:{probe.getsockname()[1]}"
 
 
-def test_topics_are_made_listed_described_and_deleted() -> None:
-    async def story() -> None:
-        async with fake_cluster() as cluster, Client(cluster.urls) as client:
-            made = await client.topics.create("sales", partitions=3, retention="14d")
-            assert made.config == {"retention.ms": 1_209_600_000}
-            with pytest.raises(TopicExists) as caught:
-                await client.topics.create("sales")
-            assert (caught.value.code, caught.value.retryable) == ("topic_exists", False)
-            assert (await client.topics.create("sales", exist_ok=True)).partitions == 3
-            assert [topic.name for topic in await client.topics.list()] == ["orders", "sales"]
-            assert len(await client.topics.partitions("sales")) == 3
-            await client.topics.delete("sales")
-            with pytest.raises(UnknownTopic):
-                await client.topics.describe("sales")
-            assert (await client.cluster.info()).brokers == 1
-            assert [broker.broker_id for broker in await client.cluster.brokers()] == [1]
-
-    asyncio.run(story())
+@in_real_time
+async def test_topics_are_made_listed_described_and_deleted() -> None:
+    async with fake_cluster() as cluster, Client(cluster.urls) as client:
+        made = await client.topics.create("sales", partitions=3, retention="14d")
+        assert made.config == {"retention.ms": 1_209_600_000}
+        with pytest.raises(TopicExists) as caught:
+            await client.topics.create("sales")
+        assert (caught.value.code, caught.value.retryable) == ("topic_exists", False)
+        assert (await client.topics.create("sales", exist_ok=True)).partitions == 3
+        assert [topic.name for topic in await client.topics.list()] == ["orders", "sales"]
+        assert len(await client.topics.partitions("sales")) == 3
+        await client.topics.delete("sales")
+        with pytest.raises(UnknownTopic):
+            await client.topics.describe("sales")
+        assert (await client.cluster.info()).brokers == 1
+        assert [broker.broker_id for broker in await client.cluster.brokers()] == [1]
 
 
-def test_one_bootstrap_broker_that_answers_is_enough() -> None:
-    async def story() -> None:
-        async with fake_cluster() as cluster, Client([unused_url(), *cluster.urls, unused_url()]) as client:
-            assert (await client.send("orders", "x")).offset == 0
-
-    asyncio.run(story())
+@in_real_time
+async def test_one_bootstrap_broker_that_answers_is_enough() -> None:
+    async with fake_cluster() as cluster, Client([unused_url(), *cluster.urls, unused_url()]) as client:
+        assert (await client.send("orders", "x")).offset == 0
 
 
-def test_brokers_that_were_not_named_are_found_and_used() -> None:
-    async def story() -> None:
-        async with fake_cluster(brokers=3) as cluster, Client(cluster.urls[:1]) as client:
+@in_real_time
+async def test_brokers_that_were_not_named_are_found_and_used() -> None:
+    async with fake_cluster(brokers=3) as cluster, Client(cluster.urls[:1]) as client:
+        await client.send("orders", "x")
+        await cluster.brokers[1].stop()
+        cluster.leader = 2
+        assert (await client.cluster.info()).brokers == 3
+        assert (await client.send("orders", "y")).offset == 1
+
+
+@in_real_time
+async def test_the_bootstrap_address_is_asked_again_when_all_brokers_have_moved() -> None:
+    async with fake_cluster() as cluster:
+        balancer = FakeBroker(cluster, 9)  # no broker that the others know
+        await balancer.start()
+        async with Client([balancer.url], retry_timeout="5s") as client:
             await client.send("orders", "x")
-            await cluster.brokers[1].stop()
-            cluster.leader = 2
-            assert (await client.cluster.info()).brokers == 3
+            await cluster.brokers.pop(1).stop()
+            cluster.brokers[2], cluster.leader = FakeBroker(cluster, 2), 2
+            await cluster.brokers[2].start()
             assert (await client.send("orders", "y")).offset == 1
-
-    asyncio.run(story())
-
-
-def test_the_bootstrap_address_is_asked_again_when_all_brokers_have_moved() -> None:
-    async def story() -> None:
-        async with fake_cluster() as cluster:
-            balancer = FakeBroker(cluster, 9)  # no broker that the others know
-            await balancer.start()
-            async with Client([balancer.url], retry_timeout="5s") as client:
-                await client.send("orders", "x")
-                await cluster.brokers.pop(1).stop()
-                cluster.brokers[2], cluster.leader = FakeBroker(cluster, 2), 2
-                await cluster.brokers[2].start()
-                assert (await client.send("orders", "y")).offset == 1
-            await balancer.stop()
-
-    asyncio.run(story())
+        await balancer.stop()
 
 
-def test_without_any_broker_the_error_is_definite_and_in_time() -> None:
-    async def story() -> None:
-        async with Client(unused_url(), retry_timeout="100ms") as client:
-            with pytest.raises(NotSent) as caught:
-                await client.cluster.info()
-            assert caught.value.is_definite
-            producer = client.producer("orders", delivery_timeout="100ms")
-            with pytest.raises(NotSent):
-                await producer.send("x")
-
-    asyncio.run(story())
-
-
-def test_a_client_that_never_had_an_answer_gives_up_soon_and_says_why() -> None:
-    async def story() -> None:
-        urls = [unused_url(), unused_url()]
-        # With their default times these would outlast the test's own time limit together.
-        async with asyncio.timeout(20), Client(urls) as client:
-            for call in (
-                client.cluster.info(),
-                client.topics.create("x"),
-                client.partition("orders", 0).read(0),
-                client.partition("orders", 0).offsets(),
-                client.send("orders", "x"),
-            ):
-                with pytest.raises(NotSent) as caught:
-                    await call
-                told = f"no broker answered; {urls[0]} cannot be reached: Connection refused"
-                assert str(caught.value).startswith((told, told.replace(urls[0], urls[1])))
-                assert all(url in str(caught.value) for url in urls)
-
-    asyncio.run(story())
-
-
-def test_a_client_that_had_an_answer_waits_for_brokers_to_come_back() -> None:
-    async def story() -> None:
-        async with fake_cluster() as cluster, Client(cluster.urls) as client:
+@in_real_time
+async def test_without_any_broker_the_error_is_definite_and_in_time() -> None:
+    async with Client(unused_url(), retry_timeout="100ms") as client:
+        with pytest.raises(NotSent) as caught:
             await client.cluster.info()
-            await cluster.brokers[1].stop()
-            asking = asyncio.create_task(client.cluster.info())
-            await asyncio.wait([asking], timeout=1.0)  # longer than a client waits that had no answer
-            assert not asking.done()
-            await cluster.brokers[1].start()
-            assert (await asking).brokers == 1
-
-    asyncio.run(story())
+        assert caught.value.is_definite
+        producer = client.producer("orders", delivery_timeout="100ms")
+        with pytest.raises(NotSent):
+            await producer.send("x")
 
 
-def test_a_client_that_is_closed_sends_nothing() -> None:
-    async def story() -> None:
-        async with fake_cluster() as cluster:
-            async with Client(cluster.urls) as client:
-                await client.cluster.info()
-            with pytest.raises(NotSent):
-                await client.cluster.info()
+@in_real_time
+async def test_a_client_that_never_had_an_answer_gives_up_soon_and_says_why() -> None:
+    urls = [unused_url(), unused_url()]
+    # With their default times these would outlast the test's own time limit together.
+    async with asyncio.timeout(20), Client(urls) as client:
+        for call in (
+            client.cluster.info(),
+            client.topics.create("x"),
+            client.partition("orders", 0).read(0),
+            client.partition("orders", 0).offsets(),
+            client.send("orders", "x"),
+        ):
+            with pytest.raises(NotSent) as caught:
+                await call
+            told = f"no broker answered; {urls[0]} cannot be reached: Connection refused"
+            assert str(caught.value).startswith((told, told.replace(urls[0], urls[1])))
+            assert all(url in str(caught.value) for url in urls)
 
-    asyncio.run(story())
+
+@in_real_time
+async def test_a_client_that_had_an_answer_waits_for_brokers_to_come_back() -> None:
+    async with fake_cluster() as cluster, Client(cluster.urls) as client:
+        await client.cluster.info()
+        await cluster.brokers[1].stop()
+        asking = asyncio.create_task(client.cluster.info())
+        await asyncio.wait([asking], timeout=1.0)  # longer than a client waits that had no answer
+        assert not asking.done()
+        await cluster.brokers[1].start()
+        assert (await asking).brokers == 1
+
+
+@in_real_time
+async def test_a_client_that_is_closed_sends_nothing() -> None:
+    async with fake_cluster() as cluster:
+        async with Client(cluster.urls) as client:
+            await client.cluster.info()
+        with pytest.raises(NotSent):
+            await client.cluster.info()
 
 
 @asynccontextmanager
@@ -165,18 +150,17 @@ async def answering(*responses: web.Response) -> AsyncIterator[str]:
     await runner.cleanup()
 
 
-def test_an_answer_that_no_broker_wrote_leaves_the_outcome_unknown() -> None:
-    async def story() -> None:
-        async with answering(web.Response(status=502, text="bad gateway")) as url, Client(url) as client:
-            with pytest.raises(ConnectionLost, match="502") as caught:
-                await client.topics.create("x")
-            assert not caught.value.is_definite
-
-    asyncio.run(story())
+@in_real_time
+async def test_an_answer_that_no_broker_wrote_leaves_the_outcome_unknown() -> None:
+    async with answering(web.Response(status=502, text="bad gateway")) as url, Client(url) as client:
+        with pytest.raises(ConnectionLost, match="502") as caught:
+            await client.topics.create("x")
+        assert not caught.value.is_definite
 
 
 @pytest.mark.parametrize("end", ["closed", "reset", "in the head", "in the body"])
-def test_a_connection_that_breaks_behind_a_request_leaves_the_outcome_unknown(end: str) -> None:
+@in_real_time
+async def test_a_connection_that_breaks_behind_a_request_leaves_the_outcome_unknown(end: str) -> None:
     # requirement: D2
     begun = {
         "in the head": b"HTTP/1.1 201 Cre",
@@ -190,15 +174,12 @@ def test_a_connection_that_breaks_behind_a_request_leaves_the_outcome_unknown(en
             writer.transport.abort()
         writer.close()
 
-    async def story() -> None:
-        server = await asyncio.start_server(break_off, "127.0.0.1", 0)
-        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        async with server, Client(url, retry_timeout="300ms") as client:
-            with pytest.raises(ConnectionLost) as caught:
-                await client.topics.create("x")
-            assert not caught.value.is_definite
-
-    asyncio.run(story())
+    server = await asyncio.start_server(break_off, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with server, Client(url, retry_timeout="300ms") as client:
+        with pytest.raises(ConnectionLost) as caught:
+            await client.topics.create("x")
+        assert not caught.value.is_definite
 
 
 @asynccontextmanager
@@ -240,63 +221,57 @@ async def writing(head: bytes, piece: bytes, *, pause_s: float = 0.0) -> AsyncIt
     ],
     ids=["body", "length", "chunks", "headers", "header"],
 )
-def test_an_answer_without_end_is_given_up(head: bytes, piece: bytes, word: str) -> None:
-    async def story() -> None:
-        async with (
-            writing(b"HTTP/1.1 200 OK\r\n" + head, piece) as (url, sent),
-            Client(url, retry_timeout="5s") as client,
-        ):
-            with pytest.raises(ConnectionLost, match=word) as caught:
-                await client.topics.create("x")
-            assert not caught.value.is_definite
-            assert max(sent) < 64
-
-    asyncio.run(story())
+@in_real_time
+async def test_an_answer_without_end_is_given_up(head: bytes, piece: bytes, word: str) -> None:
+    async with (
+        writing(b"HTTP/1.1 200 OK\r\n" + head, piece) as (url, sent),
+        Client(url, retry_timeout="5s") as client,
+    ):
+        with pytest.raises(ConnectionLost, match=word) as caught:
+            await client.topics.create("x")
+        assert not caught.value.is_definite
+        assert max(sent) < 64
 
 
-def test_the_time_of_a_request_holds_for_a_body_that_trickles() -> None:
-    async def story() -> None:
-        async with (
-            writing(b"HTTP/1.1 200 OK\r\nContent-Length: 999\r\n\r\n", b" ", pause_s=0.01) as (url, _),
-            Client(url, request_timeout="100ms") as client,
-        ):
-            with pytest.raises(ConnectionLost, match=r"no answer within 0\.1 s"):
-                await client.topics.create("x")
-
-    asyncio.run(story())
+@in_real_time
+async def test_the_time_of_a_request_holds_for_a_body_that_trickles() -> None:
+    async with (
+        writing(b"HTTP/1.1 200 OK\r\nContent-Length: 999\r\n\r\n", b" ", pause_s=0.01) as (url, _),
+        Client(url, request_timeout="100ms") as client,
+    ):
+        with pytest.raises(ConnectionLost, match=r"no answer within 0\.1 s"):
+            await client.topics.create("x")
 
 
-def test_what_a_broker_has_said_is_told_when_the_time_is_up_during_the_next_attempt() -> None:
+@in_real_time
+async def test_what_a_broker_has_said_is_told_when_the_time_is_up_during_the_next_attempt() -> None:
     problem = {"type": "", "title": "", "status": 503, "detail": "start brokers [3]", "code": "no_leader"}
+    is_over, asked = asyncio.Event(), list[str]()
 
-    async def story() -> None:
-        is_over, asked = asyncio.Event(), list[str]()
+    async def answer(request: web.Request) -> web.Response:
+        asked.append(request.path)
+        if len(asked) > 1:
+            await is_over.wait()
+        return web.json_response({**problem, "retryable": True}, status=503)
 
-        async def answer(request: web.Request) -> web.Response:
-            asked.append(request.path)
-            if len(asked) > 1:
-                await is_over.wait()
-            return web.json_response({**problem, "retryable": True}, status=503)
-
-        app = web.Application()
-        app.router.add_route("*", "/{path:.*}", answer)
-        runner = web.AppRunner(app)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-        async with Client(url, retry_timeout="400ms") as client:
-            with pytest.raises(NoLeader, match="start brokers"):
-                await client.cluster.info()
-            asked.append("so that the next answer does not come")
-            with pytest.raises(ConnectionLost):  # whether the topic was made is not known
-                await client.topics.create("x")
-        is_over.set()
-        await runner.cleanup()
-
-    asyncio.run(story())
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    async with Client(url, retry_timeout="400ms") as client:
+        with pytest.raises(NoLeader, match="start brokers"):
+            await client.cluster.info()
+        asked.append("so that the next answer does not come")
+        with pytest.raises(ConnectionLost):  # whether the topic was made is not known
+            await client.topics.create("x")
+    is_over.set()
+    await runner.cleanup()
 
 
-def test_a_code_newer_than_the_client_is_kept_and_its_wish_for_a_retry_heard() -> None:
+@in_real_time
+async def test_a_code_newer_than_the_client_is_kept_and_its_wish_for_a_retry_heard() -> None:
     problem = {
         "type": "",
         "title": "",
@@ -306,26 +281,20 @@ def test_a_code_newer_than_the_client_is_kept_and_its_wish_for_a_retry_heard() -
         "retryable": True,
     }
     cluster = {"cluster_id": "c", "controller": 1, "metadata_version": 1, "brokers": 1, "version": "9"}
-
-    async def story() -> None:
-        again = web.json_response(problem, status=503)
-        refused = web.json_response({**problem, "retryable": False}, status=503)
-        async with answering(again, web.json_response(cluster), refused) as url, Client(url) as client:
-            assert (await client.cluster.info()).version == "9"
-            with pytest.raises(RaftlogError, match="later") as caught:
-                await client.cluster.info()
-            assert caught.value.problem["code"] == "too_new"
-
-    asyncio.run(story())
+    again = web.json_response(problem, status=503)
+    refused = web.json_response({**problem, "retryable": False}, status=503)
+    async with answering(again, web.json_response(cluster), refused) as url, Client(url) as client:
+        assert (await client.cluster.info()).version == "9"
+        with pytest.raises(RaftlogError, match="later") as caught:
+            await client.cluster.info()
+        assert caught.value.problem["code"] == "too_new"
 
 
-def test_all_who_need_metadata_share_one_request() -> None:
-    async def story() -> None:
-        async with fake_cluster(4) as cluster, Client(cluster.urls) as client:
-            await asyncio.gather(*(client.send("orders", "x", partition=n % 4) for n in range(40)))
-            assert cluster.metadata_count == 1
-
-    asyncio.run(story())
+@in_real_time
+async def test_all_who_need_metadata_share_one_request() -> None:
+    async with fake_cluster(4) as cluster, Client(cluster.urls) as client:
+        await asyncio.gather(*(client.send("orders", "x", partition=n % 4) for n in range(40)))
+        assert cluster.metadata_count == 1
 
 
 def test_pauses_are_drawn_below_a_bound_that_doubles_and_believe_the_broker() -> None:

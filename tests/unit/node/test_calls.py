@@ -14,6 +14,7 @@ from raftlog.node.rpc import Calls
 from raftlog.node.rpc_classes import CALLS_MAX, CallClass, Service
 from raftlog.storage.filesystem import Buffer
 from raftlog.types import NodeId
+from tests.helpers.async_tests import in_real_time
 from tests.helpers.memory_network import MemoryNetwork
 
 ONE, TWO, THREE = NodeId(1), NodeId(2), NodeId(3)
@@ -52,169 +53,153 @@ async def echo(sender: NodeId, head: bytes, payload: memoryview) -> tuple[bytes,
     return head, (payload,)
 
 
-def test_an_answer_finds_its_question_and_an_error_keeps_its_kind() -> None:
-    async def story() -> None:
-        one, two = await ends(MemoryNetwork(), ONE, TWO)
+@in_real_time
+async def test_an_answer_finds_its_question_and_an_error_keeps_its_kind() -> None:
+    one, two = await ends(MemoryNetwork(), ONE, TWO)
 
-        async def refuses(sender: NodeId, head: bytes, payload: memoryview) -> tuple[bytes, Sequence[Buffer]]:
-            raise UnknownTopic("there is none", topic="t")
+    async def refuses(sender: NodeId, head: bytes, payload: memoryview) -> tuple[bytes, Sequence[Buffer]]:
+        raise UnknownTopic("there is none", topic="t")
 
-        two.calls.serve(ECHO, echo)
-        two.calls.serve(REFUSES, refuses)
-        answers = await asyncio.gather(
-            *(one.calls.call(TWO, ECHO, b"%d" % n, [b"x" * n], timeout_ms=1000) for n in range(50))
-        )
-        assert [(head, len(payload)) for head, payload in answers] == [(b"%d" % n, n) for n in range(50)]
-        with pytest.raises(UnknownTopic, match="there is none"):
-            await one.calls.call(TWO, REFUSES, b"", timeout_ms=1000)
-        with pytest.raises(InvalidRequest, match="no service"):
-            await one.calls.call(TWO, NOTHING, b"", timeout_ms=1000)
-
-    asyncio.run(story())
+    two.calls.serve(ECHO, echo)
+    two.calls.serve(REFUSES, refuses)
+    answers = await asyncio.gather(
+        *(one.calls.call(TWO, ECHO, b"%d" % n, [b"x" * n], timeout_ms=1000) for n in range(50))
+    )
+    assert [(head, len(payload)) for head, payload in answers] == [(b"%d" % n, n) for n in range(50)]
+    with pytest.raises(UnknownTopic, match="there is none"):
+        await one.calls.call(TWO, REFUSES, b"", timeout_ms=1000)
+    with pytest.raises(InvalidRequest, match="no service"):
+        await one.calls.call(TWO, NOTHING, b"", timeout_ms=1000)
 
 
-def test_a_handler_that_breaks_is_answered_with_unknown_and_not_with_silence() -> None:
-    async def story() -> None:
-        one, two = await ends(MemoryNetwork(), ONE, TWO)
+@in_real_time
+async def test_a_handler_that_breaks_is_answered_with_unknown_and_not_with_silence() -> None:
+    one, two = await ends(MemoryNetwork(), ONE, TWO)
 
-        async def breaks(sender: NodeId, head: bytes, payload: memoryview) -> tuple[bytes, Sequence[Buffer]]:
-            raise ZeroDivisionError
+    async def breaks(sender: NodeId, head: bytes, payload: memoryview) -> tuple[bytes, Sequence[Buffer]]:
+        raise ZeroDivisionError
 
-        two.calls.serve(BREAKS, breaks)
-        with pytest.raises(ConnectionLost) as caught:
-            await one.calls.call(TWO, BREAKS, b"", timeout_ms=60_000)
-        assert caught.value.details["sent"] is True
-
-    asyncio.run(story())
+    two.calls.serve(BREAKS, breaks)
+    with pytest.raises(ConnectionLost) as caught:
+        await one.calls.call(TWO, BREAKS, b"", timeout_ms=60_000)
+    assert caught.value.details["sent"] is True
 
 
-def test_late_answers_and_answers_of_others_change_nothing() -> None:
-    async def story() -> None:
-        one, two, three = await ends(MemoryNetwork(), ONE, TWO, THREE)
-        gate = asyncio.Event()
+@in_real_time
+async def test_late_answers_and_answers_of_others_change_nothing() -> None:
+    one, two, three = await ends(MemoryNetwork(), ONE, TWO, THREE)
+    gate = asyncio.Event()
 
-        async def waits(sender: NodeId, head: bytes, payload: memoryview) -> tuple[bytes, Sequence[Buffer]]:
-            await gate.wait()
-            return head, ()
+    async def waits(sender: NodeId, head: bytes, payload: memoryview) -> tuple[bytes, Sequence[Buffer]]:
+        await gate.wait()
+        return head, ()
 
-        two.calls.serve(WAITS, waits)
-        with pytest.raises(ConnectionLost) as caught:
-            await one.calls.call(TWO, WAITS, b"early", timeout_ms=5)
-        assert caught.value.details["sent"] is True
-        asked = asyncio.create_task(one.calls.call(TWO, WAITS, b"asked", timeout_ms=1000))
-        await asyncio.sleep(0.005)
-        three.transport.send(ONE, encode_frame(FrameKind.ANSWER, [102, b"forged"]))
-        await asyncio.sleep(0.005)
-        gate.set()
-        assert (await asked)[0] == b"asked"
-
-    asyncio.run(story())
+    two.calls.serve(WAITS, waits)
+    with pytest.raises(ConnectionLost) as caught:
+        await one.calls.call(TWO, WAITS, b"early", timeout_ms=5)
+    assert caught.value.details["sent"] is True
+    asked = asyncio.create_task(one.calls.call(TWO, WAITS, b"asked", timeout_ms=1000))
+    await asyncio.sleep(0.005)
+    three.transport.send(ONE, encode_frame(FrameKind.ANSWER, [102, b"forged"]))
+    await asyncio.sleep(0.005)
+    gate.set()
+    assert (await asked)[0] == b"asked"
 
 
-def test_a_lost_peer_owes_nothing_and_its_own_questions_are_dropped() -> None:
-    async def story() -> None:
-        network = MemoryNetwork()
-        one, two = await ends(network, ONE, TWO)
-        ended: list[str] = []
+@in_real_time
+async def test_a_lost_peer_owes_nothing_and_its_own_questions_are_dropped() -> None:
+    network = MemoryNetwork()
+    one, two = await ends(network, ONE, TWO)
+    ended: list[str] = []
 
-        async def waits(sender: NodeId, head: bytes, payload: memoryview) -> tuple[bytes, Sequence[Buffer]]:
-            try:
-                await asyncio.Event().wait()
-            finally:
-                ended.append("cancelled")
-            return b"", ()
+    async def waits(sender: NodeId, head: bytes, payload: memoryview) -> tuple[bytes, Sequence[Buffer]]:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("cancelled")
+        return b"", ()
 
-        two.calls.serve(WAITS, waits)
-        asked = asyncio.create_task(one.calls.call(TWO, WAITS, b"", timeout_ms=60_000))
-        await asyncio.sleep(0.005)
-        network.isolate(ONE)
-        with pytest.raises(ConnectionLost, match="lost broker 2"):
-            await asked
-        await asyncio.sleep(0)
-        assert ended == ["cancelled"]
-        with pytest.raises(ConnectionLost) as caught:
-            await one.calls.call(TWO, WAITS, b"", timeout_ms=1000)
-        assert caught.value.details["sent"] is False
-
-    asyncio.run(story())
+    two.calls.serve(WAITS, waits)
+    asked = asyncio.create_task(one.calls.call(TWO, WAITS, b"", timeout_ms=60_000))
+    await asyncio.sleep(0.005)
+    network.isolate(ONE)
+    with pytest.raises(ConnectionLost, match="lost broker 2"):
+        await asked
+    await asyncio.sleep(0)
+    assert ended == ["cancelled"]
+    with pytest.raises(ConnectionLost) as caught:
+        await one.calls.call(TWO, WAITS, b"", timeout_ms=1000)
+    assert caught.value.details["sent"] is False
 
 
 # requirement: C4
 @pytest.mark.parametrize("full", CallClass)
-def test_a_class_whose_calls_all_wait_leaves_the_others_their_own(full: CallClass) -> None:
-    async def story() -> None:
-        one, two, three = await ends(MemoryNetwork(), ONE, TWO, THREE)
-        gate = asyncio.Event()
+@in_real_time
+async def test_a_class_whose_calls_all_wait_leaves_the_others_their_own(full: CallClass) -> None:
+    one, two, three = await ends(MemoryNetwork(), ONE, TWO, THREE)
+    gate = asyncio.Event()
 
-        async def waits(sender: NodeId, head: bytes, payload: memoryview) -> tuple[bytes, Sequence[Buffer]]:
-            await gate.wait()
-            return head, ()
+    async def waits(sender: NodeId, head: bytes, payload: memoryview) -> tuple[bytes, Sequence[Buffer]]:
+        await gate.wait()
+        return head, ()
 
-        bound = CALLS_MAX[full]
-        two.calls.serve(parks := Service("parks", full), waits)
-        three.calls.serve(parks, echo)
-        parked = [
-            asyncio.create_task(one.calls.call(TWO, parks, b"", timeout_ms=60_000)) for _ in range(bound)
-        ]
-        await asyncio.sleep(0)
-        with pytest.raises(Overloaded, match=f"class {full.value}") as caught:
-            await one.calls.call(THREE, parks, b"", timeout_ms=60_000)  # the caller's bound: broker 3 is idle
-        assert caught.value.details["retry_after_ms"] > 0
-        while len(two.calls._running) < bound:
-            await asyncio.sleep(0.001)
-        with pytest.raises(Overloaded, match=f"class {full.value}"):
-            await three.calls.call(TWO, parks, b"", timeout_ms=60_000)  # the bound of broker 2
-        for kind in CallClass:
-            two.calls.serve(Service(kind.value, kind), echo)
-            if kind is not full:
-                answer, _ = await one.calls.call(TWO, Service(kind.value, kind), b"there", timeout_ms=60_000)
-                assert answer == b"there"
-        gate.set()
-        await asyncio.gather(*parked)
-        assert (await one.calls.call(TWO, parks, b"again", timeout_ms=60_000))[0] == b"again"
-
-    asyncio.run(story())
+    bound = CALLS_MAX[full]
+    two.calls.serve(parks := Service("parks", full), waits)
+    three.calls.serve(parks, echo)
+    parked = [asyncio.create_task(one.calls.call(TWO, parks, b"", timeout_ms=60_000)) for _ in range(bound)]
+    await asyncio.sleep(0)
+    with pytest.raises(Overloaded, match=f"class {full.value}") as caught:
+        await one.calls.call(THREE, parks, b"", timeout_ms=60_000)  # the caller's bound: broker 3 is idle
+    assert caught.value.details["retry_after_ms"] > 0
+    while len(two.calls._running) < bound:
+        await asyncio.sleep(0.001)
+    with pytest.raises(Overloaded, match=f"class {full.value}"):
+        await three.calls.call(TWO, parks, b"", timeout_ms=60_000)  # the bound of broker 2
+    for kind in CallClass:
+        two.calls.serve(Service(kind.value, kind), echo)
+        if kind is not full:
+            answer, _ = await one.calls.call(TWO, Service(kind.value, kind), b"there", timeout_ms=60_000)
+            assert answer == b"there"
+    gate.set()
+    await asyncio.gather(*parked)
+    assert (await one.calls.call(TWO, parks, b"again", timeout_ms=60_000))[0] == b"again"
 
 
-def test_an_answer_that_cannot_leave_waits_until_it_can(monkeypatch: pytest.MonkeyPatch) -> None:
+@in_real_time
+async def test_an_answer_that_cannot_leave_waits_until_it_can(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each direction has a connection of its own: the question may come over one while the other is down."""
     # requirement: L9
     monkeypatch.setattr(calls_module, "ANSWER_AGAIN_S", 0.001)
+    one, two = await ends(MemoryNetwork(), ONE, TWO)
+    send, refused = two.transport.send, [False, False, True]
 
-    async def story() -> None:
-        one, two = await ends(MemoryNetwork(), ONE, TWO)
-        send, refused = two.transport.send, [False, False, True]
+    def refuses_twice(peer: NodeId, buffers: Sequence[Buffer]) -> bool:
+        return refused.pop(0) and send(peer, buffers)
 
-        def refuses_twice(peer: NodeId, buffers: Sequence[Buffer]) -> bool:
-            return refused.pop(0) and send(peer, buffers)
-
-        monkeypatch.setattr(two.transport, "send", refuses_twice)
-        two.calls.serve(ECHO, echo)
-        assert (await one.calls.call(TWO, ECHO, b"head", timeout_ms=1000))[0] == b"head"
-        assert not refused
-
-    asyncio.run(story())
+    monkeypatch.setattr(two.transport, "send", refuses_twice)
+    two.calls.serve(ECHO, echo)
+    assert (await one.calls.call(TWO, ECHO, b"head", timeout_ms=1000))[0] == b"head"
+    assert not refused
 
 
-def test_stopping_ends_the_handlers() -> None:
-    async def story() -> None:
-        one, two = await ends(MemoryNetwork(), ONE, TWO)
+@in_real_time
+async def test_stopping_ends_the_handlers() -> None:
+    one, two = await ends(MemoryNetwork(), ONE, TWO)
 
-        async def waits(sender: NodeId, head: bytes, payload: memoryview) -> tuple[bytes, Sequence[Buffer]]:
-            await asyncio.Event().wait()
-            return head, ()
+    async def waits(sender: NodeId, head: bytes, payload: memoryview) -> tuple[bytes, Sequence[Buffer]]:
+        await asyncio.Event().wait()
+        return head, ()
 
-        two.calls.serve(WAITS, waits)
-        asked = asyncio.create_task(one.calls.call(TWO, WAITS, b"", timeout_ms=50))
-        await asyncio.sleep(0.005)
-        await two.calls.stop()
-        with pytest.raises(ConnectionLost):
-            await asked
-
-    asyncio.run(story())
+    two.calls.serve(WAITS, waits)
+    asked = asyncio.create_task(one.calls.call(TWO, WAITS, b"", timeout_ms=50))
+    await asyncio.sleep(0.005)
+    await two.calls.stop()
+    with pytest.raises(ConnectionLost):
+        await asked
 
 
-def test_what_is_too_large_for_a_frame_is_refused_and_not_left_unanswered() -> None:
+@in_real_time
+async def test_what_is_too_large_for_a_frame_is_refused_and_not_left_unanswered() -> None:
     class Narrow:
         """A transport that takes small frames only."""
 
@@ -226,32 +211,27 @@ def test_what_is_too_large_for_a_frame_is_refused_and_not_left_unanswered() -> N
                 raise ValueError("frame has too many bytes")
             return bool(self.inner.send(peer, buffers))  # type: ignore[attr-defined]
 
-    async def story() -> None:
-        one, two = await ends(MemoryNetwork(), ONE, TWO)
-        for end in (one, two):
-            end.calls._transport = Narrow(end.transport)  # type: ignore[assignment]
+    one, two = await ends(MemoryNetwork(), ONE, TWO)
+    for end in (one, two):
+        end.calls._transport = Narrow(end.transport)  # type: ignore[assignment]
 
-        async def large(sender: NodeId, head: bytes, payload: memoryview) -> tuple[bytes, Sequence[Buffer]]:
-            return b"x" * 2000, ()
+    async def large(sender: NodeId, head: bytes, payload: memoryview) -> tuple[bytes, Sequence[Buffer]]:
+        return b"x" * 2000, ()
 
-        two.calls.serve(LARGE, large)
-        for payload in ([b"x" * 2000], []):
-            with pytest.raises(InvalidRequest, match="too large for one message"):
-                await one.calls.call(TWO, LARGE, b"", payload, timeout_ms=60_000)
-
-    asyncio.run(story())
+    two.calls.serve(LARGE, large)
+    for payload in ([b"x" * 2000], []):
+        with pytest.raises(InvalidRequest, match="too large for one message"):
+            await one.calls.call(TWO, LARGE, b"", payload, timeout_ms=60_000)
 
 
 @pytest.mark.parametrize(
     ("kind", "fields"),
     [(FrameKind.CALL, []), (FrameKind.CALL, [1, 2, 3]), (FrameKind.CALL, ["a", "b", b""])],
 )
-def test_a_question_that_makes_no_sense_is_malformed(kind: FrameKind, fields: list[object]) -> None:
-    async def story() -> None:
-        (one,) = await ends(MemoryNetwork(), ONE)
-        frame = memoryview(b"".join(encode_frame(kind, fields)))
-        with pytest.raises(MalformedFrame):
-            one.frame_received(TWO, frame)
-        one.frame_received(TWO, memoryview(b"".join(encode_frame(FrameKind.ANSWER, []))))  # nobody asked
-
-    asyncio.run(story())
+@in_real_time
+async def test_a_question_that_makes_no_sense_is_malformed(kind: FrameKind, fields: list[object]) -> None:
+    (one,) = await ends(MemoryNetwork(), ONE)
+    frame = memoryview(b"".join(encode_frame(kind, fields)))
+    with pytest.raises(MalformedFrame):
+        one.frame_received(TWO, frame)
+    one.frame_received(TWO, memoryview(b"".join(encode_frame(FrameKind.ANSWER, []))))  # nobody asked

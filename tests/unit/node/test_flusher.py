@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from raftlog.node.flusher import Flusher, SyncThreads
 from raftlog.storage.log_storage import DiskWork, LogChange
 from raftlog.types import Index
+from tests.helpers.async_tests import in_real_time
 
 NOTHING = Index(-1)
 
@@ -47,107 +48,97 @@ def fail(error: BaseException) -> None:
     raise AssertionError from error
 
 
-def test_each_sync_of_a_round_on_threads_has_its_own_error() -> None:
-    async def story() -> None:
-        broken = OSError(5, "broken")
-        for place in range(3):
-            syncs = [OneSync(broken if number == place else None) for number in range(3)]
-            errors = await SyncThreads(count=2)(syncs)
-            assert errors == [broken if number == place else None for number in range(3)]
-
-    asyncio.run(story())
+@in_real_time
+async def test_each_sync_of_a_round_on_threads_has_its_own_error() -> None:
+    broken = OSError(5, "broken")
+    for place in range(3):
+        syncs = [OneSync(broken if number == place else None) for number in range(3)]
+        errors = await SyncThreads(count=2)(syncs)
+        assert errors == [broken if number == place else None for number in range(3)]
 
 
-def test_an_owner_hears_of_its_own_sync_and_of_no_other() -> None:
-    async def story() -> None:
-        broken, sound = OneSync(OSError(5, "broken")), OneSync()
-        owners = [Owner([None]), Owner([broken]), Owner([None]), Owner([sound])]
-        flusher = Flusher(run_at_once, fail)
-        for owner in owners:
+@in_real_time
+async def test_an_owner_hears_of_its_own_sync_and_of_no_other() -> None:
+    broken, sound = OneSync(OSError(5, "broken")), OneSync()
+    owners = [Owner([None]), Owner([broken]), Owner([None]), Owner([sound])]
+    flusher = Flusher(run_at_once, fail)
+    for owner in owners:
+        flusher.request(owner)
+    await flusher.idle()
+    assert [owner.heard for owner in owners] == [
+        [(None, None)],
+        [(broken, broken.error)],
+        [(None, None)],
+        [(sound, None)],
+    ]
+    assert (flusher.rounds, flusher.syncs) == (1, 2)
+
+
+@in_real_time
+async def test_what_is_requested_during_a_round_belongs_to_the_next() -> None:
+    first, second = OneSync(), OneSync()
+    owner = Owner([first, second])
+
+    async def run(syncs: Sequence[DiskWork]) -> list[OSError | None]:
+        if owner.syncs:
             flusher.request(owner)
-        await flusher.idle()
-        assert [owner.heard for owner in owners] == [
-            [(None, None)],
-            [(broken, broken.error)],
-            [(None, None)],
-            [(sound, None)],
-        ]
-        assert (flusher.rounds, flusher.syncs) == (1, 2)
+        return [None for _ in syncs]
 
-    asyncio.run(story())
+    flusher = Flusher(run, fail)
+    flusher.request(owner)
+    await flusher.idle()
+    assert owner.heard == [(first, None), (second, None)]
+    assert flusher.rounds == 2
 
 
-def test_what_is_requested_during_a_round_belongs_to_the_next() -> None:
-    async def story() -> None:
-        first, second = OneSync(), OneSync()
-        owner = Owner([first, second])
+@in_real_time
+async def test_what_takes_long_keeps_no_other_sync_waiting_and_its_owner_waits_for_it() -> None:
+    change, late, other = LogChange(lambda: None), OneSync(), OneSync()
+    long, quick = Owner([change, late]), Owner([other])
+    may_end = asyncio.Event()
 
-        async def run(syncs: Sequence[DiskWork]) -> list[OSError | None]:
-            if owner.syncs:
-                flusher.request(owner)
-            return [None for _ in syncs]
+    async def run(works: Sequence[DiskWork]) -> list[OSError | None]:
+        if change in works:
+            await may_end.wait()
+        return [None for _ in works]
 
-        flusher = Flusher(run, fail)
-        flusher.request(owner)
-        await flusher.idle()
-        assert owner.heard == [(first, None), (second, None)]
-        assert flusher.rounds == 2
-
-    asyncio.run(story())
-
-
-def test_what_takes_long_keeps_no_other_sync_waiting_and_its_owner_waits_for_it() -> None:
-    async def story() -> None:
-        change, late, other = LogChange(lambda: None), OneSync(), OneSync()
-        long, quick = Owner([change, late]), Owner([other])
-        may_end = asyncio.Event()
-
-        async def run(works: Sequence[DiskWork]) -> list[OSError | None]:
-            if change in works:
-                await may_end.wait()
-            return [None for _ in works]
-
-        flusher = Flusher(run, fail)
-        flusher.request(long)
-        flusher.request(quick)
-        flusher.request(long)
-        for _ in range(5):
-            await asyncio.sleep(0)
-        assert quick.heard == [(other, None)]
-        flusher.request(long)
+    flusher = Flusher(run, fail)
+    flusher.request(long)
+    flusher.request(quick)
+    flusher.request(long)
+    for _ in range(5):
         await asyncio.sleep(0)
-        assert long.heard == []
-        assert long.syncs == [late]
-        may_end.set()
-        await flusher.idle()
-        assert long.heard == [(change, None), (late, None)]
+    assert quick.heard == [(other, None)]
+    flusher.request(long)
+    await asyncio.sleep(0)
+    assert long.heard == []
+    assert long.syncs == [late]
+    may_end.set()
+    await flusher.idle()
+    assert long.heard == [(change, None), (late, None)]
 
-    asyncio.run(story())
 
+@in_real_time
+async def test_an_owner_that_asks_as_its_work_begins_waits_for_that_work() -> None:
+    change, late = LogChange(lambda: None), OneSync()
 
-def test_an_owner_that_asks_as_its_work_begins_waits_for_that_work() -> None:
-    async def story() -> None:
-        change, late = LogChange(lambda: None), OneSync()
+    class Eager(Owner):
+        def begin_sync(self) -> DiskWork | None:
+            work = super().begin_sync()
+            if work is change:
+                flusher.request(self)
+            return work
 
-        class Eager(Owner):
-            def begin_sync(self) -> DiskWork | None:
-                work = super().begin_sync()
-                if work is change:
-                    flusher.request(self)
-                return work
+    owner, running = Eager([change, late]), list[DiskWork]()
 
-        owner, running = Eager([change, late]), list[DiskWork]()
+    async def run(works: Sequence[DiskWork]) -> list[OSError | None]:
+        running.extend(works)
+        assert len(running) == 1
+        await asyncio.sleep(0.01)
+        running.clear()
+        return [None for _ in works]
 
-        async def run(works: Sequence[DiskWork]) -> list[OSError | None]:
-            running.extend(works)
-            assert len(running) == 1
-            await asyncio.sleep(0.01)
-            running.clear()
-            return [None for _ in works]
-
-        flusher = Flusher(run, fail)
-        flusher.request(owner)
-        await flusher.idle()
-        assert owner.heard == [(change, None), (late, None)]
-
-    asyncio.run(story())
+    flusher = Flusher(run, fail)
+    flusher.request(owner)
+    await flusher.idle()
+    assert owner.heard == [(change, None), (late, None)]

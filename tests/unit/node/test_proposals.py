@@ -14,6 +14,7 @@ from raftlog.node.group.pending_requests import UNSETTLED_READS_MAX, Proposal, U
 from raftlog.node.group.recent_entries import RecentEntries
 from raftlog.testing.memory_log import MemoryLog
 from raftlog.types import Index, NodeId, Term
+from tests.helpers.async_tests import in_real_time
 from tests.helpers.storage_batches import storage_batch
 
 
@@ -47,204 +48,178 @@ def apply(recent: RecentEntries[str], reply: str) -> None:
     recent.applied(entry, reply)
 
 
-def test_proposals_end_when_their_own_last_batch_is_applied() -> None:
-    async def story() -> None:
+@in_real_time
+async def test_proposals_end_when_their_own_last_batch_is_applied() -> None:
+    recent = entries()
+    first, second = in_log(recent, 0, 2), in_log(recent, 2)
+    size = recent.uncommitted_bytes
+    apply(recent, "a")
+    assert (first.outcome.result(), second.outcome.done()) == ("a", False)
+    assert recent.uncommitted_bytes == size - first.size_bytes
+    apply(recent, "b")
+    assert (second.outcome.result(), recent.uncommitted_bytes, recent.size_bytes) == ("b", 0, 0)
+
+
+@in_real_time
+async def test_a_proposal_of_several_batches_ends_with_the_last_of_them() -> None:
+    recent = entries()
+    batches = [storage_batch(0), storage_batch(1)]
+    proposal: Proposal[str] = Proposal(Index(0), Term(1), batches)
+    recent.propose(proposal, batches)
+    apply(recent, "a")
+    assert not proposal.outcome.done()
+    apply(recent, "b")
+    assert proposal.outcome.result() == "b"
+
+
+@in_real_time
+async def test_what_another_leader_put_in_a_proposals_place_does_not_acknowledge_it() -> None:
+    recent = entries()
+    proposal = in_log(recent, 0)
+    recent.truncate(Index(0))
+    assert isinstance(proposal.outcome.exception(), CommitUnknown)
+    assert (recent.uncommitted_bytes, recent.size_bytes, recent.named_index) == (0, 0, -1)
+    recent.stage([storage_batch(0, epoch=2)])
+    recent.name(EntrySpan(Term(2), Index(0), Index(0)))
+    apply(recent, "not ours")
+    assert recent.uncommitted_bytes == 0
+
+
+@in_real_time
+async def test_a_proposal_that_stands_elsewhere_than_it_was_stamped_is_a_broken_invariant() -> None:
+    for span in (EntrySpan(Term(1), Index(1), Index(1)), EntrySpan(Term(2), Index(0), Index(0))):
         recent = entries()
-        first, second = in_log(recent, 0, 2), in_log(recent, 2)
-        size = recent.uncommitted_bytes
-        apply(recent, "a")
-        assert (first.outcome.result(), second.outcome.done()) == ("a", False)
-        assert recent.uncommitted_bytes == size - first.size_bytes
-        apply(recent, "b")
-        assert (second.outcome.result(), recent.uncommitted_bytes, recent.size_bytes) == ("b", 0, 0)
-
-    asyncio.run(story())
+        staged(recent, 0)
+        with pytest.raises(InvariantViolated):
+            recent.name(span)
 
 
-def test_a_proposal_of_several_batches_ends_with_the_last_of_them() -> None:
-    async def story() -> None:
-        recent = entries()
-        batches = [storage_batch(0), storage_batch(1)]
-        proposal: Proposal[str] = Proposal(Index(0), Term(1), batches)
-        recent.propose(proposal, batches)
-        apply(recent, "a")
-        assert not proposal.outcome.done()
-        apply(recent, "b")
-        assert proposal.outcome.result() == "b"
-
-    asyncio.run(story())
+@in_real_time
+async def test_entries_that_the_core_makes_stand_before_what_is_staged_behind_them() -> None:
+    recent = entries()
+    staged(recent, 1)
+    recent.name(EntrySpan(Term(1), Index(0), Index(0), EntryKind.LEADER_CHANGE), storage_batch(0))
+    assert (recent.named_index, recent.has_unwritten) == (0, True)
+    recent.name(EntrySpan(Term(1), Index(1), Index(1)))
+    assert [batch.base_offset for batch in recent.unwritten()] == [0, 1]
 
 
-def test_what_another_leader_put_in_a_proposals_place_does_not_acknowledge_it() -> None:
-    async def story() -> None:
-        recent = entries()
-        proposal = in_log(recent, 0)
-        recent.truncate(Index(0))
-        assert isinstance(proposal.outcome.exception(), CommitUnknown)
-        assert (recent.uncommitted_bytes, recent.size_bytes, recent.named_index) == (0, 0, -1)
-        recent.stage([storage_batch(0, epoch=2)])
-        recent.name(EntrySpan(Term(2), Index(0), Index(0)))
-        apply(recent, "not ours")
-        assert recent.uncommitted_bytes == 0
-
-    asyncio.run(story())
-
-
-def test_a_proposal_that_stands_elsewhere_than_it_was_stamped_is_a_broken_invariant() -> None:
-    async def story() -> None:
-        for span in (EntrySpan(Term(1), Index(1), Index(1)), EntrySpan(Term(2), Index(0), Index(0))):
-            recent = entries()
-            staged(recent, 0)
-            with pytest.raises(InvariantViolated):
-                recent.name(span)
-
-    asyncio.run(story())
-
-
-def test_entries_that_the_core_makes_stand_before_what_is_staged_behind_them() -> None:
-    async def story() -> None:
-        recent = entries()
-        staged(recent, 1)
-        recent.name(EntrySpan(Term(1), Index(0), Index(0), EntryKind.LEADER_CHANGE), storage_batch(0))
-        assert (recent.named_index, recent.has_unwritten) == (0, True)
-        recent.name(EntrySpan(Term(1), Index(1), Index(1)))
-        assert [batch.base_offset for batch in recent.unwritten()] == [0, 1]
-
-    asyncio.run(story())
-
-
-def test_old_entries_are_dropped_unless_somebody_waits_or_the_log_lacks_them(
+@in_real_time
+async def test_old_entries_are_dropped_unless_somebody_waits_or_the_log_lacks_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def story() -> None:
-        monkeypatch.setattr(recent_entries, "RECENT_BYTES_MAX", 1)
-        recent = entries()
-        recent.stage([storage_batch(0)])
-        recent.name(EntrySpan(Term(1), Index(0), Index(0)))
-        recent.drop_written()
-        assert recent.first_index == 0  # the log lacks it
-        recent._log.append(recent.unwritten())
-        in_log(recent, 1)
-        recent.drop_written()
-        assert recent.first_index == 1  # somebody waits for it
+    monkeypatch.setattr(recent_entries, "RECENT_BYTES_MAX", 1)
+    recent = entries()
+    recent.stage([storage_batch(0)])
+    recent.name(EntrySpan(Term(1), Index(0), Index(0)))
+    recent.drop_written()
+    assert recent.first_index == 0  # the log lacks it
+    recent._log.append(recent.unwritten())
+    in_log(recent, 1)
+    recent.drop_written()
+    assert recent.first_index == 1  # somebody waits for it
+    recent.leadership_lost()
+    recent.drop_written()
+    assert (recent.first_index, recent.size_bytes) == (2, 0)
+
+
+@in_real_time
+async def test_losing_the_office_ends_every_wait() -> None:
+    waits, recent = Waits(), entries()
+    proposal = in_log(recent, 0)
+    durable, replicated = waits.until_durable(Index(0)), waits.until_replicated(Index(0), 2)
+    _, read = waits.read()
+    ready = waits.until_ready()
+    for _ in range(2):  # the second time must not matter
         recent.leadership_lost()
-        recent.drop_written()
-        assert (recent.first_index, recent.size_bytes) == (2, 0)
-
-    asyncio.run(story())
-
-
-def test_losing_the_office_ends_every_wait() -> None:
-    async def story() -> None:
-        waits, recent = Waits(), entries()
-        proposal = in_log(recent, 0)
-        durable, replicated = waits.until_durable(Index(0)), waits.until_replicated(Index(0), 2)
-        _, read = waits.read()
-        ready = waits.until_ready()
-        for _ in range(2):  # the second time must not matter
-            recent.leadership_lost()
-            waits.leadership_lost()
-        for future, kind in ((proposal.outcome, CommitUnknown), (durable, CommitUnknown), (read, NotLeader)):
-            assert isinstance(future.exception(), kind)
-        assert isinstance(replicated.exception(), CommitUnknown)
-        assert ready.result() is None
-        assert not waits.counts_replicas
-        assert recent.uncommitted_bytes == 0
-
-    asyncio.run(story())
+        waits.leadership_lost()
+    for future, kind in ((proposal.outcome, CommitUnknown), (durable, CommitUnknown), (read, NotLeader)):
+        assert isinstance(future.exception(), kind)
+    assert isinstance(replicated.exception(), CommitUnknown)
+    assert ready.result() is None
+    assert not waits.counts_replicas
+    assert recent.uncommitted_bytes == 0
 
 
-def test_waiters_that_have_gone_are_passed_over() -> None:
-    async def story() -> None:
-        waits, recent = Waits(), entries()
-        proposal = in_log(recent, 0)
-        token, read = waits.read()
-        other_token, other = waits.read()
-        durable, replicated = waits.until_durable(Index(0)), waits.until_replicated(Index(0), 2)
-        for future in (proposal.outcome, read, durable, replicated):
-            future.cancel()
-        await asyncio.sleep(0)
-        waits.settle(ReadConfirmed(token, Index(0)))
-        waits.settle(Refused(other_token, NodeId(2)))
-        assert isinstance(other.exception(), NotLeader)
-        apply(recent, "a")
-        waits.durable(Index(0))
-        waits.replicated(lambda index: 0)
-        assert not waits.counts_replicas
-        assert recent.uncommitted_bytes == 0
-
-    asyncio.run(story())
+@in_real_time
+async def test_waiters_that_have_gone_are_passed_over() -> None:
+    waits, recent = Waits(), entries()
+    proposal = in_log(recent, 0)
+    token, read = waits.read()
+    other_token, other = waits.read()
+    durable, replicated = waits.until_durable(Index(0)), waits.until_replicated(Index(0), 2)
+    for future in (proposal.outcome, read, durable, replicated):
+        future.cancel()
+    await asyncio.sleep(0)
+    waits.settle(ReadConfirmed(token, Index(0)))
+    waits.settle(Refused(other_token, NodeId(2)))
+    assert isinstance(other.exception(), NotLeader)
+    apply(recent, "a")
+    waits.durable(Index(0))
+    waits.replicated(lambda index: 0)
+    assert not waits.counts_replicas
+    assert recent.uncommitted_bytes == 0
 
 
-def test_who_waits_no_longer_for_another_role_leaves_nothing() -> None:
-    async def story() -> None:
-        waits = Waits()
-        gone, stays = waits.until_role_changes(), waits.until_role_changes()
-        gone.cancel()
-        await asyncio.sleep(0)
-        assert list(waits._role_changes) == [stays]
-        waits.role_changed()
-        assert stays.done()
-        assert not waits._role_changes
-
-    asyncio.run(story())
+@in_real_time
+async def test_who_waits_no_longer_for_another_role_leaves_nothing() -> None:
+    waits = Waits()
+    gone, stays = waits.until_role_changes(), waits.until_role_changes()
+    gone.cancel()
+    await asyncio.sleep(0)
+    assert list(waits._role_changes) == [stays]
+    waits.role_changed()
+    assert stays.done()
+    assert not waits._role_changes
 
 
 # requirement: N2
-def test_what_waits_is_bounded_for_all_groups_of_a_broker_together() -> None:
-    async def story() -> None:
-        shared = UncommittedBytes(bytes_max=1)
-        one, other, exempt = entries(shared), entries(shared), entries()
-        one.check_room()
-        in_log(one, 0)
-        with pytest.raises(Overloaded, match="broker") as refused:
-            other.check_room()
-        assert refused.value.is_definite
-        assert refused.value.details["retry_after_ms"]
-        exempt.check_room()
-        apply(one, "a")
+@in_real_time
+async def test_what_waits_is_bounded_for_all_groups_of_a_broker_together() -> None:
+    shared = UncommittedBytes(bytes_max=1)
+    one, other, exempt = entries(shared), entries(shared), entries()
+    one.check_room()
+    in_log(one, 0)
+    with pytest.raises(Overloaded, match="broker") as refused:
         other.check_room()
-
-    asyncio.run(story())
+    assert refused.value.is_definite
+    assert refused.value.details["retry_after_ms"]
+    exempt.check_room()
+    apply(one, "a")
+    other.check_room()
 
 
 # requirement: N2
-def test_a_replica_that_ends_gives_back_what_it_had_of_the_bound() -> None:
-    async def story() -> None:
-        shared = UncommittedBytes(bytes_max=1)
-        recent = entries(shared)
-        written, unsettled = in_log(recent, 0), staged(recent, 1)
-        assert shared.total == recent.uncommitted_bytes == written.size_bytes + unsettled.size_bytes
-        recent.leadership_lost()
-        assert shared.total == recent.uncommitted_bytes == 0
-        assert isinstance(unsettled.outcome.exception(), CommitUnknown)
-
-    asyncio.run(story())
+@in_real_time
+async def test_a_replica_that_ends_gives_back_what_it_had_of_the_bound() -> None:
+    shared = UncommittedBytes(bytes_max=1)
+    recent = entries(shared)
+    written, unsettled = in_log(recent, 0), staged(recent, 1)
+    assert shared.total == recent.uncommitted_bytes == written.size_bytes + unsettled.size_bytes
+    recent.leadership_lost()
+    assert shared.total == recent.uncommitted_bytes == 0
+    assert isinstance(unsettled.outcome.exception(), CommitUnknown)
 
 
-def test_who_has_stopped_waiting_leaves_nothing_behind() -> None:
-    async def story() -> None:
-        waits = Waits()
-        for _ in range(100):
-            for future in (waits.until_durable(Index(5)), waits.until_ready(), waits.until_role_changes()):
-                future.cancel()
-        await asyncio.sleep(0)
-        assert [*waits._durable, *waits._ready, *waits._role_changes] == []
-
-    asyncio.run(story())
-
-
-def test_reads_that_a_leader_cannot_confirm_are_bounded() -> None:
-    async def story() -> None:
-        waits = Waits()
-        tokens = []
-        for _ in range(UNSETTLED_READS_MAX):
-            token, future = waits.read()
+@in_real_time
+async def test_who_has_stopped_waiting_leaves_nothing_behind() -> None:
+    waits = Waits()
+    for _ in range(100):
+        for future in (waits.until_durable(Index(5)), waits.until_ready(), waits.until_role_changes()):
             future.cancel()
-            tokens.append(token)
-        with pytest.raises(Overloaded):
-            waits.read()
-        waits.settle(ReadConfirmed(tokens[0], Index(3)))
-        waits.read()
+    await asyncio.sleep(0)
+    assert [*waits._durable, *waits._ready, *waits._role_changes] == []
 
-    asyncio.run(story())
+
+@in_real_time
+async def test_reads_that_a_leader_cannot_confirm_are_bounded() -> None:
+    waits = Waits()
+    tokens = []
+    for _ in range(UNSETTLED_READS_MAX):
+        token, future = waits.read()
+        future.cancel()
+        tokens.append(token)
+    with pytest.raises(Overloaded):
+        waits.read()
+    waits.settle(ReadConfirmed(tokens[0], Index(3)))
+    waits.read()

@@ -22,9 +22,9 @@ from raftlog.storage.filesystem import Buffer
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.types import EntryId, GroupId, Index, NodeId, Term
+from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.manual_wall_clock import ManualWallClock
 from tests.helpers.storage_batches import storage_batch
-from tests.helpers.virtual_time import run_virtual
 
 ME, FURTHEST, BEHIND = NodeId(1), NodeId(2), NodeId(3)
 GROUP, FIRST_TERM = GroupId(1), Term(1)
@@ -116,70 +116,60 @@ class Story:
         return [[batch.base_offset for batch in split_batches(payload)] for payload in self.links.payloads]
 
 
-def test_entries_of_closed_segments_are_read_on_a_thread() -> None:
-    async def run() -> None:
-        story = Story()
-        story.order(0, 5)
-        assert story.sent == []
-        await story.settle()
-        assert story.sent == [[0, 1, 2, 3, 4, 5]]
-        story.order(4, 5)  # these are among the newest
-        assert story.sent == [[0, 1, 2, 3, 4, 5], [4, 5]]
-
-    run_virtual(run())
+@in_virtual_time
+async def test_entries_of_closed_segments_are_read_on_a_thread() -> None:
+    story = Story()
+    story.order(0, 5)
+    assert story.sent == []
+    await story.settle()
+    assert story.sent == [[0, 1, 2, 3, 4, 5]]
+    story.order(4, 5)  # these are among the newest
+    assert story.sent == [[0, 1, 2, 3, 4, 5], [4, 5]]
 
 
-def test_what_is_ordered_while_entries_are_read_does_not_overtake_them() -> None:
-    async def run() -> None:
-        story = Story()
-        story.order(0, 3)
-        story.order(4, 5)
-        assert (story.sent, story.inputs) == ([], [])
-        await story.settle()
-        assert story.sent == [[0, 1, 2, 3]]
-        assert story.inputs == [AppendCut(BEHIND, Index(3))]  # so that the core orders 4 again
-
-    run_virtual(run())
+@in_virtual_time
+async def test_what_is_ordered_while_entries_are_read_does_not_overtake_them() -> None:
+    story = Story()
+    story.order(0, 3)
+    story.order(4, 5)
+    assert (story.sent, story.inputs) == ([], [])
+    await story.settle()
+    assert story.sent == [[0, 1, 2, 3]]
+    assert story.inputs == [AppendCut(BEHIND, Index(3))]  # so that the core orders 4 again
 
 
 @pytest.mark.parametrize("change", ["leads no more", "leads in a later term"])
-def test_entries_that_were_read_for_another_office_are_not_sent(change: str) -> None:
-    async def run() -> None:
-        story = Story()
-        story.order(0, 5)
-        if change == "leads no more":
-            story.leader.is_leader = False
-        else:
-            story.leader.term = Term(2)
-        await story.settle()
-        assert (story.sent, story.inputs, story.leader.failures) == ([], [], [])
-
-    run_virtual(run())
+@in_virtual_time
+async def test_entries_that_were_read_for_another_office_are_not_sent(change: str) -> None:
+    story = Story()
+    story.order(0, 5)
+    if change == "leads no more":
+        story.leader.is_leader = False
+    else:
+        story.leader.term = Term(2)
+    await story.settle()
+    assert (story.sent, story.inputs, story.leader.failures) == ([], [], [])
 
 
 # requirement: M3
-def test_damaged_entries_are_not_sent_and_end_the_leader() -> None:
-    async def run() -> None:
-        story = Story()
-        story.disk.flip_bit("/log/00000000000000000002.log", 70)
-        story.order(0, 5)
-        await story.settle()
-        assert (story.sent, story.inputs) == ([], [])
-        assert [type(error) for error in story.leader.failures] == [LogCorrupt]
-
-    run_virtual(run())
+@in_virtual_time
+async def test_damaged_entries_are_not_sent_and_end_the_leader() -> None:
+    story = Story()
+    story.disk.flip_bit("/log/00000000000000000002.log", 70)
+    story.order(0, 5)
+    await story.settle()
+    assert (story.sent, story.inputs) == ([], [])
+    assert [type(error) for error in story.leader.failures] == [LogCorrupt]
 
 
-def test_entries_that_retention_removes_while_they_are_read_are_asked_for_again() -> None:
-    async def run() -> None:
-        story = Story()
-        story.order(0, 5)
-        story.leader.log.truncate_prefix(Index(4))
-        await story.settle()
-        assert (story.sent, story.inputs) == ([], [AppendDropped(BEHIND)])
-        assert story.leader.failures == []
-
-    run_virtual(run())
+@in_virtual_time
+async def test_entries_that_retention_removes_while_they_are_read_are_asked_for_again() -> None:
+    story = Story()
+    story.order(0, 5)
+    story.leader.log.truncate_prefix(Index(4))
+    await story.settle()
+    assert (story.sent, story.inputs) == ([], [AppendDropped(BEHIND)])
+    assert story.leader.failures == []
 
 
 @pytest.mark.parametrize("mine", [{ME: Index(9)}, {}], ids=["a voter", "on its way out"])

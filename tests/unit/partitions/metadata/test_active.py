@@ -18,10 +18,11 @@ from raftlog.storage.log_storage import DiskWork
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.types import METADATA_GROUP, NodeId, Term
+from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.loop_network import LoopNetwork
 from tests.helpers.metadata_images import register
 from tests.helpers.quiet_listener import QuietListener
-from tests.helpers.virtual_time import VirtualClock, run_virtual
+from tests.helpers.virtual_time import VirtualClock
 
 ME = NodeId(1)
 
@@ -52,22 +53,19 @@ def log_with_commands(count: int) -> SegmentedLog:
     return log
 
 
-def test_the_current_version_is_that_of_all_that_was_committed_before_the_question() -> None:
+@in_virtual_time
+async def test_the_current_version_is_that_of_all_that_was_committed_before_the_question() -> None:
     """A controller that has just been elected has yet to apply what its predecessor committed."""
-
-    async def story() -> None:
-        transport = LoopNetwork(random.Random(1)).transport(ME)
-        host = GroupHost(ME, transport, VirtualClock(), random.Random(1), syncs, on_fatal=broken)
-        await host.start()
-        machine = MetadataMachine()
-        group = host.open_group(
-            METADATA_GROUP, log_with_commands(3), machine, Membership(frozenset({ME})), QuietListener()
-        )
-        while not group.is_leader:
-            await asyncio.sleep(0.001)
-        assert machine.image.version == 0
-        active = ActiveController(host, group, machine, ControllerSettings(cluster_id="c"), "b")
-        assert (await active.handle(CurrentVersion(), 1000)).version == machine.image.version == 3
-        await host.stop()
-
-    run_virtual(story())
+    transport = LoopNetwork(random.Random(1)).transport(ME)
+    host = GroupHost(ME, transport, VirtualClock(), random.Random(1), syncs, on_fatal=broken)
+    await host.start()
+    machine = MetadataMachine()
+    group = host.open_group(
+        METADATA_GROUP, log_with_commands(3), machine, Membership(frozenset({ME})), QuietListener()
+    )
+    while not group.is_leader:
+        await asyncio.sleep(0.001)
+    assert machine.image.version == 0
+    active = ActiveController(host, group, machine, ControllerSettings(cluster_id="c"), "b")
+    assert (await active.handle(CurrentVersion(), 1000)).version == machine.image.version == 3
+    await host.stop()
