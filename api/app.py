@@ -54,7 +54,7 @@ ROUTES: tuple[Route, ...] = (
 _LOG = logging.getLogger("raftlog.api")
 
 
-class Boundary:
+class RequestPipeline:
     """Between the readers of requests and the handlers: one for each listener."""
 
     def __init__(self, services: Services) -> None:

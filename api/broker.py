@@ -195,7 +195,7 @@ class Broker:
                 self._world.transport.set_peer(NodeId(peer), address.host, address.port)
         self.repairs.offer()
         self._first_start.offer()
-        self.host.meet(frozenset(NodeId(peer) for peer in self.settings.peers))
+        self.host.watch_peers(frozenset(NodeId(peer) for peer in self.settings.peers))
         await self.host.start()
         self.supervisor.host(self._hosted_metadata())
         await self.supervisor.start()

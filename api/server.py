@@ -20,7 +20,7 @@ from collections.abc import Coroutine
 
 from prometheus_client import PlatformCollector, ProcessCollector
 
-from api.app import Boundary
+from api.app import RequestPipeline
 from api.broker import Broker, World, sync_thread
 from api.cluster_files import read_secret
 from api.connections.listener import HttpListener
@@ -95,7 +95,7 @@ async def _serve(settings: BrokerSettings, secret: bytes, descriptors: Descripto
     ProcessCollector(registry=services.registry)
     PlatformCollector(registry=services.registry)
     listener = HttpListener(
-        Boundary(services), shutdown_timeout_s=HTTP_STOP_S, connections_max=descriptors.connections_max
+        RequestPipeline(services), shutdown_timeout_s=HTTP_STOP_S, connections_max=descriptors.connections_max
     )
     delay = LoopDelay(services.registry)
     try:

@@ -251,7 +251,7 @@ class InvariantViolated(BaseException):
 
 
 class LogCorrupt(Exception):
-    """A stored log is damaged below what its replica promised: the replica stops voting and serving."""
+    """A stored log is damaged below its durable end: the replica stops voting and serving."""
 
 
 def _family(root: type[RaftlogError]) -> dict[str, type[RaftlogError]]:

@@ -15,7 +15,7 @@ from aiohttp import StreamReader, http_exceptions, web
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http import HttpVersion10, HttpVersion11, RawRequestMessage
 
-from api.app import Boundary
+from api.app import RequestPipeline
 from api.connections.fast_path import LINGER_S
 from api.http.errors import HeadersTooLarge, MalformedRequest, UriTooLong
 from raftlog.errors import RaftlogError
@@ -33,10 +33,10 @@ _REFUSED = (http_exceptions.HttpProcessingError, web.RequestPayloadError)
 class AiohttpServer:
     """The connections that have brought a request which is not plain."""
 
-    def __init__(self, boundary: Boundary, keepalive_s: float) -> None:
-        self._boundary = boundary
+    def __init__(self, pipeline: RequestPipeline, keepalive_s: float) -> None:
+        self._pipeline = pipeline
         self._keepalive_s = keepalive_s
-        self._server = web.Server(boundary.answer, request_factory=_request)
+        self._server = web.Server(pipeline.answer, request_factory=_request)
         self._log_limit = LogLimit(asyncio.get_running_loop().time)
 
     @property
@@ -46,7 +46,7 @@ class AiohttpServer:
 
     def accept(self) -> asyncio.Protocol:
         """The protocol of one more connection."""
-        return _Connection(self._boundary, self._log_limit, self._server, self._keepalive_s)
+        return _Connection(self._pipeline, self._log_limit, self._server, self._keepalive_s)
 
     async def stop(self, timeout_s: float) -> None:
         """Answer what is being worked on, within the time, and close all connections."""
@@ -56,7 +56,7 @@ class AiohttpServer:
 
 class _Connection(web.RequestHandler):
     def __init__(
-        self, boundary: Boundary, log_limit: LogLimit, server: web.Server, keepalive_s: float
+        self, pipeline: RequestPipeline, log_limit: LogLimit, server: web.Server, keepalive_s: float
     ) -> None:
         super().__init__(
             server,
@@ -69,7 +69,7 @@ class _Connection(web.RequestHandler):
             max_field_size=HEADER_BYTES_MAX,
             max_headers=HEADERS_MAX,
         )
-        self._boundary = boundary
+        self._pipeline = pipeline
         self._log_limit = log_limit
         self._is_refused = False
         self._is_lost = asyncio.Event()
@@ -97,7 +97,7 @@ class _Connection(web.RequestHandler):
         """A refused client may still send: closing on it would take its answer from it."""
         body = resp.body if isinstance(resp, web.Response) else None
         size_bytes = len(body) if isinstance(body, bytes | bytearray | memoryview) else 0  # aiohttp copies it
-        with self._boundary.admission.answers.waiting(2 * size_bytes, self._abort):
+        with self._pipeline.admission.answers.waiting(2 * size_bytes, self._abort):
             finished = await super().finish_response(request, resp, start_time)
         transport = self.transport
         if self._is_refused and transport is not None and transport.can_write_eof():
@@ -121,9 +121,9 @@ class _Connection(web.RequestHandler):
             self._is_refused = True
             error = refusal_of(exc)
             self._tell(str(error))
-            return self._boundary.refuse(request, error)
+            return self._pipeline.refuse(request, error)
         self.log_exception("a connection's reader failed", exc_info=exc)
-        return self._boundary.refuse(request, RaftlogError("an internal error; see the broker's log"))
+        return self._pipeline.refuse(request, RaftlogError("an internal error; see the broker's log"))
 
     def log_exception(self, *args: object, **kw: object) -> None:
         """A body that ends in nonsense behind its answer is no failure of ours."""

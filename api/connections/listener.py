@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 
-from api.app import Boundary
+from api.app import RequestPipeline
 from api.connections.aiohttp_reader import AiohttpServer
 from api.connections.connection_limit import ConnectionLimit
 from api.connections.fast_path import PlainServer
@@ -29,17 +29,17 @@ class HttpListener:
 
     def __init__(
         self,
-        boundary: Boundary,
+        pipeline: RequestPipeline,
         *,
         shutdown_timeout_s: float = 10.0,
         connections_max: int = CONNECTIONS_MAX,
     ) -> None:
-        self._boundary = boundary
+        self._pipeline = pipeline
         self._shutdown_timeout_s = shutdown_timeout_s
         self._server: asyncio.Server | None = None
         self._plain: PlainServer | None = None
         self._other: AiohttpServer | None = None
-        self._limit = ConnectionLimit(connections_max, self._count, self._serve, boundary.metrics)
+        self._limit = ConnectionLimit(connections_max, self._count, self._serve, pipeline.metrics)
 
     @property
     def port(self) -> int:
@@ -49,9 +49,9 @@ class HttpListener:
 
     async def start(self, host: str, port: int) -> None:
         """Listen. Raises ``OSError`` if it cannot."""
-        self._other = AiohttpServer(self._boundary, KEEPALIVE_S)
+        self._other = AiohttpServer(self._pipeline, KEEPALIVE_S)
         self._plain = PlainServer(
-            self._boundary, self._other.accept, KEEPALIVE_S, self._boundary.admission.answers
+            self._pipeline, self._other.accept, KEEPALIVE_S, self._pipeline.admission.answers
         )
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(self._accept, host, port, backlog=1024)
@@ -64,7 +64,7 @@ class HttpListener:
             refused.abort()
         if self._plain is not None and self._other is not None:
             await asyncio.sleep(0)  # what has come begins before what waits is ended
-            self._boundary.close()
+            self._pipeline.close()
             timeout_s = self._shutdown_timeout_s
             await asyncio.gather(self._other.stop(timeout_s), self._plain.stop(timeout_s))
 

@@ -55,7 +55,7 @@ def body(status: PartitionStatus, info: PartitionInfo) -> bodies.PartitionBody:
 
 def _in_order(voters: tuple[NodeId, ...], info: PartitionInfo) -> list[int]:
     """Those that vote, the preferred leader first."""
-    known: list[int] = [node for node in info.holders if node in voters]
+    known: list[int] = [node for node in info.all_replicas if node in voters]
     return known + sorted(set(voters) - set(known))
 
 

@@ -179,7 +179,7 @@ def _lost_places(machine: Machine) -> list[Place]:
         seen = examine(machine.disk, directory)
         found += [(directory, hole.first, END if hole.last is None else hole.last) for hole in seen.holes]
         if seen.torn:
-            found.append((directory, seen.state.promised + 1, END))
+            found.append((directory, seen.state.durable_index + 1, END))
     return found
 
 

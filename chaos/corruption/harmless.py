@@ -77,7 +77,9 @@ def _of_slot(disk: Disk, folder: str) -> str | None:
     truth, left = _state(disk.before, folder), _state(disk.after, folder)
     if (left.hard_state, left.log_start, left.before) != (truth.hard_state, truth.log_start, truth.before):
         return None
-    is_as_sure = left.promised <= truth.promised and len(_slots(disk.end, folder)) == len(SLOT_NAMES)
+    is_as_sure = left.durable_index <= truth.durable_index and len(_slots(disk.end, folder)) == len(
+        SLOT_NAMES
+    )
     return "the other slot says the same" if is_as_sure else None
 
 
@@ -92,8 +94,8 @@ def _of_segment(disk: Disk, path: str) -> str | None:
         return "the log begins behind it"
     for at, batch in batches:
         if after[at : at + len(batch.data)] != before[at : at + len(batch.data)]:
-            promised = max(truth.promised, load_epochs(_loaded(disk.before), folder).covers - 1)
-            return "it had not been promised" if batch.base_offset > promised else None
+            durable_index = max(truth.durable_index, load_epochs(_loaded(disk.before), folder).covers - 1)
+            return "it had not been promised" if batch.base_offset > durable_index else None
     return "it lies behind the last batch"
 
 

@@ -139,7 +139,7 @@ class LostFiles:
                 return False
         return all(
             partition.group_id in self._cluster.checker.groups
-            and min(len(partition.replicas), len(partition.wanted)) >= REPLICAS_MIN
+            and min(len(partition.replicas), len(partition.target_replicas)) >= REPLICAS_MIN
             for partition in self._held(machine)
         )
 
@@ -148,7 +148,7 @@ class LostFiles:
         for other in self._cluster.machines:
             if other.broker is not None:
                 for topic in other.broker.controller.image.topics.values():
-                    yield from (one for one in topic.partitions if machine.node in one.holders)
+                    yield from (one for one in topic.partitions if machine.node in one.all_replicas)
 
     def _has_rejoined(self, machine: Machine, record: GroupRecord) -> bool:
         if record.is_retired or machine.node not in record.lost:

@@ -43,7 +43,7 @@ class DeletePermits:
     async def ask(self, target: TopicPartition, partition: PartitionInfo) -> bool:
         """Whether the leader permits it. No answer is a no, for now."""
         head = encode_body(rpc.MayDelete((target, partition.group_id), partition.version))
-        for node in partition.holders:
+        for node in partition.all_replicas:
             try:
                 body, _ = await self._calls.call(node, rpc.MAY_DELETE, head, timeout_ms=ASK_TIMEOUT_MS)
                 answer = decode_body(body, rpc.DeleteAnswer)
@@ -83,5 +83,5 @@ class DeletePermits:
             and group.is_membership_committed
             and not group.membership.is_joint
             and node not in group.membership.members
-            and all(node not in partition.holders for partition in wanted)
+            and all(node not in partition.all_replicas for partition in wanted)
         )

@@ -26,7 +26,7 @@ Key = tuple[str, int]  # a topic's name and a partition
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class PartitionEnvironment:
     """What the replicas of one broker share. ``replicas`` has those that take part."""
 
     host: GroupHost
@@ -43,7 +43,12 @@ class HostedPartition:
     """One replica, as the metadata describes it. It is a ``Tenant``."""
 
     def __init__(
-        self, around: Surroundings, topic: TopicInfo, partition: PartitionInfo, *, is_leaving: bool = False
+        self,
+        around: PartitionEnvironment,
+        topic: TopicInfo,
+        partition: PartitionInfo,
+        *,
+        is_leaving: bool = False,
     ) -> None:
         self.topic = topic
         self.partition = partition
@@ -51,7 +56,7 @@ class HostedPartition:
         self.is_leaving = is_leaving  # the metadata places no replica here any more
         self.may_be_deleted = False  # its leader permits it
         self.replica: PartitionReplica | None = None  # while it takes part
-        self._around = around
+        self._environment = around
         self._log: SegmentedLog | None = None
 
     @property
@@ -67,12 +72,12 @@ class HostedPartition:
     @property
     def directory(self) -> str:
         """Where its log is."""
-        return self._around.opener.folders.of_partition(self.topic, self.partition.partition)
+        return self._environment.opener.folders.of_partition(self.topic, self.partition.partition)
 
     @property
     def peers(self) -> tuple[NodeId, ...]:
         """The brokers that have, or get, the other replicas."""
-        return tuple(node for node in self.partition.holders if node != self._around.host.node_id)
+        return tuple(node for node in self.partition.all_replicas if node != self._environment.host.node_id)
 
     @property
     def retention(self) -> RetentionLimits | None:
@@ -96,13 +101,13 @@ class HostedPartition:
 
     async def open_log(self) -> SegmentedLog:
         """See ``ReplicaOpener.open``."""
-        around, topic, partition = self._around, self.topic, self.partition
+        around, topic, partition = self._environment, self.topic, self.partition
         may_begin = around.may_begin()
         return await around.run_blocking(lambda: around.opener.open(topic, partition, may_begin=may_begin))
 
     def take_part(self, log: SegmentedLog) -> None:
         """The first replica of a new partition calls an election at once."""
-        around, partition = self._around, self.partition
+        around, partition = self._environment, self.partition
         replica = PartitionReplica(
             TopicPartition(*self.key),
             partition.replicas,
@@ -130,7 +135,7 @@ class HostedPartition:
     async def leave(self) -> None:
         """Requests find no replica here from now on."""
         if self.replica is not None:
-            del self._around.replicas[self.key]
+            del self._environment.replicas[self.key]
         self.replica = self._log = None
 
 

@@ -57,7 +57,7 @@ class ReplicaOpener:
         if not may_begin and not has_lived(self.logs.filesystem, directory):
             raise MetadataBehind(f"{directory} begins once the metadata is confirmed to be current")
         self._keep_pace(topic, partition, directory, may_give_up=may_begin)
-        is_added = not partition.is_founder(self.node_id)
+        is_added = not partition.is_initial(self.node_id)
         return self.logs.open(partition.group_id, directory, log_settings(topic), is_rejoining=is_added)
 
     def _keep_pace(

@@ -20,7 +20,7 @@ from typing import Final
 
 from partitions.hosting.deletion import DeletePermits
 from partitions.hosting.directories import Folders
-from partitions.hosting.hosted_partition import HostedPartition, Key, Surroundings
+from partitions.hosting.hosted_partition import HostedPartition, Key, PartitionEnvironment
 from partitions.hosting.opener import ReplicaOpener
 from partitions.hosting.trash import Trash
 from partitions.metadata.image import MetadataImage, TopicInfo
@@ -92,7 +92,7 @@ class PartitionManager:
         self.admission = ProducerAdmission(
             metadata, self.replicas.values, logs.clock, producer_ids, producers_max
         )
-        self._around = Surroundings(
+        self._environment = PartitionEnvironment(
             host,
             self._opener,
             logs.clock,
@@ -212,8 +212,8 @@ class PartitionManager:
                 await self._folders.give_up(self._folders.of_partition(topic, hosted.key[1]), "replaced")
             elif partition.group_id != hosted.group_id:
                 await self._release(hosted)
-                if self._host.node_id not in partition.holders:
-                    self._leave_to_deletion(HostedPartition(self._around, topic, partition))
+                if self._host.node_id not in partition.all_replicas:
+                    self._leave_to_deletion(HostedPartition(self._environment, topic, partition))
         for folder in folders:
             await self._folders.give_up(folder, "deleted")
 
@@ -227,15 +227,15 @@ class PartitionManager:
             left = [] if seen is not None else await self._folders.partitions_in(topic)
             for partition in topic.partitions:
                 hosted = self._hosted.get((topic.name, partition.partition))
-                wanted = me in partition.holders
+                wanted = me in partition.all_replicas
                 if hosted is not None:
                     hosted.reconfigure(topic, partition, is_leaving=not wanted)
                     if wanted and self._supervisor.state_of(hosted.group_id) is None:
                         self._supervisor.host(hosted)
                 elif wanted:
-                    self._host_one(HostedPartition(self._around, topic, partition))
+                    self._host_one(HostedPartition(self._environment, topic, partition))
                 elif partition.partition in left:  # it takes part until its leader lets it be deleted
-                    self._host_one(HostedPartition(self._around, topic, partition, is_leaving=True))
+                    self._host_one(HostedPartition(self._environment, topic, partition, is_leaving=True))
 
     def _host_one(self, hosted: HostedPartition) -> None:
         self._hosted[hosted.key] = hosted

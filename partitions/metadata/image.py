@@ -49,18 +49,18 @@ class PartitionInfo:
     group_id: GroupId
     replicas: tuple[NodeId, ...]
     target: tuple[NodeId, ...] = ()  # who shall vote; empty when nobody moves
-    newcomers: tuple[NodeId, ...] = ()  # whose logs begin later than the group, so they open with nobody
+    added: tuple[NodeId, ...] = ()  # whose logs begin later than the group, so they open with nobody
     membership_index: int = -1  # where in the log the membership stands of which ``replicas`` tells
     version: int = 0  # the metadata version that last changed any of this
     unsafe_recoveries: tuple[UnsafeRecovery, ...] = ()
 
     @property
-    def holders(self) -> tuple[NodeId, ...]:
+    def all_replicas(self) -> tuple[NodeId, ...]:
         """Who has a replica, or shall have one."""
         return (*self.replicas, *(node for node in self.target if node not in self.replicas))
 
     @property
-    def wanted(self) -> tuple[NodeId, ...]:
+    def target_replicas(self) -> tuple[NodeId, ...]:
         """Who votes once nobody moves any more."""
         return self.target or self.replicas
 
@@ -71,9 +71,9 @@ class PartitionInfo:
         is_after = self.unsafe_recoveries[:known] == earlier.unsafe_recoveries
         return self.group_id == earlier.group_id or (is_recovered and is_after)
 
-    def is_founder(self, node: NodeId) -> bool:
+    def is_initial(self, node: NodeId) -> bool:
         """Whether a first replica there begins with the group's first membership."""
-        return node in self.replicas and node not in self.newcomers and self.membership_index < 0
+        return node in self.replicas and node not in self.added and self.membership_index < 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

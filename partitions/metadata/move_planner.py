@@ -1,4 +1,4 @@
-"""From a wish about a partition's replicas to the command that makes it the target.
+"""From a request about a partition's replicas to the command that makes it the target.
 
 Decides: which targets are refused, and why. Leaves to others: working towards a target
 (``partitions.reassignment.reassigner``). Pure, as ``planner`` is.
@@ -19,7 +19,7 @@ from raftlog.wire.limits import REPLICAS_MAX
 
 
 class MoveReplicas(msgspec.Struct, frozen=True, array_like=True, tag="move_replicas"):
-    """A wish: exactly these replicas, or those that are wanted so far with one more or one less."""
+    """A request: exactly these replicas, or those that are wanted so far with one more or one less."""
 
     name: str
     partition: int
@@ -29,11 +29,11 @@ class MoveReplicas(msgspec.Struct, frozen=True, array_like=True, tag="move_repli
     topic_id: TopicId | None = None  # None: whichever has the name
 
 
-def plan_move(wish: MoveReplicas, image: MetadataImage) -> SetReplicas:
-    """The command for a wish. Raises ``InvalidRequest``, ``Conflict``, or that there is no such partition."""
-    topic, partition = find(image, wish.name, wish.partition, wish.topic_id)
-    target = _target(wish, partition)
-    where = f"{wish.name}/{wish.partition}"
+def plan_move(request: MoveReplicas, image: MetadataImage) -> SetReplicas:
+    """The command for a request. Raises ``InvalidRequest``, ``Conflict``, ``UnknownTopic`` and the like."""
+    topic, partition = find(image, request.name, request.partition, request.topic_id)
+    target = _target(request, partition)
+    where = f"{request.name}/{request.partition}"
     if not target:
         raise InvalidRequest(
             f"{where} would have no replica left; name one at least, or delete the topic", field="replicas"
@@ -49,14 +49,14 @@ def plan_move(wish: MoveReplicas, image: MetadataImage) -> SetReplicas:
         _check_broker(image, node, is_new=node not in partition.replicas)
     _check_majority(image, where, "vote now", partition.replicas)
     _check_majority(image, where, "shall vote", target)
-    return SetReplicas(topic.name, topic.topic_id, wish.partition, target, partition.wanted)
+    return SetReplicas(topic.name, topic.topic_id, request.partition, target, partition.target_replicas)
 
 
 def check_recovery(command: RecoveredUnsafely, image: MetadataImage) -> RecoveredUnsafely:
     """The command, where the controller too sees no majority. Raises ``Conflict`` where it does."""
     _, partition = find(image, command.name, command.partition, command.topic_id)
-    holders = [node for node in partition.replicas if node not in partition.newcomers]
-    alive = [node for node in holders if _is_alive(image, node)]
+    all_replicas = [node for node in partition.replicas if node not in partition.added]
+    alive = [node for node in all_replicas if _is_alive(image, node)]
     if 2 * len(alive) > len(partition.replicas):
         raise Conflict(
             f"brokers {alive} are alive, a majority of the replicas of {command.name}/{command.partition}: "
@@ -90,18 +90,18 @@ def find(
     return topic, topic.partitions[number]
 
 
-def _target(wish: MoveReplicas, partition: PartitionInfo) -> tuple[NodeId, ...]:
-    wanted = partition.wanted if wish.replicas is None else wish.replicas
-    if wish.add is not None:
-        if wish.add in wanted:
-            raise InvalidRequest(f"broker {wish.add} holds a replica already, or shall", field="broker_id")
-        wanted = (*wanted, wish.add)
-    if wish.remove is not None:
-        if wish.remove not in wanted:
+def _target(request: MoveReplicas, partition: PartitionInfo) -> tuple[NodeId, ...]:
+    wanted = partition.target_replicas if request.replicas is None else request.replicas
+    if request.add is not None:
+        if request.add in wanted:
+            raise InvalidRequest(f"broker {request.add} holds a replica already, or shall", field="broker_id")
+        wanted = (*wanted, request.add)
+    if request.remove is not None:
+        if request.remove not in wanted:
             raise InvalidRequest(
-                f"broker {wish.remove} holds no replica; replicas are on {list(wanted)}", field="broker_id"
+                f"broker {request.remove} holds no replica; replicas are on {list(wanted)}", field="broker_id"
             )
-        wanted = tuple(node for node in wanted if node != wish.remove)
+        wanted = tuple(node for node in wanted if node != request.remove)
     return wanted
 
 

@@ -3,7 +3,7 @@
 Decides: which brokers hold a partition and which of them leads it first. Leaves to others: which
 brokers may be used at all, and limits (``planner``).
 
-Three promises, in this order. No two replicas of a partition share a broker, nor a rack as long
+Three rules, in this order. No two replicas of a partition share a broker, nor a rack as long
 as there are racks without one. On brokers alike (equally many in each rack) that began empty, no
 broker holds two replicas more than another, and none leads two partitions more. Equal questions
 get equal answers.

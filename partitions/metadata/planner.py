@@ -29,7 +29,7 @@ from raftlog.wire.limits import PARTITIONS_MAX, REPLICATION_FACTORS
 
 
 class NewTopic(msgspec.Struct, frozen=True, array_like=True, tag="new_topic"):
-    """A wish for a topic. ``creation_id`` is the request's own: repeated, it cannot make a second topic."""
+    """A request for a topic. ``creation_id`` is its own: repeated, it makes no second topic."""
 
     name: str
     creation_id: str
@@ -57,7 +57,7 @@ def plan(request: NewTopic | MoveReplicas | Command, image: MetadataImage, limit
             return check_recovery(request, image)
         case AlterTopicConfig(name, changes, expected_version, topic_id):
             topic = find_topic(image, name, topic_id)
-            fewest = min(len(partition.wanted) for partition in topic.partitions)
+            fewest = min(len(partition.target_replicas) for partition in topic.partitions)
             checked = topic_config.check(changes, replication_factor=fewest, internal=topic.is_internal)
             return AlterTopicConfig(name, checked, expected_version, topic_id)
         case DeleteTopic(name, topic_id=topic_id):

@@ -26,9 +26,9 @@ def set_replicas(image: MetadataImage, command: SetReplicas, version: int) -> Ap
         return image, found
     topic, partition = found
     wanted = command.replicas
-    if partition.wanted != command.expected:
+    if partition.target_replicas != command.expected:
         return image, PreconditionFailed(
-            f"{command.name}/{command.partition} is on its way to {list(partition.wanted)} already, "
+            f"{command.name}/{command.partition} is on its way to {list(partition.target_replicas)} already, "
             f"not to {list(command.expected)}; read it again",
             topic=command.name,
             partition=command.partition,
@@ -37,8 +37,8 @@ def set_replicas(image: MetadataImage, command: SetReplicas, version: int) -> Ap
         return image, InvalidRequest(f"{list(wanted)} are not different brokers", field="replicas")
     if set(wanted) == set(partition.replicas) and not partition.target:
         return _with_partition(image, topic, replace(partition, replicas=wanted, version=version), version)
-    new = set(wanted) - {*partition.replicas, *partition.newcomers}
-    moved = replace(partition, target=wanted, newcomers=(*partition.newcomers, *sorted(new)), version=version)
+    new = set(wanted) - {*partition.replicas, *partition.added}
+    moved = replace(partition, target=wanted, added=(*partition.added, *sorted(new)), version=version)
     return _with_partition(image, topic, moved, version)
 
 
@@ -66,7 +66,7 @@ def replicas_changed(image: MetadataImage, command: ReplicasChanged, version: in
         partition,
         replicas=order,
         target=target,
-        newcomers=tuple(node for node in partition.newcomers if _begins(node, voters, target, command)),
+        added=tuple(node for node in partition.added if _begins(node, voters, target, command)),
         membership_index=command.membership_index,
         version=version,
     )
@@ -87,7 +87,7 @@ def recovered_unsafely(image: MetadataImage, command: RecoveredUnsafely, version
             topic=command.name,
             partition=command.partition,
         )
-    if command.survivor not in partition.holders:
+    if command.survivor not in partition.all_replicas:
         return image, InvalidRequest(
             f"broker {command.survivor} holds no replica of {command.name}/{command.partition}",
             field="survivor",
@@ -115,9 +115,9 @@ def disk_replaced(image: MetadataImage, broker: NodeId, version: int) -> Metadat
     """All that a broker held is gone with its disk: wherever it had replicas, it is a newcomer."""
 
     def begins_anew(partition: PartitionInfo) -> PartitionInfo:
-        if broker not in partition.holders or broker in partition.newcomers:
+        if broker not in partition.all_replicas or broker in partition.added:
             return partition
-        return replace(partition, newcomers=(*partition.newcomers, broker), version=version)
+        return replace(partition, added=(*partition.added, broker), version=version)
 
     return _with_all_partitions(image, begins_anew, version)
 

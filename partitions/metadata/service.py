@@ -213,16 +213,16 @@ class Controller:
         await self._ask(DrainBroker(broker_id, draining), timeout_ms)
 
     async def change_replicas(
-        self, wish: MoveReplicas | ReplicasChanged | RecoveredUnsafely, timeout_ms: int
+        self, request: MoveReplicas | ReplicasChanged | RecoveredUnsafely, timeout_ms: int
     ) -> TopicInfo:
         """The topic with the partition as it is now: a new target, what a leader reports, or a recovery.
 
         Raises ``InvalidRequest``, ``Conflict``, ``PreconditionFailed``, ``UnknownTopic``, ``NoLeader``,
         ``CommitUnknown``.
         """
-        if isinstance(wish, MoveReplicas):
-            return _topic(await self._ask_about(wish, timeout_ms), wish.name)
-        return _topic(await self._ask(wish, timeout_ms), wish.name)
+        if isinstance(request, MoveReplicas):
+            return _topic(await self._ask_about(request, timeout_ms), request.name)
+        return _topic(await self._ask(request, timeout_ms), request.name)
 
     async def current_image(self, timeout_ms: int) -> MetadataImage:
         """Metadata that holds everything acknowledged anywhere before this call. Raises ``NoLeader``."""

@@ -40,7 +40,7 @@ class Metadata(Protocol):
     def image(self) -> MetadataImage:
         """The newest metadata here."""
 
-    async def change_replicas(self, wish: MoveReplicas | RecoveredUnsafely, timeout_ms: int) -> TopicInfo:
+    async def change_replicas(self, request: MoveReplicas | RecoveredUnsafely, timeout_ms: int) -> TopicInfo:
         """A new target, or a recovery; the topic as it is then."""
 
 
@@ -102,10 +102,10 @@ class PartitionAdmin:
 
     # Replicas.
 
-    async def change_replicas(self, wish: MoveReplicas, timeout_ms: int) -> PartitionInfo:
+    async def change_replicas(self, request: MoveReplicas, timeout_ms: int) -> PartitionInfo:
         """Make this the target; it is worked towards from now on. Raises as ``plan_move``."""
-        topic = await self._metadata.change_replicas(wish, timeout_ms)
-        return topic.partitions[wish.partition]
+        topic = await self._metadata.change_replicas(request, timeout_ms)
+        return topic.partitions[request.partition]
 
     async def until_settled(self, target: TopicPartition, wait_ms: int) -> bool:
         """Whether no replica of a partition moves any more, within this time."""
@@ -117,8 +117,10 @@ class PartitionAdmin:
         """Ask all replicas how much they hold."""
         partition = self._info(target)
         place = (target, partition.group_id)
-        ends = await asyncio.gather(*(self._log_end(node, place) for node in partition.holders))
-        answers = {node: end for node, end in zip(partition.holders, ends, strict=True) if end is not None}
+        ends = await asyncio.gather(*(self._log_end(node, place) for node in partition.all_replicas))
+        answers = {
+            node: end for node, end in zip(partition.all_replicas, ends, strict=True) if end is not None
+        }
         return survey(target, partition.replicas, answers)
 
     async def recover_unsafely(

@@ -48,15 +48,15 @@ class Metadata(Protocol):
     async def current_image(self, timeout_ms: int) -> MetadataImage:
         """Metadata that holds everything acknowledged before this call. Raises ``NoLeader``."""
 
-    async def change_replicas(self, wish: ReplicasChanged, timeout_ms: int) -> TopicInfo:
+    async def change_replicas(self, request: ReplicasChanged, timeout_ms: int) -> TopicInfo:
         """Report who votes."""
 
 
 @dataclass(slots=True)
 class _Move:
-    """What one office has seen of one target. Another term or target begins anew."""
+    """What a leader epoch has seen of one target. Another term or target begins anew."""
 
-    office: tuple[Term, int]  # term, and metadata version of the target
+    epoch: tuple[Term, int]  # term, and metadata version of the target
     goal: Index
     prepared: set[NodeId] = field(default_factory=set)
     step: asyncio.Task[None] | None = None
@@ -107,11 +107,11 @@ class Reassigner:
         group = replica.group
         if group.group_id != info.group_id:
             return
-        office = (group.term, info.version)
+        epoch = (group.term, info.version)
         move = self._moves.get(key)
-        if move is None or move.office != office:
+        if move is None or move.epoch != epoch:
             self._forget(key)
-            move = self._moves[key] = _Move(office, group.last_index)
+            move = self._moves[key] = _Move(epoch, group.last_index)
         if move.step is None:
             step = next_step(_view(replica, info, move))
             move.goal = group.last_index
@@ -169,7 +169,7 @@ class Reassigner:
         """
         await self._metadata.current_image(CONFIRM_TIMEOUT_MS)
         replica = self._replicas.get(key)
-        is_leading = replica is not None and (replica.group.term, info.version) == move.office
+        is_leading = replica is not None and (replica.group.term, info.version) == move.epoch
         return is_leading and self._info(key) == info
 
     async def _report(self, key: Key, replica: PartitionReplica, info: PartitionInfo) -> None:

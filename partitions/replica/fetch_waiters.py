@@ -1,7 +1,7 @@
 """Reads that wait for records which are not committed yet, ordered by what they wait for.
 
 Decides: whom a risen commit index wakes. Leaves to others: what the woken find; a wake is a hint
-to look again and promises nothing, so waking everybody is how a lost leadership or a deleted topic
+to look again and means nothing more, so waking everybody is how a lost leadership or a deleted topic
 is told.
 """
 

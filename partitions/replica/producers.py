@@ -5,8 +5,8 @@ Leaves to others: what is remembered of committed batches (``producer_table``), 
 (``machine`` applies it then) and what is answered (``replica``).
 
 What is *applied* and what is *in flight* are kept apart. ``ProducerTable`` is part of every replica's
-state. ``InFlight`` belongs to a leader for one term of office: batches it has appended and that are not
-applied yet. A leader that loses its office drops ``InFlight`` whole; what became of those batches is for
+state. ``InFlight`` belongs to one leader epoch: batches it has appended and that are not
+applied yet. A leader that steps down drops ``InFlight`` whole; what became of those batches is for
 the next leader to find in its log.
 """
 
@@ -120,7 +120,7 @@ class InFlight(Generic[Handle]):
                 del self._pending[producer_id]
 
     def clear(self) -> None:
-        """The term of office is over: nothing here can be vouched for any more."""
+        """The leader epoch is over: what became of these batches is for the log to say."""
         self._pending.clear()
         self._order.clear()
 

@@ -107,10 +107,10 @@ class PartitionReplica:
     # What the Raft group tells.
 
     def role_changed(self, role: Role, term: Term, leader: NodeId | None) -> None:
-        """An office begins or ends: only the log knows what becomes of what was in flight."""
-        office = term if role is Role.LEADER else None
-        if office != self._serving.office:
-            self._serving.office = office
+        """A leader epoch begins or ends: only the log knows what becomes of what was in flight."""
+        leader_epoch = term if role is Role.LEADER else None
+        if leader_epoch != self._serving.leader_epoch:
+            self._serving.leader_epoch = leader_epoch
             self._in_flight.clear()
         self._reads.waiters.wake_all()
 
@@ -128,7 +128,7 @@ class PartitionReplica:
 
     def replica_stopped(self, error: BaseException) -> None:
         """This replica serves no more."""
-        self._serving.office = None
+        self._serving.leader_epoch = None
         self._in_flight.clear()
         self._reads.waiters.wake_all()
 

@@ -24,7 +24,7 @@ class Serving:
 
     def __init__(self, target: TopicPartition) -> None:
         self.target = target
-        self.office: Term | None = None  # the term in which this replica leads, as its listener was told
+        self.leader_epoch: Term | None = None  # in which this replica leads, as its listener was told
         self.is_deleted = False
         self._group: RaftGroup[None] | None = None
 
@@ -48,7 +48,7 @@ class Serving:
     def is_ready(self) -> bool:
         """Leads, and has applied everything that stood in the log at its election."""
         group = self.group
-        return group.is_ready and group.term == self.office
+        return group.is_ready and group.term == self.leader_epoch
 
     def check_leads(self) -> None:
         """Raise unless this replica leads."""

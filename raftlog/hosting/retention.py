@@ -49,7 +49,7 @@ class Kept:
 
 
 @dataclass(slots=True)
-class _Office:
+class _LeaderEpoch:
     """What one leader has seen of one group. Another term begins anew."""
 
     term: Term
@@ -70,7 +70,7 @@ class RetentionManager:
     def __init__(self, host: GroupHost, tenants: Callable[[], Iterable[Tenant]]) -> None:
         self._host = host
         self._tenants = tenants
-        self._offices: dict[GroupId, _Office] = {}
+        self._epochs: dict[GroupId, _LeaderEpoch] = {}
         host.calls.serve(SERVICE, self._serve)
 
     async def run(self, interval_ms: int) -> None:
@@ -84,7 +84,7 @@ class RetentionManager:
 
         Before that, segments that nobody appends to are closed when they are old.
         """
-        before, self._offices = self._offices, {}
+        before, self._epochs = self._epochs, {}
         for tenant in list(self._tenants()):
             retention, group = tenant.retention, self._host.groups.get(tenant.group_id)
             if retention is None or group is None or group.stopped is not None:
@@ -100,20 +100,20 @@ class RetentionManager:
                         assert_never(retention)
             await asyncio.sleep(0)
 
-    async def _look_at(self, kept: Kept, before: Mapping[GroupId, _Office]) -> None:
+    async def _look_at(self, kept: Kept, before: Mapping[GroupId, _LeaderEpoch]) -> None:
         clock = self._host.clock
         if (cluster_ms := clock.trusted_ms()) is not None:  # the earlier clock decides, the later one dates
             kept.log.date(max(cluster_ms, clock.wall_ms()))
         _close_idle_segment(kept)
         group = kept.group
         if group.is_ready:
-            office = before.get(group.group_id)
-            if office is None or office.term != group.term:
-                office = _Office(group.term)
-            self._offices[group.group_id] = office
-            await self._cut_everywhere(kept, office)
+            epoch = before.get(group.group_id)
+            if epoch is None or epoch.term != group.term:
+                epoch = _LeaderEpoch(group.term)
+            self._epochs[group.group_id] = epoch
+            await self._cut_everywhere(kept, epoch)
 
-    def _first_kept(self, kept: Kept, office: _Office) -> Index:
+    def _first_kept(self, kept: Kept, epoch: _LeaderEpoch) -> Index:
         group, log = kept.group, kept.log
         closed = log.closed_segments
         wanted = first_index_to_keep(
@@ -124,10 +124,10 @@ class RetentionManager:
             commit_index=group.commit_index,
             first_index=log.first_index,
         )
-        limit = min(wanted, self._held_back(group, office, wanted))
+        limit = min(wanted, self._held_back(group, epoch, wanted))
         return max((Index(s.last + 1) for s in closed if s.last < limit), default=log.first_index)
 
-    def _held_back(self, group: RaftGroup[object], office: _Office, wanted: Index) -> Index:
+    def _held_back(self, group: RaftGroup[object], epoch: _LeaderEpoch, wanted: Index) -> Index:
         """What members that are alive and catching up still have to read, for a while."""
         status = group.status()
         matches = {**status.learner_match_index, **status.match_index}
@@ -139,16 +139,16 @@ class RetentionManager:
             and node != self._host.node_id
             and self._host.is_reachable(node)
         ]
-        office.waited = office.waited + 1 if behind and office.waited < GRACE_LOOKS else 0
-        return min(behind) if office.waited else wanted
+        epoch.waited = epoch.waited + 1 if behind and epoch.waited < GRACE_LOOKS else 0
+        return min(behind) if epoch.waited else wanted
 
-    async def _cut_everywhere(self, kept: Kept, office: _Office) -> None:
-        group, first_kept = kept.group, self._first_kept(kept, office)
+    async def _cut_everywhere(self, kept: Kept, epoch: _LeaderEpoch) -> None:
+        group, first_kept = kept.group, self._first_kept(kept, epoch)
         head = msgspec.msgpack.encode(_Cut(group.group_id, first_kept))
         begin_earlier = [
             node
             for node in sorted(group.membership.members - {self._host.node_id})
-            if office.starts.get(node, Index(0)) < first_kept and self._host.is_reachable(node)
+            if epoch.starts.get(node, Index(0)) < first_kept and self._host.is_reachable(node)
         ]
         starts = await asyncio.gather(
             *(self._ask(node, head) for node in begin_earlier), return_exceptions=True
@@ -159,7 +159,7 @@ class RetentionManager:
             elif isinstance(start, BaseException):
                 raise start
             else:
-                office.starts[node] = start
+                epoch.starts[node] = start
         if first_kept > kept.log.first_index:
             await group.truncate_prefix(first_kept)
 

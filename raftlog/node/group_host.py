@@ -170,7 +170,7 @@ class GroupHost:
         # The host never looks at a machine's replies, so for it all groups are alike.
         self._groups[group_id] = cast("RaftGroup[object]", group)
         self._awake[group_id] = None
-        self.meet(group.membership.members)
+        self.watch_peers(group.membership.members)
         if campaign_first and group.term == 0:
             group.campaign()
         return group
@@ -284,9 +284,9 @@ class GroupHost:
             return True
         return self._transport.send(to, encode_message(group, message, payload))
 
-    def meet(self, peers: frozenset[NodeId]) -> None:
+    def watch_peers(self, peers: frozenset[NodeId]) -> None:
         """Keep these informed that this broker lives, and watch them."""
-        self._watch.meet(peers - {self.node_id})
+        self._watch.watch_peers(peers - {self.node_id})
 
     def begin(self, work: Coroutine[None, None, None], group: GroupId | None = None) -> asyncio.Task[None]:
         """Run this beside the rest; the caller keeps the task. What it raises ends the process.

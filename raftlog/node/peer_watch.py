@@ -40,7 +40,7 @@ class PeerWatch:
         """Whether it was heard within the shortest election timeout."""
         return peer in self._heard
 
-    def meet(self, peers: Iterable[NodeId]) -> None:
+    def watch_peers(self, peers: Iterable[NodeId]) -> None:
         """These take part in a group with this broker, or did."""
         self._met.update(peers)
 

@@ -25,7 +25,7 @@ _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)  # version, oldest version that can read it
 _XERIAL_BLOCK_BYTES = 32 * 1024
 _BLOCK_LENGTH = struct.Struct(">i")
-_SNAPPY_RATIO_MAX = 64  # the format reaches 22; a block that promises more is lying about its length
+_SNAPPY_RATIO_MAX = 64  # the format reaches 22; a block that claims more is wrong about its length
 
 _FIRST_GUESS_BYTES = 64 * 1024
 _GROWTH = 4

@@ -1,7 +1,7 @@
 """When a leader's log may take the place of a damaged one, and how much of it must.
 
 Decides: which leader, how far its log is copied, and the term and vote that go with it. Leaves to others:
-in which terms the damaged replica may have promised anything, and the copying (``repairer``).
+in which terms the damaged replica may have voted or acknowledged anything, and the copying (``repairer``).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def owed(seen: VerifyReport, leader: Told) -> int:
     end = seen.holes[-1].last if seen.holes else seen.last
     if end is None or seen.doubt is not None or seen.torn or seen.state.is_given_up:
         return leader.last
-    return min(leader.last, max(end, seen.state.promised, seen.covers - 1, seen.last))
+    return min(leader.last, max(end, seen.state.durable_index, seen.covers - 1, seen.last))
 
 
 def hard_state_in(term: Term, seen: VerifyReport, node_id: NodeId) -> HardState:

@@ -5,10 +5,10 @@ why it may take the place of the old one (``raftlog.repair.repairer``).
 
 Everything is fetched into files beside the old log, which stays as it is until then. Then:
 
-    slots      the log is *given up*: promised up to an index that no log reaches, so that nothing here opens
+    slots      the log is *given up*: its durable end is one that no log reaches, so that nothing here opens
     old log    removed, with all that stands beside it
     new log    members, state, segments: each durable
-    slots      where it begins, and the promise of what it holds
+    slots      where it begins, and its durable end
 
 A crash before the first step leaves the old log, one between the slots a log that was given up, which is
 fetched once more, one after the last step the new log.
@@ -27,7 +27,7 @@ from raftlog.storage.epochs import EPOCHS_NAME, Epochs
 from raftlog.storage.filesystem import Filesystem
 from raftlog.storage.members import replace_members
 from raftlog.storage.segment import INDEX_SUFFIX, LOG_SUFFIX
-from raftlog.storage.slots import Promise, ReplicaState, given_up
+from raftlog.storage.slots import DurableEnd, ReplicaState, given_up
 from raftlog.storage.state_files import CHECKPOINT_NAME, STATE_SUFFIX, StateFiles
 from raftlog.types import EntryId, Index, Term
 
@@ -102,8 +102,10 @@ class NewLog:
             writer.finish()
             for entry in writer.terms.entries(begin.start):
                 terms.note(entry.term, entry.index)
-        self._put_slots(hard_state, begin.start, begin.before, terms.promise(begin.start, begin.before, last))
+        self._put_slots(
+            hard_state, begin.start, begin.before, terms.durable_end(begin.start, begin.before, last)
+        )
 
-    def _put_slots(self, hard_state: HardState, start: Index, before: Term, promise: Promise) -> None:
-        state = ReplicaState(hard_state, start, before, promise, Index(start - 1))
+    def _put_slots(self, hard_state: HardState, start: Index, before: Term, durable_end: DurableEnd) -> None:
+        state = ReplicaState(hard_state, start, before, durable_end, Index(start - 1))
         DurableState.replace(self._filesystem, self._directory, state)

@@ -6,7 +6,7 @@ others: what is damaged (``verify``), writing files (``segment_writer``), when a
 
 Four rules, each a consequence of Raft's own:
 
-1. *By an anchor.* Below the newest entry that this log is known to have had durably (its promise, or what
+1. *By an anchor.* Below the newest entry that this log is known to have had durably (its durable end, or what
    the epochs file covers), whoever holds that entry has the same log (Log Matching). Any peer will do.
 2. *By a leader.* What has no anchor, or one that nobody holds, is replaced by the log of a leader whose term
    is at least any in which this replica may have voted or acknowledged: as a follower would take it from
@@ -372,7 +372,7 @@ class Repairer:
         """The newest term in which this replica may have voted, and how far to stay away from it."""
         own = max(seen.state.hard_state.term, seen.runs[-1].term if seen.runs else 0)
         if seen.state.is_given_up:
-            own = seen.state.promise.last.term  # its hard state may stay away from that
+            own = seen.state.durable_end.last.term  # its hard state may stay away from that
         if seen.doubt is None:
             return Term(own), 0
         silent = [peer for peer in repair_target.peers if peer not in told]

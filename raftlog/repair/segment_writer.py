@@ -4,8 +4,8 @@ Decides: which files are written, in which order things reach the disk, and what
 Leaves to others: where those batches come from and why they are the right ones (``raftlog.repair.repairer``).
 
 A file is written beside the one that it replaces, synced, and then renamed. A crash at any moment leaves
-the log as damaged as it was, or with fewer holes: repairing begins again. Whatever says of entries that
-they are here, the promise and the epochs file, is never lowered before the repaired files have their names.
+the log as damaged as it was, or with fewer holes: repairing begins again. The durable
+end and the epochs file, which say what is here, are never lowered before the repaired files have their names.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from raftlog.storage.durable_state import DurableState
 from raftlog.storage.epochs import EPOCHS_NAME, Epochs
 from raftlog.storage.filesystem import Buffer, File, Filesystem
 from raftlog.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, segment_path
-from raftlog.storage.slots import UNKNOWN_TERMS, Promise, ReplicaState
+from raftlog.storage.slots import UNKNOWN_TERMS, DurableEnd, ReplicaState
 from raftlog.storage.state_files import CHECKPOINT_NAME, STATE_SUFFIX, is_state_known
 from raftlog.types import EntryId, Index, Term
 
@@ -173,17 +173,17 @@ def clear_sidecars(filesystem: Filesystem, seen: VerifyReport) -> None:
 def forget_from(
     filesystem: Filesystem, seen: VerifyReport, first: int, hard_state: HardState, last: int
 ) -> None:
-    """Before the log is replaced from ``first`` to ``last``: promise what is to come, then let go of it.
+    """Before the log is replaced from ``first`` to ``last``: record its durable end, then remove the files.
 
-    From now on the slots are sound, and a crash leaves a log that is shorter than was promised.
+    From now on the slots are sound, and a crash leaves a log that is shorter than its durable end.
     """
     state = seen.state
-    promised = max(state.promised, seen.covers - 1, last)
-    promise = Promise(EntryId(Term(0), Index(promised)), UNKNOWN_TERMS)
+    durable_index = max(state.durable_index, seen.covers - 1, last)
+    durable_end = DurableEnd(EntryId(Term(0), Index(durable_index)), UNKNOWN_TERMS)
     DurableState.replace(
         filesystem,
         seen.directory,
-        ReplicaState(hard_state, state.log_start, state.before, promise, state.commit_index),
+        ReplicaState(hard_state, state.log_start, state.before, durable_end, state.commit_index),
     )
     filesystem.remove(f"{seen.directory}/{EPOCHS_NAME}")
     filesystem.sync_directory(seen.directory)
@@ -196,28 +196,28 @@ def forget_from(
 
 
 def settle(filesystem: Filesystem, seen: VerifyReport, hard_state: HardState, leader_last: int) -> None:
-    """The log was replaced and is whole: promise what it holds, with this term and vote.
+    """The log was replaced and is whole: record its durable end, with this term and vote.
 
-    Raises ``LogCorrupt`` when it lacks what was promised before and the leader, which ends at
+    Raises ``LogCorrupt`` when it lacks what was durable before and the leader, which ends at
     ``leader_last``, has: an acknowledged entry must not be forgotten.
     """
     state, epochs = seen.state, Epochs()
     found = examine(filesystem, seen.directory)
-    owed = min(max(state.promised, seen.covers - 1), leader_last)
+    owed = min(max(state.durable_index, seen.covers - 1), leader_last)
     if found.last < owed or any(hole.first <= found.last for hole in found.holes):
-        raise LogCorrupt(f"{seen.directory}: the log ends at {found.last}, and {owed} was promised")
+        raise LogCorrupt(f"{seen.directory}: the log ends at {found.last}, and {owed} was durable")
     for run in found.runs:
         epochs.note(run.term, run.first)
-    promise = epochs.promise(state.log_start, state.before, found.last)
+    durable_end = epochs.durable_end(state.log_start, state.before, found.last)
     commit_index = Index(min(state.commit_index, found.last))
-    settled = ReplicaState(hard_state, state.log_start, state.before, promise, commit_index)
+    settled = ReplicaState(hard_state, state.log_start, state.before, durable_end, commit_index)
     DurableState.replace(filesystem, seen.directory, settled)
 
 
 def end_doubt(filesystem: Filesystem, seen: VerifyReport, hard_state: HardState) -> None:
     """The slots say again what is known, with a term and vote that cannot be wrong.
 
-    What stands in the log above the promise is made durable by opening it, as always.
+    What stands in the log above the durable end is made durable by opening it, as always.
     """
     state = seen.state
     state.hard_state = hard_state

@@ -1,12 +1,12 @@
 """Everything that a replica's directory holds, read completely and compared: what is damaged, what is sound.
 
-Decides: what counts as damage, and which entries a damaged log lacks. A *torn tail*, what stands above the
-promise, is no damage: opening cuts it. Leaves to others: getting the lacking entries (``segment_writer``),
+Decides: what counts as damage, and which entries a damaged log lacks. A *torn tail*, above the durable end,
+is no damage: opening cuts it. Leaves to others: getting the lacking entries (``segment_writer``),
 what a broker does about it (``raftlog.repair.repairer``), printing it (the command line).
 
-Files speak for one another: the promise in a slot carries a checksum of all terms, the epochs file names
+Files speak for one another: the durable end in a slot has a checksum of all terms, the epochs file names
 the terms of closed segments, a segment's name is its first offset, and each begins where the one before
-ends. Where the epochs file and the batches disagree, the promise says which of them is wrong.
+ends. Where the epochs file and the batches disagree, the durable end says which of them is wrong.
 """
 
 from __future__ import annotations
@@ -146,8 +146,8 @@ class _Examiner:
         self._read_segments(trusts_epochs=False)
         if self._agrees_with_epochs():
             return
-        if self._agrees_with_promise():
-            self._damaged(EPOCHS_NAME, "it names other terms than the batches and the promise do")
+        if self._agrees_with_durable_end():
+            self._damaged(EPOCHS_NAME, "it names other terms than the batches and the durable end do")
             seen.epochs, seen.covers = Epochs(), -1
             return
         seen.damages = others
@@ -199,20 +199,20 @@ class _Examiner:
             terms.note(run.term, run.first)
         return terms
 
-    def _agrees_with_promise(self) -> bool:
+    def _agrees_with_durable_end(self) -> bool:
         state = self._seen.state
-        if state.promise.terms == UNKNOWN_TERMS:
-            return state.promised < 0
-        found = self._terms().promise(state.log_start, state.before, state.promised)
-        return found == state.promise
+        if state.durable_end.terms == UNKNOWN_TERMS:
+            return state.durable_index < 0
+        found = self._terms().durable_end(state.log_start, state.before, state.durable_index)
+        return found == state.durable_end
 
     # What is lacking.
 
     def _note_anchor(self) -> None:
         seen = self._seen
-        promise = seen.state.promise
-        if promise.terms != UNKNOWN_TERMS and promise.index >= seen.state.log_start:
-            seen.anchor = promise.last
+        durable_end = seen.state.durable_end
+        if durable_end.terms != UNKNOWN_TERMS and durable_end.index >= seen.state.log_start:
+            seen.anchor = durable_end.last
         covered = Index(seen.covers - 1)
         if seen.covers > seen.state.log_start and (seen.anchor is None or seen.anchor.index < covered):
             term = seen.epochs.term_at(covered)
@@ -220,28 +220,28 @@ class _Examiner:
 
     def _note_holes(self) -> None:
         seen, state = self._seen, self._seen.state
-        promised = max(state.promised, seen.covers - 1)
-        limit = _NEVER if seen.doubt is not None else promised
+        durable_index = max(state.durable_index, seen.covers - 1)
+        limit = _NEVER if seen.doubt is not None else durable_index
         expected = min([state.log_start, *seen.bases[:1]])
         end = max([run.last for run in seen.runs], default=expected - 1)
         for at, run in enumerate(seen.runs):
-            if run.first - 1 > limit and run.first > expected:  # from above the promise on it is a torn tail
+            if run.first - 1 > limit and run.first > expected:  # above the durable end it is a torn tail
                 end = expected - 1
                 del seen.runs[at:]
                 break
             if run.first > expected:
                 seen.holes.append(MissingRange(expected, run.first - 1))
             expected = run.last + 1
-        if end < promised:
-            seen.holes.append(MissingRange(end + 1, None if seen.doubt else promised))
+        if end < durable_index:
+            seen.holes.append(MissingRange(end + 1, None if seen.doubt else durable_index))
         elif seen.doubt is not None and (
             self._newest_segment_is_gone(end) or any(offset > end for offset, _ in self._cut_at)
         ):
             seen.holes.append(MissingRange(end + 1, None))
         for offset, damage in self._cut_at:
             (seen.damages if offset <= limit else seen.torn).append(damage)
-        if not seen.holes and seen.doubt is None and not self._agrees_with_promise_if_known():
-            self._distrust_the_newest(promised)
+        if not seen.holes and seen.doubt is None and not self._agrees_with_durable_end_if_known():
+            self._distrust_the_newest(durable_index)
         if seen.holes and not seen.damages:
             self._name_holes()
 
@@ -249,17 +249,17 @@ class _Examiner:
         """The epochs file covers all but the segment that begins there, which a sync found."""
         return not self._seen.bases or (end < self._seen.covers and self._seen.covers not in self._seen.bases)
 
-    def _agrees_with_promise_if_known(self) -> bool:
-        return self._seen.state.promise.terms == UNKNOWN_TERMS or self._agrees_with_promise()
+    def _agrees_with_durable_end_if_known(self) -> bool:
+        return self._seen.state.durable_end.terms == UNKNOWN_TERMS or self._agrees_with_durable_end()
 
-    def _distrust_the_newest(self, promised: int) -> None:
+    def _distrust_the_newest(self, durable_index: int) -> None:
         """Some leader epoch is wrong, and none by itself: what the epochs file does not cover is suspect."""
         seen = self._seen
-        suspect = [base for base in seen.bases if seen.covers <= base <= promised] or seen.bases
+        suspect = [base for base in seen.bases if seen.covers <= base <= durable_index] or seen.bases
         path = segment_path(self._directory, suspect[0]) + LOG_SUFFIX
-        reason = "one of the leader epochs is not as it was promised"
+        reason = "one of the leader epochs is not as it was when it became durable"
         seen.damages.append(Damage(path, 0, file_size(self._filesystem, path), reason))
-        last = max(promised, seen.last)
+        last = max(durable_index, seen.last)
         seen.runs = [run for run in seen.runs if run.last < suspect[0]]
         seen.holes.append(MissingRange(suspect[0], last))
 
@@ -310,7 +310,7 @@ def _place(summary: SegmentSummary) -> tuple[int, int, int]:
 
 
 def _has_lived(names: list[str], found: list[Slot | Trouble]) -> bool:
-    """Whether anything was ever promised here: else the directory was just being made."""
+    """Whether anything was ever durable here: else the directory was just being made."""
     left = (EPOCHS_NAME, CHECKPOINT_NAME, MEMBERS_NAME)
     return any(name.endswith((LOG_SUFFIX, STATE_SUFFIX)) or name in left for name in names) or any(
         isinstance(slot, Slot) and slot.sequence > 0 for slot in found

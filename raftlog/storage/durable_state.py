@@ -1,11 +1,11 @@
-"""What a replica must never forget and is not in its log: hard state, log start, promises.
+"""What a replica must keep beside its log: hard state, log start, durable end.
 
 Two files, ``hard_state.a`` and ``hard_state.b``, hold one sealed slot each. The slot with the higher
 sequence number counts. A slot that is known to be on the disk is never overwritten: writes go to
 the other one until a sync has put that on the disk too. So a torn write costs the newest value,
-which had promised nothing yet, and never the one before.
+on which nothing depended yet, and never the one before.
 
-The slot also carries a ``Promise``: everything up to it was durable when it was written. It tells
+The slot also has a ``DurableEnd``: everything up to it was durable when it was written. It tells
 recovery which damage is a torn tail and which is corruption. It may be older than the truth and
 is never newer: it is lowered, durably, before a truncation, and raised after a sync.
 
@@ -26,7 +26,7 @@ from raftlog.errors import LogCorrupt
 from raftlog.storage.filesystem import Filesystem
 from raftlog.storage.slots import (
     SLOT_NAMES,
-    Promise,
+    DurableEnd,
     ReplicaState,
     Slot,
     Trouble,
@@ -75,7 +75,7 @@ class DurableState:
     def open(
         cls, filesystem: Filesystem, directory: str, *, is_new: bool, is_rejoining: bool = False
     ) -> DurableState:
-        """Read the newer slot; create both when the directory ``is_new``: nothing in it was ever promised.
+        """Read the newer slot; create both when the directory ``is_new``: nothing in it was ever durable.
 
         A replica that is created ``is_rejoining`` says so from its first slot on, also when a creation that
         was cut short is finished.
@@ -133,25 +133,23 @@ class DurableState:
         self.state.hard_state = hard_state
         self._dirty = True
 
-    def set_log_start(
-        self, log_start: Index, before: Term, promise_up_to: Callable[[Index], Promise]
-    ) -> None:
+    def set_log_start(self, log_start: Index, before: Term, end_up_to: Callable[[Index], DurableEnd]) -> None:
         """Move the log start, durably, before the files below it go."""
         with self._lock:
             self.state.log_start = log_start
             self.state.before = before
-            self.state.promise = promise_up_to(self.state.promised)
+            self.state.durable_end = end_up_to(self.state.durable_index)
             self._dirty = False
             self._write(sync=True)
 
-    def restart(self, log_start: Index, promise: Promise) -> None:
+    def restart(self, log_start: Index, durable_end: DurableEnd) -> None:
         """A snapshot has replaced the log, which is empty and begins at ``log_start``: durable on return."""
         with self._lock:
             self.generation += 1
             self.state.log_start = log_start
-            self.state.before = promise.last.term
-            self.state.promise = promise
-            self.state.commit_index = promise.index
+            self.state.before = durable_end.last.term
+            self.state.durable_end = durable_end
+            self.state.commit_index = durable_end.index
             self._dirty = False
             self._write(sync=True)
 
@@ -176,26 +174,28 @@ class DurableState:
         self.save()
         self.save()
 
-    def withdraw(self, promise: Promise) -> None:
-        """Promise nothing above that any more, durably, because the log is about to be cut."""
+    def withdraw(self, durable_end: DurableEnd) -> None:
+        """Lower the durable end, durably, because the log is about to be cut."""
         with self._lock:
             self.generation += 1
-            if self.state.promised > promise.index:
-                self.state.promise = promise
-                self.state.commit_index = min(self.state.commit_index, promise.index)
+            if self.state.durable_index > durable_end.index:
+                self.state.durable_end = durable_end
+                self.state.commit_index = min(self.state.commit_index, durable_end.index)
                 self._dirty = False
                 self._write(sync=True)
 
-    def raise_promise(self, generation: int, log_start: Index, promise: Promise, commit_index: Index) -> None:
+    def raise_durable_end(
+        self, generation: int, log_start: Index, durable_end: DurableEnd, commit_index: Index
+    ) -> None:
         """Note what a sync has made durable. Not synced: losing it makes recovery less sure, not wrong.
 
-        ``log_start`` is where the log began when ``promise`` was made: the terms are those from there on.
+        ``log_start`` is where the log began when ``durable_end`` was read: the terms are those from there on.
         """
         with self._lock:
             if generation == self.generation and log_start == self.state.log_start:
-                if promise.index >= self.state.promised:
-                    self.state.promise = promise
-                self.state.commit_index = min(commit_index, self.state.promised)
+                if durable_end.index >= self.state.durable_index:
+                    self.state.durable_end = durable_end
+                self.state.commit_index = min(commit_index, self.state.durable_index)
                 self._write(sync=False)
 
     @contextlib.contextmanager
@@ -240,9 +240,9 @@ def newest_slot(found: Sequence[Slot | Trouble]) -> Slot | None:
 
 
 def doubt(found: Sequence[Slot | Trouble]) -> str | None:
-    """Why what can be read may be older than what was promised; None where it cannot.
+    """Why what can be read may be older than what was written; None where it cannot.
 
-    A slot that was torn had promised nothing, and one that is absent beside the first was never made.
+    Nothing depended on a slot that was torn, and one that is absent beside the first was never made.
     """
     newest = newest_slot(found)
     for name, slot in zip(SLOT_NAMES, found, strict=True):

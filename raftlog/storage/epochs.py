@@ -20,7 +20,7 @@ from raftlog.core.membership import MembershipEntry
 from raftlog.storage.filesystem import Filesystem
 from raftlog.storage.members import decode_entries, encode_entries
 from raftlog.storage.sealed import seal, unseal
-from raftlog.storage.slots import Promise
+from raftlog.storage.slots import DurableEnd
 from raftlog.types import EntryId, Index, Term
 
 EPOCHS_NAME = "epochs"
@@ -85,7 +85,7 @@ class Epochs:
             for term, start in zip(self._terms[oldest:], self._starts[oldest:], strict=True)
         )
 
-    def promise(self, first_index: int, before: int, last: int) -> Promise:
+    def durable_end(self, first_index: int, before: int, last: int) -> DurableEnd:
         """What a slot says when everything up to ``last`` is durable in a log that begins at ``first_index``.
 
         ``before`` is the term of the entry just before the log.
@@ -93,10 +93,10 @@ class Epochs:
         if self._starts and max(self._starts[-1], first_index) <= last:
             if self._digest is None or self._digest[0] != first_index:
                 self._digest = (first_index, _digest(self.entries(first_index)))
-            return Promise(EntryId(Term(self._terms[-1]), Index(last)), self._digest[1])
+            return DurableEnd(EntryId(Term(self._terms[-1]), Index(last)), self._digest[1])
         entries = [entry for entry in self.entries(first_index) if entry.index <= last]
         term = entries[-1].term if entries else Term(before)
-        return Promise(EntryId(term, Index(last)), _digest(entries))
+        return DurableEnd(EntryId(term, Index(last)), _digest(entries))
 
     def encode(self, covers: int, memberships: Sequence[MembershipEntry]) -> bytes:
         """The file, saying what is known below ``covers``."""

@@ -3,7 +3,7 @@
 Decides in which order things are forgotten here and on the disk. A change is begun and finished on the
 owner's thread; what waits for the disk is in between, and may run on another (``LogChange``).
 
-    cut             -> promise withdrawn, later files removed, active one cut: each durable before the next
+    cut             -> durable end lowered, later files removed, active one cut: each durable before the next
     prefix_change   -> log start durable; forgotten here; then files removed
     install_change  -> conflicts cut, state, members and log start durable; forgotten here; then files removed
 """
@@ -26,7 +26,7 @@ from raftlog.storage.log_sync import LogSync, SyncFailure
 from raftlog.storage.recovery import OpenedLog
 from raftlog.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, Place, Segment
 from raftlog.storage.segment_list import SegmentList
-from raftlog.storage.slots import Promise
+from raftlog.storage.slots import DurableEnd
 from raftlog.storage.sparse_index import INDEX_INTERVAL_BYTES, SparseIndex
 from raftlog.storage.state_files import StateFiles
 from raftlog.types import EntryId, Index
@@ -100,12 +100,12 @@ class LogChanges(LogReads):
         if cut is None:
             return None
         at = self._segments.position_of(cut.place.base)
-        segment, promise = self._segments[at], self._promise(cut.place.base - 1)
+        segment, durable_end = self._segments[at], self._durable_end(cut.place.base - 1)
         is_reopened = segment is not self._active
 
         def run() -> None:
             with self._failure.is_final():
-                self._state.withdraw(promise)
+                self._state.withdraw(durable_end)
                 if is_reopened:
                     self._remove_later(at)
                 # Were the cut still in memory when new batches reach the disk, a power loss could leave a
@@ -132,7 +132,7 @@ class LogChanges(LogReads):
     def _remove_later(self, at: int) -> None:
         """Remove the segments behind this one, and what speaks of them goes first."""
         self._filesystem.remove(f"{self._directory}/{EPOCHS_NAME}")
-        self._filesystem.sync_directory(self._directory)  # it promises the segments that go now
+        self._filesystem.sync_directory(self._directory)  # it covers the segments that go now
         self._remove_files(self._segments.behind(at))
         self._filesystem.remove(self._segments[at].path + INDEX_SUFFIX)
         self._filesystem.sync_directory(self._directory)
@@ -169,7 +169,7 @@ class LogChanges(LogReads):
         def run() -> None:
             self._members.move_start(self.first_index, start)
             with self._failure.is_final():
-                self._state.set_log_start(start, before, partial(self._epochs.promise, start, before))
+                self._state.set_log_start(start, before, partial(self._epochs.durable_end, start, before))
 
         def finish() -> None:
             self.removals += 1
@@ -214,7 +214,7 @@ class LogChanges(LogReads):
             self.states.save(snapshot, state)
             self._members.move_start(self.first_index, start, MembershipEntry(snapshot.index, membership))
             with self._failure.is_final():
-                self._state.restart(start, Epochs().promise(start, snapshot.term, snapshot.index))
+                self._state.restart(start, Epochs().durable_end(start, snapshot.term, snapshot.index))
                 self._filesystem.remove(f"{self._directory}/{EPOCHS_NAME}")
                 files.append(segment.create())
 
@@ -254,8 +254,8 @@ class LogChanges(LogReads):
 
         return LogChange(run, partial(ended, finish), partial(ended, give_up), is_long=is_long)
 
-    def _promise(self, last: int) -> Promise:
-        return self._epochs.promise(self._first, self._state.state.before, last)
+    def _durable_end(self, last: int) -> DurableEnd:
+        return self._epochs.durable_end(self._first, self._state.state.before, last)
 
     def _birth_of_active(self) -> int:
         """When its age began: now, or when its newest batch was stored if it has been there before."""

@@ -1,7 +1,7 @@
 """One flush of a segmented log, carried out on another thread.
 
 Decides the order in which things reach the disk: the membership that the log begins with, hard state,
-names, batches, and only then what says that they are there (the epochs file and the promise).
+names, batches, and only then what says that they are there (the epochs file and the durable end).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from raftlog.storage.durable_state import DurableState
 from raftlog.storage.epochs import EPOCHS_NAME
 from raftlog.storage.filesystem import File, Filesystem
 from raftlog.storage.members import LogMembers
-from raftlog.storage.slots import Promise
+from raftlog.storage.slots import DurableEnd
 from raftlog.storage.state_files import StateFiles
 from raftlog.types import Index
 
@@ -52,13 +52,13 @@ class LogSync:
 
     __slots__ = (
         "_directory",
+        "_durable_end",
         "_epochs",
         "_failure",
         "_filesystem",
         "_generation",
         "_log_start",
         "_members",
-        "_promise",
         "_state",
         "_states",
         "commit_index",
@@ -78,14 +78,14 @@ class LogSync:
         states: StateFiles,
         failure: SyncFailure,
         files: list[File],
-        promise: Promise,
+        durable_end: DurableEnd,
         log_start: Index,
         commit_index: Index,
         *,
         names_changed: bool,
         epochs: bytes | None,
     ) -> None:
-        self.covers = promise.index  # a truncation lowers it
+        self.covers = durable_end.index  # a truncation lowers it
         self.commit_index = commit_index
         self.files = files
         self.names_changed = names_changed
@@ -99,7 +99,7 @@ class LogSync:
         self._members = members
         self._states = states
         self._epochs = epochs
-        self._promise = promise
+        self._durable_end = durable_end
         self._log_start = log_start
 
     def run(self) -> None:
@@ -117,7 +117,9 @@ class LogSync:
         # Both only make the next opening faster and surer, so that a full disk is no reason to stop.
         if self.files or has_voted:  # the vote stands in both slots then
             with contextlib.suppress(OSError):
-                self._state.raise_promise(self._generation, self._log_start, self._promise, self.commit_index)
+                self._state.raise_durable_end(
+                    self._generation, self._log_start, self._durable_end, self.commit_index
+                )
         self._states.flush()
         if self._epochs is not None:
             with self._state.unless_truncated(self._generation) as valid:

@@ -1,18 +1,17 @@
 """Opening a log after a stop of any kind: what is kept, what is cut, what is refused.
 
-The rule is one line. Damage *above* what this replica promised is a torn tail: everything from there
+The rule is one line. Damage *above* the durable end of this replica is a torn tail: everything from there
 on is cut, and the cut is reported. Damage *at or below* it is corruption: ``LogCorrupt``, nothing is
 touched, the replica is repaired from its peers. No bad batch is ever skipped.
 
-What was promised is known from the ``promised`` offset in the hard state slots, raised after every sync
-and lowered before every truncation, and from the epochs file, written only once all segments that
-it covers were synced. The commit hint and the checkpoint prove nothing here: both may pass what was
-durable on *this* node. Whole batches behind the damage prove nothing either: pages that were
-never synced reach the disk in any order.
+The durable end stands in the hard state slots: it is raised after every sync and lowered before every
+truncation. The epochs file, too, covers only segments that were synced before it was written. The commit
+hint and the checkpoint prove nothing here: both may pass what was durable on *this* node. Whole batches
+behind the damage prove nothing either: pages that were never synced reach the disk in any order.
 
 Segments below what the epochs file covers are checked by their ends; all others completely.
 
-What stands above the promise may be in the page cache alone, with pages that the system believes to be
+What stands above the durable end may be in the page cache alone, with pages that the system believes to be
 on the disk because a sync of an earlier process has failed: syncing them would write nothing. So it is
 written again, in place, before it is synced and counts as durable.
 """
@@ -38,7 +37,7 @@ _REPAIR = "its broker repairs it from the other replicas"
 
 @dataclass(frozen=True, slots=True)
 class TornTail:
-    """An end that was never promised and is cut: from ``position`` of ``path`` on, and later files."""
+    """An end that was never durable and is cut: from ``position`` of ``path`` on, and later files."""
 
     path: str
     position: int
@@ -132,7 +131,7 @@ class _Opening:
         self.members.truncate_suffix(covers)
         if covers <= self.state.state.log_start:
             self.epochs.clear()  # what it tells lies before the log, and need not even lead up to it
-        self.promised = max(self.state.state.promised, covers - 1)
+        self.durable_index = max(self.state.state.durable_index, covers - 1)
         bases = self._finish_deletion(bases)
         files = self._check(bases, covers)
         self._check_terms()
@@ -154,7 +153,7 @@ class _Opening:
         for base in bases[: len(bases) - len(kept)]:
             self._remove(base)
             self.recovery.removed.append(segment_path(self.directory, base) + LOG_SUFFIX)
-        if not kept and self.promised >= start:
+        if not kept and self.durable_index >= start:
             raise LogCorrupt(f"{self.directory}: all segments from {start} on are missing; {_REPAIR}")
         return kept
 
@@ -188,30 +187,30 @@ class _Opening:
                 self._damaged(path, damage.position, damage.reason, expected)
                 self._cut(file, path, damage.position, damage.reason, bases[at + 1 :])
                 break
-        if self.promised >= expected:
+        if self.durable_index >= expected:
             raise LogCorrupt(
-                f"{self.directory}: the log ends before offset {expected}, entries up to {self.promised} "
-                f"were promised; {_REPAIR}"
+                f"{self.directory}: the log ends before offset {expected}, all up to "
+                f"{self.durable_index} were durable; {_REPAIR}"
             )
         if not self.segments or not self.segments[-1].is_active:
             self._begin(expected, files)
         return files
 
     def _check_terms(self) -> None:
-        """A leader epoch is outside its batch's checksum: all of them are compared with what was promised."""
+        """A leader epoch is outside its batch's checksum: all of them are compared with the durable end."""
         state = self.state.state
-        found = self.epochs.promise(state.log_start, state.before, state.promised)
-        if state.promise.terms != UNKNOWN_TERMS and found != state.promise:
+        found = self.epochs.durable_end(state.log_start, state.before, state.durable_index)
+        if state.durable_end.terms != UNKNOWN_TERMS and found != state.durable_end:
             raise LogCorrupt(
-                f"{self.directory}: the leader epochs up to offset {state.promised} are not those that were "
-                f"promised ({found} in place of {state.promise}): one of them is damaged; {_REPAIR}"
+                f"{self.directory}: the leader epochs up to offset {state.durable_index} are not the "
+                f"durable ones ({found} in place of {state.durable_end}): one of them is damaged; {_REPAIR}"
             )
 
     def _damaged(self, path: str, position: int, reason: str, offset: int) -> None:
-        if offset <= self.promised:
+        if offset <= self.durable_index:
             raise LogCorrupt(
-                f"{path} at position {position} (offset {offset}): {reason}. Entries up to {self.promised} "
-                f"were promised, so this is damage and no torn tail; {_REPAIR}"
+                f"{path} at position {position} (offset {offset}): {reason}. Entries up to "
+                f"{self.durable_index} were durable, so this is damage and no torn tail; {_REPAIR}"
             )
 
     def _cut(self, file: File | None, path: str, position: int, reason: str, later: list[int]) -> None:
@@ -261,7 +260,7 @@ class _Opening:
     def _forget_epochs(self) -> None:
         """A repair has put what the file covers into the active segment, whose cuts do not look at the file.
 
-        The entries that it promised are there, and durable.
+        The entries that it covers are there, and durable.
         """
         self.filesystem.remove(f"{self.directory}/{EPOCHS_NAME}")
         self.filesystem.sync_directory(self.directory)
@@ -286,7 +285,7 @@ class _Opening:
                     self.epochs.note(epoch, header.base_offset)
                 if header.is_control:
                     self._note_membership(position, batch)
-                if header.last_offset > self.promised:
+                if header.last_offset > self.durable_index:
                     file.write_at(position, batch.data)  # the bytes just checked: the cache may lose them
                 segment.note(header)
         except BatchDamaged as error:
@@ -314,9 +313,11 @@ class _Opening:
             file.sync()
         self.filesystem.sync_directory(self.directory)
         last, state = self.segments[-1].last, self.state.state
-        if last > state.promised:  # so that the next opening need not write it once more
-            promise = self.epochs.promise(state.log_start, state.before, last)
-            self.state.raise_promise(self.state.generation, state.log_start, promise, state.commit_index)
+        if last > state.durable_index:  # so that the next opening need not write it once more
+            durable_end = self.epochs.durable_end(state.log_start, state.before, last)
+            self.state.raise_durable_end(
+                self.state.generation, state.log_start, durable_end, state.commit_index
+            )
         for segment in self.segments[:-1]:
             if segment.is_active:
                 segment.close()

@@ -55,14 +55,14 @@ class SegmentedLog(LogChanges):
         *,
         is_rejoining: bool = False,
     ) -> SegmentedLog:
-        """Open or create the log; ``recovery`` says what was found. ``LogCorrupt``: a promise is broken.
+        """Open or create the log; ``recovery`` says what was found. Raises ``LogCorrupt``.
 
         A log that is created ``is_rejoining`` belongs to a replica that may have voted and acknowledged
         before: see ``HardState``. One that is there already has kept what it was created as.
         """
         opened = open_log(filesystem, directory, settings.index_interval_bytes, is_rejoining=is_rejoining)
         if opened.recovery.torn_tail is not None:
-            _log.warning("%s: what was never promised was cut off: %s", directory, opened.recovery.torn_tail)
+            _log.warning("%s: what was never durable was cut off: %s", directory, opened.recovery.torn_tail)
         return cls(filesystem, directory, settings, clock, opened)
 
     @property
@@ -165,7 +165,7 @@ class SegmentedLog(LogChanges):
         sidecars_due = self._members.is_due or self.states.is_due
         if not (self._unsynced or self._state.is_dirty or self._names_changed or sidecars_due):
             return None
-        # One that is under way may come to its end behind this one, which must not promise its part unseen.
+        # One that is under way may come to its end behind this one, which must not count its part unseen.
         files = dict.fromkeys(file for sync in self._syncs for file in sync.files)
         sync = LogSync(
             self._filesystem,
@@ -175,7 +175,7 @@ class SegmentedLog(LogChanges):
             self.states,
             self._failure,
             [*(files | dict.fromkeys(self._unsynced))],
-            self._promise(self._last),
+            self._durable_end(self._last),
             self.first_index,
             Index(self._commit),
             names_changed=self._names_changed or any(sync.names_changed for sync in self._syncs),
@@ -233,7 +233,7 @@ class SegmentedLog(LogChanges):
             return None
         self._names_changed |= self._epochs_due
         self.take_sync()
-        syncs, promise, state = tuple(self._syncs), self._promise(self._last), self._state
+        syncs, durable_end, state = tuple(self._syncs), self._durable_end(self._last), self._state
         at = None if checkpoint is None else EntryId(self.term_at(checkpoint[0]), checkpoint[0])
 
         def run() -> None:
@@ -243,7 +243,9 @@ class SegmentedLog(LogChanges):
                 if checkpoint is not None and at is not None:
                     self._save_if_room(at, checkpoint[1])
                 with self._failure.is_final():
-                    state.raise_promise(state.generation, self.first_index, promise, Index(self._commit))
+                    state.raise_durable_end(
+                        state.generation, self.first_index, durable_end, Index(self._commit)
+                    )
                     state.save()
             finally:
                 active.close_file()

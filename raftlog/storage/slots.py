@@ -1,7 +1,7 @@
 """One slot of the hard state as bytes: what was written, and what became of it.
 
-Decides: whether a slot that cannot be read was being written when the power went (it had promised
-nothing) or was damaged later (it may have held a vote that counts). The sequence number stands once more
+Decides: whether a slot that cannot be read was being written when the power went (nothing depended on
+it) or was damaged later (it may have held a vote that counts). The sequence number stands once more
 behind the sealed values: a write that was cut short leaves two different ones, damage leaves equal ones.
 A single flipped bit is found by trying all of them, and turned back.
 
@@ -27,11 +27,11 @@ _SEALED_BYTES = _SLOT.size + OVERHEAD_BYTES
 SLOT_BYTES = _SEALED_BYTES + _SEQUENCE.size
 _SEQUENCE_MAX = (1 << 63) - 1  # nobody counts so far: a greater number was never written
 _NO_VOTE = -1
-UNKNOWN_TERMS = 1 << 32  # beside a promise whose terms were not read; no checksum has so many bits
+UNKNOWN_TERMS = 1 << 32  # of a durable end whose terms were not read; no checksum has so many bits
 
 
 @dataclass(frozen=True, slots=True)
-class Promise:
+class DurableEnd:
     """Everything up to ``last`` was durable; ``terms`` is a checksum of where which term began in it."""
 
     last: EntryId
@@ -46,12 +46,12 @@ class Promise:
 INDEX_MAX = Index((1 << 62) - 1)
 
 
-def given_up(term: Term) -> Promise:
+def given_up(term: Term) -> DurableEnd:
     """No log reaches so far: this one is being replaced, by that of a leader of ``term`` or a later one."""
-    return Promise(EntryId(term, INDEX_MAX), UNKNOWN_TERMS)
+    return DurableEnd(EntryId(term, INDEX_MAX), UNKNOWN_TERMS)
 
 
-NO_PROMISE = Promise(BEFORE_LOG, UNKNOWN_TERMS)
+NOTHING_DURABLE = DurableEnd(BEFORE_LOG, UNKNOWN_TERMS)
 
 
 @dataclass(slots=True)
@@ -61,18 +61,18 @@ class ReplicaState:
     hard_state: HardState
     log_start: Index
     before: Term
-    promise: Promise
+    durable_end: DurableEnd
     commit_index: Index
 
     @property
-    def promised(self) -> Index:
+    def durable_index(self) -> Index:
         """Everything up to here was durable when this was written."""
-        return self.promise.last.index
+        return self.durable_end.last.index
 
     @property
     def is_given_up(self) -> bool:
         """Whether the log is being replaced by a leader's, and nothing in the directory counts."""
-        return self.promised == INDEX_MAX
+        return self.durable_index == INDEX_MAX
 
 
 class Trouble(enum.Enum):
@@ -95,7 +95,7 @@ class Slot:
 def newborn(*, is_rejoining: bool = False) -> ReplicaState:
     """The values before anything has happened."""
     hard_state = HardState(Term(0), None, is_rejoining)
-    return ReplicaState(hard_state, Index(0), Term(0), NO_PROMISE, Index(-1))
+    return ReplicaState(hard_state, Index(0), Term(0), NOTHING_DURABLE, Index(-1))
 
 
 def encode_slot(sequence: int, state: ReplicaState) -> bytes:
@@ -109,10 +109,10 @@ def encode_slot(sequence: int, state: ReplicaState) -> bytes:
             _NO_VOTE if vote is None else vote,
             state.log_start,
             state.before,
-            state.promise.last.index,
-            state.promise.last.term,
+            state.durable_end.last.index,
+            state.durable_end.last.term,
             state.commit_index,
-            state.promise.terms,
+            state.durable_end.terms,
             state.hard_state.is_rejoining,
         ),
     ) + _SEQUENCE.pack(sequence)
@@ -158,11 +158,11 @@ def _decode(data: bytes) -> Slot | None:
     payload = unseal(_MAGIC, data[:_SEALED_BYTES])
     if payload is None or len(payload) != _SLOT.size:
         return None
-    sequence, term, vote, start, before, promised, promised_term, commit, terms, is_rejoining = _SLOT.unpack(
-        payload
+    sequence, term, vote, start, before, durable_index, durable_term, commit, terms, is_rejoining = (
+        _SLOT.unpack(payload)
     )
     if sequence > _SEQUENCE_MAX:
         return None
-    promise = Promise(EntryId(Term(promised_term), Index(promised)), terms)
+    durable_end = DurableEnd(EntryId(Term(durable_term), Index(durable_index)), terms)
     hard_state = HardState(Term(term), None if vote == _NO_VOTE else NodeId(vote), is_rejoining)
-    return Slot(sequence, ReplicaState(hard_state, Index(start), Term(before), promise, Index(commit)))
+    return Slot(sequence, ReplicaState(hard_state, Index(start), Term(before), durable_end, Index(commit)))

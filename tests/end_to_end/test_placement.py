@@ -28,11 +28,11 @@ def test_replicas_and_leaders_are_spread_evenly_and_survive_a_kill_of_all(cluste
     replicas: Counter[object] = Counter()
     preferred: Counter[object] = Counter()
     for item in items:
-        holders = item["replicas"]
-        assert isinstance(holders, list)
-        assert len(set(holders)) == len(holders)
-        replicas.update(holders)
-        preferred[holders[0]] += 1
+        all_replicas = item["replicas"]
+        assert isinstance(all_replicas, list)
+        assert len(set(all_replicas)) == len(all_replicas)
+        replicas.update(all_replicas)
+        preferred[all_replicas[0]] += 1
     assert spread(replicas, cluster.brokers) <= 1, replicas
     # Each preferred replica calls for votes first; on a busy machine another one may overtake a few.
     assert spread(preferred, cluster.brokers) <= 1, preferred

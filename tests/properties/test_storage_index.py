@@ -102,6 +102,6 @@ def test_a_promise_says_what_a_log_of_the_same_terms_would_say(
             packed = b"".join(
                 entry.term.to_bytes(8, "big") + entry.index.to_bytes(8, "big") for entry in terms
             )
-            promise = epochs.promise(first, 0, last)
-            assert (promise.index, promise.terms) == (last, crc32c(packed))
-            assert promise.last.term == (terms[-1].term if terms else 0)
+            durable_end = epochs.durable_end(first, 0, last)
+            assert (durable_end.index, durable_end.terms) == (last, crc32c(packed))
+            assert durable_end.last.term == (terms[-1].term if terms else 0)

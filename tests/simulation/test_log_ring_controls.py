@@ -13,7 +13,7 @@ from raftlog.storage.durable_state import DurableState
 from raftlog.storage.filesystem import Buffer, File, Filesystem
 from raftlog.storage.log_sync import LogSync
 from raftlog.storage.recovery import _Opening
-from raftlog.storage.slots import Promise
+from raftlog.storage.slots import DurableEnd
 from raftlog.testing.fake_filesystem import FakeFile
 from raftlog.types import Index, Term
 
@@ -34,12 +34,12 @@ def truncation_not_synced(self: FakeFile, size: int) -> None:
     self.sync = next_sync  # type: ignore[method-assign]
 
 
-def promise_not_lowered(self: DurableState, promise: Promise) -> None:
+def promise_not_lowered(self: DurableState, durable_end: DurableEnd) -> None:
     self.generation += 1
 
 
-def truncation_unknown_to_syncs(self: DurableState, promise: Promise) -> None:
-    self.state.promise = min(self.state.promise, promise, key=lambda each: each.index)
+def truncation_unknown_to_syncs(self: DurableState, durable_end: DurableEnd) -> None:
+    self.state.durable_end = min(self.state.durable_end, durable_end, key=lambda each: each.index)
     self.save()
 
 
@@ -60,7 +60,7 @@ def hard_state_not_synced(self: DurableState) -> None:
 
 
 def log_start_not_durable(
-    self: DurableState, log_start: Index, before: Term, promise_up_to: Callable[[Index], Promise]
+    self: DurableState, log_start: Index, before: Term, end_up_to: Callable[[Index], DurableEnd]
 ) -> None:
     self.state.log_start, self.state.before = log_start, before
 

@@ -1,7 +1,7 @@
-"""What a core wants written, brought into the log, and the promises that wait for the disk.
+"""What a core wants written, brought into the log, and the messages that wait for the disk.
 
-Decides: which batches belong to which ``Write``, and which promises a finished sync releases.
-A full disk is no failure: what does not fit waits in memory, none of its promises leaves, and the writing
+Decides: which batches belong to which ``Write``, and which messages a finished sync releases.
+A full disk is no failure: what does not fit waits in memory, none of its messages leaves, and the writing
 is tried again; every other ``OSError`` is the replica's end and is raised. Batches wait as well while the
 log is cut, or changed otherwise. Term and vote wait for neither.
 """
@@ -31,8 +31,8 @@ class _Waiting(NamedTuple):
     """A write that is not durable yet."""
 
     write_id: WriteId
-    promises: tuple[Envelope, ...]
-    has_entries: bool  # otherwise its promises stand on the hard state alone
+    messages: tuple[Envelope, ...]
+    has_entries: bool  # otherwise its messages depend on the hard state alone
     last: Index  # the log's end once it is written
 
 
@@ -41,7 +41,7 @@ class Synced(NamedTuple):
 
     writes: Sequence[_Waiting]  # oldest first
     hard_state: WriteId | None = None  # term and vote as of this write, which itself waits with its entries
-    promises: Sequence[Envelope] = ()  # those that stand on them alone
+    messages: Sequence[Envelope] = ()  # those that depend on it alone
 
 
 class LogWriter(Generic[Reply]):
@@ -127,12 +127,12 @@ class LogWriter(Generic[Reply]):
             self._hard_state = None
         if not self._writes or saved < self._writes[0].write_id:
             return Synced(finished)
-        promises: list[Envelope] = []
+        messages: list[Envelope] = []
         for at, waiting in enumerate(self._writes):
             if waiting.write_id <= saved and not waiting.has_entries:
-                promises += waiting.promises
-                self._writes[at] = waiting._replace(promises=())
-        return Synced(finished, saved, promises)
+                messages += waiting.messages
+                self._writes[at] = waiting._replace(messages=())
+        return Synced(finished, saved, messages)
 
     def _truncate(self, first_removed: Index) -> None:
         self._recent.truncate(first_removed)

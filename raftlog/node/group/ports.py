@@ -80,7 +80,7 @@ class GroupEnvironment(Protocol):
     def send(self, group: GroupId, to: NodeId, message: Message, payload: Sequence[Buffer] = ()) -> bool:
         """Queue a message; False when it was dropped, as all are once the process has failed."""
 
-    def meet(self, peers: frozenset[NodeId]) -> None:
+    def watch_peers(self, peers: frozenset[NodeId]) -> None:
         """These take part in a group with this broker: let them hear that it lives, and watch them."""
 
     def begin(self, work: Coroutine[None, None, None], group: GroupId | None = None) -> asyncio.Task[None]:

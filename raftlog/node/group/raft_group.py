@@ -1,10 +1,10 @@
 """One member of one Raft group: a core, its log and its state machine, driven.
 
-Decides: in which order a ``Ready`` is carried out. Leaves to others: consensus (``core``), bytes
-and promises (``log_writer``), applying (``applier``), entries for followers (``replication``), who waits
-(``proposals``), when syncs run (``flusher``), network and clock (``group_host``).
+Decides: in which order a ``Ready`` is carried out. Leaves to others: consensus (``core``), bytes and the
+messages that wait for them (``log_writer``), applying (``applier``), entries for followers (``replication``),
+requests that wait (``proposals``), when syncs run (``flusher``), network and clock (``group_host``).
 
-The rules of this file: promises leave only after their write is durable; batches are applied
+The rules of this file: messages that depend on a write leave only once it is durable; batches are applied
 once, in order; an error of the disk, other than a full one, ends this replica and not the
 process; a broken invariant ends the process.
 """
@@ -194,7 +194,7 @@ class RaftGroup(LeaderRequests[Reply]):
         return None if self.stopped is not None else self._writer.begin_sync()
 
     def end_sync(self, sync: DiskWork | None, error: OSError | None) -> None:
-        """It has run: release the promises that waited for it."""
+        """It has run: send the messages that waited for it."""
         if self._changer.is_running:
             self._changed(error)
             return
@@ -205,19 +205,19 @@ class RaftGroup(LeaderRequests[Reply]):
             return
         synced = self._writer.end_sync()
         for write in synced.writes:
-            self._keep(write.promises)
+            self._keep(write.messages)
             self._step(WriteFinished(write.write_id))
         if synced.hard_state is not None:
-            self._keep(synced.promises)
+            self._keep(synced.messages)
             self._step(HardStateSaved(synced.hard_state))
         self.drain()
         self._waits.durable(self._core.durable_index)
         self._note_commit_index()
         self._install()
 
-    def _keep(self, promises: Sequence[Envelope]) -> None:
+    def _keep(self, messages: Sequence[Envelope]) -> None:
         """Those of an earlier term come too late: a vote may have left for a log without their entries."""
-        for envelope in promises:
+        for envelope in messages:
             if envelope.message.term == self._core.term:
                 self._environment.send(self.group_id, envelope.to, envelope.message)
 
@@ -236,7 +236,7 @@ class RaftGroup(LeaderRequests[Reply]):
         except (OSError, LogCorrupt) as trouble:
             self._is_installing = False
             if self.stopped is not None:
-                # Nothing that was promised is lost by it: the next start goes by what is on the disk.
+                # Nothing that was acknowledged is lost by it: the next start goes by what is on the disk.
                 _log.error("group %d on broker %d closes: %s", self.group_id, self.node_id, trouble)
             elif not (isinstance(trouble, OSError) and is_disk_full(trouble)):
                 self.stop(trouble)
@@ -312,7 +312,7 @@ class RaftGroup(LeaderRequests[Reply]):
     def _membership_seen(self, new: Membership | None) -> None:
         if new is not None:
             self._health.apply_membership(new)
-            self._environment.meet(new.members)
+            self._environment.watch_peers(new.members)
         committed = self._watch.look()
         if committed is not None:
             self._waits.membership_committed(committed)

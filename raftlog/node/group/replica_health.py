@@ -42,7 +42,7 @@ class ReplicaHealth:
         self._caught_up: dict[NodeId, int] = {}  # the newest such moment whose end the peer has reached
 
     def forget(self) -> None:
-        """A new term of office begins: everyone gets the benefit of the doubt once."""
+        """A leader epoch begins: all peers count as healthy until their first timeout."""
         self._goal.clear()
         self._caught_up = dict.fromkeys(self._peers, self._now)
 

@@ -35,7 +35,7 @@ class GroupView:
         self._core = core
         self._watch = watch
         self._health = health
-        self._ready_at: tuple[Term, Index] | None = None  # an office, and the log's end when it began
+        self._ready_at: tuple[Term, Index] | None = None  # a leader epoch, and the log's end when it began
 
     @property
     def role(self) -> Role:

@@ -67,7 +67,7 @@ class Pair:
     async def start(self) -> None:
         """Return once each has heard the other."""
         for host, peer in ((self.one, TWO), (self.two, ONE)):
-            host.meet(frozenset({peer}))
+            host.watch_peers(frozenset({peer}))
             await host.start()
         await self.to_two.start(self.transports[1].port)
         await self.to_one.start(self.transports[0].port)

@@ -339,7 +339,7 @@ async def test_a_broker_whose_disk_was_replaced_gives_no_vote_for_what_it_has_fo
         for node in (behind, wiped):
             await cluster.start(node)
         await cluster.registered()
-        assert info(cluster.any).newcomers == (wiped,)
+        assert info(cluster.any).added == (wiped,)
         replica = cluster.brokers[wiped].manager.replicas
         await eventually(lambda: ("orders", 0) in replica)
         await asyncio.sleep(0.3)

@@ -14,14 +14,14 @@ from tests.helpers.storage_batches import storage_batch
 TERMS = [1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 3, 3]
 
 
-def log_whose_newest_slot_is_lost(*terms: int, promised: int) -> FakeFilesystem:
+def log_whose_newest_slot_is_lost(*terms: int, durable_index: int) -> FakeFilesystem:
     """A log with a batch of each of these terms; the slot that is left promises no more than it says."""
     filesystem = FakeFilesystem()
     log = open_log(filesystem)
     for at, term in enumerate(terms):
         log.save_hard_state(HardState(Term(term), NodeId(1)))
         log.append([storage_batch(at, epoch=term)])
-        if at == promised:
+        if at == durable_index:
             sync(log)
     sync(log)
     log.close()
@@ -33,7 +33,7 @@ def log_whose_newest_slot_is_lost(*terms: int, promised: int) -> FakeFilesystem:
 # requirement: M3
 def test_what_is_lacking_beyond_the_anchor_comes_from_a_leader_only() -> None:
     """Broker 2 holds the anchor, entry 9, and behind it entries that were never committed."""
-    one = log_whose_newest_slot_is_lost(*TERMS, promised=9)
+    one = log_whose_newest_slot_is_lost(*TERMS, durable_index=9)
     for entry in (9, 10):
         one.flip_bit(segment(8), (entry - 8) * BATCH + 62)
     seen = examine(one, DIRECTORY)

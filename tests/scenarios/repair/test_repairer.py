@@ -101,7 +101,7 @@ def test_a_log_that_lacks_what_was_promised_is_not_settled() -> None:
     one = log_of(*[1] * 12)
     seen = examine(one, DIRECTORY)
     forget_from(one, seen, 0, HardState(Term(2), None), 7)
-    with pytest.raises(LogCorrupt, match="the log ends at 7, and 10 was promised"):
+    with pytest.raises(LogCorrupt, match="the log ends at 7, and 10 was durable"):
         settle(one, seen, HardState(Term(2), None), 10)
     assert examine(one, DIRECTORY).holes, "it stays in need of repair"
 

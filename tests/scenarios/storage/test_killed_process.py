@@ -29,18 +29,20 @@ while True:
 
 # requirement: L9, N4
 def test_what_was_durable_when_the_process_was_killed_is_there(tmp_path: Path) -> None:
-    promised = -1
+    durable_index = -1
     for _ in range(2):
         with subprocess.Popen(
             [sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE, text=True
         ) as process:
             assert process.stdout is not None
             for _ in range(30):
-                promised = int(process.stdout.readline())
+                durable_index = int(process.stdout.readline())
             process.kill()
-            promised = max([promised, *(int(line) for line in process.stdout if line.endswith("\n"))])
+            durable_index = max(
+                [durable_index, *(int(line) for line in process.stdout if line.endswith("\n"))]
+            )
         log = open_log(str(tmp_path))
-        assert log.last_index >= promised
+        assert log.last_index >= durable_index
         batches = split_batches(log.read(log.first_index, log.last_index, bytes_max=1 << 30).read())
         assert [batch.base_offset for batch in batches] == list(range(0, int(log.last_index) + 1, 3))
         for batch in batches:

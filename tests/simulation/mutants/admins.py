@@ -10,7 +10,7 @@ MACHINE = "tests/unit/partitions/metadata/test_machine.py"
 SERVICE = "tests/scenarios/partitions/test_metadata_service.py"
 APPLIED = "tests/scenarios/partitions/test_applied_metadata.py"
 TRASH = "tests/unit/partitions/test_trash.py"
-OPENINGS = "tests/unit/partitions/test_openings.py"
+OPENINGS = "tests/unit/partitions/test_opener.py"
 SWEEP = "tests/scenarios/partitions/test_sweep.py"
 
 CONTROLLER = (

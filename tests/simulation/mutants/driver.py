@@ -112,8 +112,8 @@ DRIVER = (
         "self._core.commit_index",
         more=(
             Edit(
-                "raftlog.storage.durable_state:DurableState.raise_promise",
-                "min(commit_index, self.state.promised)",
+                "raftlog.storage.durable_state:DurableState.raise_durable_end",
+                "min(commit_index, self.state.durable_index)",
                 "commit_index",
             ),
         ),
@@ -170,28 +170,28 @@ DRIVER = (
         "raftlog.node.group_host:GroupHost.frame_received",
         "not (self._is_stopping and isinstance(message, TimeoutNow))",
         "True",
-        script="tests/scenarios/node/test_offices.py",
+        script="tests/scenarios/node/test_leader_epochs.py",
     ),
     Mutant(
         "a broker that stops is asked to lead",
         "raftlog.node.peer_watch:PeerWatch.successors",
         "if peer not in self._stopping",
         "if True",
-        script="tests/scenarios/node/test_offices.py",
+        script="tests/scenarios/node/test_leader_epochs.py",
     ),
     Mutant(
         "bytes of a replica that has ended stay counted against its broker's bound",
         "raftlog.node.group.raft_group:RaftGroup._end",
         "self._lose_leadership()",
         "self._waits.leadership_lost()",
-        script="tests/scenarios/node/test_offices.py",
+        script="tests/scenarios/node/test_leader_epochs.py",
     ),
     Mutant(
         "bytes that are not committed are bounded by group only",
         "raftlog.node.group.recent_entries:RecentEntries.check_room",
         "(self._shared.total, self._shared.bytes_max,",
         "(0, self._shared.bytes_max,",
-        script="tests/scenarios/node/test_offices.py",
+        script="tests/scenarios/node/test_leader_epochs.py",
     ),
     Mutant(
         "questions that are answered stay counted",

@@ -289,7 +289,7 @@ CONNECTIONS = (
     ),
     Mutant(
         "a plain request is given an answer without an end",
-        "api.app:Boundary.is_streamed",
+        "api.app:RequestPipeline.is_streamed",
         "return accepted(headers, route.media_types) == media_types.EVENT_STREAM",
         "return headers.get('Accept') == media_types.EVENT_STREAM",
         script="tests/unit/api/test_plain_http.py",

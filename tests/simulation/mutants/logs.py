@@ -38,12 +38,12 @@ LOGS = (
     Mutant(
         "a log that begins anew keeps the old term before it",
         "raftlog.storage.durable_state:DurableState.restart",
-        "self.state.before = promise.last.term",
+        "self.state.before = durable_end.last.term",
         "pass",
     ),
     Mutant(
         "a promise of another log start counts",
-        "raftlog.storage.durable_state:DurableState.raise_promise",
+        "raftlog.storage.durable_state:DurableState.raise_durable_end",
         "and log_start == self.state.log_start",
         "",
     ),

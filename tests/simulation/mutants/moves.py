@@ -9,9 +9,9 @@ STEPS = "tests/unit/partitions/test_reassignment.py"
 
 PLANS = "tests/unit/partitions/metadata/test_move_planner.py"
 COMMANDS = "tests/unit/partitions/metadata/test_replica_commands.py"
-DEPARTURES = "tests/scenarios/partitions/test_departures.py"
+DEPARTURES = "tests/scenarios/partitions/test_deletion.py"
 REASSIGNER = "tests/scenarios/partitions/test_reassigner.py"
-OPENINGS = "tests/unit/partitions/test_openings.py"
+OPENINGS = "tests/unit/partitions/test_opener.py"
 
 MOVES = (
     Mutant(
@@ -36,8 +36,8 @@ MOVES = (
         more=(
             Edit(
                 "partitions.hosting.replica_manager:PartitionManager._host_missing",
-                "wanted = me in partition.holders",
-                "wanted = me in partition.wanted",
+                "wanted = me in partition.all_replicas",
+                "wanted = me in partition.target_replicas",
             ),
         ),
     ),
@@ -131,7 +131,7 @@ STALE = (
     Mutant(
         "a replica that is wanted back is let go",
         "partitions.hosting.deletion:DeletePermits._is_gone",
-        "all(node not in partition.holders for partition in wanted)",
+        "all(node not in partition.all_replicas for partition in wanted)",
         "True",
         script=DEPARTURES,
     ),
@@ -152,7 +152,7 @@ STALE = (
     Mutant(
         "what was prepared for an earlier target counts",
         "partitions.reassignment.reassigner:Reassigner._look",
-        "move is None or move.office != office",
+        "move is None or move.epoch != epoch",
         "move is None",
         script=REASSIGNER,
     ),
@@ -215,21 +215,21 @@ STALE = (
     Mutant(
         "an added replica begins as a voter",
         "partitions.hosting.opener:ReplicaOpener.open",
-        "is_added = not partition.is_founder(self.node_id)",
+        "is_added = not partition.is_initial(self.node_id)",
         "is_added = False",
         script=OPENINGS,
     ),
     Mutant(
         "an added replica is taken for one of the first",
         "partitions.metadata.replica_commands:set_replicas",
-        "newcomers=(*partition.newcomers, *sorted(new))",
-        "newcomers=partition.newcomers",
+        "added=(*partition.added, *sorted(new))",
+        "added=partition.newcomers",
         script=COMMANDS,
     ),
     Mutant(
         "a target that was planned by older metadata counts",
         "partitions.metadata.replica_commands:set_replicas",
-        "if partition.wanted != command.expected:",
+        "if partition.target_replicas != command.expected:",
         "if False:",
         script=COMMANDS,
     ),
@@ -257,7 +257,7 @@ STALE = (
     Mutant(
         "one more is counted from those that vote, not from those that shall",
         "partitions.metadata.move_planner:_target",
-        "wanted = partition.wanted if wish.replicas is None",
+        "wanted = partition.target_replicas if request.replicas is None",
         "wanted = partition.replicas if wish.replicas is None",
         script=PLANS,
     ),
@@ -287,8 +287,8 @@ STALE = (
     Mutant(
         "brokers that were prepared for one target count for the next of the same membership",
         "partitions.reassignment.reassigner:Reassigner._look",
-        "office = (group.term, info.version)",
-        "office = (group.term, info.membership_index)",
+        "epoch = (group.term, info.version)",
+        "epoch = (group.term, info.membership_index)",
         script=REASSIGNER,
     ),
 )

@@ -116,7 +116,7 @@ REJOIN = (
         "raftlog.storage.recovery:has_lived",
         "return not is_unborn or _has_entries_or_state(filesystem, directory, names)",
         "return True",
-        script="tests/unit/partitions/test_openings.py",
+        script="tests/unit/partitions/test_opener.py",
     ),
     Mutant(
         "a creation that was cut short is finished as that of a voter",

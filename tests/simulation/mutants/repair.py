@@ -173,7 +173,7 @@ REPAIR = (
     Mutant(
         "what stood behind the damage is not taken from the leader",
         "raftlog.repair.donor:owed",
-        "max(end, seen.state.promised, seen.covers - 1, seen.last)",
+        "max(end, seen.state.durable_index, seen.covers - 1, seen.last)",
         "end",
         script=_REPAIRER,
     ),
@@ -201,7 +201,7 @@ REPAIR = (
     Mutant(
         "a log that begins anew is short of what was acknowledged",
         "raftlog.repair.donor:owed",
-        "min(leader.last, max(end, seen.state.promised, seen.covers - 1, seen.last))",
+        "min(leader.last, max(end, seen.state.durable_index, seen.covers - 1, seen.last))",
         "leader.first - 1",
         script=_FRESH_START,
     ),
@@ -229,7 +229,7 @@ REPAIR = (
     Mutant(
         "an end that is gone is not missed",
         "raftlog.repair.verify:_Examiner._note_holes",
-        "if end < promised:",
+        "if end < durable_index:",
         "if False:",
         script=_VERIFY,
     ),
@@ -243,8 +243,8 @@ REPAIR = (
     Mutant(
         "what a repair is about to fetch is not promised before the old entries go",
         "raftlog.repair.segment_writer:forget_from",
-        "promised = max(state.promised, seen.covers - 1, last)",
-        "promised = state.promised",
+        "durable_index = max(state.durable_index, seen.covers - 1, last)",
+        "durable_index = state.promised",
         script="tests/scenarios/repair/test_repair_cut_short.py",
     ),
     Mutant(
@@ -292,8 +292,8 @@ REPAIR = (
     Mutant(
         "what a repair puts in place is not promised where it is longer than the old log",
         "raftlog.repair.segment_writer:forget_from",
-        "max(state.promised, seen.covers - 1, last)",
-        "max(state.promised, seen.covers - 1)",
+        "max(state.durable_index, seen.covers - 1, last)",
+        "max(state.durable_index, seen.covers - 1)",
         script=_CUT_SHORT,
     ),
     Mutant(

@@ -84,7 +84,7 @@ STORAGE = (
     Mutant(
         "the promise stays when the log is cut",
         "raftlog.storage.durable_state:DurableState.withdraw",
-        "if self.state.promised > promise.index:",
+        "if self.state.durable_index > durable_end.index:",
         "if False:",
     ),
     Mutant(
@@ -104,7 +104,7 @@ STORAGE = (
     Mutant(
         "leader epochs are not compared with what was promised",
         "raftlog.storage.recovery:_Opening._check_terms",
-        "found != state.promise",
+        "found != state.durable_end",
         "False",
         script="tests/unit/storage/test_slots.py",
     ),
@@ -142,7 +142,7 @@ STORAGE = (
     Mutant(
         "every torn tail is taken for damage",
         "raftlog.storage.recovery:_Opening._damaged",
-        "if offset <= self.promised:",
+        "if offset <= self.durable_index:",
         "if True:",
     ),
     Mutant(
@@ -185,7 +185,7 @@ STORAGE = (
     Mutant(
         "a member that never catches up holds retention back for ever",
         "raftlog.hosting.retention:RetentionManager._held_back",
-        " and office.waited < GRACE_LOOKS",
+        " and epoch.waited < GRACE_LOOKS",
         "",
         script=_RETENTION,
     ),

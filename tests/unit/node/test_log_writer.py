@@ -61,14 +61,14 @@ def test_a_full_disk_keeps_promises_of_entries_and_lets_votes_leave() -> None:
     log.write(2, 2, 0, 1)
     log.write(3, 3)
     synced = log.sync()
-    assert (synced.writes, synced.hard_state, synced.promises) == ([], 3, [promise(3)])
+    assert (synced.writes, synced.hard_state, synced.messages) == ([], 3, [promise(3)])
     assert log.writer.is_full
     assert log.sync() == Synced([])
     log.disk.capacity_bytes = None
     log.writer.try_append()
     synced = log.sync()
     assert numbers(synced) == [2, 3]
-    assert [waiting.promises for waiting in synced.writes] == [(promise(2),), ()]
+    assert [waiting.messages for waiting in synced.writes] == [(promise(2),), ()]
     assert not log.writer.is_full
 
 

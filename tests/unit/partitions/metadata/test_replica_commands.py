@@ -31,15 +31,15 @@ def first(image: MetadataImage) -> PartitionInfo:
 def test_a_target_is_kept_until_a_leader_reports_that_it_is_reached() -> None:
     image, _ = applied(set_replicas("orders", (2, 3, 4), (1, 2, 3)), to=BEFORE)
     moving = first(image)
-    assert (moving.replicas, moving.target, moving.newcomers) == (nodes(1, 2, 3), nodes(2, 3, 4), nodes(4))
-    assert moving.holders == nodes(1, 2, 3, 4)
+    assert (moving.replicas, moving.target, moving.added) == (nodes(1, 2, 3), nodes(2, 3, 4), nodes(4))
+    assert moving.all_replicas == nodes(1, 2, 3, 4)
     assert moving.version == image.version
     assert image.topics["orders"].version == BEFORE.topics["orders"].version  # its ETag
     image, _ = applied(reported("orders", (2, 3, 4), 17), to=image)
     there = first(image)
     assert (there.replicas, there.target, there.membership_index) == (nodes(2, 3, 4), (), 17)
-    assert there.holders == nodes(2, 3, 4)
-    assert not any(there.is_founder(node) for node in nodes(1, 2, 3, 4))
+    assert there.all_replicas == nodes(2, 3, 4)
+    assert not any(there.is_initial(node) for node in nodes(1, 2, 3, 4))
 
 
 def test_the_order_of_a_target_is_kept_since_the_first_is_preferred() -> None:
@@ -92,8 +92,8 @@ def test_a_report_of_a_step_leaves_the_target() -> None:
     image, _ = applied(
         set_replicas("orders", (2, 3, 4), (1, 2, 3)), reported("orders", (1, 2, 3, 4), 9), to=BEFORE
     )
-    assert (first(image).target, first(image).newcomers) == (nodes(2, 3, 4), ())
-    assert not first(image).is_founder(nodes(4)[0])
+    assert (first(image).target, first(image).added) == (nodes(2, 3, 4), ())
+    assert not first(image).is_initial(nodes(4)[0])
 
 
 def test_going_back_calls_a_move_off_and_the_leader_reports_when_it_has() -> None:
@@ -104,8 +104,8 @@ def test_going_back_calls_a_move_off_and_the_leader_reports_when_it_has() -> Non
     )
     assert first(image).target == nodes(1, 2, 3)
     image, _ = applied(reported("orders", (1, 2, 3), -1), to=image)
-    assert (first(image).target, first(image).newcomers) == ((), ())
-    assert first(image).is_founder(nodes(1)[0])
+    assert (first(image).target, first(image).added) == ((), ())
+    assert first(image).is_initial(nodes(1)[0])
 
 
 def test_a_plan_that_was_made_of_older_metadata_is_refused() -> None:
@@ -135,8 +135,8 @@ def test_a_recovered_partition_is_another_group_with_one_replica_and_a_record_of
     image, _ = applied(recovered("orders", 1, 2, 3), to=BEFORE)
     partition = first(image)
     assert partition.group_id == 3  # none of those given before
-    assert (partition.replicas, partition.target, partition.newcomers) == (nodes(1), (), ())
-    assert partition.is_founder(nodes(1)[0])
+    assert (partition.replicas, partition.target, partition.added) == (nodes(1), (), ())
+    assert partition.is_initial(nodes(1)[0])
     (record,) = partition.unsafe_recoveries
     assert (record.survivor, record.lost, record.last_index, record.commit_index) == (1, nodes(2, 3), 20, 18)
     again, reply = applied(recovered("orders", 1, 2, 3), to=image)
@@ -156,13 +156,13 @@ def test_nobody_is_recovered_from_a_broker_without_a_replica() -> None:
 # requirement: F6
 def test_a_broker_with_another_disk_is_a_newcomer_wherever_it_had_a_replica() -> None:
     image, _ = applied(register(2, disk_id="a"), to=BEFORE)
-    assert first(image).is_founder(nodes(2)[0])
+    assert first(image).is_initial(nodes(2)[0])
     image, _ = applied(register(2, disk_id="a", incarnation="second"), to=image)
-    assert first(image).is_founder(nodes(2)[0])
+    assert first(image).is_initial(nodes(2)[0])
     image, _ = applied(register(2, disk_id="b", incarnation="third"), to=image)
-    assert [p.newcomers for p in image.topics["orders"].partitions] == [nodes(2), nodes(2)]
-    assert not first(image).is_founder(nodes(2)[0])
-    assert first(image).is_founder(nodes(1)[0])
+    assert [p.added for p in image.topics["orders"].partitions] == [nodes(2), nodes(2)]
+    assert not first(image).is_initial(nodes(2)[0])
+    assert first(image).is_initial(nodes(1)[0])
 
 
 def test_a_topic_that_is_created_after_a_recovery_has_groups_of_its_own() -> None:

@@ -46,7 +46,7 @@ def topic(partition: PartitionInfo) -> TopicInfo:
     )
 
 
-def placed(*, recovered_from: NodeId | None = None, newcomers: tuple[NodeId, ...] = ()) -> PartitionInfo:
+def placed(*, recovered_from: NodeId | None = None, added: tuple[NodeId, ...] = ()) -> PartitionInfo:
     records = ()
     if recovered_from is not None:
         records = (
@@ -58,7 +58,7 @@ def placed(*, recovered_from: NodeId | None = None, newcomers: tuple[NodeId, ...
         partition=0,
         group_id=GROUP,
         replicas=(ME, OTHER),
-        newcomers=newcomers,
+        added=added,
         unsafe_recoveries=records,
     )
 
@@ -71,7 +71,7 @@ def test_a_log_begins_with_the_first_membership_while_that_is_in_force() -> None
     made = openings(FakeFilesystem())
     first = Membership(frozenset({ME, OTHER}))
     assert made.first_membership(placed()) == first
-    assert made.first_membership(placed(newcomers=(ME,))) == first
+    assert made.first_membership(placed(added=(ME,))) == first
     assert made.first_membership(replace(placed(), membership_index=3)) == NOBODY
 
 
@@ -86,7 +86,7 @@ def is_rejoining(filesystem: FakeFilesystem, partition: PartitionInfo) -> bool:
 # requirement: F6
 def test_only_initial_replicas_begin_with_a_vote() -> None:
     assert not is_rejoining(FakeFilesystem(), placed())
-    assert is_rejoining(FakeFilesystem(), placed(newcomers=(ME,)))
+    assert is_rejoining(FakeFilesystem(), placed(added=(ME,)))
     assert is_rejoining(FakeFilesystem(), replace(placed(), membership_index=3))
 
 

@@ -224,7 +224,7 @@ def test_a_torn_tail_is_logged_when_a_broker_opens_its_log(caplog: pytest.LogCap
         await cluster.stop()
 
     run_virtual(story())
-    assert "what was never promised was cut off" in caplog.text
+    assert "what was never durable was cut off" in caplog.text
 
 
 # requirement: N2
