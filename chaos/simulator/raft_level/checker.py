@@ -86,7 +86,7 @@ class Checker:
         lost = disk.lost if disk.hard_state.is_rejoining else ()
         return any(log.is_equal_up_to(newest, self.committed) for log in (disk.log, *lost))
 
-    def promise(self, node: Node, to: NodeId, message: Message) -> None:
+    def sent(self, node: Node, to: NodeId, message: Message) -> None:
         """Write-ahead (I7): what is said to others is on the disk. One vote a term (I28)."""
         disk = node.disk
         if isinstance(message, AppendReply):

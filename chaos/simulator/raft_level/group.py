@@ -358,7 +358,7 @@ class Group:
 
     def _send(self, node: Node, envelope: Envelope) -> None:
         to, message = envelope.to, envelope.message
-        self.checker.promise(node, to, message)
+        self.checker.sent(node, to, message)
         if type(message) is VoteReply and message.granted and not message.is_pre_vote:
             self.faults.aim("after a vote", node)
         self.remembered.note(node.id, to, message)
@@ -400,7 +400,7 @@ class Group:
         write = node.writes.popleft()
         node.disk.keep(write)
         self.checker.held(f"after node {node.id} wrote")
-        self._keep_promises(node, write.send_after)
+        self._send_all(node, write.send_after)
         self.feed(node, WriteFinished(write.write_id))
         node.disk.commit_hint = min(node.core.commit_index, node.core.durable_index)
         self.faults.aim("after a sync", node)
@@ -411,10 +411,10 @@ class Group:
             self._finish_write(node)
         saved = node.save_hard_state()
         if saved is not None:
-            self._keep_promises(node, saved[1])
+            self._send_all(node, saved[1])
             self.feed(node, HardStateSaved(saved[0]))
 
-    def _keep_promises(self, node: Node, promises: Iterable[Envelope]) -> None:
+    def _send_all(self, node: Node, promises: Iterable[Envelope]) -> None:
         """Those of an earlier term come too late: a vote may have left for a log without their entries."""
         for envelope in promises:
             if envelope.message.term == node.core.term:
