@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import aiohttp
 import msgspec
 
-from api.app import Boundary
+from api.app import RequestPipeline
 from api.connections.listener import HttpListener
 from api.http.services import Limits
 from raftlog.wire import headers
@@ -51,7 +51,7 @@ class HttpServer:
 
     cluster: FakeCluster
     session: aiohttp.ClientSession
-    boundary: Boundary
+    request_pipeline: RequestPipeline
     port: int
 
     @property
@@ -126,13 +126,13 @@ def serve(
 
     async def run() -> None:
         cluster = fake_cluster(limits, brokers)
-        boundary = Boundary(replace(cluster.services, **rules))  # type: ignore[arg-type]  # of one type each
-        listener = HttpListener(boundary, shutdown_timeout_s=1.0)
+        request_pipeline = RequestPipeline(replace(cluster.services, **rules))  # type: ignore[arg-type]  # of one type each
+        listener = HttpListener(request_pipeline, shutdown_timeout_s=1.0)
         await listener.start("127.0.0.1", 0)
         connector = aiohttp.TCPConnector(limit=200)
         try:
             async with aiohttp.ClientSession(connector=connector) as session:
-                await scenario(HttpServer(cluster, session, boundary, listener.port))
+                await scenario(HttpServer(cluster, session, request_pipeline, listener.port))
         finally:
             await listener.stop()
 
@@ -164,7 +164,7 @@ class ThreadedServer:
         self._loop.run_until_complete(self._serve())
 
     async def _serve(self) -> None:
-        listener = HttpListener(Boundary(self.cluster.services), shutdown_timeout_s=1.0)
+        listener = HttpListener(RequestPipeline(self.cluster.services), shutdown_timeout_s=1.0)
         await listener.start("127.0.0.1", 0)
         self.url = f"http://127.0.0.1:{listener.port}"
         self._ready.set()

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from api.app import Boundary
+from api.app import RequestPipeline
 from api.broker import Broker
 from api.connections.listener import HttpListener
 from api.http.access import ALL
@@ -37,7 +37,7 @@ class HttpSide:
         self.checker = Checker(cluster)
         self.known = self.checker.known
         self._machines: dict[str, Machine] = {f"b{one.node}": one for one in cluster.machines}
-        self._boundaries: dict[Machine, Boundary] = {}
+        self._boundaries: dict[Machine, RequestPipeline] = {}
         cluster.loop.listen = self.streams.listen
         self.streams.on_accept = self._accept
         self.streams.on_piece = lambda size: cluster.trace.frame(size.to_bytes(4))
@@ -55,8 +55,8 @@ class HttpSide:
         services = services_of(broker, rng)
         limits = replace(services.limits, heartbeat_ms=self.odds.heartbeat_ms)
         services = replace(services, limits=limits, allowed_hosts=frozenset({ALL}))
-        boundary = self._boundaries[machine] = Boundary(services)
-        listener = HttpListener(boundary, shutdown_timeout_s=STOP_S)
+        request_pipeline = self._boundaries[machine] = RequestPipeline(services)
+        listener = HttpListener(request_pipeline, shutdown_timeout_s=STOP_S)
         await listener.start(f"b{machine.node}", 80)
         return listener
 
@@ -74,12 +74,12 @@ class HttpSide:
 
     def leftovers(self, machine: Machine) -> Iterator[tuple[str, int]]:
         """What a broker's HTTP side holds though no client is there."""
-        boundary = self._boundaries.get(machine)
-        if boundary is not None:
-            yield "bytes of HTTP bodies", boundary.admission.bodies.total
-            yield "bodies' clients", len(boundary.admission.bodies._of_client)
-            yield "parked HTTP requests", boundary.admission.parked.total
-            yield "watched HTTP requests", len(boundary.hang_ups)
-            yield "lanes of shared batches", len(boundary._gatherer._lanes)
+        request_pipeline = self._boundaries.get(machine)
+        if request_pipeline is not None:
+            yield "bytes of HTTP bodies", request_pipeline.admission.bodies.total
+            yield "bodies' clients", len(request_pipeline.admission.bodies._of_client)
+            yield "parked HTTP requests", request_pipeline.admission.parked.total
+            yield "watched HTTP requests", len(request_pipeline.disconnect_watcher)
+            yield "queues of shared batches", len(request_pipeline._batcher._queues)
         ends = [end for end in self.streams.open if end.is_server and end.process is machine.process]
         yield "HTTP connections", len(ends)
