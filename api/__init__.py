@@ -1,9 +1,9 @@
-"""The outside of a broker: settings in, a running broker out, HTTP on top, and the command line.
+"""The outer layers of a broker: settings, the assembled broker, HTTP, and the command line.
 
-Decides: how the parts are put together (``broker``), what HTTP and the command line look like.
-Leaves to others: what the requests mean (``partitions``), replication (``raftlog``).
+Decides: how the parts are assembled (``broker``), the form of HTTP and of the command line.
+Leaves to others: the meaning of requests (``partitions``), replication (``raftlog``).
 
-Read ``broker`` (composition) and ``app`` (the boundary that every request passes) first. A request comes in
-through ``connections``, and is answered by a module of ``resources``, with what ``http`` offers to all of
-them. ``cli`` is the command line.
+Read ``broker`` (composition) and ``app`` (the request pipeline) first. Requests arrive through
+``connections``
+and are handled by a module of ``resources`` with the shared tools of ``http``. ``cli`` is the command line.
 """

@@ -1,8 +1,7 @@
-"""Addresses of brokers: the machines that ``cluster init --host`` names, and the URLs made of them.
+"""Addresses of brokers: the machines of ``cluster init --host``, and their URLs.
 
-Decides: which names and addresses are accepted, and where a broker listens. A machine given by an IP address
-listens on that address. A machine given by a name listens on all of its addresses, since its own name
-often resolves to loopback there (as in Debian's ``/etc/hosts``).
+A machine given by an IP address listens on that address. A machine given by a name listens on all of its
+addresses, since its own name often resolves to loopback there (as in Debian's ``/etc/hosts``).
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 RPC_PORT_STEP = 100
-BROKERS_MAX = RPC_PORT_STEP  # on one machine, their two rows of ports do not overlap
+BROKERS_MAX = RPC_PORT_STEP  # on one machine, the port ranges for HTTP and RPC must not overlap
 EVERYWHERE = "0.0.0.0"
 
 _GIVEN = re.compile(r"(?P<host>\[[^\[\]]*\]|[^:\[\]]*)(:(?P<port>[0-9]{1,5}))?")
@@ -23,7 +22,7 @@ _NAME = re.compile(rf"(?=.{{1,253}}$)(?!(.*\.)?[0-9]+$){_LABEL}(\.{_LABEL})*")
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Where one broker of a new cluster is reached; ``host`` is a name or an IP address without brackets."""
+    """Address of one broker of a new cluster; ``host`` is a name or an IP address without brackets."""
 
     host: str
     http_port: int
@@ -48,13 +47,13 @@ def http_url(host: str, port: int) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches it."""
+    """Whether the address is reachable from this machine only."""
     ip = _ip(host)
     return host == "localhost" if ip is None else ip.is_loopback
 
 
 def is_unspecified(host: str) -> bool:
-    """Whether it means all addresses of a machine, so that nobody can connect to it by this."""
+    """Whether the address means all addresses of a machine, so that clients cannot connect to it."""
     ip = _ip(host)
     return not host if ip is None else ip.is_unspecified
 
@@ -79,7 +78,8 @@ def machines(given: Sequence[str], http_port: int, rpc_port: int | None) -> list
     local = [text for text, machine in zip(given, found, strict=True) if is_loopback(machine.host)]
     if 0 < len(local) < len(found):
         raise ValueError(
-            f"--host {local[0]!r} is reached from its own machine only; use an address that the others reach"
+            f"--host {local[0]!r} can be reached from its own machine only; use an address that the "
+            f"others can reach"
         )
     return found
 
@@ -102,11 +102,13 @@ def _host(text: str, host: str) -> str:
     ip = _ip(host.strip("[]"))
     if ip is not None and host.startswith("[") == (ip.version == 6) and "%" not in host:
         if ip.is_unspecified or ip.is_multicast:
-            raise ValueError(f"--host {text!r} is no machine's address; name one that other machines reach")
+            raise ValueError(
+                f"--host {text!r} is not the address of a machine; use one that other machines can reach"
+            )
         return str(ip)
     name = host.lower().removesuffix(".")
     if not _NAME.fullmatch(name):
-        raise ValueError(f"--host {text!r} is no name such as log1.example, nor an IP address")
+        raise ValueError(f"--host {text!r} is neither a name such as log1.example nor an IP address")
     return name
 
 

@@ -1,7 +1,7 @@
-"""The HTTP application: every route, behind one boundary.
+"""The HTTP application: every route, behind one request pipeline.
 
-Decides: what every answer carries (a request id, the metadata version, the leader), and that every error
-leaves as a problem and no traceback leaves at all. Leaves to others: sockets and settings (``server``).
+Decides: the headers of every response (request id, metadata version, leader), and the conversion of every
+error into a problem without a traceback. Leaves to others: sockets and settings (``server``).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from aiohttp import hdrs, web
 
 from api.http.access import Access, is_preflight, preflight
 from api.http.admission import Admission
-from api.http.batching import Gatherer
-from api.http.disconnects import HangUps, has_client
+from api.http.batching import RequestBatcher
+from api.http.disconnects import DisconnectWatcher, has_client
 from api.http.errors import NotAcceptable, problem_response
 from api.http.parameters import accepted, query_of
 from api.http.path_table import PathTable
@@ -49,20 +49,22 @@ ROUTES: tuple[Route, ...] = (
     *metrics.ROUTES,
     *problem_pages.ROUTES,
 )
-"""Everything that is served, but for the two documents that describe it."""
+"""All routes except the two documents that describe them."""
 
 _LOG = logging.getLogger("raftlog.api")
 
 
 class RequestPipeline:
-    """Between the readers of requests and the handlers: one for each listener."""
+    """Connects the readers of requests with the handlers: one for each listener."""
 
     def __init__(self, services: Services) -> None:
         self.services = services
         self.admission = Admission(services.limits)
-        self.hang_ups = HangUps()
-        self._gatherer = Gatherer(services.gateway, services.rng, services.limits.produce_timeout_ms_default)
-        self.metrics = HttpMetrics(services, self.admission, self.hang_ups)
+        self.disconnect_watcher = DisconnectWatcher()
+        self._batcher = RequestBatcher(
+            services.gateway, services.rng, services.limits.produce_timeout_ms_default
+        )
+        self.metrics = HttpMetrics(services, self.admission, self.disconnect_watcher)
         self._life = f"{services.rng.getrandbits(48):012x}"
         self._numbers = itertools.count(1)
         self._monotonic = services.clock.monotonic
@@ -70,17 +72,17 @@ class RequestPipeline:
         self._paths = PathTable((*ROUTES, *documentation.routes(ROUTES, services.version, services.limits)))
 
     def answer_plain(self, request: Request) -> Awaitable[web.StreamResponse]:
-        """The answer to a plain request."""
+        """The response to a request of the fast path."""
         return self._answer(request, request.path)
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
-        """The answer to a request that aiohttp has read."""
+        """The response to a request that aiohttp has parsed."""
         if hdrs.EXPECT in request.headers:
             await self._ask_for_body(request)
         return await self._answer(request, request.rel_url.raw_path)
 
     def is_streamed(self, method: str, path: str, headers: Mapping[str, str]) -> bool:
-        """Whether a good answer has no end, so that aiohttp must give it."""
+        """Whether a successful response is endless, so that aiohttp must write it."""
         try:
             route, _ = self._paths.find(method, path)
         except RaftlogError:
@@ -88,11 +90,11 @@ class RequestPipeline:
         return accepted(headers, route.media_types) == media_types.EVENT_STREAM
 
     def close(self) -> None:
-        """End the requests that wait; those that come later wait for nothing."""
-        self.hang_ups.close()
+        """End the waiting requests; later ones do not wait."""
+        self.disconnect_watcher.close()
 
     async def _answer(self, request: Request, path: str) -> web.StreamResponse:
-        """Give the request its ``Call``, its answer the common headers, and its errors their form."""
+        """Give the request its ``Call``, the response its common headers, and errors their form."""
         began = self._monotonic()
         call = self._call(request)
         try:
@@ -106,7 +108,7 @@ class RequestPipeline:
         return response
 
     def refuse(self, request: Request, error: RaftlogError) -> web.Response:
-        """The answer to what could not be read, after which the connection ends."""
+        """The response to an unreadable request, after which the connection closes."""
         call = self._call(request)
         response = problem_response(error, instance="", request_id=call.request_id)
         response.force_close()
@@ -119,13 +121,13 @@ class RequestPipeline:
             request,
             self.services,
             self.admission,
-            self.hang_ups,
-            self._gatherer,
+            self.disconnect_watcher,
+            self._batcher,
             f"{self._life}-{next(self._numbers):x}",
         )
 
     async def _handle(self, call: Call, path: str) -> web.StreamResponse:
-        """Route and negotiate, and let the handler answer; ``path`` is still escaped."""
+        """Route and negotiate, and call the handler; ``path`` is still escaped."""
         request = call.request
         if request.method == hdrs.METH_OPTIONS and is_preflight(request, call.shared):
             methods, _ = self._paths.at(path)
@@ -136,7 +138,7 @@ class RequestPipeline:
         wanted = accepted(request.headers, route.media_types)
         if wanted is None and route.negotiated:
             raise NotAcceptable(
-                f"Accept asks for nothing that is here; ask for {' or '.join(route.media_types)}",
+                f"Accept has no supported media type; accept {' or '.join(route.media_types)}",
                 supported=list(route.media_types),
             )
         call.media_type = wanted or route.media_types[0]
@@ -144,21 +146,21 @@ class RequestPipeline:
         return await route.handler(call)
 
     async def _hear_of_topic(self, name: str | None) -> None:
-        """Before a topic is denied, ask the controller: a broker that starts has not heard of all yet."""
+        """Before denying a topic, ask the controller: a starting broker may lack recent metadata."""
         if name is not None and name not in self.services.controller.image.topics:
             await self.services.controller.current_image(CONFIRM_MS)
 
     async def _ask_for_body(self, request: web.BaseRequest) -> None:
-        """Answer ``Expect: 100-continue``, unless the body announced will be refused: then say so only."""
+        """Answer ``Expect: 100-continue``, unless the announced body will be refused."""
         announced = request.content_length or 0
         wanted = announced <= self.services.limits.body_bytes_max
         if wanted and request.headers[hdrs.EXPECT].lower() == "100-continue":
             await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-            request.writer.output_size = 0  # the answer proper has not begun
+            request.writer.output_size = 0  # the final response has not begun
 
     def _answer_to(self, error: Exception, call: Call) -> web.Response:
         if isinstance(error, ConnectionError) and not has_client(call.request):
-            return web.Response(status=CLIENT_GONE)  # for the metrics; nobody is there to read it
+            return web.Response(status=CLIENT_GONE)  # for the metrics; the client has disconnected
         described = self._described(error, call)
         return problem_response(described, instance=call.request.path[:300], request_id=call.request_id)
 
@@ -176,5 +178,5 @@ _METHODS = frozenset(("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"
 
 
 def _method(request: Request) -> str:
-    """The method as a metric's label, of which clients must not make new ones."""
+    """The method as a metric's label; clients must not create new labels."""
     return request.method if request.method in _METHODS else "other"

@@ -1,8 +1,8 @@
-"""One broker, put together: settings in, a running broker out.
+"""One broker, assembled: settings in, a running broker out.
 
-Decides: which parts there are, who is handed what, and the order in which they start and stop.
-Leaves to others: everything that the parts do. The filesystem, the clock and the transport come
-in from outside, so that a simulator can bring its own.
+Decides: which parts there are, their dependencies, and the order in which they start and stop. The
+filesystem,
+the clock and the transport are passed in, so that the simulator can replace them.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ from raftlog.types import METADATA_GROUP, GroupId, NodeId, TopicPartition
 
 _log = logging.getLogger("raftlog.broker")
 
-METADATA_FOLDER = "__cluster_metadata"  # without a topic id: it is no topic, and none can be called so
+METADATA_FOLDER = "__cluster_metadata"  # without a topic id, so it cannot conflict with a topic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class World:
-    """What a broker finds outside: the machine's own, or a simulator's."""
+class BrokerEnvironment:
+    """The environment of a broker: the real machine, or the simulator."""
 
     filesystem: Filesystem
     clock: Clock
@@ -70,42 +70,43 @@ def sync_thread() -> RunSyncs:
 
 
 class Broker:
-    """The parts of one broker. HTTP is put in front of it by ``server``."""
+    """The parts of one broker. ``server`` adds HTTP."""
 
-    def __init__(self, settings: BrokerSettings, world: World, data_directory: str, http_url: str) -> None:
+    def __init__(
+        self, settings: BrokerSettings, environment: BrokerEnvironment, data_directory: str, http_url: str
+    ) -> None:
         self.settings = settings
         self.node_id = NodeId(settings.broker_id)
         self.is_draining = False
-        self.producer_ids = ProducerIds(world.secret)
-        self._world = world
+        self.producer_ids = ProducerIds(environment.secret)
+        self._environment = environment
         self._data_directory = data_directory
         self._http_url = http_url
-        self.disk = DiskReserve(
-            world.filesystem, data_directory, settings.limits.disk_reserve_bytes, world.clock
-        )
-        self._registry = ReplicaRegistry.open(world.filesystem, data_directory, world.rng)
+        filesystem, clock = environment.filesystem, environment.clock
+        self.disk = DiskReserve(filesystem, data_directory, settings.limits.disk_reserve_bytes, clock)
+        self._registry = ReplicaRegistry.open(filesystem, data_directory, environment.rng)
         limits = settings.limits
         self.host = GroupHost(
             self.node_id,
-            world.transport,
-            world.clock,
-            world.rng,
-            world.run_syncs,
-            on_fatal=world.on_fatal,
+            environment.transport,
+            clock,
+            environment.rng,
+            environment.run_syncs,
+            on_fatal=environment.on_fatal,
             note_broken=self._note_broken,
             has_room=self.disk.has_room,
             settings=_host_settings(settings),
         )
-        self.repairs = RepairService(self.host, world.filesystem, asyncio.to_thread, self._closed_files)
+        self.repairs = RepairService(self.host, filesystem, asyncio.to_thread, self._closed_files)
         self.repairer = Repairer(
-            self.host, world.filesystem, asyncio.to_thread, self.repairs, limits.repair_bytes_per_s
+            self.host, filesystem, asyncio.to_thread, self.repairs, limits.repair_bytes_per_s
         )
         self.scrubber = Scrubber(
-            world.filesystem, self.host.clock, asyncio.to_thread, self._open_logs, limits.scrub_bytes_per_s
+            filesystem, self.host.clock, asyncio.to_thread, self._open_logs, limits.scrub_bytes_per_s
         )
         self._background: list[asyncio.Task[None]] = []
-        self._broken = BrokenGroups(world.filesystem, data_directory, self.host.clock)
-        self._logs = LogOpener(world.filesystem, data_directory, self.host.clock, self._registry)
+        self._broken = BrokenGroups(filesystem, data_directory, self.host.clock)
+        self._logs = LogOpener(filesystem, data_directory, self.host.clock, self._registry)
         self.supervisor = Supervisor(self.host, self._registry, self._broken, repairer=self.repairer)
         self.retention = RetentionManager(self.host, self.supervisor.serving_tenants)
         self.controller = self._controller()
@@ -132,7 +133,7 @@ class Broker:
         self.reassigner = Reassigner(self.host, self.controller, self.manager.replicas)
 
     def _first_start_of_cluster(self) -> FirstStart:
-        disk, directory = self._world.filesystem, self._metadata_directory
+        disk, directory = self._environment.filesystem, self._metadata_directory
         return FirstStart(
             self.host, self._other_brokers(), disk, directory, self._registry, asyncio.to_thread
         )
@@ -147,15 +148,15 @@ class Broker:
                 dead_timeout_ms=self.settings.timing.dead_timeout_ms,
                 limits=PlannerLimits(replicas_per_broker_max=self.settings.limits.partitions_max),
             ),
-            random.Random(self._world.rng.getrandbits(64)),
+            random.Random(self._environment.rng.getrandbits(64)),
         )
 
     def _trash(self) -> Trash:
-        world, delay_ms = self._world, self.settings.timing.trash_delay_ms
+        environment, delay_ms = self._environment, self.settings.timing.trash_delay_ms
         return Trash(
-            world.filesystem,
+            environment.filesystem,
             self._data_directory,
-            world.clock,
+            environment.clock,
             asyncio.to_thread,
             delay_ms=delay_ms,
             has_room=self.disk.has_room,
@@ -172,7 +173,7 @@ class Broker:
         )
 
     def _why_offline(self, target: TopicPartition) -> str:
-        """What a replica of this broker that takes no part waits for."""
+        """Why a replica of this broker does not serve."""
         return (
             self.manager.failure_of(key_of(target))
             or self._first_start.trouble
@@ -189,10 +190,10 @@ class Broker:
         return tuple(NodeId(peer) for peer in self.settings.peers if peer != self.node_id)
 
     async def start(self) -> None:
-        """Join the peers and the metadata group, open the replicas. Raises ``OSError``."""
+        """Connect to the peers, join the metadata group, open the replicas. Raises ``OSError``."""
         for peer, address in self.settings.peers.items():
             if peer != self.node_id:
-                self._world.transport.set_peer(NodeId(peer), address.host, address.port)
+                self._environment.transport.set_peer(NodeId(peer), address.host, address.port)
         self.repairs.offer()
         self._first_start.offer()
         self.host.watch_peers(frozenset(NodeId(peer) for peer in self.settings.peers))
@@ -208,7 +209,7 @@ class Broker:
         ]
 
     async def drain(self) -> None:
-        """Hand leaderships over; new requests go elsewhere from now on."""
+        """Transfer leaderships; clients should send new requests elsewhere."""
         self.is_draining = True
         await self.host.transfer_leaderships()
 
@@ -231,7 +232,7 @@ class Broker:
         ]
 
     def _note_broken(self, group_id: GroupId, error: BaseException) -> None:
-        if group_id != METADATA_GROUP:  # without it no broker can do anything: it ends at every start
+        if group_id != METADATA_GROUP:  # a broker cannot work without this group: it exits at every start
             self._broken.note(group_id, error)
 
     @property
@@ -247,7 +248,7 @@ class Broker:
         mine = self.settings.peers[self.settings.broker_id]
         return RegisterBroker(
             broker_id=self.node_id,
-            incarnation=uuid.UUID(int=self._world.rng.getrandbits(128)).hex,
+            incarnation=uuid.UUID(int=self._environment.rng.getrandbits(128)).hex,
             http_url=self._http_url,
             rpc_host=mine.host,
             rpc_port=mine.port,

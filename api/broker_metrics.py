@@ -1,7 +1,7 @@
-"""What a broker knows of itself, as metrics: computed when they are asked for, never kept up.
+"""Metrics of a broker's parts, computed when they are collected.
 
-Most are sums over all groups. Those of single partitions are given for ``limits.partition_metrics_max`` of
-them at most, so that ten thousand partitions do not make fifty thousand lines.
+Most are sums over all groups. Metrics of single partitions are limited to ``limits.partition_metrics_max``
+partitions, because ten thousand partitions would need fifty thousand lines.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from raftlog.hosting.hosted_replica import HostedState
 
 
 class BrokerMetrics(Collector):
-    """Register one of these in a broker's registry."""
+    """A collector for a broker's registry."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
     def collect(self) -> Iterator[Metric]:
-        """All figures as of now."""
+        """The current values."""
         broker = self._broker
         groups = list(broker.host.groups.values())
         roles = GaugeMetricFamily(
@@ -38,7 +38,7 @@ class BrokerMetrics(Collector):
         yield roles
         yield GaugeMetricFamily(
             "raftlog_raft_groups_asleep",
-            "Groups that cost nothing at the moment.",
+            "Quiescent groups.",
             sum(group.is_quiescent for group in groups),
         )
         yield GaugeMetricFamily(
@@ -46,26 +46,28 @@ class BrokerMetrics(Collector):
         )
         yield GaugeMetricFamily(
             "raftlog_uncommitted_records",
-            "Indexes in logs beyond the commit index.",
+            "Indexes above the commit index.",
             sum(max(0, group.last_index - group.commit_index) for group in groups),
         )
         yield GaugeMetricFamily(
             "raftlog_uncommitted_bytes",
-            "Bytes in logs led here that are not committed; bounded by limits.uncommitted_bytes_max.",
+            "Uncommitted bytes in logs led here; bounded by limits.uncommitted_bytes_max.",
             broker.host.uncommitted.total,
         )
         flusher = broker.host.flusher
         yield CounterMetricFamily("raftlog_sync_rounds", "Rounds of syncs.", flusher.rounds)
-        yield CounterMetricFamily("raftlog_syncs", "Syncs of single logs; several in a round.", flusher.syncs)
-        yield GaugeMetricFamily("raftlog_disk_free_bytes", "Room left for logs.", broker.disk.free_bytes)
+        yield CounterMetricFamily(
+            "raftlog_syncs", "Syncs of single logs; a round has several.", flusher.syncs
+        )
+        yield GaugeMetricFamily("raftlog_disk_free_bytes", "Free space for logs.", broker.disk.free_bytes)
         yield GaugeMetricFamily(
             "raftlog_producers",
-            "Producers that the replicas here remember.",
+            "Producer entries of the replicas here.",
             broker.manager.admission.remembered,
         )
         yield GaugeMetricFamily(
             "raftlog_trash_bytes",
-            "Bytes of folders that were given up and can be taken back.",
+            "Bytes of deleted folders that can be restored.",
             broker.manager.trash.size_bytes,
         )
         yield from _replica_metrics(broker)
@@ -73,12 +75,12 @@ class BrokerMetrics(Collector):
         yield from _clock_metrics(broker)
         yield from _repair_metrics(broker)
         yield GaugeMetricFamily(
-            "raftlog_metadata_version", "Version of the metadata here.", broker.controller.image.version
+            "raftlog_metadata_version", "Version of the broker's metadata.", broker.controller.image.version
         )
 
 
 def _replica_metrics(broker: Broker) -> Iterator[Metric]:
-    """Hosted replicas by their state, and those that do not do all that they should."""
+    """Hosted replicas by state, and failed ones."""
     states = GaugeMetricFamily(
         "raftlog_hosted_replicas", "Replicas on this broker by state.", labels=["state"]
     )
@@ -87,7 +89,7 @@ def _replica_metrics(broker: Broker) -> Iterator[Metric]:
     yield states
     yield GaugeMetricFamily(
         "raftlog_failed_replicas",
-        "Replicas that should work here and do not.",
+        "Replicas that should serve here and do not.",
         len(broker.manager.failures),
     )
     yield GaugeMetricFamily(
@@ -98,7 +100,7 @@ def _replica_metrics(broker: Broker) -> Iterator[Metric]:
 
 
 def _partition_metrics(broker: Broker) -> Iterator[Metric]:
-    """The replicas here one by one, in the order of their topics' names, as far as the limit goes."""
+    """The replicas one by one, ordered by topic name, up to the limit."""
     labels = ["topic", "partition"]
     high_watermark = GaugeMetricFamily(
         "raftlog_partition_high_watermark", "One past the newest record that can be read.", labels=labels
@@ -109,7 +111,7 @@ def _partition_metrics(broker: Broker) -> Iterator[Metric]:
     size = GaugeMetricFamily("raftlog_partition_size_bytes", "Bytes of the replica's log.", labels=labels)
     leads = GaugeMetricFamily("raftlog_partition_leader", "Whether this broker leads it.", labels=labels)
     in_sync = GaugeMetricFamily(
-        "raftlog_partition_in_sync_replicas", "Replicas that keep up, as their leader sees it.", labels=labels
+        "raftlog_partition_in_sync_replicas", "In-sync replicas, reported by the leader.", labels=labels
     )
     replicas = broker.manager.replicas
     shown = nsmallest(broker.settings.limits.partition_metrics_max, replicas)
@@ -129,47 +131,49 @@ def _partition_metrics(broker: Broker) -> Iterator[Metric]:
     yield from (high_watermark, log_start, size, leads, in_sync)
     yield GaugeMetricFamily(
         "raftlog_partitions_not_shown",
-        "Replicas here beyond limits.partition_metrics_max.",
+        "Replicas omitted because of limits.partition_metrics_max.",
         len(replicas) - len(shown),
     )
 
 
 def _clock_metrics(broker: Broker) -> Iterator[Metric]:
-    """How the wall clock here differs from the time that brokers go by."""
+    """The difference between this wall clock and the broker's time."""
     clock = broker.host.clock
     yield GaugeMetricFamily(
-        "raftlog_clock_trusted", "Whether records are deleted by age.", int(clock.is_trusted)
+        "raftlog_clock_trusted",
+        "1 while the clock is trusted and records are deleted by age.",
+        int(clock.is_trusted),
     )
     yield GaugeMetricFamily(
         "raftlog_clock_offset_seconds",
-        "Wall clock here minus the time that this broker goes by.",
+        "Wall clock minus the time that this broker uses.",
         clock.offset_ms / 1000,
     )
 
 
 def _repair_metrics(broker: Broker) -> Iterator[Metric]:
-    """What was read through for damage, and what was repaired."""
+    """Scrubbed bytes, damages and repairs."""
     scrub, repairs = broker.scrubber.counts, broker.repairer.counts
     scheduler = broker.supervisor.scheduler
-    yield CounterMetricFamily("raftlog_scrub_bytes", "Bytes read through for damage.", scrub.bytes_read)
+    yield CounterMetricFamily("raftlog_scrub_bytes", "Bytes scrubbed.", scrub.bytes_read)
     yield CounterMetricFamily(
-        "raftlog_scrub_damages", "Damaged files and segments found so.", scrub.damages_found
+        "raftlog_scrub_damages", "Damaged files and segments found by the scrub.", scrub.damages_found
     )
     yield GaugeMetricFamily(
         "raftlog_scrub_cycle_ended_seconds",
-        "When everything was last read through.",
+        "End of the last complete scrub.",
         scrub.last_cycle_ended_ms / 1000,
     )
     yield CounterMetricFamily(
         "raftlog_damaged_logs",
-        "Replicas that ended since a read or the scrub found damage.",
+        "Replicas stopped because a read or the scrub found damage.",
         broker.host.damaged_logs,
     )
     yield CounterMetricFamily("raftlog_repairs", "Replicas repaired from peers.", repairs.replicas_repaired)
     yield CounterMetricFamily(
-        "raftlog_repairs_failed", "Attempts that did not succeed.", repairs.attempts_failed
+        "raftlog_repairs_failed", "Failed attempts to repair a replica.", repairs.attempts_failed
     )
-    yield CounterMetricFamily("raftlog_repair_bytes", "Bytes fetched for it.", repairs.bytes_fetched)
+    yield CounterMetricFamily("raftlog_repair_bytes", "Bytes fetched for repairs.", repairs.bytes_fetched)
     yield GaugeMetricFamily(
         "raftlog_repairs_running",
         "Replicas being repaired.",

@@ -1,4 +1,4 @@
-"""The files that a cluster starts from: one secret, and one settings file per broker.
+"""The initial files of a cluster: one secret, and one settings file per broker.
 
 ::
 
@@ -6,10 +6,8 @@
     DIR/broker-1/raftlog.toml        settings of broker 1
     DIR/broker-1/data/               made by the broker itself
 
-The brokers of a cluster on several machines share no directory: each one has a copy of the secret beside its
-settings, ``DIR/broker-1/cluster.secret``.
-
-Decides: names, ports and the cluster id of a new cluster. An existing cluster is never changed.
+Brokers on several machines share no directory: each has a copy of the secret beside its settings,
+``DIR/broker-1/cluster.secret``. An existing cluster is never changed.
 """
 
 from __future__ import annotations
@@ -29,12 +27,12 @@ SECRET_NAME = "cluster.secret"
 
 
 def settings_path(directory: Path, broker_id: int) -> Path:
-    """Where a broker's settings stand."""
+    """Path of a broker's settings."""
     return directory / f"broker-{broker_id}" / "raftlog.toml"
 
 
 def existing_brokers(directory: Path) -> list[int]:
-    """The ids of the brokers that were set up in a directory, rising."""
+    """Ids of the brokers with settings in a directory, ascending."""
     found = []
     for path in directory.glob("broker-*/raftlog.toml"):
         number = path.parent.name.removeprefix("broker-")
@@ -49,7 +47,7 @@ def create_cluster(
     """Write secret and settings of a new cluster on this machine; return the settings' paths.
 
     Broker n listens for HTTP on ``http_port + n - 1`` and for its peers on ``rpc_port + n - 1``.
-    Raises ``InvalidRequest`` when a cluster is there already or the numbers make no sense.
+    Raises ``InvalidRequest`` when a cluster exists or the numbers are invalid.
     """
     rpc_base = http_port + RPC_PORT_STEP if rpc_port is None else rpc_port
     if not 1 <= brokers <= BROKERS_MAX:
@@ -69,8 +67,8 @@ def create_cluster(
 def create_machines(directory: Path, machines: Sequence[Machine]) -> list[Path]:
     """Write a folder with settings and secret for each machine of a new cluster; return the settings' paths.
 
-    Nothing in a folder refers to anything outside it, so that it can be copied to its machine.
-    Raises ``InvalidRequest`` when a cluster is there already.
+    A folder is self-contained, so that it can be copied to its machine. Raises ``InvalidRequest`` when a
+    cluster exists.
     """
     secret = _begin(directory)
     paths = _write_settings(directory, machines, SECRET_NAME)
@@ -80,7 +78,7 @@ def create_machines(directory: Path, machines: Sequence[Machine]) -> list[Path]:
 
 
 def _begin(directory: Path) -> str:
-    """Make the directory of a cluster; return a new secret."""
+    """Create the directory of a cluster; return a new secret."""
     if existing_brokers(directory):
         raise InvalidRequest(
             f"{directory} holds a cluster already; start it, or choose another directory", field="data"
@@ -111,7 +109,7 @@ def _write_settings(directory: Path, machines: Sequence[Machine], secret_file: s
 
 
 def _beyond_loopback(machine: Machine) -> str:
-    """The settings of a broker that other machines reach."""
+    """The settings of a broker that other machines can reach."""
     if is_loopback(machine.host):
         return ""
     return (
@@ -123,7 +121,7 @@ def read_secret(path: Path) -> bytes:
     """The cluster's secret. Raises ``InvalidRequest`` when it is missing, empty or readable by others."""
     try:
         mode = path.stat().st_mode
-        if not stat.S_ISREG(mode):  # reading a pipe would wait for its other end
+        if not stat.S_ISREG(mode):  # reading a pipe would wait for its writer
             raise InvalidRequest(f"{path} is not a regular file", field="secret_file")
         secret = bytes.fromhex(path.read_text().strip())
     except FileNotFoundError:
@@ -145,7 +143,7 @@ def read_secret(path: Path) -> bytes:
 
 
 def _write(path: Path, text: str) -> None:
-    """A new file, its owner's alone."""
+    """Write a new file, accessible to its owner only."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE)
     with os.fdopen(descriptor, "w") as file:
         file.write(text)

@@ -1,7 +1,7 @@
-"""What the file descriptors of a process are used for: HTTP connections, files, and a reserve.
+"""Shares the file descriptors of a process: HTTP connections, segment files, and a reserve.
 
-Decides: the shares. Half is for HTTP connections, a quarter for the files of active segments that stay open
-between their uses. The rest is a reserve for what is open for a moment, and for the connections to peers.
+Half is for HTTP connections, a quarter for the files of active segments that stay open between uses. The rest
+is a reserve for files that are open briefly, and for connections to peers.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 _log = logging.getLogger("raftlog.server")
 
-CONNECTIONS_MAX: Final = 25_000  # more than requests may wait; each takes memory, too
+CONNECTIONS_MAX: Final = 25_000  # more than the bound of waiting requests; each takes memory, too
 HELD_FILES_MAX: Final = 65_536
 FEW: Final = 1024
 
@@ -26,20 +26,20 @@ class Descriptors(NamedTuple):
 
 
 def raise_limit() -> int:
-    """Use all descriptors that the system lets this process have; how many that are."""
+    """Raise the soft limit to the hard limit; return the number of descriptors."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == hard:
         return soft
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     except (OSError, ValueError) as error:
-        _log.warning("the limit of %d open files stays, it could not be raised to %d: %s", soft, hard, error)
+        _log.warning("the limit stays at %d open files, it could not be raised to %d: %s", soft, hard, error)
         return soft
     return hard
 
 
 def shares(limit: int, connections_max: int | None) -> Descriptors:
-    """``connections_max`` is what the settings ask for; None for what fits."""
+    """``connections_max`` is the setting; None for the default."""
     if limit == resource.RLIM_INFINITY:
         limit = 1 << 20
     half = limit // 2
@@ -55,7 +55,7 @@ def shares(limit: int, connections_max: int | None) -> Descriptors:
 
 
 def share_out(connections_max: int | None) -> Descriptors:
-    """Raise the limit, and say once what it is used for."""
+    """Raise the limit, and log the shares once."""
     found = shares(raise_limit(), connections_max)
     tell = _log.warning if found.limit < FEW else _log.info
     tell(

@@ -1,7 +1,7 @@
-"""How much room the disk has, looked at now and then: produce is refused before the last byte is used.
+"""Watches the free disk space, so that produce is refused before the disk is full.
 
-A log that meets a full disk in the middle of an append recovers; but hard states, checkpoints and
-the metadata need some room too, and that is the reserve.
+A log recovers from a full disk in the middle of an append, but hard states, checkpoints and the metadata need
+space, too, which is the reserve.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class DiskReserve:
 
     @property
     def free_bytes(self) -> int:
-        """As of at most a quarter of a second ago."""
+        """At most a quarter of a second old."""
         now = self._clock.monotonic()
         if now - self._looked_s >= LOOK_EVERY_S:
             self._looked_s = now

@@ -1,4 +1,4 @@
-"""How the broker's log lines look: one line an event, ``key=value`` behind the message."""
+"""Format of the broker's log: one line per event, ``key=value`` after the message."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import structlog
 
 
 def configure_logs(level: str, broker_id: int) -> None:
-    """Send everything that the parts log to standard error, each line with the broker's id."""
+    """Send all log events to standard error, each line with the broker's id."""
 
     def add_broker(_: object, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
         event["broker"] = broker_id

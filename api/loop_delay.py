@@ -1,8 +1,8 @@
-"""Measures how late the event loop is: a callback that comes late stands for all that waited with it.
+"""Measures the delay of the event loop by the delay of a callback.
 
-Looks twenty times a second, so a block of 50 ms or more is always seen. A block that falls between two looks
-may be missed. A callback is late because something in this process held the loop, or because the machine had
-no processor for its thread. Linux tells how long the thread waited (``/proc/thread-self/schedstat``).
+Samples twenty times a second, so a block of 50 ms or more is always detected; a shorter one may be missed. A
+callback is late because this process blocked the loop, or because its thread had no CPU. Linux reports how
+long the thread waited (``/proc/thread-self/schedstat``).
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ _SCHEDULER: Final = Path("/proc/thread-self/schedstat")  # "running_ns waiting_n
 
 
 def waited_for_processor_s() -> float:
-    """How long this thread has been ready to run without a processor; 0 where the system does not say."""
+    """How long this thread has been ready to run without a CPU; 0 where the system does not report it."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         return int(_SCHEDULER.read_bytes().split()[1]) / 1e9
     return 0.0
 
 
 class LoopDelay:
-    """Watches the loop it is made in until ``stop``."""
+    """Watches the event loop of its creator until ``stop``."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._loop = asyncio.get_running_loop()
         self._late = _histogram(
-            "raftlog_event_loop_delay_seconds", "How late a callback of the event loop came.", registry
+            "raftlog_event_loop_delay_seconds", "Delay of a callback of the event loop.", registry
         )
         self._held = _histogram(
             "raftlog_event_loop_held_seconds",
-            "How late it came, without the time in which its thread waited for a processor.",
+            "Delay without the time in which the thread waited for a CPU.",
             registry,
         )
         self._due = self._waited = 0.0
         self._handle = self._wait()
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop sampling."""
         self._handle.cancel()
 
     def _wait(self) -> asyncio.TimerHandle:

@@ -1,7 +1,7 @@
 """One broker as a process: data directory, sockets, signals, exit status.
 
-Decides: the order of starting and stopping, and what ends the process. Exit status 0 after
-SIGTERM or SIGINT, 1 when it could not start, 70 when an invariant was broken.
+Decides: the order of starting and stopping, and the exit status: 0 after SIGTERM or SIGINT, 1 when it could
+not start, 70 when an invariant was broken.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from collections.abc import Coroutine
 from prometheus_client import PlatformCollector, ProcessCollector
 
 from api.app import RequestPipeline
-from api.broker import Broker, World, sync_thread
+from api.broker import Broker, BrokerEnvironment, sync_thread
 from api.cluster_files import read_secret
 from api.connections.listener import HttpListener
 from api.descriptors import Descriptors, share_out
@@ -48,10 +48,10 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def run(settings: BrokerSettings) -> int:
-    """Run one broker until it is told to stop; return the exit status."""
+    """Run one broker until a signal stops it; return the exit status."""
     configure_logs(settings.log_level, settings.broker_id)
     _give_back_large_blocks()
-    sys.setswitchinterval(TURN_S)  # the loop waits for its turn after each call to the system that it makes
+    sys.setswitchinterval(TURN_S)  # after each system call the loop must get the interpreter again
     descriptors = share_out(settings.limits.connections_max)
     try:
         secret = read_secret(settings.secret_file)
@@ -71,7 +71,7 @@ def run(settings: BrokerSettings) -> int:
 
 
 def _give_back_large_blocks() -> None:
-    """Have glibc return blocks of 1 MiB and more to the system at once, not keep them for later requests."""
+    """Make glibc return blocks of 1 MiB and more to the system at once, not keep them for later requests."""
     with contextlib.suppress(OSError, AttributeError):  # another C library
         ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, 1 << 20)
 
@@ -89,8 +89,8 @@ async def _serve(settings: BrokerSettings, secret: bytes, descriptors: Descripto
     loop = asyncio.get_running_loop()
     for number in STOP_SIGNALS:
         loop.add_signal_handler(number, stop.set)
-    world = _world(settings, secret, descriptors)
-    broker = Broker(settings, world, str(settings.data_directory), settings.http_url)
+    environment = _environment(settings, secret, descriptors)
+    broker = Broker(settings, environment, str(settings.data_directory), settings.http_url)
     services = services_of(broker, random.Random(secrets.randbits(64)))
     ProcessCollector(registry=services.registry)
     PlatformCollector(registry=services.registry)
@@ -101,7 +101,7 @@ async def _serve(settings: BrokerSettings, secret: bytes, descriptors: Descripto
     try:
         if await _started(broker, stop):
             await listener.start(settings.http.host, settings.http.port)
-            gc.freeze()  # what lives from the start need not be looked at by every collection
+            gc.freeze()  # exclude the objects of the start from garbage collections
             _log.info("serving %s", settings.http_url)
             await stop.wait()
             _log.info("stopping")
@@ -110,16 +110,14 @@ async def _serve(settings: BrokerSettings, secret: bytes, descriptors: Descripto
         delay.stop()
         await listener.stop()
         await broker.stop()
-        for (
-            number
-        ) in STOP_SIGNALS:  # the loop's end would bring back handlers that kill: it is stopped already
+        for number in STOP_SIGNALS:  # closing the loop would restore the default handlers, which kill
             loop.remove_signal_handler(number)
             signal.signal(number, signal.SIG_IGN)
     return 0
 
 
 async def _started(broker: Broker, stop: asyncio.Event) -> bool:
-    """Start the broker; False when it is told to stop first: a start may wait for other brokers for ever."""
+    """Start the broker; False when a signal comes first: a start may wait for other brokers without end."""
     starting, told = asyncio.create_task(broker.start()), asyncio.create_task(stop.wait())
     await asyncio.wait((starting, told), return_when=asyncio.FIRST_COMPLETED)
     told.cancel()
@@ -132,7 +130,7 @@ async def _started(broker: Broker, stop: asyncio.Event) -> bool:
     return False
 
 
-def _world(settings: BrokerSettings, secret: bytes, descriptors: Descriptors) -> World:
+def _environment(settings: BrokerSettings, secret: bytes, descriptors: Descriptors) -> BrokerEnvironment:
     clock = SystemClock()
     rng = random.Random(secrets.randbits(128))
     transport = TcpTransport(
@@ -145,7 +143,7 @@ def _world(settings: BrokerSettings, secret: bytes, descriptors: Descriptors) ->
         clock=clock,
         limits=TransportLimits(queue_bytes_max=settings.limits.peer_queue_bytes_max),
     )
-    return World(
+    return BrokerEnvironment(
         filesystem=OsFilesystem(descriptors.held_files_max),
         clock=clock,
         transport=transport,
@@ -157,7 +155,7 @@ def _world(settings: BrokerSettings, secret: bytes, descriptors: Descriptors) ->
 
 
 def _end_process(error: BaseException) -> None:
-    """A broken invariant: leave at once, so that nothing that follows from it gets out."""
+    """Exit at once, so that the wrong state has no further effect."""
     _log.critical("an invariant is broken, this process ends: %s", error, exc_info=error)
     logging.shutdown()
     os._exit(EXIT_BROKEN)

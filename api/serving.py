@@ -1,4 +1,4 @@
-"""What the HTTP side is handed of a broker: its parts, its health, and the limits of its settings."""
+"""Gives the HTTP side the parts of a broker, its health, and the limits of its settings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from raftlog.types import METADATA_GROUP
 
 
 def services_of(broker: Broker, rng: random.Random) -> Services:
-    """The parts of a broker as handlers see them."""
+    """The parts of a broker as handlers use them."""
     registry = CollectorRegistry()
     registry.register(BrokerMetrics(broker))
     settings = broker.settings
@@ -63,5 +63,5 @@ def services_of(broker: Broker, rng: random.Random) -> Services:
 
 @cache
 def _version() -> str:
-    """Read from a file, which a process does once."""
+    """Read from a file, once per process."""
     return version("raftlog")

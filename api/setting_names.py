@@ -1,4 +1,4 @@
-"""Names of settings, in the file and in the environment, and suggestions for those that are misspelt."""
+"""Names of settings, in the file and in the environment, and suggestions for misspelt ones."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from raftlog.errors import InvalidRequest
 
 PREFIX = "RAFTLOG_"
 NESTED = "__"
-OF_CLIENTS = frozenset(("RAFTLOG_URL",))  # no setting of a broker, but often set beside one
+OF_CLIENTS = frozenset(("RAFTLOG_URL",))  # not settings of a broker, but often set in its environment
 
 
 def setting_names(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
-    """All settings with dots between their parts, such as ``http.port``, and the groups that they are in."""
+    """All settings with dots between their parts, such as ``http.port``, and their groups."""
     for name, field in model.model_fields.items():
         yield prefix + name
         for inner in (field.annotation, *getattr(field.annotation, "__args__", ())):
@@ -27,7 +27,7 @@ def setting_names(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
 
 
 def refuse_unknown_variables(variables: Iterable[str], model: type[BaseModel]) -> None:
-    """Raise ``InvalidRequest`` for an environment variable that looks like a setting and is none."""
+    """Raise ``InvalidRequest`` for an environment variable that looks like a setting but is none."""
     known = set(setting_names(model))
     for variable in variables:
         name = variable.upper()
@@ -36,18 +36,18 @@ def refuse_unknown_variables(variables: Iterable[str], model: type[BaseModel]) -
             if _numberless(setting) not in known:
                 meant = " or ".join(map(_variable, _meant(setting, known)))
                 hint = f"; did you mean {meant}?" if meant else "; unset it"
-                raise InvalidRequest(f"{variable} in the environment is no setting{hint}", field=variable)
+                raise InvalidRequest(f"{variable} in the environment is not a setting{hint}", field=variable)
 
 
 def described(error: ErrorDetails, model: type[BaseModel], environment: Mapping[str, str]) -> str:
-    """What is wrong with a setting, with its name as it was given."""
+    """The error of a setting, with its name as given."""
     setting = ".".join(str(part) for part in error["loc"])
     given = _variable(setting)
     where = given if given in map(str.upper, environment) else setting or "settings"
     if error["type"] != "extra_forbidden":
         return f"{where}: {error['msg'].removeprefix('Value error, ')}"
     meant = " or ".join(_meant(setting, setting_names(model)))
-    return f"{where} is no setting" + (f"; did you mean {meant}?" if meant else "")
+    return f"{where} is not a setting" + (f"; did you mean {meant}?" if meant else "")
 
 
 def _variable(setting: str) -> str:
@@ -59,7 +59,7 @@ def _numberless(setting: str) -> str:
 
 
 def _meant(setting: str, known: Iterable[str]) -> list[str]:
-    """Settings that end alike, else the one that is most like it."""
+    """Settings with the same ending, else the most similar one."""
     names = sorted(known)
     last = setting.rpartition(".")[2]
     same = [name for name in names if name.rpartition(".")[2] == last and "<id>" not in name]

@@ -1,8 +1,8 @@
-"""A broker's settings: one TOML file, overridden by environment variables, checked before anything starts.
+"""A broker's settings: one TOML file, overridden by environment variables, validated before anything starts.
 
 Decides: names, defaults, units and bounds of every setting. Environment variables are named
 ``RAFTLOG_`` plus the setting, with two underscores before a nested one: ``RAFTLOG_HTTP__PORT``.
-An unknown setting is refused, so that a misspelt one is not ignored.
+Unknown settings are refused, so that misspelt ones are not ignored.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ class Listener(BaseModel):
 
     @property
     def url(self) -> str:
-        """The URL of what listens there."""
+        """The URL of this address."""
         return http_url(self.host, self.port)
 
 
 class HttpSettings(Listener):
-    """Where HTTP clients are served, and by which names they may call the broker."""
+    """The address for HTTP clients, and the host names that they may use."""
 
     allowed_hosts: tuple[str, ...] = ()  # besides its own; names, or name:port; "*" for all
 
@@ -61,7 +61,9 @@ class HttpSettings(Listener):
     def _are_names(cls, hosts: tuple[str, ...]) -> tuple[str, ...]:
         for host in hosts:
             if not _HOST.fullmatch(host):
-                raise ValueError(f'{host!r} is no name such as "log.example" or "log.example:7070", nor "*"')
+                raise ValueError(
+                    f'{host!r} is neither a name such as "log.example" or "log.example:7070" nor "*"'
+                )
         return tuple(host.lower() for host in hosts)
 
 
@@ -70,19 +72,19 @@ class CorsSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    allowed_origins: tuple[str, ...] = ()  # that may read answers and write; "*" for all
+    allowed_origins: tuple[str, ...] = ()  # may read responses and write; "*" for all
 
     @field_validator("allowed_origins")
     @classmethod
     def _are_origins(cls, origins: tuple[str, ...]) -> tuple[str, ...]:
         for origin in origins:
             if not _ORIGIN.fullmatch(origin):
-                raise ValueError(f'{origin!r} is no origin such as "https://ui.example:8443", nor "*"')
+                raise ValueError(f'{origin!r} is neither an origin such as "https://ui.example:8443" nor "*"')
         return tuple(origin.lower() for origin in origins)
 
 
 class Peer(BaseModel):
-    """Where another broker listens for its peers."""
+    """The address of a broker for its peers."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -93,7 +95,9 @@ class Peer(BaseModel):
     @classmethod
     def _leads_to_a_machine(cls, host: str) -> str:
         if is_unspecified(host):
-            raise ValueError(f"{host!r} leads to no machine; name the broker's machine as its peers reach it")
+            raise ValueError(
+                f"{host!r} is not the address of a machine; use one that the broker's peers can reach"
+            )
         return host
 
 
@@ -146,7 +150,7 @@ class Timing(BaseModel):
 
 
 class BrokerSettings(BaseSettings):
-    """Everything that one broker must be told."""
+    """All settings of one broker."""
 
     model_config = SettingsConfigDict(
         env_prefix=PREFIX, env_nested_delimiter=NESTED, extra="forbid", frozen=True
@@ -171,9 +175,9 @@ class BrokerSettings(BaseSettings):
     @classmethod
     def _is_url(cls, value: str | None) -> str | None:
         if value is not None and not _URL.fullmatch(value):
-            raise ValueError(f'{value!r} is no URL such as "http://log.example:7070"')
+            raise ValueError(f'{value!r} is not a URL such as "http://log.example:7070"')
         if value is not None and is_unspecified(urlsplit(value).hostname or ""):
-            raise ValueError(f"{value!r} leads to no machine; name this one as clients reach it")
+            raise ValueError(f"{value!r} is not the address of a machine; use one that clients can reach")
         return value
 
     @field_validator("log_level")
@@ -206,7 +210,7 @@ class BrokerSettings(BaseSettings):
 
     @property
     def http_url(self) -> str:
-        """The URL that clients are told."""
+        """The URL for clients."""
         return self.advertised_http or self.http.url
 
     @classmethod
@@ -228,7 +232,9 @@ def load_settings(path: Path) -> BrokerSettings:
     Raises ``InvalidRequest`` that names the file, the setting and what is wrong with it.
     """
     if not path.is_file():
-        raise InvalidRequest(f"no settings at {path}; make them with `raftlog cluster init`", field="config")
+        raise InvalidRequest(
+            f"no settings at {path}; create them with `raftlog cluster init`", field="config"
+        )
     refuse_unknown_variables(os.environ, BrokerSettings)
     try:
         values = TomlConfigSettingsSource(BrokerSettings, toml_file=path)()

@@ -1,11 +1,11 @@
 """The command line: ``raftlog …``.
 
-Decides: the names of commands and options, what is printed, exit codes. Leaves to others: the
+Decides: the names of commands and options, output, exit codes. Leaves to others: the
 work itself (the client, ``api.server``, ``api.cluster_files``). A command's module is imported when
-the command is called, and what it needs when it runs, so that ``raftlog --help`` answers at once.
+the command is called, and its dependencies when it runs, so that ``raftlog --help`` is fast.
 
-Exit codes: 0 done; 1 refused or failed, and it surely did not happen; 2 wrong usage; 3 unknown
-whether it happened; 4 nobody could be reached.
+Exit codes: 0 done; 1 refused or failed, and definitely not carried out; 2 wrong usage; 3 outcome unknown;
+4 no broker could be reached.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import sys
 def main() -> None:
     """Entry point of the ``raftlog`` script."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C amid imports ends the process without a word
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C during imports ends the process silently
     try:
         from api.cli.commands import app
     except ModuleNotFoundError as error:

@@ -1,8 +1,9 @@
-"""``bench``: load a running cluster and say what came of it.
+"""``bench``: load a running cluster and report throughput and latency.
 
-Decides: what is sent and what is said. Leaves to others: the loop (``closed_loop``) and the
-connections (``raw_http``). Batches are prebuilt and answers are not parsed, so that the brokers are
-measured and not this client. Comparisons with other systems are not made here.
+Batches are prebuilt and responses are not parsed, so that the brokers are measured and not this client.
+Leaves to
+others: the loop (``closed_loop``), the connections (``raw_http``), comparisons with other systems
+(``bench``).
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from api.cli.output import DEFAULT_SERVER, Format, OutputOption, ServerOption, e
 if TYPE_CHECKING:
     from api.cli.closed_loop import Measured
 
-TopicOption = Annotated[str, typer.Option(help="The topic; it is made when there is none.")]
-PartitionsOption = Annotated[int, typer.Option(min=1, help="Partitions of a topic that is made.")]
-RecordsOption = Annotated[int | None, typer.Option(min=1, help="Stop after so many records.")]
+TopicOption = Annotated[str, typer.Option(help="The topic; created if it does not exist.")]
+PartitionsOption = Annotated[int, typer.Option(min=1, help="Partitions of a created topic.")]
+RecordsOption = Annotated[int | None, typer.Option(min=1, help="Stop after this number of records.")]
 RecordBytesOption = Annotated[int, typer.Option(min=0, help="Size of a record's value.")]
 BatchOption = Annotated[int, typer.Option(min=1, help="Records in a batch.")]
-SecondsOption = Annotated[float, typer.Option(min=0.1, help="Stop after so long.")]
+SecondsOption = Annotated[float, typer.Option(min=0.1, help="Stop after this time.")]
 InFlightOption = Annotated[int, typer.Option(min=1, help="Requests in flight for each partition.")]
 
 
@@ -104,7 +105,7 @@ def _run(
 
 
 def _leaders(server: str, topic: str, partitions: int | None) -> list[tuple[int, str]]:
-    """Each partition and its leader's address; the topic is made when ``partitions`` says how."""
+    """Each partition and its leader's address; creates the topic when ``partitions`` is given."""
     from raftlog.errors import NoLeader
 
     with connected(server) as client:

@@ -1,4 +1,4 @@
-"""The closed loop that loads anything: so many connections, each with one request at a time.
+"""A closed loop of load: a number of connections, each with one request at a time.
 
 Decides: how throughput and latency are measured. Leaves to others: what a request is.
 """
@@ -24,7 +24,7 @@ class Connection(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What one round of load showed. Latencies are of one request, in milliseconds."""
+    """The result of one round of load. Latencies are of one request, in milliseconds."""
 
     records_per_s: float
     p50_ms: float
@@ -37,7 +37,7 @@ async def run(
 ) -> Measured:
     """Load for ``seconds`` or until ``requests_max`` are acknowledged; each request has ``records``."""
     for connection in connections:
-        await connection.send()  # everybody has spoken once before the clock runs
+        await connection.send()  # each connection is warmed up before the clock starts
     latencies: list[float] = []
     began = time.perf_counter()
     left = iter(range(requests_max)) if requests_max is not None else None
@@ -66,5 +66,5 @@ def measured(latencies: list[float], *, records: int, took_s: float) -> Measured
 
 
 def percentile(rising: Sequence[float], percent: int) -> float:
-    """The value that so many percent do not exceed; 0 of nothing."""
+    """The value that this percentage does not exceed; 0 without values."""
     return 0.0 if not rising else rising[min(len(rising) - 1, len(rising) * percent // 100)]

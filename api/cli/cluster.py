@@ -32,7 +32,7 @@ def info(server: ServerOption = DEFAULT_SERVER, output: OutputOption = Format.TA
 
 
 def brokers(server: ServerOption = DEFAULT_SERVER, output: OutputOption = Format.TABLE) -> None:
-    """List all brokers, and which of them are alive.
+    """List all brokers and whether they are alive.
 
     \b
     Example:
@@ -45,9 +45,10 @@ def brokers(server: ServerOption = DEFAULT_SERVER, output: OutputOption = Format
 
 
 def health(server: ServerOption = DEFAULT_SERVER, output: OutputOption = Format.TABLE) -> None:
-    """Show what is wrong in a cluster; ends with 1 when something is.
+    """Show the problems of a cluster; ends with 1 if there are any.
 
-    That are brokers that are down, and partitions without a leader or with replicas offline or not in sync.
+    Problems are brokers that are down, and partitions without a leader or with replicas that are
+    offline or not in sync.
 
     \b
     Example:

@@ -1,7 +1,7 @@
 """All commands and their names.
 
-A command's module is imported when the command is called: help for all of them needs their names and what
-stands here only, and none pays for what another one imports.
+A command's module is imported when the command is called: help for all of them needs only the names and
+texts here, so no command pays for the imports of another.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ _COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {  # module, function and
     "produce": (
         "api.cli.produce",
         "produce",
-        "Send the lines of a file or of standard input, a record each.",
+        "Send each line of a file or of standard input as a record.",
     ),
     "consume": (
         "api.cli.consume",
         "consume",
-        "Print the messages of topics: what is there, or with --follow also what comes.",
+        "Print the messages of topics, with --follow also new ones.",
     ),
     "verify": (
         "api.cli.verify",
         "verify",
-        "Read all files of a stopped broker and compare them; ends with 1 when something is damaged.",
+        "Verify all files of a stopped broker; ends with 1 after damage.",
     ),
     "cluster init": (
         "api.cli.local",
         "init",
-        "Make a cluster's secret and one settings file per broker; print how to start each.",
+        "Create a cluster's secret and one settings file per broker; print how to start each.",
     ),
     "cluster info": ("api.cli.cluster", "info", "Show the cluster's id, its controller and its size."),
-    "cluster brokers": ("api.cli.cluster", "brokers", "List all brokers, and which of them are alive."),
+    "cluster brokers": ("api.cli.cluster", "brokers", "List all brokers and whether they are alive."),
     "cluster health": (
         "api.cli.cluster",
         "health",
-        "Show what is wrong in a cluster; ends with 1 when something is.",
+        "Show the problems of a cluster; ends with 1 if there are any.",
     ),
     "topic create": ("api.cli.topics", "create", "Create a topic."),
     "topic list": ("api.cli.topics", "list_all", "List all topics, or those whose names match a pattern."),
@@ -60,46 +60,46 @@ _COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {  # module, function and
         "describe",
         "Show a topic's partitions (leaders, replicas, offsets) and its settings.",
     ),
-    "topic alter": ("api.cli.topics", "alter", "Change a topic's settings and show what holds now."),
+    "topic alter": ("api.cli.topics", "alter", "Change a topic's settings and show the result."),
     "topic delete": (
         "api.cli.topics",
         "delete",
-        "Delete a topic and all its records. Asks to type the name first.",
+        "Delete a topic and all its records. Asks for its name as confirmation.",
     ),
     "partition list": (
         "api.cli.partitions",
         "list_all",
-        "List a topic's partitions: who leads, who holds, who moves.",
+        "List a topic's partitions with leaders, replicas and moves.",
     ),
     "partition transfer-leadership": (
         "api.cli.partitions",
         "transfer_leadership",
-        "Let another broker lead a partition, and wait until it does.",
+        "Transfer a partition's leadership, and wait until the new leader leads.",
     ),
     "partition add-replica": (
         "api.cli.partitions",
         "add_replica",
-        "Have one more broker hold a partition. It votes when it has caught up.",
+        "Add a replica of a partition. It votes when it has caught up.",
     ),
     "partition remove-replica": (
         "api.cli.partitions",
         "remove_replica",
-        "Have one broker less hold a partition. Its files go when the others have agreed.",
+        "Remove a replica of a partition. Its files are deleted when the removal is committed.",
     ),
     "partition set-replicas": (
         "api.cli.partitions",
         "set_replicas",
-        "Have exactly these brokers hold a partition. It replaces a move that is under way.",
+        "Set all replicas of a partition. Replaces an incomplete move.",
     ),
     "partition unsafe-recover": (
         "api.cli.partitions",
         "unsafe_recover",
-        "Recover a partition whose majority is lost for good. Shows an estimate and asks for its phrase.",
+        "Recover a partition whose majority is permanently lost. Shows an estimate and asks for its phrase.",
     ),
     "inspect segment": (
         "api.cli.inspect",
         "segment",
-        "Show the batches of a segment file with their checksums verified; ends with 1 when one is damaged.",
+        "Show the batches of a segment file and verify checksums; ends with 1 if one is damaged.",
     ),
     "bench produce": (
         "api.cli.bench",
@@ -118,19 +118,19 @@ _COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {  # module, function and
     ),
 }
 _GROUPS = {
-    "topic": "Topics: made, looked at, changed and deleted.",
-    "partition": "Partitions: who leads and who holds them.",
+    "topic": "Create, show, change and delete topics.",
+    "partition": "Leaders and replicas of partitions.",
     "cluster": "The cluster as a whole, and its brokers.",
-    "bench": "Load on a running cluster, and what came of it.",
-    "inspect": "Files of a broker, without a broker.",
+    "bench": "Load a running cluster and measure it.",
+    "inspect": "Show files of a broker, without a broker.",
 }
 
 
 class _Group(TyperGroup):
-    """Commands that are known by name and imported when they are called."""
+    """Commands that are known by name and imported when called."""
 
     def resolve_command(self, ctx: Context, args: list[str]) -> tuple[str | None, Command | None, list[str]]:
-        """The command that is called."""
+        """The called command."""
         name, command, rest = super().resolve_command(ctx, args)
         full_name = f"{self.name} {name}".strip()
         return name, _imported(full_name) if full_name in _COMMANDS else command, rest
@@ -175,11 +175,11 @@ def raftlog(
       raftlog consume orders
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # a command begins, and decides itself
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a command was given, which runs itself
 
 
 def _stub() -> None:
-    """Stands for a command until it is called."""
+    """A placeholder for a command until it is called."""
 
 
 _groups = {"": app}

@@ -1,7 +1,8 @@
-"""The way from a command to the cluster.
+"""The client of a command.
 
-Decides: how long a command looks for a broker before it says that there is none, and how long it
-waits for an election. Leaves to others: all requests (the client).
+Decides: how long a command tries to reach a broker, and how long it waits for an election. Leaves to others:
+all
+requests (the client).
 """
 
 from __future__ import annotations
@@ -24,10 +25,11 @@ RETRY_TIMEOUT = "15s"
 def connected(server: str) -> Iterator[Client]:
     """A client of the cluster, once a broker has answered. Raises ``NotSent`` when none does.
 
-    Where a topic does not exist, the error suggests the one that was probably meant.
+    If a topic does not exist, the error suggests the most similar name.
 
-    Looking for one first keeps the two waits apart: nobody listens (told after seconds), and nobody
-    leads just now (worth waiting for).
+    A first request separates the two waits: no broker is reachable (an error after seconds), and a partition
+    has
+    no leader at the moment (worth waiting for).
     """
     from raftlog.client import Client
 
@@ -49,7 +51,7 @@ def connected(server: str) -> Iterator[Client]:
 
 
 def _with_likely_name(client: Client, error: UnknownTopic) -> UnknownTopic:
-    """The same error with the name that was probably meant."""
+    """The same error with the most similar name."""
     import difflib
 
     name = str(error.details.get("topic"))

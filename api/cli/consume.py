@@ -1,7 +1,8 @@
 """``consume``: messages of a topic on standard output.
 
-Decides: which partitions are read, and from where. Leaves to others: in which order and to which end
-(``message_source``), how a message looks (``message_format``), finding leaders (the client).
+Decides: the partitions and the first position. Leaves to others: order and end (``message_source``), output
+of a
+message (``message_format``), finding leaders (the client).
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ FromOption = Annotated[
 ToOption = Annotated[
     str | None, typer.Option("--to", metavar="POSITION", help="End before this offset or time.")
 ]
-MaxOption = Annotated[int | None, typer.Option("--max", "-n", min=1, help="End after so many messages.")]
+MaxOption = Annotated[
+    int | None, typer.Option("--max", "-n", min=1, help="End after this number of messages.")
+]
 FormOption = Annotated[
     str,
     typer.Option(
@@ -53,15 +56,13 @@ FormOption = Annotated[
 ]
 SkipOption = Annotated[
     bool,
-    typer.Option(
-        "--skip-undecodable", help="Go on behind stored batches that cannot be decoded, and count them."
-    ),
+    typer.Option("--skip-undecodable", help="Skip stored batches that cannot be decoded, and count them."),
 ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Wanted:
-    """What is printed. Without an ``end`` it is what is there, or with ``follow`` also what comes."""
+    """What to print. Without an ``end`` it is all existing messages, or with ``follow`` also new ones."""
 
     partitions: Sequence[tuple[str, int]]
     start: Position
@@ -77,14 +78,14 @@ def consume(
     start: FromOption = "earliest",
     end: ToOption = None,
     max_count: MaxOption = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes in.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Continue with new messages.")] = False,
     form: FormOption = "value",
     skip_undecodable: SkipOption = False,
     server: ServerOption = DEFAULT_SERVER,
 ) -> None:
-    """Print the messages of topics: what is there, or with --follow also what comes.
+    """Print the messages of topics, with --follow also new ones.
 
-    Ends with 1 at a stored batch that cannot be decoded, behind the messages that precede it.
+    Prints the messages before a stored batch that cannot be decoded, and then ends with 1.
 
     \b
     Examples:
@@ -147,7 +148,7 @@ async def _print(server: str, wanted: _Wanted, render: Render) -> None:
 
 
 class _Skips:
-    """Says which offsets were skipped, as they are met, and at the end how many."""
+    """Reports skipped offsets, and at the end their number."""
 
     def __init__(self) -> None:
         self._counts: list[int] = []
@@ -174,8 +175,8 @@ def _with_remedy(error: UndecodableBatch) -> UndecodableBatch:
         error.details[name] for name in ("topic", "partition", "offset", "next_offset")
     )
     return UndecodableBatch(
-        f"the batch of {topic}/{partition} with offset {offset} cannot be decoded ({error.__cause__}); go on "
-        f"behind it with --partition {partition} --from {following}, or add --skip-undecodable",
+        f"the batch of {topic}/{partition} with offset {offset} cannot be decoded ({error.__cause__}); "
+        f"continue after it with --partition {partition} --from {following}, or add --skip-undecodable",
         **error.details,
     )
 

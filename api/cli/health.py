@@ -1,7 +1,8 @@
-"""What is wrong in a cluster, found by asking for its brokers and partitions.
+"""Problems of a cluster: finds them in its lists of brokers and partitions.
 
-Decides: what counts as a problem: a broker that is down, a partition without a leader, with replicas that are
-offline or not in sync. Free space on disks is shown only: brokers refuse to write before it ends.
+Decides: what counts as a problem: a broker that is down, a partition without a leader, or with replicas that
+are
+offline or not in sync. Free disk space is only shown: brokers refuse writes before a disk is full.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ class Health:
 
     @property
     def is_healthy(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether there is no problem."""
         return not self.problems
 
     def as_json(self) -> dict[str, object]:
-        """All that was found."""
+        """All results."""
         return {
             "healthy": self.is_healthy,
             "brokers": self.brokers,
@@ -50,7 +51,7 @@ class Health:
         }
 
     def add(self, topic: str, partition: PartitionBody) -> None:
-        """Count a partition and what is wrong with it."""
+        """Count a partition and its problems."""
         name = f"{topic}/{partition.partition}"
         self.partitions += 1
         lagging = sorted({*partition.replicas} - {*partition.in_sync})
@@ -66,7 +67,7 @@ class Health:
 
 
 def examine(client: Client) -> Health:
-    """Ask for all brokers and all partitions."""
+    """Request all brokers and all partitions."""
     brokers = client.cluster.brokers()
     down = [broker.broker_id for broker in brokers if not broker.alive]
     rows: list[Row] = [
@@ -87,7 +88,7 @@ def examine(client: Client) -> Health:
 
 
 def _free_bytes(url: str) -> int | None:
-    """What a broker's metrics say; ``None`` when it does not answer."""
+    """The free space in a broker's metrics; ``None`` when it does not answer."""
     try:
         with urllib.request.urlopen(url + paths.METRICS, timeout=_TIMEOUT_S) as answer:
             free = _FREE.search(answer.read())

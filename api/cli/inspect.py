@@ -1,4 +1,4 @@
-"""Commands that look into files of a broker: ``inspect segment``."""
+"""Commands that show files of a broker: ``inspect segment``."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ if TYPE_CHECKING:
 FileArgument = Annotated[
     Path, typer.Argument(metavar="FILE", exists=True, dir_okay=False, help="A segment file, *.log.")
 ]
-OffsetOption = Annotated[int | None, typer.Option(min=0, help="With --records: begin at this offset.")]
-LimitOption = Annotated[int | None, typer.Option(min=1, help="With --records: end after so many.")]
+OffsetOption = Annotated[int | None, typer.Option(min=0, help="With --records: the first offset.")]
+LimitOption = Annotated[int | None, typer.Option(min=1, help="With --records: the number of records.")]
 
 
 def segment(
     file: FileArgument,
     output: OutputOption = Format.TABLE,
     records: Annotated[
-        bool, typer.Option("--records", help="Show records, as objects of JSON in one line each.")
+        bool, typer.Option("--records", help="Show records, one JSON object per line.")
     ] = False,
     offset: OffsetOption = None,
     limit: LimitOption = None,
 ) -> None:
-    """Show the batches of a segment file with their checksums verified; ends with 1 when one is damaged.
+    """Show the batches of a segment file and verify checksums; ends with 1 if one is damaged.
 
     The file is only read, so its broker may be running; the end of a file that is being written
-    may then look cut short.
+    may then look torn.
 
     \b
     Examples:
@@ -56,7 +56,7 @@ def segment(
         from raftlog.storage.os_filesystem import READ_FLAGS, OsFile, OsFilesystem
 
         class ReadOnly(OsFilesystem):
-            """Neither needs nor uses the right to write."""
+            """A filesystem that needs no permission to write."""
 
             def open(self, path: str, *, create: bool = False) -> OsFile:
                 return OsFile(path, READ_FLAGS)
@@ -80,7 +80,7 @@ def segment(
 
 
 def _print_records(filesystem: Filesystem, path: str, first: int, limit: int | None) -> bool:
-    """Write records as they are read; whether all that were wanted could be read."""
+    """Write records while they are read; return whether all requested ones could be read."""
     from itertools import islice
 
     from api.cli.message_format import json_line
@@ -111,7 +111,7 @@ def _print_records(filesystem: Filesystem, path: str, first: int, limit: int | N
 
 
 def _tell_damage(row: BatchRow) -> None:
-    note(f"DAMAGED at byte {row.position}: {row.problem}; nothing behind it can be read")
+    note(f"DAMAGED at byte {row.position}: {row.problem}; later bytes cannot be read")
 
 
 def _as_json(row: BatchRow) -> dict[str, object]:

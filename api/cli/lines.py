@@ -1,7 +1,8 @@
 """Lines of a file or a pipe as records, or all of it as one.
 
-Decides: where a line ends (a line feed, which is not part of the record) and what its bytes become
-with a key separator or as JSON. Nothing is decoded that need not be: any bytes pass through.
+Decides: the end of a line (a line feed, which is not part of the record) and the record in its bytes, with a
+key
+separator or as JSON. Bytes are decoded only where needed: values may be binary.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ Parse = Callable[[bytes], Fields | None]
 
 
 class JsonLine(bodies.NewRecord):
-    """A record as JSON, one a line: as in a JSON produce, or as ``consume --format json`` writes it.
+    """A record as JSON, one a line: as in a JSON produce, or as in the output of ``consume --format json``.
 
-    A line with an ``offset`` was consumed: ``topic``, ``partition`` and ``offset`` say where it came from.
+    A line with an ``offset`` was consumed: ``topic``, ``partition`` and ``offset`` name its source.
     """
 
     topic: str | None = None
@@ -52,7 +53,7 @@ class Keyed:
     separator: bytes
 
     def __call__(self, line: bytes) -> Fields:
-        """The line as key and value. Raises ``InvalidRecord`` when it holds no separator."""
+        """The line as key and value. Raises ``InvalidRecord`` without a separator."""
         key, found, value = line.partition(self.separator)
         if not found:
             shown = self.separator.decode(errors="replace")
@@ -62,12 +63,12 @@ class Keyed:
 
 @dataclass(frozen=True, slots=True)
 class Json:
-    """Lines are objects. A consumed line's partition is passed over unless ``keeps_partitions``."""
+    """Lines are JSON objects. The partition of a consumed line is ignored unless ``keeps_partitions``."""
 
     keeps_partitions: bool = False
 
     def __call__(self, line: bytes) -> Fields | None:
-        """The line as a record; blank lines are passed over. Raises ``InvalidRecord``."""
+        """The line as a record; blank lines are skipped. Raises ``InvalidRecord``."""
         if not line.strip():
             return None
         read = decode_json(line, JsonLine, InvalidRecord)
@@ -76,9 +77,9 @@ class Json:
 
 
 def blocks_of_lines(source: BufferedReader) -> Iterator[list[bytes]]:
-    """The lines of a source, as many together as are there, each as soon as it is there.
+    """The lines of a source in blocks, each block as soon as it is available.
 
-    A line that no record can hold is handed over although its end has not been seen, and reading ends.
+    A line that is too long for a record is returned before its end has been read, and reading ends.
     """
     rest = b""
     while block := source.read1(BLOCK_BYTES):
@@ -94,5 +95,5 @@ def blocks_of_lines(source: BufferedReader) -> Iterator[list[bytes]]:
 
 
 def whole(source: BufferedReader) -> Iterator[list[bytes]]:
-    """All of a source as if it were one line, as far as a record can hold it and one byte more."""
+    """All of a source as one line, up to one byte more than the largest record."""
     yield [source.read(LINE_BYTES_MAX + 1)]

@@ -24,7 +24,7 @@ from raftlog.errors import InvalidRequest
 from raftlog.units import counted
 
 HTTP_PORT = 7070
-STOP_S = 9.0  # brokers need two or three; a person waits no longer than ten
+STOP_S = 9.0  # brokers need two or three seconds; a user waits at most ten
 READY_S = 60.0
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -51,13 +51,15 @@ def serve(config: Annotated[Path, typer.Option("--config", help="The broker's TO
 def init(
     data: DataOption = Path("raftlog-data"),
     brokers: Annotated[
-        int | None, typer.Option(help="How many brokers on this machine; 1, 3 or 5 make sense.  [default: 3]")
+        int | None, typer.Option(help="Number of brokers on this machine, best 1, 3 or 5.  [default: 3]")
     ] = None,
     host: Annotated[
         list[str] | None,
         typer.Option(
-            help="A machine by the name or IP address that the others and the clients reach, with :PORT for "
-            "another HTTP port; repeat it for each. Its folder can be copied there."
+            help=(
+                "A machine, by a name or IP address that the others and the clients can reach, with "
+                ":PORT for another HTTP port; repeatable. Copy its folder there."
+            )
         ),
     ] = None,
     http_port: Annotated[
@@ -67,7 +69,7 @@ def init(
         int | None, typer.Option(help="Port between brokers; default: HTTP port + 100.")
     ] = None,
 ) -> None:
-    """Make a cluster's secret and one settings file per broker; print how to start each.
+    """Create a cluster's secret and one settings file per broker; print how to start each.
 
     \b
     Examples:
@@ -77,7 +79,7 @@ def init(
     with errors_reported():
         if host:
             if brokers is not None:
-                wrong_usage("--brokers and --host exclude each other: there is one broker for each --host")
+                wrong_usage("--brokers and --host exclude each other: each --host is one broker")
             _init_machines(data, host, http_port, rpc_port)
             return
         count = 3 if brokers is None else brokers
@@ -103,7 +105,7 @@ def _init_machines(data: Path, given: list[str], http_port: int, rpc_port: int |
 
 
 def dev(
-    brokers: Annotated[int | None, typer.Option(min=1, help="How many brokers.  [default: 3]")] = None,
+    brokers: Annotated[int | None, typer.Option(min=1, help="Number of brokers.  [default: 3]")] = None,
     data: DataOption = Path("raftlog-data"),
     http_port: Annotated[
         int | None, typer.Option(help="HTTP port of the first broker.  [default: 7070]")
@@ -130,7 +132,7 @@ def dev(
 
 
 def _existing(data: Path, brokers: int | None, http_port: int | None) -> list[Path]:
-    """The settings files of a cluster, unless it is another than was asked for."""
+    """The settings files of a cluster. Raises for a cluster with other parameters than requested."""
     from api.settings import load_settings
 
     ids = existing_brokers(data)
@@ -144,14 +146,14 @@ def _existing(data: Path, brokers: int | None, http_port: int | None) -> list[Pa
     port = load_settings(paths[0]).http.port
     if http_port is not None and port != http_port:
         raise InvalidRequest(
-            f"the cluster in {data} listens on port {port}; leave out --http-port, or use another --data",
+            f"the cluster in {data} listens on port {port}; omit --http-port, or use another --data",
             field="http_port",
         )
     return paths
 
 
 def _check_free(ports: list[int]) -> None:
-    """Refuse ports that others listen on: their answers would be taken for those of our brokers."""
+    """Refuse ports in use: their responses would be taken for those of the new brokers."""
     for port in ports:
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -166,9 +168,9 @@ def _check_free(ports: list[int]) -> None:
 
 
 class StopSignal:
-    """Whether Ctrl-C or SIGTERM has come. Neither interrupts anything: who works here looks.
+    """Whether Ctrl-C or SIGTERM has come. Signals interrupt nothing: the code here checks this object.
 
-    An exception between two steps would leave brokers behind that nobody stops.
+    An exception between two steps could leave brokers running.
     """
 
     def __init__(self) -> None:
@@ -180,7 +182,7 @@ class StopSignal:
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._handlers.items():
-            # After one has come, one more changes nothing, even while the interpreter ends.
+            # Later signals have no effect, even at the end of the interpreter.
             signal.signal(number, signal.SIG_IGN if self.has_come else handler)
 
     def _note(self, signum: int, frame: object) -> None:
@@ -198,7 +200,7 @@ class Started:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the process is gone."""
+        """Whether the process has ended."""
         return self.process.poll() is not None
 
     @property
@@ -240,7 +242,7 @@ def _all_ready(started: list[Started], stop: StopSignal) -> bool:
     while waiting and not stop.has_come:
         for broker in started:
             if broker.has_ended:
-                note(f"{broker.end}\nits last lines are above; the cluster was not ready and is stopped")
+                note(f"{broker.end}\nits last log lines are above; the cluster was not ready and is stopped")
                 return False
         if time.monotonic() > deadline:
             note(f"not ready after {READY_S:.0f} s: {', '.join(broker.url for broker in waiting)}")
@@ -259,7 +261,7 @@ def _is_ready(url: str) -> bool:
 
 
 def _watch(started: list[Started], stop: StopSignal) -> int:
-    """Wait until told to stop, or until no broker is left."""
+    """Wait for a signal, or until no broker is left."""
     running = list(started)
     while running and not stop.has_come:
         for broker in running:

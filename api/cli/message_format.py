@@ -1,8 +1,8 @@
-r"""How a consumed message is written: its value, an object of JSON, or a text with fields.
+r"""Output of a consumed message: its value, a JSON object, or a text with fields.
 
 The fields of a text: ``%t`` time, ``%T`` topic, ``%p`` partition, ``%o`` offset, ``%k`` key, ``%v`` value,
 ``%h`` headers as name=value with commas, ``%s`` size of key, value and headers, ``%%`` a per cent sign.
-Keys and values are written as they are, whatever bytes they hold; none at all is written as nothing.
+Keys and values are written unchanged, whatever bytes they contain; null is written as nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _FIELD = re.compile(rb"%(.|$)", re.DOTALL)
 
 
 def renderer(form: str) -> Render:
-    """What writes a message in this form. A form that is none is wrong usage."""
+    """The function that writes a message in this format. An invalid format is wrong usage."""
     named = _NAMED.get(form)
     if named is not None:
         return named
@@ -56,7 +56,7 @@ def _value_line(message: Message) -> bytes:
 
 
 def json_line(record: Message | StoredRecord, place: Mapping[str, object]) -> bytes:
-    """A record as an object of JSON in one line; ``place`` says where it is from."""
+    """A record as a JSON object in one line; ``place`` is its source."""
     value, encoding = ABSENT if record.value is None else as_it_looks(record.value, record.offset)
     key, key_encoding = key_in_json(record.key)
     headers, tags, raw = headers_in_json(record.headers)
@@ -82,7 +82,7 @@ def _json_line(message: Message) -> bytes:
 
 
 def _time(message: Message) -> bytes:
-    """RFC 3339 in UTC; a number of milliseconds where a calendar has no such time."""
+    """RFC 3339 in UTC; a number of milliseconds beyond the range of the calendar."""
     try:
         when = _EPOCH + timedelta(milliseconds=message.timestamp_ms)
     except OverflowError:

@@ -1,7 +1,7 @@
 """Messages of several partitions as one stream.
 
-Decides: in which order partitions are read and where reading ends. What is there is read one partition
-after the other, so that the same log gives the same output; what comes is read side by side.
+Decides: the order of partitions and the end of reading. Existing messages are read one partition after the
+other, so that equal logs give equal output; new messages are read from all partitions at once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from raftlog.wire.bodies import SkippedRange
 
 
 class Piece(NamedTuple):
-    """Messages of one partition, and the offsets between them that hold no readable records."""
+    """Messages of one partition, and skipped offset ranges between them."""
 
     partition: AsyncPartition
     messages: list[Message]
@@ -27,7 +27,7 @@ class Piece(NamedTuple):
 async def present(
     partitions: Sequence[AsyncPartition], position: Position, to: Position | None, undecodable: Undecodable
 ) -> AsyncGenerator[Piece, None]:
-    """What is there, up to the high watermarks of now and, where there is one, before the position ``to``."""
+    """All messages up to the current high watermarks and, if given, before the position ``to``."""
     ends = await asyncio.gather(*(partition.offsets("latest") for partition in partitions))
     for partition, high_watermark in zip(partitions, ends, strict=True):
         at = await _offset(partition, position)
@@ -48,16 +48,16 @@ async def present(
 async def followed(
     partitions: Sequence[AsyncPartition], position: Position, undecodable: Undecodable
 ) -> AsyncGenerator[Piece, None]:
-    """What is there and what comes, of all partitions side by side; never ends by itself.
+    """Existing and new messages of all partitions at once; never ends by itself.
 
-    Messages below an offset that does not exist yet are passed over.
+    Skips messages below a first offset that does not exist yet.
     """
     queue: asyncio.Queue[Piece | RaftlogError] = asyncio.Queue(len(partitions))
 
     async def read(partition: AsyncPartition) -> None:
         try:
             first = await _offset(partition, position)
-            at = min(first, await partition.offsets("latest"))  # an offset that comes later is waited for
+            at = min(first, await partition.offsets("latest"))  # wait for an offset above the end
             async for chunk in partition.chunks(at, undecodable=undecodable):
                 await queue.put(
                     Piece(

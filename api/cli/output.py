@@ -1,7 +1,8 @@
-"""What commands print, and how they end.
+"""Output and exit codes of commands.
 
-Decides: that results go to standard output, as a table or as JSON (``-o json``), while errors, questions
-and progress go to standard error, so that a pipe carries results only; and which exit code an error has.
+Decides: results go to standard output, as a table or as JSON (``-o json``); errors, questions and progress go
+to
+standard error, so that a pipe receives results only. Maps errors to exit codes.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ INTERRUPTED = 130
 
 
 class Format(enum.StrEnum):
-    """How results are printed."""
+    """The format of results."""
 
     TABLE = "table"
     JSON = "json"
@@ -40,14 +41,14 @@ ServerOption = Annotated[
         "--server",
         "-s",
         envvar="RAFTLOG_URL",  # as the client
-        help="Any broker's address; several with commas.",
+        help="The address of any broker; several separated by commas.",
     ),
 ]
 DEFAULT_SERVER = "http://127.0.0.1:7070"
 
 _FIELD = re.compile(
     r"^[a-z_]+(?= is |: )"
-)  # what the API and the client call an option, where an error begins
+)  # the API's and the client's names of an option, at the beginning of an error
 _OPTIONS = {"bootstrap": "--server", "name": "NAME", "replication_factor": "--replication"}
 
 Cell = object
@@ -55,7 +56,7 @@ Row = Mapping[str, Cell]
 
 
 def show(rows: Sequence[Row], output: Format, *, single: bool = False) -> None:
-    """Print rows: a table with one column a key, or JSON (one object when ``single``)."""
+    """Print rows: a table with one column per key, or JSON (one object when ``single``)."""
     if output is Format.JSON:
         write_json(rows[0] if single else rows)
     else:
@@ -68,7 +69,7 @@ def write_json(value: object) -> None:
 
 
 def write_table(rows: Sequence[Row]) -> None:
-    """Print rows below the names of their columns, numbers to the right."""
+    """Write rows below the names of their columns, numbers right-aligned."""
     columns = list(dict.fromkeys(key for row in rows for key in row))
     cells = [columns, *([_text(row.get(column)) for column in columns] for row in rows)]
     widths = [max(len(line[place]) for line in cells) for place in range(len(columns))]
@@ -82,20 +83,20 @@ def write_table(rows: Sequence[Row]) -> None:
 
 
 def note(text: str) -> None:
-    """A line for people, on standard error."""
+    """Write a line on standard error."""
     sys.stderr.write(text + "\n")
     sys.stderr.flush()
 
 
 def wrong_usage(text: str) -> NoReturn:
-    """End, since the command was not called as it can be."""
+    """End with the exit code of wrong usage."""
     note(f"error: {text}")
     raise typer.Exit(WRONG_USAGE)
 
 
 @contextmanager
 def options_checked() -> Iterator[None]:
-    """Turn the ``ValueError`` of an option that makes no sense into wrong usage."""
+    """Turn the ``ValueError`` of an invalid option into wrong usage."""
     try:
         yield
     except ValueError as error:
@@ -104,10 +105,11 @@ def options_checked() -> Iterator[None]:
 
 @contextmanager
 def errors_reported(*, changing: bool = False) -> Iterator[None]:
-    """Turn an error into one line on standard error and the exit code that fits it.
+    """Turn an error into one line on standard error and its exit code.
 
-    With ``changing``, an answer that never came leaves unknown what happened; a command that only
-    reads has then reached nobody.
+    With ``changing``, a missing response makes the outcome unknown; a command that only reads has then
+    reached
+    no broker.
     """
     try:
         yield
@@ -128,12 +130,12 @@ def errors_reported(*, changing: bool = False) -> Iterator[None]:
 
 
 def nobody_reads() -> None:
-    """Whoever read our output has enough: say no more, not even when the interpreter ends."""
+    """The reader of the output has closed the pipe: write no more, even at the end of the interpreter."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def exit_code(error: RaftlogError, *, changing: bool) -> int:
-    """The exit code that tells a script what an error means."""
+    """The exit code of an error."""
     if isinstance(error, NotSent) or (isinstance(error, ConnectionLost) and not changing):
         return NOBODY_REACHED
     return REFUSED if error.is_definite or not changing else UNKNOWN

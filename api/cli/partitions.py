@@ -1,4 +1,4 @@
-"""Commands about single partitions: who leads and holds them, and the last resort."""
+"""Commands about single partitions: leadership, replicas, unsafe recovery."""
 
 from __future__ import annotations
 
@@ -31,14 +31,16 @@ PartitionArgument = Annotated[int, typer.Argument(min=0, help="The partition's n
 BrokerArgument = Annotated[int, typer.Argument(min=1, help="The broker's id.")]
 WaitOption = Annotated[
     str | None,
-    typer.Option("--wait", metavar="TIME", help="Until no replica moves any more, such as 60s at most."),
+    typer.Option(
+        "--wait", metavar="TIME", help="Wait until the move is complete, at most this time, such as 60s."
+    ),
 ]
 
 
 def list_all(
     topic: TopicArgument, server: ServerOption = DEFAULT_SERVER, output: OutputOption = Format.TABLE
 ) -> None:
-    """List a topic's partitions: who leads, who holds, who moves.
+    """List a topic's partitions with leaders, replicas and moves.
 
     \b
     Example:
@@ -51,13 +53,11 @@ def list_all(
 def transfer_leadership(
     topic: TopicArgument,
     partition: PartitionArgument,
-    to: Annotated[
-        int | None, typer.Option(min=1, help="The broker that shall lead.  [default: the best one]")
-    ] = None,
+    to: Annotated[int | None, typer.Option(min=1, help="The new leader.  [default: the best one]")] = None,
     server: ServerOption = DEFAULT_SERVER,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Let another broker lead a partition, and wait until it does.
+    """Transfer a partition's leadership, and wait until the new leader leads.
 
     \b
     Example:
@@ -78,7 +78,7 @@ def add_replica(
     server: ServerOption = DEFAULT_SERVER,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Have one more broker hold a partition. It votes when it has caught up.
+    """Add a replica of a partition. It votes when it has caught up.
 
     \b
     Example:
@@ -96,7 +96,7 @@ def remove_replica(
     server: ServerOption = DEFAULT_SERVER,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Have one broker less hold a partition. Its files go when the others have agreed.
+    """Remove a replica of a partition. Its files are deleted when the removal is committed.
 
     \b
     Example:
@@ -110,13 +110,13 @@ def set_replicas(
     topic: TopicArgument,
     partition: PartitionArgument,
     brokers: Annotated[
-        str, typer.Argument(metavar="BROKERS", help="Ids with commas, the preferred leader first.")
+        str, typer.Argument(metavar="BROKERS", help="Ids separated by commas, the preferred leader first.")
     ],
     wait: WaitOption = None,
     server: ServerOption = DEFAULT_SERVER,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Have exactly these brokers hold a partition. It replaces a move that is under way.
+    """Set all replicas of a partition. Replaces an incomplete move.
 
     \b
     Example:
@@ -131,12 +131,12 @@ def unsafe_recover(
     topic: TopicArgument,
     partition: PartitionArgument,
     confirm: Annotated[
-        str | None, typer.Option(metavar="PHRASE", help="The phrase that the estimate ends with.")
+        str | None, typer.Option(metavar="PHRASE", help="The phrase at the end of the estimate.")
     ] = None,
     server: ServerOption = DEFAULT_SERVER,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Recover a partition whose majority is lost for good. Shows an estimate and asks for its phrase.
+    """Recover a partition whose majority is permanently lost. Shows an estimate and asks for its phrase.
 
     \b
     Example:
@@ -150,7 +150,7 @@ def unsafe_recover(
             if confirm is not None or not isinstance(phrase, str) or not sys.stdin.isatty():
                 raise
             note(str(estimate))
-            typed = typer.prompt("Type the phrase to go on", err=True)
+            typed = typer.prompt("Type the phrase to continue", err=True)
             if typed != phrase:
                 _refused("that is not the phrase; nothing was changed")
             recovered = client.replicas.recover_unsafely(topic, partition, confirm=phrase)
@@ -164,7 +164,7 @@ def _refused(text: str) -> NoReturn:
 
 def _broker_id(text: str) -> int:
     if not (text.strip().isascii() and text.strip().isdigit()):
-        wrong_usage(f"{text!r} is no broker's id; write for instance 2,3,4")
+        wrong_usage(f"{text!r} is not a broker's id; write for instance 2,3,4")
     return int(text)
 
 
@@ -197,7 +197,7 @@ def _row(partition: PartitionBody) -> Row:
 
 
 def _waiting(partition: PartitionBody) -> str:
-    """What keeps the partition from its leader, or a replica from its vote; empty where nothing does."""
+    """Why the partition has no leader, or a replica no vote; empty if all are well."""
     parts = [] if partition.leader else ["no leader"]
     parts += [f"rejoining {partition.rejoining}"] if partition.rejoining else []
     parts += [f"waits for {partition.awaited}"] if partition.awaited else []

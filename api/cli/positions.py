@@ -1,4 +1,4 @@
-"""Places in a partition as people write them: ``--from`` and ``--to``."""
+"""Positions in a partition as options: ``--from`` and ``--to``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NAMES = {
 
 
 def parse_position(option: str, text: str) -> Position:
-    """The position that a text stands for. Anything else is wrong usage."""
+    """The position in a text. Anything else is wrong usage."""
     if text in _NAMES:
         return _NAMES[text]
     if text.removeprefix("-").isdecimal() and text.isascii():
@@ -33,8 +33,8 @@ def parse_position(option: str, text: str) -> Position:
         when = datetime.fromisoformat(text)
     except ValueError:
         wrong_usage(
-            f"{option} {text!r} is no position; use earliest, latest, an offset, -N for the last N, "
-            "a duration such as 10m for so long ago, or a time such as 2026-01-31T12:00:00Z"
+            f"{option} {text!r} is not a position; use earliest, latest, an offset, -N for the last N, a "
+            f"duration such as 10m for ten minutes ago, or a time such as 2026-01-31T12:00:00Z"
         )
     if when.tzinfo is None:
         wrong_usage(f"{option} {text!r} has no time zone; write {when.isoformat()}Z for UTC")
@@ -45,4 +45,4 @@ def _ago(option: str, text: str, ago_ms: int) -> datetime:
     try:
         return max(datetime.now(UTC) - timedelta(milliseconds=ago_ms), datetime.fromtimestamp(0, UTC))
     except OverflowError:
-        wrong_usage(f"{option} {text!r} is longer than any calendar")
+        wrong_usage(f"{option} {text!r} is out of range")

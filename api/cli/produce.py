@@ -1,7 +1,7 @@
 """``produce``: lines of a file or of standard input become records.
 
-Decides: what is sent, when to stop (at the first failure, so that nobody waits for a million more), and
-what is said in the end. Leaves to others: lines (``lines``), outcomes (``tally``), sending (the client).
+Decides: what is sent, when to stop (at the first failure, since a million more may follow), and
+the summary. Leaves to others: lines (``lines``), outcomes (``tally``), sending (the client).
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ if TYPE_CHECKING:
 
 
 class Lines(enum.StrEnum):
-    """What a line of the input is."""
+    """The format of a line of the input."""
 
     VALUE = "value"
     JSON = "json"
 
 
-GC_THRESHOLD = 50_000  # records that are under way are no garbage, and looking at them often takes long
+GC_THRESHOLD = 50_000  # pending records are not garbage, and collecting them repeatedly takes long
 
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """What is sent: the lines of a source, in blocks, and what they are made into."""
+    """The lines of a source, in blocks, and their format."""
 
     source: BufferedReader
     blocks: Iterator[list[bytes]]
@@ -62,16 +62,16 @@ class Input:
 
 
 PathArgument = Annotated[
-    Path, typer.Argument(metavar="[FILE|-]", help="Where the lines are; - is standard input.")
+    Path, typer.Argument(metavar="[FILE|-]", help="The file with the lines; - is standard input.")
 ]
 KeyOption = Annotated[str | None, typer.Option("--key", "-k", help="One key for all records.")]
 KeySeparatorOption = Annotated[
     str | None,
-    typer.Option("--key-separator", "-K", help="Lines are key, this, value; \\t is a tabulator."),
+    typer.Option("--key-separator", "-K", help="Lines are key, separator, value; \\t is a tabulator."),
 ]
 LinesOption = Annotated[
     Lines,
-    typer.Option("--format", help='What a line is: a value, or {"key", "value", "headers", "tags"}.'),
+    typer.Option("--format", help='Format of a line: a value, or {"key", "value", "headers", "tags"}.'),
 ]
 WholeOption = Annotated[
     bool, typer.Option("--whole", help="All of the input is one record, such as an image.")
@@ -91,7 +91,7 @@ CompressionOption = Annotated[
 ]
 BatchBytesOption = Annotated[
     str | None,
-    typer.Option(metavar="SIZE", help="How large a batch may become, in bytes or such as 256KiB."),
+    typer.Option(metavar="SIZE", help="Maximum size of a batch, in bytes or such as 256KiB."),
 ]
 
 
@@ -112,13 +112,15 @@ def produce(
     compression: CompressionOption = "none",
     preset: Annotated[str | None, typer.Option(help="latency or throughput.")] = None,
     batch_bytes: BatchBytesOption = None,
-    linger: Annotated[str | None, typer.Option(help="How long a batch waits for more, such as 5ms.")] = None,
+    linger: Annotated[
+        str | None, typer.Option(help="How long a batch waits for more records, such as 5ms.")
+    ] = None,
     server: ServerOption = DEFAULT_SERVER,
 ) -> None:
-    """Send the lines of a file or of standard input, a record each.
+    """Send each line of a file or of standard input as a record.
 
-    Stops at the first record that fails and says its line; ends with 1 when it surely is not stored,
-    with 3 when nobody can know. What the brokers acknowledged is in the summary, on standard error.
+    Stops at the first record that fails and reports its line; ends with 1 when it is definitely
+    not stored, with 3 when that is unknown. The summary on standard error counts acknowledged records.
 
     \b
     Examples:
@@ -132,7 +134,7 @@ def produce(
     headers = _headers(header)
     as_json |= form is Lines.JSON
     if is_whole and (as_json or key_separator is not None):
-        wrong_usage("--whole is for one record; leave out the options for lines (--key-separator, JSON)")
+        wrong_usage("--whole is for one record; omit the options for lines (--key-separator, JSON)")
     parse = _parser(key, key_separator, as_json, keep_partitions)
     with errors_reported(changing=True), ExitStack() as opened:
         is_input = str(file) == "-"
@@ -154,7 +156,7 @@ def produce(
 
 
 def _batch_bytes(given: str | None, preset: str | None, bytes_max: int | str) -> int:
-    """What was given; else the preset's, or the largest that the topic takes when that is less."""
+    """The option; else the preset's, or the topic's maximum if that is less."""
     from raftlog.client.options import PRESETS, Preset
     from raftlog.units import size_bytes
 
@@ -180,7 +182,7 @@ def _run(producer: Producer, records: Input, *, acknowledged: bool) -> int:
         was_interrupted = True
         producer.close(0)  # at a second Ctrl-C, which ends the wait for outcomes
     except ExceptionGroup:
-        pass  # what the producer says about failed records: the tally has all of it, with lines
+        pass  # the producer's errors for failed records: the tally reports them with lines
     finally:
         gc.set_threshold(*thresholds)
     tally.count()  # the producer is closed, so every record has its outcome
@@ -193,7 +195,7 @@ def _run(producer: Producer, records: Input, *, acknowledged: bool) -> int:
 
 
 def _send_all(producer: Producer, records: Input, tally: Tally, advance: Callable[[int], None]) -> None:
-    """Send until the end of the source or until something fails."""
+    """Send until the end of the source or the first failure."""
     from api.cli.lines import LINE_BYTES_MAX
     from raftlog.errors import RaftlogError, RecordTooLarge
 
@@ -204,8 +206,8 @@ def _send_all(producer: Producer, records: Input, tally: Tally, advance: Callabl
         try:
             if len(lines[0]) > LINE_BYTES_MAX:  # no other line of a block can be long
                 raise RecordTooLarge(
-                    f"it has more than {LINE_BYTES_MAX} bytes, and no topic's max.message.bytes "
-                    "can be higher; send less in one record"
+                    f"it has more than {LINE_BYTES_MAX} bytes, which exceeds any max.message.bytes; send "
+                    f"smaller records"
                 )
             for number, parsed in enumerate(map(parse, lines), first_line):
                 if parsed is None:
@@ -260,7 +262,7 @@ def _parser(key: str | None, key_separator: str | None, as_json: bool, keep_part
         return Plain(None if key is None else key.encode())
     separator = unescaped("--key-separator", key_separator)
     if not separator:
-        wrong_usage("--key-separator is empty; give what stands between key and value, such as :")
+        wrong_usage("--key-separator is empty; give the text between key and value, such as :")
     return Keyed(separator)
 
 

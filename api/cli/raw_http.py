@@ -1,7 +1,7 @@
-"""HTTP in raw bytes: prebuilt requests, and answers of which only the head is looked at.
+"""HTTP in raw bytes: prebuilt requests, and responses of which only the head is parsed.
 
-For measuring brokers: what a client has to do beyond that (building records, parsing answers) is
-left to the client. Decides nothing about load (``closed_loop``).
+For measuring brokers: building records and parsing responses are left to the client. Leaves the load to
+``closed_loop``.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ FETCH_BYTES = 8 << 20
 _SHOWN_BYTES = 500  # of an answer that is an error
 _MEMORY = memoryview(
     bytearray(READ_BYTES)
-)  # of all connections: what is read is looked at before the next read
+)  # shared by all connections: received bytes are handled before the next read
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What is looked at."""
+    """The relevant parts of a response."""
 
     status: int
     head: bytes
     body_bytes: int
-    beginning: bytes  # of the body, as far as it came with the head
+    beginning: bytes  # of the body, as far as it arrived with the head
 
     def header(self, name: str) -> int:
         """A header that is a number."""
@@ -37,7 +37,7 @@ class Answer:
 
 
 class HttpConnection(asyncio.BufferedProtocol):
-    """One keep-alive connection, one request at a time; ``send`` repeats the same one."""
+    """One keep-alive connection, one request at a time; ``send`` repeats the same request."""
 
     def __init__(self, request: bytes = b"") -> None:
         self._request = request
@@ -49,7 +49,7 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport."""
-        # uvloop's transports have the methods without being of the class.
+        # uvloop's transports have the methods without being subclasses.
         self._transport = cast("asyncio.Transport", transport)
 
     def get_buffer(self, size_hint: int) -> memoryview:
@@ -57,7 +57,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         return _MEMORY
 
     def buffer_updated(self, count: int) -> None:
-        """Wait for the end of the answer."""
+        """Wait for the end of the response."""
         if self._answer is None:
             self._head += _MEMORY[:count]
             end = self._head.find(b"\r\n\r\n")
@@ -77,12 +77,12 @@ class HttpConnection(asyncio.BufferedProtocol):
                 self._done.set_result(answer)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Whoever waits is told."""
+        """A waiting request fails."""
         if self._done is not None and not self._done.done():
             self._done.set_exception(ConnectionError("the broker closed the connection"))
 
     async def ask(self, request: bytes) -> Answer:
-        """One request and its answer. Raises ``RuntimeError`` for a status that is no success."""
+        """One request and its response. Raises ``RuntimeError`` for an error status."""
         if self._transport is None or self._transport.is_closing():
             raise ConnectionError("the connection is closed")
         self._done = asyncio.get_running_loop().create_future()
@@ -93,7 +93,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         return answer
 
     async def send(self) -> None:
-        """The prebuilt request and its answer."""
+        """The prebuilt request and its response."""
         await self.ask(self._request)
 
     async def close(self) -> None:
@@ -103,7 +103,7 @@ class HttpConnection(asyncio.BufferedProtocol):
 
 
 class HttpReader:
-    """Reads one partition onwards in binary batches, with a long poll at its end."""
+    """Reads one partition in binary batches, with a long poll at its end."""
 
     def __init__(
         self, connection: HttpConnection, url: str, topic: str, partition: int, *, wait: str = "5s"
@@ -115,17 +115,17 @@ class HttpReader:
         self._offset = 0
 
     async def seek_end(self) -> None:
-        """Go on behind the newest record."""
+        """Continue after the newest record."""
         answer = await self._connection.ask(self._request("latest", "0"))
         self._offset = answer.header(headers.NEXT_OFFSET)
 
     async def seek_start(self) -> None:
-        """Go on at the oldest record."""
+        """Continue at the oldest record."""
         answer = await self._connection.ask(self._request("latest", "0"))
         self._offset = answer.header(headers.LOG_START_OFFSET)
 
     async def read(self) -> tuple[int, int]:
-        """Wait for what comes next: how many records and bytes came."""
+        """Wait for the next records; return the numbers of records and bytes."""
         answer = await self._connection.ask(self._request(str(self._offset), self._wait))
         following = answer.header(headers.NEXT_OFFSET)
         count, self._offset = following - self._offset, following

@@ -1,6 +1,6 @@
-"""What became of the records that a command sent: counted, timed and told in one line.
+"""Outcomes of sent records: counted, timed and summarised in one line.
 
-Decides: what the summary says and which exit code it has. Leaves to others: sending.
+Decides: the summary and its exit code. Leaves to others: sending.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from raftlog.client.receipts import BlockingPendingReceipt, OnAck, Receipt
 from raftlog.errors import RaftlogError
 from raftlog.units import counted
 
-_STEPS_PER_S = 10_000  # times are kept to a tenth of a millisecond, so that memory stays small
+_STEPS_PER_S = 10_000  # times are kept to a tenth of a millisecond, to save memory
 _GRAVEST_FIRST = (UNKNOWN, NOBODY_REACHED, REFUSED)
 _SAID = {UNKNOWN: "that may be stored or not", NOBODY_REACHED: "not sent", REFUSED: "refused"}
 _ALL_TIMED = 1_000
@@ -37,42 +37,42 @@ class _Block(NamedTuple):
 
 
 class Tally:
-    """Counts outcomes of records that were sent, a block of lines at a time.
+    """Counts the outcomes of records, a block of lines at a time.
 
-    A callback for each record would double the cost of sending, so a block keeps what stands for its
-    records until all of them are done, and of many records only some are timed. Ctrl-C, which may come
-    between any two steps, takes nothing from the counts. For the main thread.
+    A callback for each record would double the cost of sending, so a block keeps its pending receipts until
+    all are done, and of many records only some are timed. Ctrl-C, which may come
+    between any two steps, loses no counts. For the main thread.
     """
 
     def __init__(self) -> None:
         self.stored = 0
         self.stored_bytes = 0
         self._open: deque[_Block] = deque()
-        self._failed: Counter[int] = Counter()  # by exit code
+        self._failed: Counter[int] = Counter()  # by exit code likewise: the lowest line and its error
         self._first: dict[int, tuple[int, RaftlogError]] = {}  # likewise: the lowest line and its error
         self._started_at = time.monotonic()
         self._steps: Counter[int] = Counter()
 
     def timer(self, line: int) -> OnAck | None:
-        """What a record is to call when it is acknowledged, if this line is to be timed."""
+        """The acknowledgement callback of a record, if this line is timed."""
         if line > _ALL_TIMED and line % _TIMED_OF_MANY:
             return None
         return partial(self._acknowledged, time.monotonic())
 
     def block(self, first_line: int, lines: Sequence[bytes]) -> Pending:
-        """A new list, into which the sender puts the records of these lines, one for each."""
+        """A new list, to which the sender adds the receipts of these lines, one for each."""
         pending: Pending = []
         self._open.append(_Block(first_line, lines, pending))
         return pending
 
     def count(self) -> None:
-        """Count the oldest blocks, up to the first with a record under way. Ctrl-C is raised after that."""
+        """Count the oldest blocks, up to the first with a pending record. Ctrl-C is raised after that."""
         with _interrupts_held():
             while self._open and all(one is None or one.done() for one in self._open[0].pending):
                 self._settle(self._open.popleft())
 
     def refuse(self, line: int, error: RaftlogError) -> None:
-        """One line could not even be sent."""
+        """One line that could not be sent."""
         code = exit_code(error, changing=True)
         self._failed[code] += 1
         if code not in self._first or line < self._first[code][0]:
@@ -80,7 +80,7 @@ class Tally:
 
     @property
     def has_failed(self) -> bool:
-        """Whether some record is not known to be stored."""
+        """Whether any record is not known to be stored."""
         return bool(self._failed)
 
     @property
@@ -89,7 +89,7 @@ class Tally:
         return next((code for code in _GRAVEST_FIRST if code in self._failed), 0)
 
     def summary(self, *, acknowledged: bool) -> str:
-        """One line: how many, how fast and, if they were acknowledged, how soon."""
+        """One line: number, throughput and latency of acknowledgements."""
         took_s = max(time.monotonic() - self._started_at, 1e-6)
         text = (
             f"{counted(self.stored, 'record')}, "
@@ -125,7 +125,7 @@ class Tally:
                 self.stored_bytes += len(content)
 
     def _acknowledged(self, sent_at: float, receipt: Receipt | None, error: RaftlogError | None) -> None:
-        """On the client's thread."""
+        """Runs on the client's thread."""
         if error is None:
             self._steps[int((time.monotonic() - sent_at) * _STEPS_PER_S)] += 1
 
@@ -144,7 +144,7 @@ def _interrupts_held() -> Iterator[None]:
 
 
 def percentile(counts: Mapping[int, int], part: float) -> int:
-    """The smallest number that ``part`` of all are not above. There must be one at least."""
+    """The smallest number that at least ``part`` of all do not exceed. There must be at least one."""
     wanted = math.ceil(sum(counts.values()) * part)
     for number in sorted(counts):
         wanted -= counts[number]

@@ -1,4 +1,4 @@
-"""Escapes in texts that people type as options: ``\\t`` for a tabulator and the like."""
+"""Escapes in option texts: ``\t`` for a tabulator and the like."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _MEANINGS = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"0": b"\0", b"\\": b"\\"}
 
 
 def unescaped(option: str, text: str) -> bytes:
-    """The bytes that a text with escapes stands for. An unknown escape is wrong usage."""
+    """The bytes of a text with escapes. An unknown escape is wrong usage."""
 
     def meaning(found: re.Match[bytes]) -> bytes:
         escape = found[1]

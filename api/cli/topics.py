@@ -42,7 +42,7 @@ ConfigOption = Annotated[
 
 def create(
     name: NameArgument,
-    partitions: Annotated[int, typer.Option("--partitions", "-p", min=1, help="How many partitions.")] = 1,
+    partitions: Annotated[int, typer.Option("--partitions", "-p", min=1, help="Number of partitions.")] = 1,
     replication: Annotated[
         int | None,
         typer.Option(
@@ -67,7 +67,7 @@ def create(
 
 def list_all(
     pattern: Annotated[
-        str, typer.Argument(help="Which topics: * stands for any text, ? for one character.")
+        str, typer.Argument(help="A pattern for names: * matches any text, ? one character.")
     ] = "*",
     server: ServerOption = DEFAULT_SERVER,
     output: OutputOption = Format.TABLE,
@@ -85,7 +85,7 @@ def list_all(
         if topics and not chosen:
             note(f"no topic matches {pattern}")
         elif not topics:
-            note("there are no topics; make one with `raftlog topic create NAME`")
+            note("there are no topics; create one with `raftlog topic create NAME`")
         if chosen or output is Format.JSON:
             _show_topics(chosen, output)
 
@@ -119,12 +119,12 @@ def alter(
     config: ConfigOption = None,
     reset: Annotated[
         list[str] | None,
-        typer.Option("--reset", metavar="KEY", help="A setting to put back to its default; repeatable."),
+        typer.Option("--reset", metavar="KEY", help="A setting to reset to its default; repeatable."),
     ] = None,
     server: ServerOption = DEFAULT_SERVER,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Change a topic's settings and show what holds now.
+    """Change a topic's settings and show the result.
 
     \b
     Example:
@@ -143,21 +143,23 @@ def alter(
 
 def delete(
     name: NameArgument,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     server: ServerOption = DEFAULT_SERVER,
 ) -> None:
-    """Delete a topic and all its records. Asks to type the name first.
+    """Delete a topic and all its records. Asks for its name as confirmation.
 
     \b
     Example:
       raftlog topic delete orders --yes
     """
     if not yes and not sys.stdin.isatty():
-        wrong_usage("deleting asks to type the topic's name, and there is no terminal; add --yes")
+        wrong_usage("deleting asks for the topic's name as confirmation, and there is no terminal; add --yes")
     with errors_reported(changing=True), connected(server) as client:
         if not yes:
-            client.topics.describe(name)  # a name with a slip in it is told before anything is typed
-            typed = typer.prompt(f"All records of {name} will be gone. Type its name to delete it", err=True)
+            client.topics.describe(name)  # a misspelt name fails before the question
+            typed = typer.prompt(
+                f"All records of {name} will be deleted. Type its name to delete it", err=True
+            )
             if typed != name:
                 note(f"{typed} is not {name}; nothing was deleted")
                 raise typer.Exit(REFUSED)

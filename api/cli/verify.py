@@ -1,4 +1,4 @@
-"""``raftlog verify``: read a stopped broker's files through, and say what is damaged."""
+"""``raftlog verify``: verify the files of a stopped broker, and report damage."""
 
 from __future__ import annotations
 
@@ -20,15 +20,14 @@ DirectoryOption = Annotated[
 
 _REMEDY = "start the broker: it is repaired from its peers"
 _REMEDY_TWIN = "start the broker: it is repaired from its twin"
-_REMEDY_ALONE = "restore the file from a copy, or remove the directory if its data may go"
+_REMEDY_ALONE = "restore the file from a copy, or remove the directory if its data may be lost"
 
 
 def verify(data: DirectoryOption, output: OutputOption = Format.TABLE) -> None:
-    """Read all files of a stopped broker and compare them; ends with 1 when something is damaged.
+    """Verify all files of a stopped broker; ends with 1 after damage.
 
-    Nothing is written. What a crash may leave (a torn end that was never promised, an index to be
-    built again) is told and is no damage. A running broker reads its own files through:
-    see the metrics raftlog_scrub_*.
+    Nothing is written. Normal effects of a crash (a torn tail above the promise, an index to rebuild) are
+    reported and are no damage. A running broker scrubs its own files: see the metrics raftlog_scrub_*.
 
     \b
     Example:
@@ -43,7 +42,7 @@ def verify(data: DirectoryOption, output: OutputOption = Format.TABLE) -> None:
         from raftlog.storage.os_filesystem import READ_FLAGS, OsFile, OsFilesystem
 
         class ReadOnly(OsFilesystem):
-            """Neither needs nor uses the right to write."""
+            """A filesystem that needs no permission to write."""
 
             def open(self, path: str, *, create: bool = False) -> OsFile:
                 return OsFile(path, READ_FLAGS)
@@ -52,7 +51,7 @@ def verify(data: DirectoryOption, output: OutputOption = Format.TABLE) -> None:
         for directory in sorted({found.parent for found in data.rglob(f"{IDENTITY_NAME}*")}):
             if is_in_use(str(directory)):
                 raise InvalidRequest(
-                    f"data: a broker runs on {directory}; stop it, or look at its metrics raftlog_scrub_*"
+                    f"data: a broker runs on {directory}; stop it, or see its metrics raftlog_scrub_*"
                 )
             for name in _kept_twice(directory):
                 damaged = twin_file.damaged(ReadOnly(), str(directory), name)
@@ -64,11 +63,11 @@ def verify(data: DirectoryOption, output: OutputOption = Format.TABLE) -> None:
             seen = examine(ReadOnly(), str(partition))
             rows += _rows(seen)
             for torn in seen.torn:
-                note(f"{torn.path}: from byte {torn.position} a torn end, never promised; opening cuts it")
+                note(f"{torn.path}: torn tail above the promise from byte {torn.position}; opening cuts it")
             for index in seen.stale:
-                note(f"{index.path}: {index.reason}; opening builds it again")
+                note(f"{index.path}: {index.reason}; opening rebuilds it")
             for slot in seen.flipped:
-                note(f"{slot.path}: {slot.reason}; it is turned back on reading")
+                note(f"{slot.path}: {slot.reason}; reading corrects it")
         show(rows, output)
         note(f"{len(found)} logs read, {len(rows)} damages")
         if rows:
@@ -76,7 +75,7 @@ def verify(data: DirectoryOption, output: OutputOption = Format.TABLE) -> None:
 
 
 def _kept_twice(directory: Path) -> list[str]:
-    """Names below a data directory of what is kept in two files."""
+    """Names below a data directory of files that are kept twice."""
     from partitions.hosting.applied_metadata import APPLIED_FILE
     from partitions.hosting.directories import RECOVERY_FILE
     from raftlog.storage import twin_file
@@ -104,7 +103,7 @@ def _rows(seen: VerifyReport) -> list[dict[str, object]]:
     rows = [_row(damage.path, damage.position, damage.end, damage.reason, _REMEDY) for damage in seen.damages]
     for hole in seen.holes:
         last = "the end" if hole.last is None else hole.last
-        note(f"{seen.directory}: entries {hole.first} to {last} are not whole here")
+        note(f"{seen.directory}: entries {hole.first} to {last} are not complete here")
     return rows
 
 

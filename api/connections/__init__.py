@@ -1,5 +1,5 @@
-"""HTTP connections of a broker: how many there may be, and which parser reads their requests.
+"""HTTP connections of a broker: their limit, and the parsers of their requests.
 
-``listener`` is the socket, ``connection_limit`` bounds the connections. The usual requests are read by
-``fast_path`` (as bytes in ``plain_requests``), all others by aiohttp (``aiohttp_reader``).
+``listener`` is the socket, ``connection_limit`` bounds the connections. ``fast_path`` parses common requests
+(as bytes in ``plain_requests``), aiohttp all others (``aiohttp_reader``).
 """

@@ -1,7 +1,7 @@
-"""The connections that aiohttp reads, and the answer where it finds no HTTP in what a client sent.
+"""Connections that aiohttp reads, and the response to bytes that are not HTTP.
 
-Nothing of what was sent is repeated, neither in the answer nor in the log: it may hold secrets, and
-it may be somebody else's bytes. Leaves to others: every request that is one (``app.Boundary``).
+Neither the response nor the log quotes such bytes: they may contain secrets. Leaves valid requests to
+``app.RequestPipeline``.
 """
 
 from __future__ import annotations
@@ -22,41 +22,41 @@ from raftlog.errors import RaftlogError
 from raftlog.log_limit import LogLimit
 
 TARGET_BYTES_MAX: Final = 8192
-HEADER_BYTES_MAX: Final = 8190  # aiohttp's errors tell the two apart by their limits only
+HEADER_BYTES_MAX: Final = 8190  # aiohttp's errors differ only by their limits
 HEADERS_MAX: Final = 128
-NO_METHOD: Final = "UNKNOWN"  # aiohttp's, of what it could not read
+NO_METHOD: Final = "UNKNOWN"  # aiohttp's attribute of unreadable requests
 
 _LOG = logging.getLogger("raftlog.api")
 _REFUSED = (http_exceptions.HttpProcessingError, web.RequestPayloadError)
 
 
 class AiohttpServer:
-    """The connections that have brought a request which is not plain."""
+    """The connections that have brought a request which the fast path does not handle."""
 
-    def __init__(self, pipeline: RequestPipeline, keepalive_s: float) -> None:
-        self._pipeline = pipeline
+    def __init__(self, request_pipeline: RequestPipeline, keepalive_s: float) -> None:
+        self._request_pipeline = request_pipeline
         self._keepalive_s = keepalive_s
-        self._server = web.Server(pipeline.answer, request_factory=_request)
+        self._server = web.Server(request_pipeline.answer, request_factory=_request)
         self._log_limit = LogLimit(asyncio.get_running_loop().time)
 
     @property
     def connection_count(self) -> int:
-        """How many there are."""
+        """The number of connections."""
         return len(self._server.connections)
 
     def accept(self) -> asyncio.Protocol:
-        """The protocol of one more connection."""
-        return _Connection(self._pipeline, self._log_limit, self._server, self._keepalive_s)
+        """The protocol of a new connection."""
+        return _Connection(self._request_pipeline, self._log_limit, self._server, self._keepalive_s)
 
     async def stop(self, timeout_s: float) -> None:
-        """Answer what is being worked on, within the time, and close all connections."""
+        """Complete the requests in progress, within the time, and close all connections."""
         self._server.pre_shutdown()
         await self._server.shutdown(timeout_s)
 
 
 class _Connection(web.RequestHandler):
     def __init__(
-        self, pipeline: RequestPipeline, log_limit: LogLimit, server: web.Server, keepalive_s: float
+        self, request_pipeline: RequestPipeline, log_limit: LogLimit, server: web.Server, keepalive_s: float
     ) -> None:
         super().__init__(
             server,
@@ -69,23 +69,23 @@ class _Connection(web.RequestHandler):
             max_field_size=HEADER_BYTES_MAX,
             max_headers=HEADERS_MAX,
         )
-        self._pipeline = pipeline
+        self._request_pipeline = request_pipeline
         self._log_limit = log_limit
         self._is_refused = False
         self._is_lost = asyncio.Event()
 
     def data_received(self, data: bytes) -> None:
-        """What comes behind something that is no HTTP is read by nobody."""
+        """Bytes after something that is not HTTP are ignored."""
         if not self._is_refused:
             super().data_received(data)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """The client has gone, so there is nothing to wait for."""
+        """The client has disconnected; stop waiting."""
         self._is_lost.set()
         super().connection_lost(exc)
 
     async def _drain_helper(self) -> None:
-        """aiohttp's error is held by a frame of its traceback: a cycle, which would keep the answer."""
+        """A frame of its traceback holds aiohttp's error: a cycle, which would keep the response."""
         try:
             await super()._drain_helper()
         except ConnectionError as error:
@@ -94,10 +94,10 @@ class _Connection(web.RequestHandler):
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
-        """A refused client may still send: closing on it would take its answer from it."""
+        """A refused client may still send: closing at once could discard its response."""
         body = resp.body if isinstance(resp, web.Response) else None
         size_bytes = len(body) if isinstance(body, bytes | bytearray | memoryview) else 0  # aiohttp copies it
-        with self._pipeline.admission.answers.waiting(2 * size_bytes, self._abort):
+        with self._request_pipeline.admission.answers.waiting(2 * size_bytes, self._abort):
             finished = await super().finish_response(request, resp, start_time)
         transport = self.transport
         if self._is_refused and transport is not None and transport.can_write_eof():
@@ -116,17 +116,17 @@ class _Connection(web.RequestHandler):
     ) -> web.StreamResponse:
         """A problem in place of aiohttp's text."""
         if request.writer.output_size > 0:
-            raise ConnectionError("an answer has begun, so there is no other one")
+            raise ConnectionError("a response has begun, so there is no other one")
         if isinstance(exc, http_exceptions.HttpProcessingError):
             self._is_refused = True
             error = refusal_of(exc)
             self._tell(str(error))
-            return self._pipeline.refuse(request, error)
+            return self._request_pipeline.refuse(request, error)
         self.log_exception("a connection's reader failed", exc_info=exc)
-        return self._pipeline.refuse(request, RaftlogError("an internal error; see the broker's log"))
+        return self._request_pipeline.refuse(request, RaftlogError("an internal error; see the broker's log"))
 
     def log_exception(self, *args: object, **kw: object) -> None:
-        """A body that ends in nonsense behind its answer is no failure of ours."""
+        """An invalid end of a body after its response is not logged as an error."""
         error = kw.get("exc_info")
         if isinstance(error, _REFUSED):
             self._tell("the rest of a body that nobody read")
@@ -145,7 +145,7 @@ class _Connection(web.RequestHandler):
 
 
 def refusal_of(error: http_exceptions.HttpProcessingError) -> RaftlogError:
-    """What to answer where aiohttp's parser has given up."""
+    """The problem for an error of aiohttp's parser."""
     if isinstance(error, http_exceptions.LineTooLong):
         if error.args[1] == TARGET_BYTES_MAX:
             return UriTooLong(
@@ -162,19 +162,19 @@ def refusal_of(error: http_exceptions.HttpProcessingError) -> RaftlogError:
 def _what_is_wrong(error: http_exceptions.HttpProcessingError) -> str:
     match error:
         case http_exceptions.BadHttpMethod() if "HTTPS" in error.message:
-            return "this looks like TLS, and HTTP without TLS is spoken here; use http://"
+            return "this looks like TLS, but this port has no TLS; use http://"
         case http_exceptions.BadHttpMethod():
-            return "the request does not begin with a method of HTTP"
+            return "the request does not begin with an HTTP method"
         case http_exceptions.InvalidURLError():
             return "the target of the request is neither a path nor a URL"
         case http_exceptions.BadStatusLine():
-            return "the first line is not METHOD, path and HTTP/1.1, with one blank between them"
+            return "the first line is not METHOD, path and HTTP/1.1, separated by single blanks"
         case http_exceptions.PayloadEncodingError():
-            return "the body is not framed as Transfer-Encoding or Content-Length say"
+            return "the body does not agree with Transfer-Encoding or Content-Length"
         case _ if error.message.startswith("Missing 'Host'"):
             return "the header Host is missing, which HTTP/1.1 requires"
         case _ if error.message.startswith("Duplicate '"):
-            return "a header is sent twice that may be sent once, such as Host or Content-Length"
+            return "a header that must be unique, such as Host or Content-Length, is sent twice"
         case _:
             return "a header, or the framing of the body, is not valid HTTP/1.1"
 
@@ -186,7 +186,7 @@ def _request(
     writer: AbstractStreamWriter,
     task: asyncio.Task[None],
 ) -> web.BaseRequest:
-    """A request whose answer is in HTTP/1.1; in HTTP/1.0 only if it was asked in that."""
+    """A request whose response is in HTTP/1.1; in HTTP/1.0 only if the request is."""
     if message.version != HttpVersion10 or message.method == NO_METHOD:
         message = message._replace(version=HttpVersion11)
     return web.BaseRequest(message, payload, protocol, writer, task, asyncio.get_running_loop())

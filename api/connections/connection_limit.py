@@ -1,9 +1,9 @@
-"""How many HTTP connections there may be, and the answer to those beyond.
+"""The limit of HTTP connections, and the response beyond it.
 
 A connection takes a file descriptor, and the logs and the peers of a broker need some, too. A connection
-beyond the limit is answered ``overloaded`` and closed. Where many come at once, the oldest of those that have
-asked nothing yet is closed without an answer. Health and metrics are served all the same: whoever watches
-the broker must not take it for dead.
+beyond the limit gets ``overloaded`` and is closed. If many arrive at once, the oldest of those without
+a request are closed without a response. Health and metrics are always served, so that a monitor does not
+take the broker for dead.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SERVED: Final = (b"GET /healthz/", f"GET {paths.METRICS} ".encode())
 
 
 class ConnectionLimit:
-    """``count`` says how many connections there are, ``serve`` gives the protocol of one that is served."""
+    """``count`` returns the number of connections, ``serve`` the protocol of an accepted one."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class ConnectionLimit:
         metrics.watch_connections(count)
 
     def refuse(self) -> RefusedConnection | None:
-        """The protocol of a connection that is one too many; None while there is room."""
+        """The protocol of a connection beyond the limit; None below the limit."""
         if self._count() < self.count_max:
             return None
         self._metrics.connection_refused()
@@ -62,7 +62,7 @@ class ConnectionLimit:
 
 
 class RefusedConnection(asyncio.Protocol):
-    """A connection beyond the limit: its first bytes are answered, and it is closed a moment later."""
+    """A connection beyond the limit: it gets a response to its first bytes, and is closed shortly after."""
 
     def __init__(self, limit: ConnectionLimit) -> None:
         self._limit = limit
@@ -71,7 +71,7 @@ class RefusedConnection(asyncio.Protocol):
         self.is_answered = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Wait for a request, but not for long."""
+        """Wait for a request, for a limited time."""
         self._transport = made = cast("asyncio.Transport", transport)
         self._limit.refused[self] = None
         if len(self._limit.refused) > ANSWERED_AT_ONCE_MAX:
@@ -81,7 +81,7 @@ class RefusedConnection(asyncio.Protocol):
         self._deadline = asyncio.get_running_loop().call_later(ANSWER_S, self.abort)
 
     def data_received(self, data: bytes) -> None:
-        """Answer, and let the client close: a close of ours could overtake the answer."""
+        """Respond, and let the client close: a close from this side could overtake the response."""
         if self.is_answered or self._transport is None:
             return
         self.is_answered = True
@@ -92,21 +92,21 @@ class RefusedConnection(asyncio.Protocol):
             protocol.data_received(data)
             return
         error = Overloaded(
-            f"this broker has {self._limit.count_max} HTTP connections open, no more than "
-            "limits.connections_max; use fewer, ask another broker, or retry later",
+            f"this broker has {self._limit.count_max} HTTP connections open, the maximum "
+            f"(limits.connections_max); use fewer, use another broker, or retry later",
             retry_after_ms=RETRY_AFTER_MS,
         )
         write_answer(self._transport, problem_response(error, instance="/", request_id=""), is_last=True)
         self._transport.write_eof()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """There is room for another answer."""
+        """Another connection may be refused with a response."""
         self._limit.refused.pop(self, None)
         if self._deadline is not None:
             self._deadline.cancel()
 
     def abort(self) -> None:
-        """Close at once, whatever is under way."""
+        """Close at once."""
         self._limit.refused.pop(self, None)
         if self._deadline is not None:
             self._deadline.cancel()

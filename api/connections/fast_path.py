@@ -1,10 +1,11 @@
-"""The usual requests, read and answered with little ado; whatever is not plain is aiohttp's.
+"""Parses common requests fast; all others are left to aiohttp.
 
-Decides: whose a connection is. It begins here and stays while it brings plain requests: HTTP/1.1, a
-path and a query without escapes, a body of a known, small length, no wish for another protocol or for
-an answer without an end. With anything else, a head that comes in pieces included, it is aiohttp's from
-then on. Leaves to others: what is plain (``plain_requests``), and routes, negotiation, handlers and
-errors, which are the same on both ways (``app.Boundary``).
+Decides: which parser a connection has. It begins here and stays while it brings plain requests: HTTP/1.1, a
+path and a query without escapes, a body of a known, small length, no protocol upgrade and no endless
+response.
+With the first other request, including a head that arrives in pieces, it moves to aiohttp permanently.
+Leaves to others: what is plain (``plain_requests``), and routes, negotiation, handlers and
+errors, which both parsers share (``app.RequestPipeline``).
 """
 
 from __future__ import annotations
@@ -21,22 +22,22 @@ from api.http.answers_in_flight import AnswersInFlight
 from api.http.requests import Request
 
 HEAD_BYTES_MAX: Final = 8 << 10
-LINGER_S: Final = 0.5  # so long the rest of a refused body is read, so that its answer arrives
+LINGER_S: Final = 0.5  # how long the rest of a refused body is read, so that the response arrives
 SWEEP_S: Final = 5.0
 
 
 class Application(Protocol):
-    """Answers the requests; ``app.Boundary`` is the one in service."""
+    """Handles the requests; in production ``app.RequestPipeline``."""
 
     def answer_plain(self, request: Request, /) -> Awaitable[web.StreamResponse]:
-        """The answer to a request."""
+        """The response to a request."""
 
     def is_streamed(self, method: str, path: str, headers: Mapping[str, str], /) -> bool:
-        """Whether that answer would have no end."""
+        """Whether that response is endless."""
 
 
-class PlainServer:
-    """The connections that have brought nothing but plain requests so far."""
+class FastPathServer:
+    """The connections that have brought only plain requests so far."""
 
     def __init__(
         self,
@@ -49,16 +50,16 @@ class PlainServer:
         self.answers = answers
         self.fallback = fallback
         self.is_stopping = False
-        self.connections: dict[PlainConnection, None] = {}  # in the order in which they came
+        self.connections: dict[FastPathConnection, None] = {}  # in order of arrival
         self._keepalive_s = keepalive_s
         self._sweep_handle = asyncio.get_running_loop().call_later(SWEEP_S, self._sweep)
 
     def accept(self) -> asyncio.Protocol:
         """The protocol of a new connection."""
-        return PlainConnection(self)
+        return FastPathConnection(self)
 
     async def stop(self, timeout_s: float) -> None:
-        """Answer what is being worked on, within the time, and close all connections."""
+        """Complete the requests in progress, within the time, and close all connections."""
         self.is_stopping = True
         self._sweep_handle.cancel()
         for connection in list(self.connections):
@@ -77,10 +78,10 @@ class PlainServer:
                 connection.close_if_idle()
 
 
-class PlainConnection(asyncio.Protocol):
+class FastPathConnection(asyncio.Protocol):
     """One connection: one request after the other."""
 
-    def __init__(self, server: PlainServer) -> None:
+    def __init__(self, server: FastPathServer) -> None:
         self.transport: asyncio.Transport | None = None
         self.remote: str | None = None
         self.task: asyncio.Task[None] | None = None
@@ -95,27 +96,29 @@ class PlainConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Wait for a request."""
-        # uvloop's transports have the methods without being of the class.
+        # uvloop's transports have the methods without being subclasses.
         self.transport = cast("asyncio.Transport", transport)
         address = transport.get_extra_info("peername")
         self.remote = str(address[0]) if address else None
         if (connected := transport.get_extra_info("socket")) is not None:
-            connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # so that the dead are noticed
+            connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # to detect dead clients
         self.idle_since = asyncio.get_running_loop().time()
         self._server.connections[self] = None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """A handler that waits for the body is told; every other one goes on."""
+        """Wakes a handler that waits for the body; all other handlers continue."""
         self.transport = None
         self._server.connections.pop(self, None)
         self._server.answers.taken(self)
         if self._linger is not None:
             self._linger.cancel()
         if self._request is not None and self._request.content.missing:
-            self._request.content.fail(ConnectionResetError("the client hung up in the middle of a body"))
+            self._request.content.fail(
+                ConnectionResetError("the client disconnected in the middle of a body")
+            )
 
     def data_received(self, data: bytes) -> None:
-        """A request, the rest of its body, or the next request before this one is answered."""
+        """A request, the rest of its body, or the next request before this one has its response."""
         request = self._request
         if request is None and not self._is_full:
             self._begin(data)
@@ -133,20 +136,20 @@ class PlainConnection(asyncio.Protocol):
                 self._go_on(self.transport)
 
     def pause_writing(self) -> None:
-        """Answers pile up: no further request until the client has taken them."""
+        """Responses pile up: no further request until the client has read them."""
         self._is_full = True
         if self.transport is not None:
             self._server.answers.wait(self, self.transport.get_write_buffer_size(), self.abort)
 
     def resume_writing(self) -> None:
-        """Go on with what has come meanwhile."""
+        """Continue with the bytes received meanwhile."""
         self._is_full = False
         self._server.answers.taken(self)
         if self._request is None and self._ahead and self.transport is not None:
             self._read_ahead(self.transport)
 
     def close_if_idle(self) -> None:
-        """Close, unless there is a request, or an answer that has not left yet."""
+        """Close, unless there is a request, or an unsent response."""
         if (
             self._request is None
             and self.transport is not None
@@ -155,7 +158,7 @@ class PlainConnection(asyncio.Protocol):
             self.transport.close()
 
     def abort(self) -> None:
-        """Close at once, whatever is under way."""
+        """Close at once."""
         if self.task is not None:
             self.task.cancel()
         if self.transport is not None:
@@ -169,13 +172,13 @@ class PlainConnection(asyncio.Protocol):
         self.task = asyncio.get_running_loop().create_task(self._serve(request))
 
     def _read(self, data: bytes) -> PlainRequest | None:
-        """The request that ``data`` begins with, if it is plain."""
+        """The request at the beginning of ``data``, if it is plain."""
         end = data.find(b"\r\n\r\n", 0, HEAD_BYTES_MAX) + 4
         if end < 4:
             return None
         text = data[:end]
         head = self._head
-        if head is None or head.text != text:  # clients say the same over and over
+        if head is None or head.text != text:  # cache: clients repeat their heads
             head = self._head = self._read_head(text)
             if head is None:
                 return None
@@ -190,7 +193,7 @@ class PlainConnection(asyncio.Protocol):
         return head
 
     def _hand_over(self, data: bytes) -> None:
-        """From now on the connection is aiohttp's."""
+        """Move the connection to aiohttp."""
         transport = self.transport
         assert transport is not None
         self._server.connections.pop(self, None)
@@ -220,7 +223,7 @@ class PlainConnection(asyncio.Protocol):
             self._go_on(transport)
 
     def _go_on(self, transport: asyncio.Transport) -> None:
-        """The request is over: wait for the next one, or go on with it if it has come."""
+        """The request is complete: wait for the next one, or start it if it has arrived."""
         loop = asyncio.get_running_loop()
         self._request = self.task = None
         self.idle_since = loop.time()

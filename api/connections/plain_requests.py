@@ -1,6 +1,6 @@
-"""A plain request and its answer as bytes; see ``fast_path``.
+"""A plain request and its response as bytes; see ``fast_path``.
 
-Nothing here is lenient: what is read wrongly by one of two readers is how requests are smuggled.
+Parsing is strict: two parsers that disagree enable request smuggling.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from aiohttp import web
 from aiohttp.http import SERVER_SOFTWARE
 from multidict import CIMultiDict, CIMultiDictProxy, MultiDict, MultiDictProxy
 
-BODY_BYTES_MAX: Final = 256 << 10  # larger ones are aiohttp's, which holds back a client that is too fast
+BODY_BYTES_MAX: Final = 256 << 10  # aiohttp reads larger ones, with flow control
 HEADERS_MAX: Final = 64
-JOINED_BYTES_MAX: Final = 64 << 10  # a body up to this is copied behind its head
+JOINED_BYTES_MAX: Final = 64 << 10  # a smaller body is copied to its head
 
 _FIRST = re.compile(
     r"(GET|POST|PUT|PATCH|DELETE) (/[A-Za-z0-9._~/-]*)(?:\?([A-Za-z0-9._~:,=&/-]*))? HTTP/1\.1\r\n"
@@ -28,7 +28,7 @@ _NOT_PLAIN = ("Transfer-Encoding", "Expect", "Upgrade", "TE", "Trailer")
 
 
 class Client(Protocol):
-    """Who has sent a request."""
+    """The sender of a request."""
 
     @property
     def remote(self) -> str | None:
@@ -36,7 +36,7 @@ class Client(Protocol):
 
     @property
     def transport(self) -> asyncio.Transport | None:
-        """Its connection; None when it is gone."""
+        """Its connection; None when closed."""
 
 
 class PlainBody:
@@ -51,7 +51,7 @@ class PlainBody:
         self._waiter: asyncio.Future[None] | None = None
 
     def feed(self, data: bytes) -> bytes:
-        """More of it; gives back what is not its own."""
+        """More of it; returns bytes beyond its end."""
         mine, rest = data[: self.missing], data[self.missing :]
         self.missing -= len(mine)
         self._chunks.append(mine)
@@ -64,7 +64,7 @@ class PlainBody:
         self._wake()
 
     def is_eof(self) -> bool:
-        """Whether all of it has been read; a body that is there whole counts, as nobody need wait for it."""
+        """Whether all of it has been read, or nothing is left to wait for."""
         return not self.missing
 
     def exception(self) -> BaseException | None:
@@ -72,12 +72,12 @@ class PlainBody:
         return self._error
 
     def read_nowait(self, n: int = -1, /) -> bytes:
-        """All that is there."""
+        """The available bytes."""
         chunks, self._chunks = self._chunks, []
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
     async def readany(self) -> bytes:
-        """What is there, or comes next; empty at the end."""
+        """The available bytes, or the next ones; empty at the end."""
         while not self._chunks and self.missing:
             if self._error is not None:
                 raise self._error
@@ -91,7 +91,7 @@ class PlainBody:
 
 
 class Head(NamedTuple):
-    """The head of a plain request: its bytes, and what they say."""
+    """The head of a plain request: its bytes and its fields."""
 
     text: bytes
     method: str
@@ -146,19 +146,19 @@ class PlainRequest:
 
     @property
     def transport(self) -> asyncio.Transport | None:
-        """The connection; None when it is gone."""
+        """The connection; None when closed."""
         return self._client.transport
 
 
 class _Date:
-    """The time for the header ``Date``, made once a second."""
+    """The header ``Date``, formatted once a second."""
 
     def __init__(self) -> None:
         self._second = 0
         self._text = ""
 
     def text(self) -> str:
-        """Now."""
+        """The current time."""
         second = int(time.time())
         if second != self._second:
             self._second, self._text = second, formatdate(second, usegmt=True)
@@ -169,7 +169,7 @@ _DATE = _Date()
 
 
 def read_head(text: bytes) -> Head | None:
-    """The head that these bytes are, if it is plain."""
+    """The head in these bytes, if it is plain."""
     lines = text[:-2].decode("latin-1")
     first = _FIRST.match(lines)
     if first is None:
@@ -187,12 +187,12 @@ def read_head(text: bytes) -> Head | None:
 
 
 def _headers_of(text: str) -> CIMultiDictProxy[str] | None:
-    """The headers, one a line, if all are plain."""
+    """The headers, one per line, if all are plain."""
     pairs = _HEADER.findall(text)
     if len(pairs) != text.count("\n") or len(pairs) > HEADERS_MAX:
         return None
     if len({name.lower() for name, _ in pairs}) != len(pairs):
-        return None  # which of them may be sent twice is aiohttp's to say
+        return None  # aiohttp decides which headers may repeat
     headers = CIMultiDict([(name, value.strip(" \t")) for name, value in pairs])
     if any(name in headers for name in _NOT_PLAIN) or "Host" not in headers:
         return None
@@ -210,7 +210,7 @@ def _length_of(headers: CIMultiDictProxy[str]) -> int | None:
 
 
 def write_answer(transport: asyncio.Transport, response: web.Response, *, is_last: bool) -> None:
-    """Put an answer on the wire; ``is_last`` when the connection closes behind it."""
+    """Write a response to the wire; ``is_last`` if the connection closes after it."""
     body = response.body or b""
     assert isinstance(body, bytes | bytearray | memoryview)
     lines = [f"HTTP/1.1 {response.status} {response.reason}"]
@@ -222,7 +222,7 @@ def write_answer(transport: asyncio.Transport, response: web.Response, *, is_las
         lines.append("Connection: close")
     head = "\r\n".join(lines) + "\r\n\r\n"
     if head.count("\n") != len(lines) + 1 or head.count("\r") != len(lines) + 1:
-        raise ValueError("a header of the answer has a line break in it")
+        raise ValueError("a header of the response contains a line break")
     if len(body) > JOINED_BYTES_MAX:
         transport.writelines((head.encode(), body))
     else:

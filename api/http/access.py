@@ -1,9 +1,10 @@
-"""Which names a request may address the broker by, and which web pages may write to it.
+"""Checks the host name of a request, and the origin of a web page that writes.
 
-A browser sends the requests of any web page to any address that it reaches. A page can point a name of
-its own at the broker (DNS rebinding), so ``Host`` must be a name that the broker knows; an IP address and
-``localhost`` cannot be pointed elsewhere and are always taken. A page can also write without reading the
-answer, so a write with a foreign ``Origin`` is refused. A listed origin may write, and gets CORS headers.
+A browser sends the requests of any web page to any address that it can reach. A page can resolve its own name
+to the broker (DNS rebinding), so ``Host`` must be a name that the broker knows; an IP address and
+``localhost`` are always accepted. A page can also write without reading the response, so a write with a
+foreign
+``Origin`` is refused. Listed origins may write, and get CORS headers.
 """
 
 from __future__ import annotations
@@ -53,11 +54,11 @@ class Access:
         self._names = services.own_names
         self._allowed_hosts = services.allowed_hosts
         self._origins = services.allowed_origins
-        self._hosts: set[str | None] = {None}  # taken before; HTTP/1.0 may leave it out, and browsers do not
+        self._hosts: set[str | None] = {None}  # accepted: HTTP/1.0 may omit it, and browsers never do
         self._for_others: Headers = {"Vary": "Origin"} if self._origins - {ALL} else {}
 
     def admit(self, request: Request) -> Headers:
-        """The CORS headers of the answer. Raises ``MisdirectedRequest`` and ``OriginNotAllowed``."""
+        """The CORS headers of the response. Raises ``MisdirectedRequest`` and ``OriginNotAllowed``."""
         host = request.headers.get("Host")
         if host not in self._hosts:
             self._check(host or "")
@@ -78,7 +79,7 @@ class Access:
         return self._for_others
 
     def _check(self, host: str) -> None:
-        """Remember a host that is taken, unless it is so for the brokers that there are now."""
+        """Cache an accepted host, unless only the current list of brokers accepts it."""
         name = _name_of(host)
         is_listed = not self._allowed_hosts.isdisjoint((ALL, name, host.lower()))
         if is_listed or name in self._names or _leads_nowhere_else(name):
@@ -89,17 +90,17 @@ class Access:
         brokers = self._controller.image.brokers.values()
         if name not in names_of(broker.http_url for broker in brokers):
             raise MisdirectedRequest(
-                f"Host {host[:100]!r} is no name of this broker; add it to the setting http.allowed_hosts"
+                f"Host {host[:100]!r} is not a name of this broker; add it to the setting http.allowed_hosts"
             )
 
 
 def is_preflight(request: Request, shared: Headers) -> bool:
-    """Whether a browser asks if a page of a listed origin may send a request."""
+    """Whether a browser asks for permission to send a request of a listed origin."""
     return "Access-Control-Allow-Origin" in shared and "Access-Control-Request-Method" in request.headers
 
 
 def preflight(methods: Iterable[str]) -> dict[str, str]:
-    """What such a page may send to a path with these methods."""
+    """The permissions of such a page for a path with these methods."""
     return {
         "Access-Control-Allow-Methods": ", ".join(sorted(methods)),
         "Access-Control-Allow-Headers": "*",
@@ -108,18 +109,18 @@ def preflight(methods: Iterable[str]) -> dict[str, str]:
 
 
 def names_of(urls: Iterable[str]) -> frozenset[str]:
-    """The names, in lower case, under which these URLs are reached."""
+    """The host names of these URLs, in lower case."""
     return frozenset(name for url in urls if (name := urlsplit(url).hostname))
 
 
 def _name_of(host: str) -> str:
-    """The name in ``name:port``, in lower case; empty when it is not of this form."""
+    """The name in ``name:port``, in lower case; empty when it has another form."""
     found = _HOST.fullmatch(host)
     return found["name"].lower() if found else ""
 
 
 def _leads_nowhere_else(name: str) -> bool:
-    """Whether no name server decides which machine this is."""
+    """Whether the host is independent of DNS."""
     try:
         ipaddress.ip_address(name.strip("[]"))
     except ValueError:

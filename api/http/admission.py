@@ -1,8 +1,8 @@
-"""Who may take memory: bodies and parked requests are counted before they are held.
+"""Bounds memory: bodies and waiting requests are counted before they are held.
 
-Decides: how much all clients together and one client alone may have in flight. Beyond the first the
-broker is overloaded (503), beyond the second the client is over its quota (429). A client is a network
-address. Leaves to others: rates per principal, and reading (``bodies``).
+Decides: how much all clients together and one client alone may have in flight. Beyond the first bound the
+broker is overloaded (503), beyond the second the client exceeds its quota (429). A client is a network
+address.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ RETRY_AFTER_MS = 1000
 
 
 class Budget:
-    """An amount of one thing, shared by all clients, of which each may have a part."""
+    """An amount of one resource, shared by all clients, with a bound for each."""
 
     def __init__(self, what: str, total_max: int, client_max: int) -> None:
         self.what = what
@@ -27,18 +27,18 @@ class Budget:
         self._of_client: dict[str, int] = {}
 
     def hold(self, client: str, amount: int) -> Hold:
-        """Take an amount until the hold is left. Raises ``Overloaded`` or ``QuotaExceeded``."""
+        """Reserve an amount until the hold is released. Raises ``Overloaded`` or ``QuotaExceeded``."""
         held = Hold(self, client)
         held.grow(amount)
         return held
 
     def take(self, client: str, amount: int) -> None:
-        """Count an amount, or raise and count nothing."""
+        """Reserve an amount, or raise and reserve nothing."""
         self._of_client[client] = self.check(client, amount)
         self.total += amount
 
     def check(self, client: str, amount: int) -> int:
-        """What the client would have with so much more. Raises as ``take`` would, and counts nothing."""
+        """What the client would hold with that much more. Raises like ``take``, and reserves nothing."""
         if self.total + amount > self.total_max:
             raise Overloaded(
                 f"{self.total} of {self.total_max} {self.what} are in flight here; wait and send again",
@@ -66,7 +66,7 @@ class Budget:
 
 
 class Hold:
-    """What one request has taken of a budget; given back when the ``with`` block ends."""
+    """The amount that one request has reserved of a budget; released when the ``with`` block ends."""
 
     __slots__ = ("_amount", "_budget", "_client")
 
@@ -76,11 +76,11 @@ class Hold:
         self._amount = 0
 
     def expect(self, amount: int) -> None:
-        """Raise where ``grow`` would raise now, and take nothing: it has not come yet."""
+        """Raise if ``grow`` would raise now, and reserve nothing."""
         self._budget.check(self._client, amount)
 
     def grow(self, amount: int) -> None:
-        """Take more."""
+        """Reserve more."""
         if amount:
             self._budget.take(self._client, amount)
             self._amount += amount

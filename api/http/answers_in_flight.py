@@ -1,7 +1,7 @@
-"""The memory of answers: while they are made, and until their clients have taken them.
+"""Bounds the memory of responses, from their creation until their clients have read them.
 
-Decides: how many large pages are made at the same time, and whose connection ends when that and what clients
-leave untaken is too much. That is the one whose answer has waited longest: its client reads least.
+Decides: how many large pages are built at the same time, and which connection is closed when those and unread
+responses exceed the bound: the one whose response has been unread for the longest time.
 """
 
 from __future__ import annotations
@@ -21,51 +21,53 @@ Result = TypeVar("Result")
 
 
 class AnswersInFlight:
-    """Those of one broker: untaken ones and large pages never stay above the bound but for one answer."""
+    """The responses of one broker: unread ones and large pages stay within the bound, except for one
+    response.
+    """
 
     def __init__(self, untaken_bytes_max: int) -> None:
         self.untaken_bytes = 0
         self.large_pages = 0
         self.recent = RecentEvents(RECENT_BYTES_MAX)
         self._untaken_bytes_max = untaken_bytes_max
-        self._untaken: dict[object, tuple[int, Callable[[], None]]] = {}  # the oldest first
+        self._untaken: dict[object, tuple[int, Callable[[], None]]] = {}  # oldest first
         self._places = asyncio.Semaphore(LARGE_PAGES_MAX)
 
     def turn(self, is_wanted: Callable[[], bool]) -> Turn:
-        """What one request makes of records, from the first page to the answer, while it is wanted."""
+        """The turn of one request: from its first page to the response."""
         return Turn(self, is_wanted)
 
     @property
     def has_place(self) -> bool:
-        """Whether one more large page can be made at once."""
+        """Whether another large page can be built at once."""
         return not self._places.locked()
 
     async def begin_page(self, owner: object) -> None:
-        """Wait for a place, and have the memory for a large page, which holds what the owner held."""
+        """Wait for a place, and reserve the memory of a large page in place of what the owner held."""
         await self._places.acquire()
         self.taken(owner)
         self.large_pages += 1
         self._make_room(0)
 
     def end_page(self) -> None:
-        """Its answer is written, or will not be."""
+        """The page has been written, or will not be."""
         self.large_pages -= 1
         self._places.release()
 
     def wait(self, owner: object, size_bytes: int, abort: Callable[[], None]) -> None:
-        """An answer waits for its client; ``abort`` ends the connection, and so the waiting."""
+        """A response waits for its client; ``abort`` closes the connection, which ends the wait."""
         self.taken(owner)
         self._untaken[owner] = (size_bytes, abort)
         self.untaken_bytes += size_bytes
         self._make_room(1)
 
     def taken(self, owner: object) -> None:
-        """It has left, or its client has."""
+        """The client has read the response, or has disconnected."""
         size_bytes, _ = self._untaken.pop(owner, (0, None))
         self.untaken_bytes -= size_bytes
 
     def _make_room(self, kept: int) -> None:
-        """End the oldest, but for as many as are ``kept``, until the rest is within the bound."""
+        """Close the oldest connections, except as many as ``kept``, until the rest is within the bound."""
         bytes_max = max(0, self._untaken_bytes_max - self.large_pages * LARGE_PAGE_BYTES)
         while self.untaken_bytes > bytes_max and len(self._untaken) > kept:
             oldest = next(iter(self._untaken))
@@ -85,19 +87,19 @@ class AnswersInFlight:
 
 
 class RecentEvents:
-    """The events that were made last, for other readers of the same records. A key says which they are."""
+    """The most recent events, cached for other readers of the same records."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self._size_bytes = 0
-        self._kept: dict[Hashable, bytes] = {}  # the oldest first
+        self._kept: dict[Hashable, bytes] = {}  # oldest first
 
     def get(self, key: Hashable) -> bytes | None:
-        """What was kept, if it still is."""
+        """The cached events, if any."""
         return self._kept.get(key)
 
     def keep(self, key: Hashable, events: bytearray) -> None:
-        """Keep a copy in place of the oldest, unless it is larger than all may be."""
+        """Cache a copy in place of the oldest, unless it exceeds the cache."""
         if len(events) > self._bytes_max or key in self._kept:
             return
         self._kept[key] = bytes(events)
@@ -107,7 +109,7 @@ class RecentEvents:
 
 
 class Turn:
-    """Takes one of few places when work is long, and keeps it until the block ends: pages do not pile up."""
+    """Holds one of a few places for long work until the block ends, so that pages do not pile up."""
 
     __slots__ = ("_answers", "_has_place", "_is_wanted")
 
@@ -122,25 +124,27 @@ class Turn:
         return not self._has_place and not self._answers.has_place
 
     def wait(self, held_bytes: int, abort: Callable[[], None]) -> None:
-        """Something is held until the place is taken, or left; ``abort`` ends the connection."""
+        """Something is held until the place is taken or released; ``abort`` closes the connection."""
         self._answers.wait(self, held_bytes, abort)
 
     async def begin(self) -> None:
-        """Take a place. Raises ``ConnectionResetError`` when the client has gone."""
+        """Take a place. Raises ``ConnectionResetError`` when the client has disconnected."""
         if not self._has_place:
             await self._answers.begin_page(self)
             self._has_place = True
         if not self._is_wanted():
-            raise ConnectionResetError("the client has gone")
+            raise ConnectionResetError("the client has disconnected")
 
     async def computed(self, work: Callable[[], Result], *, is_short: bool) -> Result:
-        """``computed``, once there is a place. Raises ``ConnectionResetError`` when the client has gone."""
+        """``computed``, once there is a place. Raises ``ConnectionResetError`` when the client has
+        disconnected.
+        """
         if not is_short:
             await self.begin()
         return await computed(work, is_short=is_short)
 
     def end(self) -> None:
-        """Leave the place; ``begin`` may take another."""
+        """Release the place; ``begin`` may take another."""
         self._answers.taken(self)
         if self._has_place:
             self._has_place = False

@@ -1,12 +1,12 @@
-"""Small produces that come at the same time, appended as one batch.
+"""Appends small produces that arrive at the same time as one batch.
 
 Decides: which requests share a batch, and how long one waits for others: not at all while few batches
-of its lane are under way, else until one of them is answered, and never longer than ``HOLD_S``. So a lone
-request loses no time, and the more there is to do, the less a request costs. Leaves to others: reading
-and placing records (``json_records``), and everything about the append itself (the gateway).
+of its queue are in flight, else until one of them is answered, and never longer than ``HOLD_S``. So a single
+request is not delayed, and cost per request falls with load. Leaves to others: decoding and placing records
+(``json_records``), and the append itself (the gateway).
 
-A request stands in one batch whole, and is told its own offsets. What a shared append is refused for is
-true of every request in it, but for its size: a batch that is too large is sent again request by request.
+A request is never split over batches, and gets its own offsets. The error of a shared append applies to every
+request in it, except for its size: a batch that is too large is sent again request by request.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from raftlog.records.batch import Codec
 from raftlog.records.builder import BatchBuilder, Record
 from raftlog.types import Offset, TopicPartition
 
-REQUEST_BYTES_MAX: Final = 16 << 10  # a larger request is worth a batch of its own
+REQUEST_BYTES_MAX: Final = 16 << 10  # a larger request gets a batch of its own
 BATCH_BYTES_MAX: Final = 128 << 10
-IN_FLIGHT_MAX: Final = 2  # batches of one lane: one on its way while the other is on the disk
-HOLD_S: Final = 0.05  # a partition that has no leader must not hold up its lane
+IN_FLIGHT_MAX: Final = 2  # batches of one queue: one on its way while the other is on the disk
+HOLD_S: Final = 0.05  # a partition that has no leader must not hold up its queue
 
 
 Send = Callable[[Sequence[int], Sequence["Part"]], Coroutine[None, None, None]]
 
 
 class Part:
-    """The records of one request, and what becomes of them. ``target`` is known once they are sent."""
+    """The records of one request, and their outcome. ``target`` is known once they are sent."""
 
     __slots__ = ("bytes_max", "now_ms", "receipt", "records", "size_bytes", "target")
 
@@ -50,30 +50,32 @@ class Part:
 
     @property
     def may_share(self) -> bool:
-        """Whether it is small enough to stand in a batch with others."""
+        """Whether the part is small enough to share a batch."""
         return self.size_bytes <= min(REQUEST_BYTES_MAX, self.bytes_max)
 
 
-class Gatherer:
-    """The lanes of one broker: one a partition, and one a topic for records that may go anywhere."""
+class RequestBatcher:
+    """The queues of one broker: one per partition, and one per topic for records without a partition."""
 
     def __init__(self, gateway: GatewayPort, rng: Random, timeout_ms: int) -> None:
         self._gateway = gateway
         self._rng = rng
         self._timeout_ms = timeout_ms
-        self._lanes: dict[tuple[str, int | None], _Lane] = {}
+        self._queues: dict[tuple[str, int | None], _BatchQueue] = {}
 
     async def append(self, topic: str, partitions: Sequence[int], part: Part) -> AppendReceipt:
         """Append with ``acks=quorum`` to one of these partitions, the only one or any; see the gateway."""
         key = (topic, partitions[0] if len(partitions) == 1 else None)
-        lane = self._lanes.get(key)
-        if lane is None:
-            lane = self._lanes[key] = _Lane(partial(self._send, topic), partial(self._lanes.pop, key))
-        lane.add(partitions, part)
+        queue = self._queues.get(key)
+        if queue is None:
+            queue = self._queues[key] = _BatchQueue(
+                partial(self._send, topic), partial(self._queues.pop, key)
+            )
+        queue.add(partitions, part)
         return await part.receipt
 
     async def _send(self, topic: str, partitions: Sequence[int], parts: Sequence[Part]) -> None:
-        """Append all parts as one batch and tell each what became of it."""
+        """Append all parts as one batch and give each its outcome."""
         target = TopicPartition(topic, self._rng.choice(partitions))
         for part in parts:
             part.target = target
@@ -93,8 +95,8 @@ class Gatherer:
             _share(parts, receipt)
 
 
-class _Lane:
-    """Requests on their way to one place, in the order in which they came."""
+class _BatchQueue:
+    """Requests for one target, in order of arrival."""
 
     def __init__(self, send: Send, on_idle: Callable[[], object]) -> None:
         self._send = send
@@ -105,7 +107,9 @@ class _Lane:
         self._timer: asyncio.Handle | None = None
 
     def add(self, partitions: Sequence[int], part: Part) -> None:
-        """Leaves at the end of this turn of the loop, with all that came in it, or once there is a place."""
+        """Sends it at the end of this turn of the loop, with all others of the turn, or once there is a
+        place.
+        """
         self._partitions = partitions
         self._waiting.append(part)
         if self._timer is None:
@@ -116,7 +120,7 @@ class _Lane:
                 self._timer = loop.call_later(HOLD_S, self._flush)
 
     def _flush(self) -> None:
-        """Send one batch at least, and more while there are places."""
+        """Send at least one batch, and more while there are places."""
         loop = asyncio.get_running_loop()
         self._timer = None
         while self._waiting:

@@ -1,7 +1,6 @@
 """Reads the body of a request, counted and limited before it is held, and decodes JSON.
 
-Decides: how large, how slow and how encoded a body may be, and how a decoding error becomes a JSON
-pointer. Leaves to others: what the body means.
+Decides: the limits of size, speed and encoding of a body, and how a decoding error becomes a JSON pointer.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ T = TypeVar("T")
 
 
 class _Inflater(Protocol):
-    """What is used of zlib's nameless class."""
+    """The methods used of zlib's unnamed class."""
 
     @property
     def eof(self) -> bool: ...
@@ -51,23 +50,23 @@ _JSON_DECODERS: dict[type, msgspec.json.Decoder[object]] = {}
 
 
 def check_announced(request: Request, limits: Limits) -> None:
-    """Refuse what is already known to be too large, before a byte of it is read."""
+    """Refuse a body that announces too large a size, before reading it."""
     announced = request.content_length
     if announced is not None and announced > limits.body_bytes_max:
         raise _too_large(f"the body has {announced} bytes", limits)
 
 
 async def read_body(request: Request, held: Hold, limits: Limits) -> bytes | bytearray:
-    """The whole body; ``held`` grows with what has come, whatever was announced.
+    """The whole body; ``held`` grows with the bytes received, regardless of the announced size.
 
     Raises ``RecordTooLarge``, ``RequestTimeout``, ``Overloaded``, ``QuotaExceeded``, and
-    ``ConnectionResetError`` when the client hangs up.
+    ``ConnectionResetError`` when the client disconnects.
     """
     check_announced(request, limits)
     encoding = request.headers.get("Content-Encoding", "identity").strip().lower()
     if encoding not in CONTENT_ENCODINGS:
         raise UnsupportedMediaType(
-            f"Content-Encoding {encoding[:64]!r} is not understood; send {', '.join(CONTENT_ENCODINGS)}",
+            f"Content-Encoding {encoding[:64]!r} is not supported; send {', '.join(CONTENT_ENCODINGS)}",
             supported=list(CONTENT_ENCODINGS),
         )
     announced = request.content_length if encoding == "identity" else None
@@ -75,7 +74,7 @@ async def read_body(request: Request, held: Hold, limits: Limits) -> bytes | byt
         held.expect(announced)
         if request.content.is_eof() and request.content.exception() is None:
             held.grow(announced)
-            return request.content.read_nowait(-1)  # it came together with the head
+            return request.content.read_nowait(-1)  # it arrived together with the head
     inflater = None if encoding == "identity" else zlib.decompressobj(ANY_ZLIB_WINDOW)
     try:
         return await _read_chunks(request, held, inflater, limits)
@@ -92,7 +91,7 @@ async def read_body(request: Request, held: Hold, limits: Limits) -> bytes | byt
     ) as error:
         transport = request.transport
         if transport is None or transport.is_closing():
-            raise ConnectionResetError("the client hung up in the middle of a body") from error
+            raise ConnectionResetError("the client disconnected in the middle of a body") from error
         raise MalformedRequest("the body is not framed as its headers say", field="body") from error
 
 
@@ -109,21 +108,21 @@ async def read_json(call: Call, kind: type[T]) -> T:
 
 
 def unsupported(media_type: str, supported: tuple[str, ...]) -> UnsupportedMediaType:
-    """The error of a body in the wrong language."""
-    sent = f"Content-Type {media_type[:64]!r} is not understood" if media_type else "Content-Type is missing"
+    """The error for an unsupported encoding or media type."""
+    sent = f"Content-Type {media_type[:64]!r} is not supported" if media_type else "Content-Type is missing"
     return UnsupportedMediaType(f"{sent}; send {' or '.join(supported)}", supported=list(supported))
 
 
 def decode_json(
     body: bytes | bytearray, kind: type[T], error: type[InvalidRequest] = InvalidRequest, prefix: str = ""
 ) -> T:
-    """JSON as a struct. Raises ``error`` with the JSON pointer of what is wrong."""
+    """JSON as a struct. Raises ``error`` with a JSON pointer."""
     decoder = _JSON_DECODERS.get(kind)
     if decoder is None:
         decoder = _JSON_DECODERS[kind] = msgspec.json.Decoder(kind)
     try:
         if not body.isascii():
-            body.decode()  # the decoder does not look into values that it passes on as they are
+            body.decode()  # the decoder does not validate raw values
         decoded = decoder.decode(body)
     except msgspec.ValidationError as wrong:
         pointer, what = _pointed(str(wrong))
@@ -143,7 +142,7 @@ def decode_json(
 async def _read_chunks(
     request: Request, held: Hold, inflater: _Inflater | None, limits: Limits
 ) -> bytes | bytearray:
-    """Raises ``TimeoutError`` for a body that comes too slowly."""
+    """Raises ``TimeoutError`` for a body that arrives too slowly."""
     content = request.content
     body, received_bytes = bytearray(), 0
     began = asyncio.get_running_loop().time()
@@ -160,16 +159,16 @@ async def _read_chunks(
             held.grow(len(part))
             body += part
             if len(part) == INFLATED_BYTES_MAX:
-                await asyncio.sleep(0)  # others run in between
+                await asyncio.sleep(0)  # other tasks run between chunks
         if inflater is not None and inflater.unused_data:
-            break  # zlib would collect all that follows
+            break  # zlib would buffer all that follows
     if inflater is not None and (not inflater.eof or inflater.unused_data):
-        raise InvalidRequest("the compressed body is cut short or has something after it", field="body")
+        raise InvalidRequest("the compressed body is truncated or followed by other bytes", field="body")
     return body
 
 
 def _inflated(inflater: _Inflater, chunk: bytes) -> Iterator[bytes]:
-    """What a chunk holds, in parts of ``INFLATED_BYTES_MAX`` at most."""
+    """The content of a chunk, in parts of at most ``INFLATED_BYTES_MAX``."""
     try:
         while part := inflater.decompress(chunk, INFLATED_BYTES_MAX):
             yield part
@@ -180,17 +179,18 @@ def _inflated(inflater: _Inflater, chunk: bytes) -> Iterator[bytes]:
 
 def _too_large(what: str, limits: Limits) -> RecordTooLarge:
     return RecordTooLarge(
-        f"{what}, {limits.body_bytes_max} are taken; send less at once", limit_bytes=limits.body_bytes_max
+        f"{what}, {limits.body_bytes_max} are allowed; send smaller requests",
+        limit_bytes=limits.body_bytes_max,
     )
 
 
 def _pointed(message: str) -> tuple[str, str]:
-    """A decoder's message as JSON pointer and what is wrong there."""
+    """A decoder's message as JSON pointer and reason."""
     found = _PLACE.match(message)
     what, path = (found["what"], found["path"] or "") if found else (message, "")
     pointer = "".join("/" + (index or name) for index, name in _STEP.findall(path))
     field = _FIELD.match(what)
     if field is not None:
         pointer += "/" + field["name"].replace("~", "~0").replace("/", "~1")
-        what = "there is no such field" if "unknown" in what else "this field is missing"
+        what = "this field does not exist" if "unknown" in what else "this field is missing"
     return pointer[:300], what[:300]

@@ -1,8 +1,8 @@
-"""Notices when the client of a parked request has gone, so that the request does not stay parked.
+"""Detects disconnected clients of waiting requests, and cancels these requests.
 
-A server is not told about a closed connection while its handler waits for something else. One timer
-for all parked requests looks at their transports twice a second; nothing runs while none is parked.
-Writes are never ended this way: what a client asked to be stored is stored, listening or not.
+A handler that waits is not told that its connection closed. One timer for all waiting requests checks their
+transports twice a second; without waiting requests there is no timer.
+Writes are never cancelled: a complete request is stored even if its client has disconnected.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ LOOK_EVERY_S = 0.5
 T = TypeVar("T")
 
 
-class HangUps:
-    """The parked requests of one server."""
+class DisconnectWatcher:
+    """The waiting requests of one server."""
 
     def __init__(self) -> None:
         self._parked: dict[asyncio.Task[object], Request] = {}
@@ -31,7 +31,7 @@ class HangUps:
         return len(self._parked)
 
     async def park(self, request: Request, waiting: Coroutine[None, None, T]) -> T:
-        """The result of ``waiting``, which is cancelled once the client of ``request`` has gone.
+        """The result of ``waiting``, which is cancelled when the client of ``request`` disconnects.
 
         Raises ``ConnectionResetError`` then, and ``Draining`` when the server stops.
         """
@@ -45,16 +45,16 @@ class HangUps:
             return await task
         except asyncio.CancelledError:
             if not task.cancelled():
-                raise  # it is the handler itself that is ended
+                raise  # the handler itself is cancelled
             if self._is_closed:
-                raise Draining("the broker is stopping; ask another one") from None
-            raise ConnectionResetError("the client has gone") from None
+                raise Draining("the broker is stopping; send the request to another one") from None
+            raise ConnectionResetError("the client has disconnected") from None
         finally:
             task.cancel()
             del self._parked[task]
 
     def close(self) -> None:
-        """End all parked requests; the server stops."""
+        """End all waiting requests: the server stops."""
         self._is_closed = True
         for task in self._parked:
             task.cancel()

@@ -31,11 +31,11 @@ from raftlog.wire.problems import ProblemBody, problem_body
 
 
 class MalformedRequest(errors.InvalidRequest):
-    """What was sent is not HTTP/1.1, so that nothing behind it can be read either."""
+    """The bytes are not HTTP/1.1, so nothing after them can be read either."""
 
 
 class UriTooLong(Rejected):
-    """``limit_bytes``: how long path and query may be together."""
+    """``limit_bytes``: maximum length of path and query together."""
 
     code = "uri_too_long"
 
@@ -47,7 +47,7 @@ class HeadersTooLarge(Rejected):
 
 
 class MisdirectedRequest(Rejected):
-    """``Host`` is no name of this broker; ``http.allowed_hosts`` may list it."""
+    """``Host`` is not a name of this broker; ``http.allowed_hosts`` may list it."""
 
     code = "misdirected_request"
 
@@ -59,19 +59,19 @@ class OriginNotAllowed(Rejected):
 
 
 class PathNotFound(Rejected):
-    """There is nothing at this path; /docs lists what there is."""
+    """There is no resource at this path; /docs lists all paths."""
 
     code = "path_not_found"
 
 
 class MethodNotAllowed(Rejected):
-    """``allowed``: the methods that this path has."""
+    """``allowed``: the methods of this path."""
 
     code = "method_not_allowed"
 
 
 class NotAcceptable(Rejected):
-    """``supported``: the media types that can be answered here."""
+    """``supported``: the media types of this path."""
 
     code = "not_acceptable"
 
@@ -90,13 +90,13 @@ class BrokerNotFound(Rejected):
 
 
 class RecordNotFound(Rejected):
-    """The offset lies in the log and no user's record is there (a control record, or compacted away)."""
+    """The offset is in the log but has no user record (a control record, or removed by compaction)."""
 
     code = "record_not_found"
 
 
 class Kind(NamedTuple):
-    """One kind of problem: what a body says of it, and what its page says besides."""
+    """One kind of problem: status and title for the body, cause and remedy for its page."""
 
     status: int
     title: str
@@ -289,7 +289,7 @@ TABLE: dict[type[RaftlogError], Kind] = {
     ),
     PathNotFound: Kind(
         404,
-        "Nothing is here",
+        "No such path",
         "There is no resource at this path. A trailing slash makes another path.",
         "`/docs` lists all paths.",
     ),
@@ -334,11 +334,11 @@ TABLE: dict[type[RaftlogError], Kind] = {
 GONE = 410
 RETRY_AFTER_MS_DEFAULT = 300
 _WITH_RETRY_AFTER = frozenset({429, 503, 507})
-_LAST = frozenset({400, 408, 413, 414, 431})  # what comes behind cannot be read, or is not worth it
+_LAST = frozenset({400, 408, 413, 414, 431})  # later bytes cannot be read, or are not worth reading
 
 
 def status_and_title(error: RaftlogError) -> tuple[int, str]:
-    """From the table, by the nearest class; an offset below the log start is gone for ever: 410."""
+    """From the table, by the nearest class; an offset below the log start is 410."""
     if isinstance(error, errors.OffsetOutOfRange) and _is_below_start(error):
         return GONE, "These records are gone"
     for cls in type(error).__mro__:
@@ -357,7 +357,7 @@ def problem(error: RaftlogError, *, instance: str, request_id: str) -> ProblemBo
 
 
 def problem_response(error: RaftlogError, *, instance: str, request_id: str) -> web.Response:
-    """The answer to a request that met an error."""
+    """The response for an error."""
     body = problem(error, instance=instance, request_id=request_id)
     status = int(str(body["status"]))
     response = web.Response(
@@ -374,7 +374,7 @@ def problem_response(error: RaftlogError, *, instance: str, request_id: str) -> 
 
 
 def with_detail(error: RaftlogError, **details: Detail) -> RaftlogError:
-    """The same error with facts that only the HTTP side knows."""
+    """The same error with details that only the HTTP side knows."""
     error.details.update(details)
     return error
 

@@ -20,16 +20,16 @@ Item = TypeVar("Item")
 def page(
     items: Sequence[tuple[str, Item]], query: Mapping[str, str], keys: re.Pattern[str]
 ) -> tuple[list[Item], str | None]:
-    """A page of items that come with their ``keys``, such as ``NAMES``, and in the order of these.
+    """A page of items that come with their ``keys``, such as ``NAMES``, in the order of the keys.
 
-    The token is the last key shown, so that a page is right whatever was added or deleted meanwhile. Raises
-    ``InvalidRequest`` for a token that is no key.
+    The token is the last key of the page, so that paging is correct despite additions and deletions. Raises
+    ``InvalidRequest`` for a token that is not a key.
     """
     limit = LIMIT.of(query, "limit")
     after = query.get("page_token")
     if after is not None and not keys.fullmatch(after):
         raise InvalidRequest(
-            f"page_token is {after[:64]!r}; send the next_page_token of the page before, as it is",
+            f"page_token is {after[:64]!r}; send the next_page_token of the previous page unchanged",
             field="page_token",
         )
     rest = items if after is None else [item for item in items if item[0] > after]
@@ -38,5 +38,5 @@ def page(
 
 
 def number_key(number: int) -> str:
-    """One of ``NUMBERS``, a key that sorts as its number does."""
+    """A key of ``NUMBERS`` that sorts like its number."""
     return f"{number:010d}"

@@ -1,7 +1,7 @@
-"""Reads what stands in a URL and in headers: one small parser for each kind of value.
+"""Parsers for the parameters of URLs and headers: one for each kind of value.
 
-Every parser names the parameter, what was sent and what may be sent. A parameter that is unknown or
-sent twice is refused: a misspelt option must not be ignored.
+Every error names the parameter, the value and the valid values. Unknown and repeated parameters are refused,
+so that misspelt options are not ignored.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NAMED = {"earliest": Start.EARLIEST, "latest": Start.LATEST}
 
 @dataclass(frozen=True, slots=True)
 class WholeNumber:
-    """The numbers that a parameter may have, both bounds included: requests are read and described by it."""
+    """The range of a parameter, both bounds included; used to parse requests and to describe them."""
 
     low: int
     high: int
@@ -43,11 +43,11 @@ class WholeNumber:
         return bounds if self.default is None else {**bounds, "default": self.default}
 
     def read(self, text: str, name: str) -> int:
-        """The number that a text is. Raises ``InvalidRequest`` for all others."""
+        """The number in a text. Raises ``InvalidRequest`` for all others."""
         return number_between(text, name, low=self.low, high=self.high)
 
     def of(self, query: Mapping[str, str], name: str) -> int:
-        """The same of a query, which may leave out what has a default."""
+        """The number in a query, which may omit a parameter with a default."""
         if self.default is not None and name not in query:
             return self.default
         return self.read(query[name], name)
@@ -72,7 +72,7 @@ def query_of(request: Request, known: frozenset[str]) -> Mapping[str, str]:
         )
     if not query.keys() <= known:
         name = min(query.keys() - known)[:64]
-        choices = f"this path knows {', '.join(sorted(known))}" if known else "this path knows none"
+        choices = f"this path has {', '.join(sorted(known))}" if known else "this path has none"
         raise InvalidRequest(f"there is no query parameter {name!r}; {choices}", field=name)
     return query
 
@@ -98,7 +98,7 @@ def duration_ms(query: Mapping[str, str], name: str, default_ms: int) -> int:
 
 
 def duration_text(milliseconds: int) -> str:
-    """The shortest such text: ``55s``, or ``1500ms`` where it is no whole seconds."""
+    """The shortest such text: ``55s``, or ``1500ms`` if not whole seconds."""
     seconds, rest = divmod(milliseconds, 1_000)
     return f"{milliseconds}ms" if rest else f"{seconds}s"
 
@@ -118,7 +118,7 @@ def acks(query: Mapping[str, str]) -> Acks:
 
 
 def position(text: str, name: str) -> Position:
-    """A place in a partition: a number, ``earliest``, ``latest``, ``timestamp:…`` or ``-N``."""
+    """A position in a partition: a number, ``earliest``, ``latest``, ``timestamp:…`` or ``-N``."""
     if text.isascii() and text.isdigit() and len(text) <= 19 and int(text) <= OFFSET_MAX:
         return Offset(int(text))
     if text in _NAMED:
@@ -136,7 +136,7 @@ def position(text: str, name: str) -> Position:
 
 
 def position_or_time(text: str, name: str) -> Position:
-    """The same, and a bare RFC 3339 time as well."""
+    """The same, and also a bare RFC 3339 time."""
     return AtTime(time_ms(text, name)) if "T" in text[4:] and ":" not in text[:10] else position(text, name)
 
 
@@ -144,14 +144,14 @@ def time_ms(text: str, name: str) -> int:
     """RFC 3339 with a zone, or milliseconds since 1970."""
     if text.isascii() and text.isdigit() and len(text) <= 15:
         return int(text)
-    # In a query a plus sign is a blank unless it was percent-encoded, which people forget.
+    # In a query a plus sign means a blank unless it is percent-encoded, which is often forgotten.
     written = text.replace(" ", "+") if "T" in text else text
     try:
         moment = datetime.fromisoformat(written)
     except ValueError:
         moment = None
     if moment is None or moment.tzinfo is None or len(text) < 20:
-        raise InvalidRequest(f"{name}: {text[:64]!r} is no time such as 2026-01-01T00:00:00Z", field=name)
+        raise InvalidRequest(f"{name}: {text[:64]!r} is not a time such as 2026-01-01T00:00:00Z", field=name)
     since = moment - datetime(1970, 1, 1, tzinfo=UTC)
     milliseconds = (since.days * 86_400 + since.seconds) * 1_000 + since.microseconds // 1_000
     if milliseconds < 0:
@@ -160,19 +160,20 @@ def time_ms(text: str, name: str) -> int:
 
 
 def etag(version: int) -> str:
-    """The ETag of a resource that was last changed at a metadata version."""
+    """The ETag of a resource last changed at a metadata version."""
     return f'"{version}"'
 
 
 def if_match(request: Request) -> int | None:
-    """The version that a resource must still have, or ``None`` when any will do."""
+    """The version that a resource must still have; ``None`` for any."""
     text = request.headers.get("If-Match")
     if text is None or text.strip() == "*":
         return None
     found = _ETAG.fullmatch(text.strip())
     if found is None:
         raise PreconditionFailed(
-            f"If-Match {text[:64]!r} is no ETag of ours, so it cannot match; GET the resource to learn it"
+            f"If-Match {text[:64]!r} is not an ETag of this API, so it cannot match; GET the resource for "
+            f"its ETag"
         )
     return int(found[1])
 
@@ -195,12 +196,12 @@ def producer_of(request: Request) -> tuple[int, int, int] | None:
 
 
 def media_type_of(request: Request) -> str:
-    """The media type of a body, in lower case and without parameters; empty when none is named."""
+    """The media type of a body, in lower case and without parameters; empty if missing."""
     return request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
 
 
 def accepted(headers: Mapping[str, str], offered: tuple[str, ...]) -> str | None:
-    """The offered media type that the client likes best, or ``None``; the first one without a wish."""
+    """The offered media type that the client prefers, or ``None``; the first one without a preference."""
     text = headers.get("Accept")
     if text is None or text in offered or text == "*/*":
         return text if text in offered else offered[0]
@@ -217,6 +218,6 @@ def accepted(headers: Mapping[str, str], offered: tuple[str, ...]) -> str | None
 
 
 def _weight(wishes: Mapping[str, float], media_type: str) -> float:
-    """The most exact wish counts: ``text/html`` before ``text/*`` before ``*/*``."""
+    """The most specific range counts: ``text/html`` before ``text/*`` before ``*/*``."""
     family = media_type.partition("/")[0] + "/*"
     return wishes.get(media_type, wishes.get(family, wishes.get("*/*", 0.0)))

@@ -1,6 +1,6 @@
-"""Finds the route of a request by its path and its method, and the parameters in the path.
+"""Finds the route of a request by its path and method, and the parameters in the path.
 
-This is the only router: plain requests and those that aiohttp reads are both routed here.
+This is the only router, for the fast path and for requests that aiohttp parses.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from urllib.parse import unquote
 from api.http.errors import MethodNotAllowed, PathNotFound
 from api.http.routes import Route
 
-REMEMBERED_MAX: Final = 1024  # paths are mostly asked for again
+REMEMBERED_MAX: Final = 1024  # cache: most paths are requested repeatedly
 
 Methods = dict[str, Route]
 _Found = tuple[Methods, Mapping[str, str]]
@@ -21,7 +21,7 @@ _Found = tuple[Methods, Mapping[str, str]]
 class PathTable:
     """Paths such as ``/v1/topics/{topic}``. A parameter is a segment, or its beginning: ``{id}:action``.
 
-    Of several paths that match, the most specific one counts: an action before a whole segment.
+    Of several matching paths the most specific one is used: an action before a whole segment.
     """
 
     def __init__(self, routes: Iterable[Route]) -> None:
@@ -35,9 +35,9 @@ class PathTable:
         self._found: dict[str, _Found] = {}
 
     def find(self, method: str, path: str) -> tuple[Route, Mapping[str, str]]:
-        """The route of a path as it was sent, and its parameters without escapes.
+        """The route of a path as sent, and its unescaped parameters.
 
-        Raises ``PathNotFound``, or ``MethodNotAllowed`` with the methods that the path has.
+        Raises ``PathNotFound``, or ``MethodNotAllowed`` with the methods of the path.
         """
         methods, parameters = self.at(path)
         route = methods.get(method)
@@ -59,11 +59,11 @@ class PathTable:
                     self._found.clear()
                 self._found[path] = methods, parameters
                 return methods, parameters
-        raise PathNotFound(f"there is nothing at {unquote(path)[:200]}; /docs lists all paths")
+        raise PathNotFound(f"there is no resource at {unquote(path)[:200]}; /docs lists all paths")
 
 
 def _vagueness(part: str) -> int:
-    """0 for a text, 1 for a parameter with a text behind it, 2 for a parameter."""
+    """0 for a text, 1 for a parameter with a text after it, 2 for a parameter."""
     return part.startswith("{") + part.endswith("}")
 
 

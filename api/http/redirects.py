@@ -1,4 +1,4 @@
-"""What ``route`` makes of a request for a partition that another broker leads."""
+"""The effect of ``route`` on requests for a partition that another broker leads."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from raftlog.errors import NoLeader, NotLeader
 from raftlog.types import TopicPartition
 
 
-def elsewhere(call: Call, target: TopicPartition) -> web.Response | None:
-    """``None`` when this broker takes the request; with ``route=redirect`` the way to the leader.
+def redirect_to_leader(call: Call, target: TopicPartition) -> web.Response | None:
+    """``None`` when this broker handles the request; a redirect to the leader for ``route=redirect``.
 
-    Raises ``NotLeader`` with ``route=none``, ``NoLeader`` when there is nobody to send the client to.
+    Raises ``NotLeader`` for ``route=none``, ``NoLeader`` when the leader is unknown.
     """
     if "route" not in call.query:
         return None

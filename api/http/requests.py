@@ -1,4 +1,4 @@
-"""What handlers may know of a request, whoever has read it: aiohttp or ``fast_path``."""
+"""The interface of a request for handlers, independent of its parser: aiohttp or ``fast_path``."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ class Body(Protocol):
     """The bytes of a body as they come."""
 
     def is_eof(self) -> bool:
-        """Whether nothing is left and nothing more will come."""
+        """Whether all bytes have been read and no more will come."""
 
     def exception(self) -> BaseException | None:
         """Why the rest will not come."""
 
     def read_nowait(self, n: int = -1, /) -> bytes:
-        """What is there."""
+        """The available bytes."""
 
     async def readany(self) -> bytes:
-        """What is there, or comes next; empty at the end."""
+        """The available bytes, or the next ones; empty at the end."""
 
 
 class Request(Protocol):
@@ -49,7 +49,7 @@ class Request(Protocol):
 
     @property
     def headers(self) -> MultiMapping[str]:
-        """Whatever their case."""
+        """Case-insensitive."""
 
     @property
     def remote(self) -> str | None:
@@ -69,4 +69,4 @@ class Request(Protocol):
 
     @property
     def transport(self) -> asyncio.Transport | None:
-        """The connection; None when it is gone."""
+        """The connection; None when it is closed."""

@@ -1,4 +1,4 @@
-"""The route table: what each path takes and gives. Routing and documentation are both made from it.
+"""The route table: parameters, bodies and errors of each path. Routing and documentation use it.
 
 A ``Route`` names its handler, its parameters, its bodies and its errors; ``app`` binds the handlers
 and ``documentation`` describes them, so that the served document cannot disagree with the code.
@@ -16,8 +16,8 @@ from aiohttp import web
 
 from api.http import pagination, parameters
 from api.http.admission import Admission
-from api.http.batching import Gatherer
-from api.http.disconnects import HangUps
+from api.http.batching import RequestBatcher
+from api.http.disconnects import DisconnectWatcher
 from api.http.errors import (
     HeadersTooLarge,
     MalformedRequest,
@@ -42,11 +42,11 @@ from raftlog.types import TopicPartition
 from raftlog.wire import headers, media_types
 from raftlog.wire.limits import NAME_CHARACTERS_MAX
 
-CONFIRM_MS: Final = 2000  # as long as a partition may take to find its leader
+CONFIRM_MS: Final = 2000  # at least as long as an election
 
 Schema = Mapping[str, object]
 BodyType = type[msgspec.Struct] | tuple[type[msgspec.Struct], ...] | Schema
-"""A struct, one of several, or a JSON schema for what is no JSON."""
+"""A struct, one of several, or a JSON schema for other media types."""
 
 BINARY: Schema = {"type": "string", "format": "binary"}
 TEXT: Schema = {"type": "string"}
@@ -54,7 +54,9 @@ TEXT: Schema = {"type": "string"}
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One parameter of a route. Those in the path are always required. ``schema`` may follow the settings."""
+    """One parameter of a route. Path parameters are always required. ``schema`` may depend on the
+    settings.
+    """
 
     name: str
     description: str
@@ -62,13 +64,13 @@ class Parameter:
     place: Literal["query", "header", "path"] = "query"
 
     def schema_for(self, limits: Limits) -> Schema:
-        """What a broker with these limits takes."""
+        """The schema for a broker with these limits."""
         return self.schema(limits) if callable(self.schema) else self.schema
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One good answer: its bodies by media type and the headers it brings."""
+    """One successful response: its bodies by media type and its headers."""
 
     description: str
     bodies: Mapping[str, BodyType] = field(default_factory=dict)
@@ -76,26 +78,26 @@ class Answer:
 
 
 def json_answer(description: str, body: type[msgspec.Struct], *headers: str) -> Answer:
-    """An answer with one JSON body."""
+    """A response with one JSON body."""
     return Answer(description, {media_types.JSON: body}, headers)
 
 
 CAPPED: Final = {"wait": headers.WAIT_CAPPED, "timeout": headers.TIMEOUT_CAPPED}
-"""The header that says to what a time in the query was cut, by the name of its parameter."""
+"""The response header for a reduced time, by the name of its parameter."""
 
 
 @dataclass(slots=True)
 class Call:
-    """One request on its way through a handler. ``target`` is set once its partition is known.
+    """One request in its handler. ``target`` is set once its partition is known.
 
-    ``shared`` are the CORS headers of its answer; ``capped`` says, by header, what became of longer times.
+    ``shared`` are the CORS headers of the response; ``capped`` has the headers of reduced times.
     """
 
     request: Request
     services: Services
     admission: Admission
-    hang_ups: HangUps
-    gatherer: Gatherer
+    disconnect_watcher: DisconnectWatcher
+    batcher: RequestBatcher
     request_id: str
     route: str = "(none)"
     match_info: Mapping[str, str] = field(default_factory=dict)
@@ -106,15 +108,15 @@ class Call:
     capped: dict[str, str] | None = None
 
     async def metadata(self) -> MetadataImage:
-        """The metadata that this broker knows. Raises ``NoLeader`` while it knows none and nobody tells it.
+        """The metadata of this broker. Raises ``NoLeader`` while it has none and gets none.
 
-        A broker that has lost its files would else deny all topics and brokers.
+        Otherwise a broker that has lost its files would deny all topics and brokers.
         """
         controller = self.services.controller
         return controller.image if controller.image.cluster_id else await controller.current_image(CONFIRM_MS)
 
     def topic(self) -> TopicInfo:
-        """The topic of the path. No name goes further than this unless a topic has it."""
+        """The topic of the path, which exists."""
         name = self.match_info["topic"]
         found = self.services.controller.image.topics.get(name)
         if found is None:
@@ -143,7 +145,7 @@ class Call:
         return self.capped_ms("wait", self.services.limits.wait_ms_max, 0)
 
     def capped_ms(self, name: str, high_ms: int, default_ms: int) -> int:
-        """A time of the query. One beyond ``high_ms`` is cut, and the answer says so."""
+        """A time of the query. One beyond ``high_ms`` is reduced, and the response says so."""
         wanted_ms = parameters.duration_ms(self.query, name, default_ms)
         if wanted_ms <= high_ms:
             return wanted_ms
@@ -151,7 +153,7 @@ class Call:
         return high_ms
 
     def stamp(self, response: web.StreamResponse) -> None:
-        """The headers that every answer carries."""
+        """The headers of every response."""
         added = response.headers
         added[headers.REQUEST_ID] = self.request_id
         added[headers.METADATA_VERSION] = str(self.services.controller.image.version)
@@ -166,7 +168,7 @@ class Call:
         try:
             return self.services.http_address(self.services.gateway.leader_of(target))
         except RaftlogError:
-            return None  # the topic went while the request was on its way
+            return None  # the topic was deleted during the request
 
 
 Handler = Callable[[Call], Awaitable[web.StreamResponse]]
@@ -174,7 +176,7 @@ Handler = Callable[[Call], Awaitable[web.StreamResponse]]
 
 @dataclass(frozen=True)
 class Route:
-    """One method of one path. Unless ``negotiated``, what it answers is the same for any ``Accept``."""
+    """One method of one path. Unless ``negotiated``, the response is the same for any ``Accept``."""
 
     method: str
     path: str
@@ -190,7 +192,7 @@ class Route:
 
     @property
     def general_errors(self) -> tuple[type[RaftlogError], ...]:
-        """Those that follow from the shape of the route."""
+        """Errors that follow from the kind of the route."""
         of_body = (RequestTimeout, Overloaded, QuotaExceeded) if self.request else ()
         of_head = (MalformedRequest, UriTooLong, HeadersTooLarge)
         of_write = () if self.method == "GET" else (OriginNotAllowed,)
@@ -199,12 +201,12 @@ class Route:
 
     @cached_property
     def query_names(self) -> frozenset[str]:
-        """The query parameters that this route knows."""
+        """The query parameters of this route."""
         return frozenset(parameter.name for parameter in self.parameters if parameter.place == "query")
 
     @cached_property
     def media_types(self) -> tuple[str, ...]:
-        """What a good answer of this route may be in; the first is the default."""
+        """The media types of successful responses; the first is the default."""
         kinds = dict.fromkeys(kind for answer in self.answers.values() for kind in answer.bodies)
         return tuple(kinds) or (media_types.JSON,)
 
@@ -218,7 +220,7 @@ def duration(name: str, description: str, default_of: Callable[[Limits], int]) -
 
     return Parameter(
         name,
-        f"{description}; a longer one than the broker allows is cut, and `{CAPPED[name]}` says so",
+        f"{description}; a longer one than the broker allows is reduced: `{CAPPED[name]}`",
         schema,
     )
 
@@ -236,12 +238,12 @@ def json_response(
 
 TOPIC = Parameter("topic", "name of a topic", {"type": "string", "maxLength": NAME_CHARACTERS_MAX}, "path")
 PARTITION = Parameter("partition", "number of a partition", {"type": "integer", "minimum": 0}, "path")
-LIMIT = Parameter("limit", "how many items at most", pagination.LIMIT.schema)
-PAGE_TOKEN = Parameter("page_token", "`next_page_token` of the page before")
+LIMIT = Parameter("limit", "maximum number of items", pagination.LIMIT.schema)
+PAGE_TOKEN = Parameter("page_token", "`next_page_token` of the previous page")
 IF_MATCH = Parameter("If-Match", "the `ETag` that the resource must still have, or `*`", place="header")
 ROUTE = Parameter(
     "route",
-    "what a broker does that does not lead the partition: `forward` (the default) asks the leader itself, "
-    "`redirect` answers 307, `none` answers 421",
+    "behaviour of a broker that does not lead the partition: `forward` (the default) forwards the "
+    "request, `redirect` returns 307, `none` returns 421",
     {"type": "string", "enum": ["forward", "redirect", "none"], "default": "forward"},
 )

@@ -1,7 +1,7 @@
-"""What the HTTP side needs from a broker, as ports, and the limits it keeps.
+"""The ports through which HTTP uses a broker, and its limits.
 
-Handlers translate and call one of these; they decide nothing. ``Boundary`` takes a ``Services``,
-the composition root fills it with the real parts and tests with fakes.
+Handlers translate and call one of these; they decide nothing. ``RequestPipeline`` takes a ``Services``;
+``api.serving`` fills it with the real parts, tests with fakes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class ControllerPort(Protocol):
 
     @property
     def image(self) -> MetadataImage:
-        """The newest metadata that this broker knows."""
+        """The newest metadata of this broker."""
 
     @property
     def leader(self) -> NodeId | None:
@@ -53,7 +53,7 @@ class ControllerPort(Protocol):
         """Raises ``InvalidRequest``, ``TopicExists``, ``NoLeader`` or ``CommitUnknown``."""
 
     async def delete_topic(self, name: str, *, expected_version: int | None, timeout_ms: int) -> int:
-        """The metadata version from which on the topic is gone."""
+        """The metadata version of the deletion."""
 
     async def alter_config(
         self,
@@ -63,13 +63,13 @@ class ControllerPort(Protocol):
         expected_version: int | None,
         timeout_ms: int,
     ) -> TopicInfo:
-        """``None`` puts a key back to its default."""
+        """``None`` resets a key to its default."""
 
     async def allocate_producer_ids(self, count: int, timeout_ms: int) -> range:
-        """Numbers that nobody was given before."""
+        """Numbers that were never allocated before."""
 
     async def current_image(self, timeout_ms: int) -> MetadataImage:
-        """``image`` once it holds everything acknowledged before this call. Raises ``NoLeader``."""
+        """``image`` once it contains everything acknowledged before this call. Raises ``NoLeader``."""
 
     async def wait_for_version(self, version: int, timeout_ms: int) -> None:
         """Return once ``image`` is at least that new."""
@@ -78,7 +78,7 @@ class ControllerPort(Protocol):
 class GatewayPort(Protocol):
     """The part of ``partitions.routing.gateway.Gateway`` that handlers call.
 
-    ``fetch`` may be cancelled at any time (its client hung up); ``append`` is never cancelled.
+    ``fetch`` may be cancelled at any time (its client disconnected); ``append`` is never cancelled.
     """
 
     async def append(
@@ -87,10 +87,10 @@ class GatewayPort(Protocol):
         """Produce to one partition, all or nothing."""
 
     async def fetch(self, target: TopicPartition, request: FetchRequest) -> FetchResult:
-        """Read committed batches; parks when asked to wait."""
+        """Read committed batches; waits on request."""
 
     async def offset_at(self, target: TopicPartition, position: Position) -> tuple[Offset, int | None]:
-        """Where a position is, and the timestamp of that record if there is one."""
+        """The offset of a position, and the timestamp of its record, if any."""
 
     async def describe(self, topic: str) -> list[PartitionStatus]:
         """All partitions of a topic."""
@@ -105,25 +105,25 @@ class AdminPort(Protocol):
     async def transfer_leadership(
         self, target: TopicPartition, to: NodeId | None, timeout_ms: int
     ) -> tuple[NodeId, Term]:
-        """Who leads after that, and its term."""
+        """The new leader and its term."""
 
     async def change_replicas(self, wish: MoveReplicas, timeout_ms: int) -> PartitionInfo:
-        """Make this the target of a partition."""
+        """Set the target of a partition."""
 
     async def until_settled(self, target: TopicPartition, wait_ms: int) -> bool:
-        """Whether no replica of a partition moves any more, within this time."""
+        """Whether the move of a partition is complete within this time."""
 
     async def recover_unsafely(
         self, target: TopicPartition, confirm: str | None, timeout_ms: int
     ) -> PartitionInfo:
-        """Recover without a majority; ``Conflict`` says what that means and how to confirm it."""
+        """Recover without a majority; ``Conflict`` reports the consequences and the confirmation."""
 
     async def until_led(self, target: TopicPartition, wait_ms: int) -> bool:
-        """Whether a partition finds a leader within this time."""
+        """Whether a partition gets a leader within this time."""
 
 
 Checks = Callable[[], Mapping[str, bool]]
-"""Conditions by name, and whether each holds now."""
+"""Conditions by name, and whether each is met."""
 
 
 def _nothing_to_check() -> Mapping[str, bool]:
@@ -132,7 +132,7 @@ def _nothing_to_check() -> Mapping[str, bool]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthProbes:
-    """What the health paths ask. All conditions of one must hold for a 200."""
+    """The conditions of the health paths. All of one must be met for a 200."""
 
     live: Checks = _nothing_to_check  # restart the process when this fails
     ready: Checks = _nothing_to_check  # send no requests while this fails
@@ -141,7 +141,7 @@ class HealthProbes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Bounds that hold before anything is allocated."""
+    """Bounds that are checked before memory is allocated."""
 
     body_bytes_max: int = 64 << 20  # one request, after decompression
     bodies_bytes_max: int = 256 << 20  # all requests being handled
@@ -167,7 +167,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
-    """Everything that handlers use."""
+    """All services of the handlers."""
 
     broker_id: NodeId
     controller: ControllerPort
@@ -175,7 +175,7 @@ class Services:
     admin: AdminPort
     clock: Clock
     producer_ids: ProducerIds
-    rng: random.Random  # which partition a batch without keys goes to
+    rng: random.Random  # random choice of the partition for records without keys
     version: str
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
     health: HealthProbes = field(default_factory=HealthProbes)
@@ -185,7 +185,7 @@ class Services:
     allowed_origins: frozenset[str] = frozenset()  # of web pages that may write and read; * for all
 
     def config_of(self, topic: TopicInfo) -> dict[str, int | str]:
-        """What holds for a topic, defaults included."""
+        """The effective configuration of a topic, defaults included."""
         return complete(topic.config, topic.replication_factor)
 
     def batch_bytes_max(self, topic: TopicInfo) -> int:

@@ -1,7 +1,7 @@
-"""The handlers, one module for each resource: its routes and what they do.
+"""The handlers, one module for each resource with its routes.
 
 ``produce``, ``fetch``, ``events``, ``offsets``, ``topics``, ``partitions``, ``cluster``, ``health``,
 ``metrics``, and the documents: ``documentation`` (OpenAPI and a page), ``problem_pages``. ``json_records``
-and ``json_answers`` are records on their way in and out; ``reading`` is a read on behalf of a request,
-``receipts`` what became of produced records.
+and ``json_answers`` convert records from and to JSON; ``reading`` reads on behalf of a request,
+``receipts`` builds the response to a produce.
 """

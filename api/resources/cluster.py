@@ -1,4 +1,4 @@
-"""Brokers, the cluster as a whole, its controller, and identities of producers."""
+"""Brokers, the cluster as a whole, its controller, and producer ids."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def get_controller(call: Call) -> web.StreamResponse:
 
 
 async def create_producer(call: Call) -> web.StreamResponse:
-    """An identity for deduplication."""
+    """Allocates a producer id for deduplication."""
     await read_json(call, bodies.CreateProducer)
     limits = call.services.limits
     (number,) = await call.services.controller.allocate_producer_ids(1, limits.control_timeout_ms)
@@ -126,11 +126,11 @@ ROUTES = (
         "POST",
         paths.PRODUCERS,
         create_producer,
-        "Get an identity for deduplication",
-        "Send it with `Producer-Id`, `Producer-Epoch` and `Producer-Seq`: what is sent twice is stored once.",
+        "Allocate a producer id for deduplication",
+        "Send it with `Producer-Id`, `Producer-Epoch` and `Producer-Seq`: retried records are stored once.",
         (),
         {media_types.JSON: bodies.CreateProducer},
-        {201: json_answer("an identity that nobody else has", bodies.ProducerBody)},
+        {201: json_answer("a new producer id", bodies.ProducerBody)},
         (
             errors.InvalidRequest,
             errors.UnsupportedMediaType,

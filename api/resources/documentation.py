@@ -1,4 +1,4 @@
-"""The contract as documents, both made from the route table: OpenAPI 3.1 and a page for people."""
+"""The contract as documents generated from the route table: OpenAPI 3.1 and an HTML page."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from raftlog.wire import headers, media_types, paths
 from raftlog.wire.problems import Problem
 
 REFERENCE = "#/components/schemas/{name}"
-GONE = 410  # an offset below the log start, beside the 416 of the table
+GONE = 410  # an offset below the log start; the table has 416 for offsets above the end
 
 _EVERYWHERE = (headers.REQUEST_ID, headers.METADATA_VERSION)
 _OF_HEADERS = {
     headers.REQUEST_ID: "names the request in logs and problems",
-    headers.METADATA_VERSION: "the newest metadata that this broker knows",
+    headers.METADATA_VERSION: "the version of the broker's metadata",
     headers.LEADER: "host:port of the partition's leader",
     headers.WAIT_CAPPED: "the longest wait of the broker, such as `55s`, if `wait` was longer",
     headers.TIMEOUT_CAPPED: "the longest timeout of the broker, such as `300s`, if `timeout` was longer",
-    headers.NEXT_OFFSET: "where to go on",
+    headers.NEXT_OFFSET: "the next offset to fetch",
     headers.HIGH_WATERMARK: "one past the newest record that can be read",
     headers.LOG_START_OFFSET: "the oldest record kept",
     headers.LEADER_EPOCH: "the term of the leader",
-    "Location": "where it is",
+    "Location": "the path of the resource",
     "ETag": "the version, for If-Match",
 }
 
@@ -47,7 +47,7 @@ JsonObject = dict[str, object]
 
 
 def routes(table: Sequence[Route], version: str, limits: Limits) -> tuple[Route, ...]:
-    """The two documents as routes, which stand in them as well, and the way to the one for people."""
+    """The routes of the two documents, which also describe these routes, and the redirect to the page."""
     described: list[Route] = [*table]
     own = (
         Route(
@@ -61,7 +61,7 @@ def routes(table: Sequence[Route], version: str, limits: Limits) -> tuple[Route,
             "GET",
             paths.DOCS,
             _page(lambda: reference_page(described, version), media_types.HTML),
-            "This contract for people",
+            "This contract as a page",
             answers={200: Answer("a page", {media_types.HTML: TEXT})},
         ),
         Route(
@@ -69,7 +69,7 @@ def routes(table: Sequence[Route], version: str, limits: Limits) -> tuple[Route,
             paths.ROOT,
             root,
             f"Go to `{paths.DOCS}`",
-            answers={303: Answer("the page for people", headers=("Location",))},
+            answers={303: Answer("the page", headers=("Location",))},
             negotiated=False,
         ),
     )
@@ -78,7 +78,7 @@ def routes(table: Sequence[Route], version: str, limits: Limits) -> tuple[Route,
 
 
 def openapi(table: Iterable[Route], version: str, limits: Limits) -> JsonObject:
-    """The OpenAPI document of a route table, as a broker with these limits serves it."""
+    """The OpenAPI document of a route table, for a broker with these limits."""
     table = tuple(table)
     structs: list[type] = [Problem, *dict.fromkeys(struct for route in table for struct in _structs(route))]
     references, components = msgspec.json.schema_components(tuple(structs), ref_template=REFERENCE)
@@ -91,7 +91,7 @@ def openapi(table: Iterable[Route], version: str, limits: Limits) -> JsonObject:
         "info": {
             "title": "raftlog",
             "version": version,
-            "description": "A distributed log. Any broker takes any request.",
+            "description": "A distributed log. Any broker accepts any request.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": "/"}],
@@ -101,7 +101,7 @@ def openapi(table: Iterable[Route], version: str, limits: Limits) -> JsonObject:
 
 
 def _plain_tuples(schema: object) -> object:
-    """Tuples as arrays of any of their parts: many tools stumble over ``prefixItems``."""
+    """Tuples as arrays of any of their parts: many tools do not support ``prefixItems``."""
     if isinstance(schema, list):
         return [_plain_tuples(part) for part in schema]
     if not isinstance(schema, dict):
@@ -113,19 +113,20 @@ def _plain_tuples(schema: object) -> object:
 
 
 def reference_page(table: Iterable[Route], version: str) -> bytes:
-    """The same as one page of HTML that needs nothing else."""
+    """The contract as one self-contained HTML page."""
     sections = "".join(_section(route) for route in table)
     return page(
         "raftlog HTTP API",
         f"<h1>raftlog HTTP API <small>{text(version)}</small></h1>"
-        "<p>Any broker takes any request. Errors are <code>application/problem+json</code> (RFC 9457) with a "
+        "<p>Any broker accepts any request. Errors are <code>application/problem+json</code> (RFC 9457) "
+        "with a "
         f"<code>code</code> and <code>retryable</code>. <a href='{paths.OPENAPI}'>OpenAPI 3.1</a></p>"
         f"{sections}<h2>Errors</h2>{problem_table()}",
     )
 
 
 async def root(_: Call) -> web.StreamResponse:
-    """Where a browser begins."""
+    """Redirects a browser to the page."""
     return web.Response(status=303, headers={"Location": paths.DOCS})
 
 

@@ -1,8 +1,10 @@
-"""Server-sent events: one partition, followed until the reader goes, the topic goes or the broker stops.
+"""Server-sent events: one partition, followed until the reader disconnects, the topic is deleted or the
+broker stops.
 
-Events are ``record`` (its ``id`` is the offset, its data what a JSON fetch shows), ``heartbeat`` while
-nothing is written, and ``problem`` with an RFC 9457 body before the stream ends. A reader that comes
-back with ``Last-Event-ID`` goes on after that offset: the broker keeps nothing about it.
+Events are ``record`` (its ``id`` is the offset, its data that of a JSON fetch), ``heartbeat`` while nothing
+is
+written, and ``problem`` with an RFC 9457 body before the stream ends. A reader that reconnects with
+``Last-Event-ID`` continues after that offset: the broker keeps no state for it.
 """
 
 from __future__ import annotations
@@ -30,18 +32,18 @@ from raftlog.wire import media_types
 HEADERS = {
     "Content-Type": media_types.EVENT_STREAM,
     "Cache-Control": "no-store",
-    "X-Accel-Buffering": "no",  # a proxy that collects events defeats them
+    "X-Accel-Buffering": "no",  # a proxy must not buffer events
 }
 RECORDS_PER_WRITE = 1_000
 WRITE_BYTES = 1 << 20  # at once, of which aiohttp makes a copy
 
 
 async def stream(call: Call, view: View, request: FetchRequest) -> web.StreamResponse:
-    """Follow a partition. What is wrong with the request is an ordinary problem, before the stream."""
+    """Follow a partition. Errors in the request are ordinary problems, before the stream."""
     if "limit" in call.query:
         raise InvalidRequest("limit is for JSON; an event stream does not end", field="limit")
     with call.admission.parked.hold(call.request.remote or "", 1):
-        # What is wrong is found by a read of one batch, whose records are read again when it is their turn.
+        # A read of one batch finds errors; its records are read again by the stream.
         first = (await read_at_once(call, view.target, replace(request, bytes_max=1, wait_ms=0))).offset
         request = replace(request, position=first, wait_ms=0)
         response = web.StreamResponse(headers=HEADERS)
@@ -53,17 +55,19 @@ async def stream(call: Call, view: View, request: FetchRequest) -> web.StreamRes
             body = problem(error, instance=call.request.path, request_id=call.request_id)
             await _write(call, response, event("problem", msgspec.json.encode(body)))
         except (ConnectionError, TimeoutError):
-            response.force_close()  # nobody reads
+            response.force_close()  # without waiting for the reader
     return response
 
 
 async def _follow(
     call: Call, view: View, request: FetchRequest, response: web.StreamResponse
 ) -> RaftlogError:
-    """Returns what ended the partition's side. Raises ``ConnectionError`` once the reader has gone."""
+    """Returns the error that ended the partition's side. Raises ``ConnectionError`` when the reader has
+    disconnected.
+    """
 
     async def read(request: FetchRequest) -> FetchResult:
-        return await call.hang_ups.park(call.request, read_at_once(call, view.target, request))
+        return await call.disconnect_watcher.park(call.request, read_at_once(call, view.target, request))
 
     try:
         while True:
@@ -81,9 +85,9 @@ async def _follow(
 
 
 async def _show(call: Call, view: View, result: FetchResult, response: web.StreamResponse, turn: Turn) -> int:
-    """Write the records of one read, page by page: the next is made when this one has been taken.
+    """Write the records of one read, page by page: the next page is built when the reader has taken this one.
 
-    A read that is one page is kept for others: readers of one partition are woken by the same records.
+    A read that fits in one page is cached: readers of one partition are woken by the same records.
     """
     recent, key = call.admission.answers.recent, _key(view, result)
     if (kept := recent.get(key)) is not None:
@@ -97,7 +101,7 @@ async def _show(call: Call, view: View, result: FetchResult, response: web.Strea
         page = await view.next_page(pages, result, turn)
         next_offset, open_bytes = page.next_offset, page.open_bytes
         events = await turn.computed(partial(_events, page), is_short=is_shown_fast(result))
-        del page  # its reader may take long
+        del page  # the reader may take long
         turn.end()
         if next_offset < result.next_offset:
             open_bytes += len(result.data)
@@ -111,7 +115,7 @@ async def _show(call: Call, view: View, result: FetchResult, response: web.Strea
 
 
 def _key(view: View, result: FetchResult) -> Hashable:
-    """What the events of a read depend on; a checksum stands for the rest of its batch."""
+    """The parameters that the events of a read depend on; a checksum identifies the rest of its batch."""
     batches = split_batches(result.data)
     return view, result.offset, tuple((batch.base_offset, batch.header.crc) for batch in batches)
 
@@ -119,9 +123,10 @@ def _key(view: View, result: FetchResult) -> Hashable:
 async def _write(
     call: Call, response: web.StreamResponse, data: bytes | bytearray, held_bytes: int = 0
 ) -> None:
-    """Raises ``ConnectionError`` once the reader has gone: aiohttp tells that only to the write after it.
+    """Raises ``ConnectionError`` when the reader has disconnected: aiohttp reports that only at the next
+    write.
 
-    ``held_bytes`` are those that wait with the data.
+    ``held_bytes`` wait together with the data.
     """
     copied_bytes = min(len(data), WRITE_BYTES)
     with call.admission.answers.waiting(len(data) + copied_bytes + held_bytes, partial(_abort, call)):
@@ -129,7 +134,7 @@ async def _write(
             for at in range(0, len(data), WRITE_BYTES):
                 await response.write(memoryview(data)[at : at + WRITE_BYTES])
     if _transport(call) is None:
-        raise ConnectionResetError("the reader of the stream has gone")
+        raise ConnectionResetError("the reader of the stream has disconnected")
 
 
 def _abort(call: Call) -> None:
@@ -143,12 +148,12 @@ def _transport(call: Call) -> asyncio.Transport | None:
 
 
 def event(name: str, data: bytes) -> bytes:
-    """One event; JSON in one line needs no splitting."""
+    """One event; its JSON has no line breaks."""
     return b"event: %b\ndata: %b\n\n" % (name.encode(), data)
 
 
 def heartbeat(next_offset: int, high_watermark: int) -> bytes:
-    """Tells proxies that the connection lives and the reader that it is up to date."""
+    """Keeps the connection open through proxies and reports the high watermark."""
     return event("heartbeat", b'{"next_offset":%d,"high_watermark":%d}' % (next_offset, high_watermark))
 
 

@@ -1,8 +1,10 @@
 """Fetch: records of one partition as JSON, as binary batches, or as an event stream; and one message.
 
-A read is a function of its URL: no cursor is kept. Nothing there is a 204 with the headers that say
-where to go on. A request that waits is parked in the partition service until there is something, its
-time is over, its topic is deleted (404), or its client hangs up.
+A read is a function of its URL: the broker keeps no cursor. Without records it returns 204 with the next
+offset
+in a header. A waiting request ends when there are records, its time is over, its topic is deleted (404), or
+its
+client disconnects.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from api.http import parameters
 from api.http.answers_in_flight import Turn
 from api.http.disconnects import has_client
 from api.http.errors import RecordNotFound
-from api.http.redirects import elsewhere
+from api.http.redirects import redirect_to_leader
 from api.http.routes import (
     BINARY,
     PARTITION,
@@ -49,9 +51,9 @@ _JSON_ONLY = ("limit", "format", "undecodable")
 
 
 async def fetch(call: Call) -> web.StreamResponse:
-    """Records of one partition, in the media type that the client asks for."""
+    """Records of one partition, in the media type that the client accepts."""
     _, target = call.partition()
-    if (other := elsewhere(call, target)) is not None:
+    if (other := redirect_to_leader(call, target)) is not None:
         return other
     match call.media_type:
         case media_types.BATCH:
@@ -79,7 +81,7 @@ async def message(call: Call) -> web.StreamResponse:
     with call.admission.answers.turn(partial(has_client, call.request)) as turn:
         shown = (await _view(call, target, 1).page(result, turn)).records
     if not shown or shown[0].offset != offset:
-        raise RecordNotFound(f"offset {offset} of {target} holds no record of a user", offset=offset)
+        raise RecordNotFound(f"offset {offset} of {target} has no user record", offset=offset)
     fields = {name: getattr(shown[0], name) for name in shown[0].__struct_fields__}
     return json_response(bodies.Message(**fields, topic=target.topic, partition=target.partition))
 
@@ -87,13 +89,13 @@ async def message(call: Call) -> web.StreamResponse:
 async def _fetch_batches(call: Call, target: TopicPartition) -> web.Response:
     for name in _JSON_ONLY:
         if name in call.query:
-            raise InvalidRequest(f"{name} is for JSON; whole batches are bounded by max_bytes", field=name)
+            raise InvalidRequest(f"{name} is for JSON; binary responses are bounded by max_bytes", field=name)
     result = await read(call, target, _request_of(call))
     places = _places(result, result.next_offset)
     if not result.data:
         return web.Response(status=204, headers=places)
     places["Content-Type"] = media_types.BATCH
-    return web.Response(body=bytes(result.data), headers=places)  # copies what another broker sent
+    return web.Response(body=bytes(result.data), headers=places)  # copies the batches of another broker
 
 
 async def _fetch_json(call: Call, target: TopicPartition) -> web.Response:
@@ -141,11 +143,11 @@ async def _page(call: Call, view: View, request: FetchRequest, turn: Turn) -> tu
         except OffsetOutOfRange:
             if isinstance(request.position, int):
                 raise
-            # Retention deleted what a second read was to go on with: no offset that the client named.
+            # Retention deleted the offset of a second read, which the client did not name.
 
 
 async def _first_page(call: Call, view: View, request: FetchRequest, turn: Turn) -> tuple[FetchResult, Page]:
-    """The first fetch that has a user's record in it, or that has nothing."""
+    """The first fetch with a user record, or with no records."""
     clock = call.services.clock
     ends_at = clock.monotonic() + request.wait_ms / 1000
     while True:
@@ -160,9 +162,9 @@ async def _first_page(call: Call, view: View, request: FetchRequest, turn: Turn)
 async def _last_records(
     call: Call, view: View, request: FetchRequest, count: int, turn: Turn
 ) -> tuple[FetchResult, Page]:
-    """The last ``count`` records of users, or the first of those where ``limit`` or ``max_bytes`` ends them.
+    """The last ``count`` user records, or the first of those if ``limit`` or ``max_bytes`` ends them.
 
-    Looks further back while control records take their place.
+    Looks further back if control records are among them.
     """
     back, step = count, 1
     limit, view = view.limit, replace(view, limit=RECORDS_MAX)
@@ -172,7 +174,7 @@ async def _last_records(
         step = max(step, missing)
         wider, wider_page = await _at_once(call, view, request, back + step, turn)
         if step > missing and not _is_whole(wider, wider_page):
-            step //= 2  # it may begin with more than ``count``, and the last of them are cut off
+            step //= 2  # the page may have more than ``count`` records; the first ones are cut off
             continue
         back, step = back + step, 2 * step
         result, page = wider, wider_page
@@ -185,7 +187,7 @@ async def _last_records(
 
 
 def _is_whole(result: FetchResult, page: Page) -> bool:
-    """Whether it reaches the end, and was cut off neither by ``max_bytes`` nor by the bounds of a page."""
+    """Whether it reaches the end, limited neither by ``max_bytes`` nor by the bounds of a page."""
     return page.next_offset >= result.next_offset >= result.high_watermark
 
 
@@ -243,39 +245,39 @@ def _places(result: FetchResult, next_offset: int) -> dict[str, str]:
 
 _FORMAT = Parameter(
     "format",
-    "how values stand in JSON: `auto` shows objects and arrays as JSON, other UTF-8 as strings, the rest in "
-    "base64; the others show every value in that form, or answer 422",
+    "how JSON represents values: `auto` has objects and arrays as JSON, other UTF-8 as strings, all "
+    "others in base64; the other formats have every value in that form, or return 422",
     {"type": "string", "enum": list(json_answers.FORMATS), "default": "auto"},
 )
 _UNDECODABLE = Parameter(
     "undecodable",
-    "what to do with a stored batch that cannot be read as records (JSON and event streams): `fail` answers "
-    "422, `skip` steps over it and says so",
+    "how to handle a stored batch that cannot be decoded (JSON and event streams): `fail` returns 422, "
+    "`skip` skips it and lists its offsets",
     {"type": "string", "enum": list(UNDECODABLE), "default": "fail"},
 )
 _PARAMETERS = (
     Parameter(
         "offset",
-        "where to begin: a number, `earliest` (the default), `latest`, `timestamp:` with RFC 3339 or "
+        "the first offset: a number, `earliest` (the default), `latest`, `timestamp:` with RFC 3339 or "
         "milliseconds, or `-100` for the last 100",
         {"type": "string", "pattern": parameters.POSITION_PATTERN, "default": "earliest"},
     ),
-    Parameter("limit", "how many records at most (JSON)", RECORDS.schema),
+    Parameter("limit", "maximum number of records (JSON)", RECORDS.schema),
     Parameter(
         "max_bytes",
-        "how many bytes of batches at most; one batch comes in any case",
+        "maximum size of the batches; at least one batch is returned",
         lambda limits: _bytes_max(limits).schema,
     ),
     Parameter(
         "min_bytes",
-        "with `wait`: do not answer before there are as many",
+        "with `wait`: wait until that many bytes are available",
         lambda limits: _bytes_min(limits).schema,
     ),
     duration("wait", "how long to wait for records, such as `30s`", lambda _: 0),
     _FORMAT,
     _UNDECODABLE,
     ROUTE,
-    Parameter("Last-Event-ID", "of an event stream: go on after this offset", place="header"),
+    Parameter("Last-Event-ID", "in an event stream: continue after this offset", place="header"),
 )
 _PLACES = (
     headers.NEXT_OFFSET,
@@ -291,18 +293,18 @@ ROUTES = (
         paths.PARTITION_RECORDS,
         fetch,
         "Fetch records, or follow them",
-        "`Accept` chooses between JSON, binary batches (whole ones: the first may begin before the offset "
-        "asked for) and an event stream with the events `record`, `heartbeat` and `problem`.",
+        "`Accept` selects JSON, binary batches (whole ones: the first may begin before the requested "
+        "offset) or an event stream with the events `record`, `heartbeat` and `problem`.",
         (TOPIC, PARTITION, *_PARAMETERS),
         {},
         {
             200: Answer(
-                "records; go on at `next_offset`",
+                "records; continue at `next_offset`",
                 {media_types.JSON: bodies.Fetched, media_types.BATCH: BINARY, media_types.EVENT_STREAM: TEXT},
                 _PLACES,
             ),
             204: Answer("nothing there", {}, _PLACES),
-            307: Answer("route=redirect: ask the leader named in Location", {}, ("Location",)),
+            307: Answer("route=redirect: the leader is in Location", {}, ("Location",)),
         },
         (
             errors.InvalidRequest,

@@ -1,4 +1,4 @@
-"""Is it alive, may it be sent requests, has it started; and which version it is."""
+"""Liveness, readiness and startup checks, and the version."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ async def live(call: Call) -> web.StreamResponse:
 
 
 async def ready(call: Call) -> web.StreamResponse:
-    """Whether the broker may be sent requests."""
+    """Whether the broker can serve requests."""
     return _answer(call.services.health.ready)
 
 
@@ -25,7 +25,7 @@ async def startup(call: Call) -> web.StreamResponse:
 
 
 async def version(call: Call) -> web.StreamResponse:
-    """What is running."""
+    """The version of raftlog."""
     return json_response(bodies.VersionBody(call.services.version))
 
 
@@ -37,26 +37,35 @@ def _answer(probe: Checks) -> web.Response:
 
 
 _ANSWERS = {
-    200: json_answer("every check holds", bodies.HealthBody),
-    503: Answer("a check does not hold", {media_types.JSON: bodies.HealthBody}),
+    200: json_answer("all checks passed", bodies.HealthBody),
+    503: Answer("a check failed", {media_types.JSON: bodies.HealthBody}),
 }
 
 ROUTES = (
-    Route("GET", paths.LIVE, live, "Is the process alive", "Restart it when not.", answers=_ANSWERS),
+    Route(
+        "GET", paths.LIVE, live, "Check that the process is alive", "Restart it otherwise.", answers=_ANSWERS
+    ),
     Route(
         "GET",
         paths.READY,
         ready,
-        "May requests be sent here",
-        "Send them elsewhere when not.",
+        "Check that the broker can serve requests",
+        "Send requests to another broker otherwise.",
         answers=_ANSWERS,
     ),
-    Route("GET", paths.STARTUP, startup, "Has the broker started", "Wait when not.", answers=_ANSWERS),
+    Route(
+        "GET",
+        paths.STARTUP,
+        startup,
+        "Check that the broker has started",
+        "Wait otherwise.",
+        answers=_ANSWERS,
+    ),
     Route(
         "GET",
         paths.VERSION,
         version,
-        "What is running",
+        "Show the version",
         answers={200: json_answer("the version", bodies.VersionBody)},
     ),
 )

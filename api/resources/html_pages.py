@@ -1,4 +1,4 @@
-"""Pages for people: HTML that needs nothing from elsewhere."""
+"""Self-contained HTML pages."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Stored records on their way out as JSON. Control records are left out, and stepped over.
+"""Stored records as JSON, without control records.
 
-Decides: how bytes look in JSON (``format``) and where a reader goes on. Leaves to others: reading.
+Decides: the JSON representation of bytes (``format``) and the next offset. Leaves to others: reading.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ ABSENT: Shown = (msgspec.Raw(b"null"), "utf8")
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What of a fetch is shown, and where to go on. ``skipped`` ranges of offsets cannot be shown.
+    """The records of one page, and the next offset. ``skipped`` ranges of offsets cannot be decoded.
 
-    ``open_bytes`` are held for the next page, of the batch in the middle of which this one ends.
+    ``open_bytes`` are held for the next page: the rest of the batch in which this page ends.
     """
 
     records: list[bodies.FetchedRecord]
@@ -49,7 +49,7 @@ class Page:
 
 
 class _Page:
-    """A page that grows."""
+    """A page under construction."""
 
     def __init__(self, limit: int) -> None:
         self.records: list[bodies.FetchedRecord] = []
@@ -66,7 +66,7 @@ class _Page:
         self._size_bytes += RECORD_MEMORY_BYTES + record.size + len(memoryview(record.value))
 
     def taken(self, next_offset: int, opened: bytes = b"") -> Page:
-        """The page, from now on held by nobody but its reader."""
+        """The complete page; only its reader holds it from now on."""
         open_bytes = len(opened) + self.records[-1].size if opened else 0
         page = Page(self.records, next_offset, self.skipped, open_bytes)
         self.records, self.skipped, self._size_bytes = [], [], 0
@@ -75,7 +75,7 @@ class _Page:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """How records of a partition are shown. ``limit`` bounds the records of one page."""
+    """How records of a partition are represented. ``limit`` bounds the records of one page."""
 
     target: TopicPartition
     format: str
@@ -87,13 +87,13 @@ class View:
         return await self.next_page(self.pages(result), result, turn)
 
     async def next_page(self, pages: Iterator[Page], result: FetchResult, turn: Turn) -> Page:
-        """The next of ``pages``, made away from the event loop where that takes long."""
+        """The next of ``pages``, built on a thread if that takes long."""
         return await turn.computed(partial(next, pages), is_short=is_shown_fast(result))
 
     def pages(self, result: FetchResult) -> Iterator[Page]:
-        """The user's records of a fetch, at least one page; none takes much more than ``PAGE_BYTES_MAX``.
+        """The user records of a fetch, at least one page; none takes much more than ``PAGE_BYTES_MAX``.
 
-        Raises ``InvalidRecord`` for a value that is not of the ``format``. Raises ``UndecodableBatch`` behind
+        Raises ``InvalidRecord`` for a value that is not of the ``format``. Raises ``UndecodableBatch`` after
         the page of the records that precede the damage.
         """
         show = _SHOW[self.format]
@@ -101,7 +101,7 @@ class View:
         for batch in split_batches(result.data):
             if batch.header.is_control or batch.last_offset < result.offset:
                 continue
-            opened = b""  # nothing of a batch is held behind its end
+            opened = b""  # nothing of a batch is held after its end
             if page.is_full:
                 yield page.taken(at)
             kind: Literal["append", "create"] = "append" if batch.header.is_append_time else "create"
@@ -135,7 +135,7 @@ class View:
 
 
 def is_shown_fast(result: FetchResult) -> bool:
-    """Whether its first page may be made on the event loop."""
+    """Whether its first page may be built on the event loop."""
     return opens_fast(split_batches(result.data), records_max=SHOWN_ON_LOOP_MAX)
 
 
@@ -165,7 +165,7 @@ def _fetched(
 
 
 def key_in_json(key: bytes | None) -> tuple[str | None, Literal["base64"] | UnsetType]:
-    """A key as a string, and how when it is not its text."""
+    """A key as a string, and its encoding if not UTF-8."""
     if key is None:
         return None, UNSET
     try:
@@ -178,7 +178,7 @@ Headers = tuple[dict[str, str | None], list[str], list[tuple[str, str | None]] |
 
 
 def headers_in_json(pairs: Sequence[tuple[str, bytes | None]]) -> Headers:
-    """Plain headers, tags, and what is neither: names that repeat and values that are not UTF-8."""
+    """Plain headers, tags, and all others: repeated names and values that are not UTF-8."""
     plain: dict[str, str | None] = {}
     tags: list[str] = []
     raw: list[tuple[str, str | None]] = []
@@ -225,7 +225,9 @@ def _as_string(text: str) -> Shown:
 
 
 def _joined(parts: Iterable[bytes]) -> msgspec.Raw:
-    """A string of JSON from its parts. Each was a compiled call of its own, so that others run in between."""
+    """A JSON string from its parts. Each part is a separate compiled call, so that other tasks run in
+    between.
+    """
     joined = bytearray(b'"')
     for part in parts:
         joined += part
@@ -234,7 +236,7 @@ def _joined(parts: Iterable[bytes]) -> msgspec.Raw:
 
 
 def _grows(value: bytes) -> bool:
-    """Whether it is long, and escapes in JSON would make it much longer."""
+    """Whether it is long, and JSON escapes would make it much longer."""
     if len(value) <= ESCAPED_BYTES_MAX:
         return False
     steps = range(0, len(value), STEP_BYTES)
@@ -245,7 +247,7 @@ def _grows(value: bytes) -> bool:
 
 def _as_utf8(value: bytes, offset: int) -> Shown:
     if _grows(value):
-        raise _not_in("text that JSON can show in its size", offset)
+        raise _not_in("text without many escapes in JSON", offset)
     try:
         return _as_string(value.decode())
     except UnicodeDecodeError:
@@ -256,16 +258,16 @@ def _as_json(value: bytes, offset: int) -> Shown:
     if len(value) > JSON_BYTES_MAX:
         raise _not_in(f"JSON of at most {JSON_BYTES_MAX} bytes", offset)
     try:
-        value.decode()  # format lets any bytes pass inside strings
+        value.decode()  # format allows any bytes inside strings
         return msgspec.Raw(msgspec.json.format(value, indent=-1)), "json"
     except (UnicodeDecodeError, msgspec.DecodeError, RecursionError):
         raise _not_in("JSON", offset) from None
 
 
 def as_it_looks(value: bytes, _offset: int) -> Shown:
-    """Objects and arrays up to ``JSON_BYTES_MAX`` as JSON, other text as a string, the rest as base64.
+    """Objects and arrays up to ``JSON_BYTES_MAX`` as JSON, other text as a string, all others as base64.
 
-    The rest includes long text with many control characters: each takes six in JSON.
+    Long text with many control characters is base64, too: each takes six bytes in JSON.
     """
     if _grows(value):
         return _as_base64(value, 0)

@@ -1,7 +1,8 @@
-"""JSON records on their way in: decoded, checked one by one, spread over partitions, built into batches.
+"""Decodes JSON records, checks them one by one, spreads them over partitions and builds batches.
 
-Decides: what a JSON record means in bytes and which partition it belongs to. Leaves to others: whether
-the partition takes it. Everything that is wrong with a request is said at once, with JSON pointers.
+Decides: the bytes and the partition of a JSON record. Leaves to others: the append. All errors of a request
+are
+reported together, with JSON pointers.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _LINE = re.compile(rb"\S[^\n]*")
 
 
 class _AnyRecord:
-    """Stands for a record that is counted and not decoded."""
+    """Placeholder for a record that is counted and not decoded."""
 
 
 _ANY_RECORD = _AnyRecord()
@@ -61,7 +62,7 @@ _TEXT: msgspec.json.Decoder[str] = msgspec.json.Decoder(str)
 
 
 class Placed(NamedTuple):
-    """A record and the partition it goes to, ``None`` when it may go anywhere."""
+    """A record and its partition, ``None`` for any."""
 
     record: Record
     partition: int | None
@@ -70,8 +71,9 @@ class Placed(NamedTuple):
 def decode_records(body: bytes | bytearray, media_type: str, count_max: int) -> Iterable[bodies.NewRecord]:
     """The records of a JSON or NDJSON body. Raises ``InvalidRecord``, and ``RecordTooLarge`` for too many.
 
-    They are counted before they are decoded. A body above ``WHOLE_BYTES_MAX`` is decoded record by record, as
-    they are taken, so that no call of the decoder takes long and no two copies of all records are made.
+    They are counted before they are decoded. A body above ``WHOLE_BYTES_MAX`` is decoded record by record, so
+    that
+    no call of the decoder takes long and no two copies of all records exist.
     """
     parts: Iterable[bytes]
     if media_type == media_types.NDJSON:
@@ -93,9 +95,9 @@ def decode_records(body: bytes | bytearray, media_type: str, count_max: int) -> 
 def place_records(
     records: Iterable[bodies.NewRecord], *, partition_count: int, only: int | None, trace: str | None
 ) -> list[Placed]:
-    """Each record as bytes, with its partition. Raises ``InvalidRecord`` naming all that are wrong.
+    """Each record as bytes, with its partition. Raises ``InvalidRecord`` with all errors.
 
-    ``only`` is the partition of the path; ``trace`` a W3C traceparent kept as a header of each record.
+    ``only`` is the partition of the path; ``trace`` a W3C traceparent stored as a header of each record.
     """
     placed: list[Placed] = []
     errors: list[str] = []
@@ -119,7 +121,7 @@ def placed_raw(record: Record, *, partition_count: int, only: int | None) -> Pla
 
 
 def spread(placed: Sequence[Placed], partition_count: int, rng: Random) -> dict[int, list[int]]:
-    """The numbers of the records for each partition. Those that may go anywhere go together."""
+    """The numbers of the records for each partition. Records without a partition share one."""
     anywhere = rng.randrange(partition_count)
     groups: dict[int, list[int]] = {}
     for number, item in enumerate(placed):
@@ -131,9 +133,9 @@ def spread(placed: Sequence[Placed], partition_count: int, rng: Random) -> dict[
 def build_batches(
     records: Sequence[Record], *, bytes_max: int, now_ms: int, producer: tuple[int, int, int] | None
 ) -> list[bytes]:
-    """As few batches as hold the records, none above ``bytes_max``. Raises ``RecordTooLarge``.
+    """As few batches as possible for the records, none above ``bytes_max``. Raises ``RecordTooLarge``.
 
-    With a producer it is one batch, since its sequence stands in the header of exactly one.
+    With a producer it is one batch, since a sequence belongs to one batch.
     """
     producer_id, epoch, sequence = producer or (-1, -1, -1)
     parts = list(_parts(records, bytes_max if producer is None else None))
@@ -155,7 +157,7 @@ def build_batches(
 
 
 def size_of(record: Record) -> int:
-    """At least as many bytes as it takes in a batch that is not compressed."""
+    """An upper bound of its size in an uncompressed batch."""
     size_bytes = RECORD_OVERHEAD_BYTES + len(record.value or b"") + len(record.key or b"")
     for name, content in record.headers:
         size_bytes += HEADER_OVERHEAD_BYTES + 4 * len(name) + len(content or b"")
@@ -163,7 +165,7 @@ def size_of(record: Record) -> int:
 
 
 def record_of(record: bodies.NewRecord) -> Record:
-    """A JSON record as bytes. Raises ``InvalidRequest`` naming the field that is wrong."""
+    """A JSON record as bytes. Raises ``InvalidRequest`` with the invalid field."""
     timestamp = record.timestamp
     if isinstance(timestamp, str):
         timestamp = time_ms(timestamp, "timestamp")
@@ -184,13 +186,13 @@ def raw_record(body: bytes, key: str | None, tags: Sequence[str], headers: Mappi
 
 
 def with_trace(record: Record, trace: str) -> Record:
-    """The record with the trace it belongs to."""
+    """The record with its trace."""
     return record._replace(headers=(*record.headers, ("traceparent", trace.encode(errors="replace"))))
 
 
 def _check_count(count: int, count_max: int) -> None:
     if not count:
-        raise InvalidRecord("there are no records; send one at least", errors=["/records: empty"])
+        raise InvalidRecord("there are no records; send at least one", errors=["/records: empty"])
     if count > count_max:
         raise RecordTooLarge(
             f"one request takes {count_max} records at most; send several", limit_records=count_max
@@ -198,7 +200,7 @@ def _check_count(count: int, count_max: int) -> None:
 
 
 def _count_records(body: bytes | bytearray, count_max: int) -> None:
-    """Raise ``RecordTooLarge`` for too many records, before memory is taken for them."""
+    """Raise ``RecordTooLarge`` for too many records, before memory is used for them."""
     if body.count(b"{") <= count_max:
         return  # each record is an object
     counted = itertools.count(1)
@@ -207,7 +209,7 @@ def _count_records(body: bytes | bytearray, count_max: int) -> None:
         _check_count(next(counted), count_max)
         return _ANY_RECORD
 
-    with contextlib.suppress(msgspec.DecodeError, RecursionError):  # decoding says better what is wrong
+    with contextlib.suppress(msgspec.DecodeError, RecursionError):  # decoding has a better error message
         msgspec.json.decode(body, type=_AnyRecords, dec_hook=count)
 
 
@@ -282,7 +284,7 @@ def _from_base64(text: str, field: str) -> bytes:
 
 
 def _parts(records: Sequence[Record], bytes_max: int | None) -> list[Sequence[Record]]:
-    """Runs of records that surely fit; a record that does not fit alone is a run of its own."""
+    """Runs of records that fit into a batch; a record that does not fit alone is a run of its own."""
     if bytes_max is None:
         return [records]
     parts: list[Sequence[Record]] = []

@@ -1,6 +1,6 @@
-"""What the HTTP side counts, and the page on which everything that the broker counts is read.
+"""HTTP metrics, and the page with all metrics of the broker.
 
-Decides: the names of the HTTP metrics. Others register theirs in the same registry.
+Decides: the names of the HTTP metrics. Other modules register theirs in the same registry.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST, genera
 from prometheus_client.registry import Collector
 
 from api.http.admission import Admission
-from api.http.disconnects import HangUps
+from api.http.disconnects import DisconnectWatcher
 from api.http.routes import TEXT, Answer, Call, Route
 from api.http.services import Services
 from raftlog.wire import media_types, paths
@@ -23,9 +23,11 @@ SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
 
 
 class HttpMetrics:
-    """Requests by route, method and status, their times, and what they hold."""
+    """Requests by route, method and status, their duration, and the resources that they hold."""
 
-    def __init__(self, services: Services, admission: Admission, hang_ups: HangUps) -> None:
+    def __init__(
+        self, services: Services, admission: Admission, disconnect_watcher: DisconnectWatcher
+    ) -> None:
         registry = services.registry
         self._requests = Counter(
             "raftlog_http_requests",
@@ -35,7 +37,7 @@ class HttpMetrics:
         )
         self._seconds = Histogram(
             "raftlog_http_request_seconds",
-            "Time from the head of a request to its answer.",
+            "Time from the head of a request to its response.",
             ("method", "route"),
             buckets=SECONDS,
             registry=registry,
@@ -44,27 +46,29 @@ class HttpMetrics:
             "raftlog_http_body_bytes", "Bytes of request bodies being handled.", registry=registry
         )
         body_bytes.set_function(lambda: admission.bodies.total)
-        parked = Gauge("raftlog_http_parked_requests", "Requests that wait for records.", registry=registry)
-        parked.set_function(lambda: len(hang_ups))
+        parked = Gauge(
+            "raftlog_http_parked_requests", "Waiting long polls and event streams.", registry=registry
+        )
+        parked.set_function(lambda: len(disconnect_watcher))
         self._connections = Gauge("raftlog_http_connections", "Open HTTP connections.", registry=registry)
         self._refused = Counter(
             "raftlog_http_connections_refused",
-            "Connections beyond limits.connections_max.",
+            "Connections refused because of limits.connections_max.",
             registry=registry,
         )
         self._counters: dict[tuple[str, str, int], Counter] = {}
         self._timers: dict[tuple[str, str], Histogram] = {}
 
     def watch_connections(self, count: Callable[[], int]) -> None:
-        """``count`` says how many connections there are."""
+        """``count`` returns the number of connections."""
         self._connections.set_function(count)
 
     def connection_refused(self) -> None:
-        """One connection was one too many."""
+        """One connection was refused."""
         self._refused.inc()
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
-        """One request is over. Children are kept at hand, since looking them up takes a lock."""
+        """One request is complete. Child metrics are cached, since looking them up takes a lock."""
         counter = self._counters.get((method, route, status))
         if counter is None:
             counter = self._requests.labels(method, route, str(status))
@@ -77,18 +81,18 @@ class HttpMetrics:
 
 
 class Collected(Collector):
-    """What was read of a registry on the event loop, which alone may look at a broker's parts."""
+    """The values of a registry, collected on the event loop, which owns the broker's parts."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._metrics = list(registry.collect())
 
     def collect(self) -> Iterable[Metric]:
-        """The same, on any thread."""
+        """The same on any thread."""
         return self._metrics
 
 
 async def metrics(call: Call) -> web.StreamResponse:
-    """Everything that is counted. The text of many partitions takes long, so a thread makes it."""
+    """All metrics. Formatting many partitions takes long, so it runs on a thread."""
     text = await asyncio.to_thread(generate_latest, Collected(call.services.registry))
     return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
@@ -99,7 +103,7 @@ ROUTES = (
         paths.METRICS,
         metrics,
         "Metrics",
-        "In the OpenMetrics text format, whatever `Accept` asks for.",
+        "In the OpenMetrics text format, regardless of `Accept`.",
         answers={200: Answer("all metrics of this broker", {media_types.OPENMETRICS: TEXT})},
         negotiated=False,
     ),

@@ -1,4 +1,4 @@
-"""Where in a partition a time or a name points."""
+"""Resolves a time or a named position of a partition to an offset."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A partition as JSON: what its leader says, and what the metadata wants of it. Nothing is decided here."""
+"""A partition as JSON: its state according to the leader, and its target."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from raftlog.wire import bodies
 
 
 async def described(call: Call, target: TopicPartition) -> bodies.PartitionBody:
-    """One partition, by the newest metadata here. Raises ``NoLeader`` while nobody has opened it."""
+    """One partition, with this broker's newest metadata. Raises ``NoLeader`` while it is being opened."""
     statuses = await call.services.gateway.describe(target.topic)
     topic = call.services.controller.image.topics.get(target.topic)
     if topic is None:
@@ -54,7 +54,7 @@ def body(status: PartitionStatus, info: PartitionInfo) -> bodies.PartitionBody:
 
 
 def _in_order(voters: tuple[NodeId, ...], info: PartitionInfo) -> list[int]:
-    """Those that vote, the preferred leader first."""
+    """The voters, the preferred leader first."""
     known: list[int] = [node for node in info.all_replicas if node in voters]
     return known + sorted(set(voters) - set(known))
 

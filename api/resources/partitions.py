@@ -1,4 +1,4 @@
-"""What operators do to one partition: move its leadership or its replicas, or recover it as the last resort.
+"""Operations on one partition: transfer its leadership, move its replicas, recover it unsafely.
 
 Leaves to others: which changes are allowed and how they are made (``partitions.reassignment.admin``).
 """
@@ -25,11 +25,11 @@ from raftlog.types import NodeId, TopicPartition
 from raftlog.wire import bodies, media_types, paths
 from raftlog.wire.limits import REPLICAS_MAX
 
-LEADER_WAIT_MS = 10_000  # how long a recovered partition may take to be led before it is shown
+LEADER_WAIT_MS = 10_000  # how long to wait for the election of a recovered partition
 
 
 async def transfer_leadership(call: Call) -> web.StreamResponse:
-    """Another leader; answers once it leads."""
+    """Transfers leadership; responds once the other broker leads."""
     _, target = call.partition()
     wanted = await read_json(call, bodies.TransferLeadership)
     leader, term = await call.services.admin.transfer_leadership(
@@ -41,7 +41,7 @@ async def transfer_leadership(call: Call) -> web.StreamResponse:
 
 
 async def add_replica(call: Call) -> web.StreamResponse:
-    """One more replica."""
+    """Adds a replica."""
     _, target = call.partition()
     wanted = await read_json(call, bodies.OneReplica)
     return await _move(
@@ -50,7 +50,7 @@ async def add_replica(call: Call) -> web.StreamResponse:
 
 
 async def remove_replica(call: Call) -> web.StreamResponse:
-    """One replica less."""
+    """Removes a replica."""
     _, target = call.partition()
     wanted = await read_json(call, bodies.OneReplica)
     return await _move(
@@ -59,7 +59,7 @@ async def remove_replica(call: Call) -> web.StreamResponse:
 
 
 async def set_replicas(call: Call) -> web.StreamResponse:
-    """Exactly these replicas."""
+    """Sets all replicas."""
     _, target = call.partition()
     wanted = await read_json(call, bodies.SetReplicas)
     replicas = tuple(NodeId(node) for node in wanted.replicas)
@@ -67,7 +67,7 @@ async def set_replicas(call: Call) -> web.StreamResponse:
 
 
 async def unsafe_recover(call: Call) -> web.StreamResponse:
-    """The survivor's log becomes the truth."""
+    """Makes the survivor's log the log of the partition."""
     _, target = call.partition()
     wanted = await read_json(call, bodies.UnsafeRecover)
     admin = call.services.admin
@@ -84,7 +84,7 @@ async def _move(call: Call, target: TopicPartition, wish: MoveReplicas) -> web.S
     return json_response(await partition_bodies.described(call, target), 200 if is_settled else 202)
 
 
-_WAIT = duration("wait", "how long to wait until no replica moves any more, such as `30s`", lambda _: 0)
+_WAIT = duration("wait", "how long to wait until the move is complete, such as `30s`", lambda _: 0)
 _ERRORS = (
     errors.InvalidRequest,
     errors.UnknownTopic,
@@ -97,15 +97,15 @@ _ERRORS = (
 )
 _MOVE_ERRORS = (*_ERRORS, errors.PreconditionFailed)
 _MOVED = {
-    200: json_answer("no replica moves any more", bodies.PartitionBody),
-    202: json_answer("they are on their way; see `reassignment`", bodies.PartitionBody),
+    200: json_answer("the move is complete", bodies.PartitionBody),
+    202: json_answer("the move is in progress; see `reassignment`", bodies.PartitionBody),
 }
 
 
 def _move_route(
     path: str, handler: Handler, body: type[bodies.Request], summary: str, description: str
 ) -> Route:
-    """The three ways to name a target have all but their body in common."""
+    """The three ways to set a target differ only in their body."""
     return Route(
         "POST",
         path,
@@ -125,10 +125,10 @@ ROUTES = (
         paths.TRANSFER_LEADERSHIP,
         transfer_leadership,
         "Move the leadership of a partition",
-        "To the broker `to`, or to the replica that keeps up best. Answers once another leads.",
+        "To the broker `to`, or to the most up-to-date replica. Responds once it leads.",
         (TOPIC, PARTITION),
         {media_types.JSON: bodies.TransferLeadership},
-        {200: json_answer("who leads now", bodies.LeadershipBody)},
+        {200: json_answer("the new leader", bodies.LeadershipBody)},
         (*_ERRORS, errors.LeadershipNotMoved),
         body_required=False,
     ),
@@ -137,33 +137,33 @@ ROUTES = (
         add_replica,
         bodies.OneReplica,
         "Add a replica",
-        "It learns first and votes when it has caught up. Even numbers survive no failure more.",
+        "It becomes a voter when it has caught up. An even number tolerates no more failures.",
     ),
     _move_route(
         paths.REMOVE_REPLICA,
         remove_replica,
         bodies.OneReplica,
         "Remove a replica",
-        "Its files go when the others have agreed on a membership without it.",
+        "Its files are deleted after a membership without it is committed.",
     ),
     _move_route(
         paths.SET_REPLICAS,
         set_replicas,
         bodies.SetReplicas,
         "Set all replicas",
-        f"The general form: 1 to {REPLICAS_MAX} brokers, the preferred leader first. It replaces a move "
-        "under way.",
+        f"The general form: 1 to {REPLICAS_MAX} brokers, the preferred leader first. It replaces an "
+        f"incomplete move.",
     ),
     Route(
         "POST",
         paths.UNSAFE_RECOVER,
         unsafe_recover,
         "Recover a partition whose majority is lost",
-        "The last resort. Without `confirm` it changes nothing: the 409 says who would survive, what may be "
-        "lost, and what to send.",
+        "Without `confirm` it changes nothing: the 409 has the survivor, the possible loss, and the "
+        "phrase to confirm.",
         (TOPIC, PARTITION),
         {media_types.JSON: bodies.UnsafeRecover},
-        {200: json_answer("it is recovered", bodies.PartitionBody)},
+        {200: json_answer("the recovered partition", bodies.PartitionBody)},
         _MOVE_ERRORS,
         body_required=False,
     ),

@@ -1,4 +1,4 @@
-"""A page for each kind of error, made from the one table of errors: where the ``type`` of a problem leads."""
+"""A page for each kind of error, generated from the table of errors: the target of a problem's ``type``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ async def list_problems(_: Call) -> web.StreamResponse:
 
 
 async def get_problem(call: Call) -> web.StreamResponse:
-    """All kinds that have one code, which are two where the status differs."""
+    """All kinds with one code: two if the status differs."""
     code = call.match_info["code"].replace("-", "_")
     found = list(_of_code(code))
     if not found:
@@ -29,7 +29,7 @@ async def get_problem(call: Call) -> web.StreamResponse:
 
 
 def problem_table() -> str:
-    """All kinds as a table of HTML."""
+    """All kinds as an HTML table."""
     rows = "".join(
         f"<tr><td><a href='{paths.problem(error.code)}'><code>{error.code}</code></a></td>"
         f"<td>{kind.status}</td><td>{text(kind.title)}</td><td>{'yes' if error.retryable else 'no'}</td></tr>"
@@ -42,7 +42,7 @@ def outcome(error: type[RaftlogError]) -> str:
     """Whether a request that met this error was carried out."""
     if error.is_definite:
         return "No: the request was refused, and nothing was changed."
-    return "This is not known: what the request asked for may have happened, or may still happen."
+    return "This is unknown: the request may have been carried out, or may still be."
 
 
 _DOCS = f"<p><a href='{paths.PROBLEMS}'>All problems</a> · <a href='{paths.DOCS}'>HTTP API</a></p>"
@@ -53,10 +53,10 @@ def _of_code(code: str) -> Iterator[tuple[type[RaftlogError], Kind]]:
 
 
 def _section(kind: Kind, error: type[RaftlogError]) -> str:
-    again = "Sending the same again can help." if error.retryable else "Sending the same again does not help."
+    again = "A retry can succeed." if error.retryable else "A retry does not help."
     return (
         f"<h2>{kind.status}: {text(kind.title)}</h2><p>{text(kind.cause)}</p>"
-        f"<p><b>Was it done?</b> {outcome(error)}</p><p><b>What to do:</b> {text(kind.remedy)} {again}</p>"
+        f"<p><b>Carried out?</b> {outcome(error)}</p><p><b>Remedy:</b> {text(kind.remedy)} {again}</p>"
     )
 
 

@@ -1,8 +1,9 @@
 """Produce: records of JSON, NDJSON, raw bodies and binary batches, to a topic or to one partition.
 
-A request to one partition is atomic and has one status. One that spreads over partitions is 200 only
-if all of them took theirs, else 207 with a receipt or a problem for each record. What a client asked to
-be stored is stored although the client hangs up: an append is never cancelled.
+A request to one partition is atomic and has one status. A request to several partitions returns 200 only
+if all succeeded, else 207 with a receipt or a problem for each record. A complete request is stored even if
+the
+client disconnects: an append is never cancelled.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from api.http import parameters
 from api.http.admission import Hold
 from api.http.batching import Part
 from api.http.bodies import check_announced, read_body, unsupported
-from api.http.redirects import elsewhere
+from api.http.redirects import redirect_to_leader
 from api.http.requests import Request
 from api.http.routes import (
     BINARY,
@@ -48,13 +49,13 @@ from raftlog.types import TopicPartition
 from raftlog.wire import bodies, headers, media_types, paths
 
 NOT_YET = ("If-Offset", "Raftlog-Fence", "Idempotency-Key", "Raftlog-Transaction")
-"""Headers of the contract that change what a produce means and that this release does not know."""
+"""Headers that change the meaning of a produce and that this release does not support."""
 
 
 async def produce_to_partition(call: Call) -> web.StreamResponse:
     """Records or batches for one partition."""
     topic, target = call.partition()
-    if (other := elsewhere(call, target)) is not None:
+    if (other := redirect_to_leader(call, target)) is not None:
         return other
     if parameters.media_type_of(call.request) == media_types.BATCH:
         return await _produce_batches(call, target)
@@ -62,7 +63,7 @@ async def produce_to_partition(call: Call) -> web.StreamResponse:
 
 
 async def produce_to_topic(call: Call) -> web.StreamResponse:
-    """Records whose partitions are chosen here, by their keys."""
+    """Records whose partitions follow from their keys."""
     topic = call.topic()
     if parameters.media_type_of(call.request) == media_types.BATCH:
         path = paths.PARTITION_RECORDS.replace("{topic}", topic.name)
@@ -77,7 +78,7 @@ async def _produce_batches(call: Call, target: TopicPartition) -> web.Response:
     _refuse_unknown_meaning(call.request)
     if parameters.producer_of(call.request) is not None:
         raise InvalidRequest(
-            f"{headers.PRODUCER_ID} belongs to JSON; a binary batch carries its producer in its header",
+            f"{headers.PRODUCER_ID} is for JSON; a binary batch has its producer in its header",
             field=headers.PRODUCER_ID,
         )
     acks, timeout_ms = _acks_and_timeout(call)
@@ -85,7 +86,7 @@ async def _produce_batches(call: Call, target: TopicPartition) -> web.Response:
     with call.admission.bodies.hold(client, 0) as held:
         body = bytes(await read_body(call.request, held, call.services.limits))
         if not body:
-            raise InvalidRequest("the body is empty; send one batch at least", field="body")
+            raise InvalidRequest("the body is empty; send at least one batch", field="body")
         receipt = await call.services.gateway.append(target, body, acks=acks, timeout_ms=timeout_ms)
     if acks.kind is AcksKind.NONE:
         return json_response(bodies.Accepted(receipt.record_count), 202)
@@ -108,8 +109,8 @@ async def _produce_records(call: Call, topic: TopicInfo, only: int | None) -> we
     producer = parameters.producer_of(request)
     if producer is not None and only is None:
         raise InvalidRequest(
-            f"{headers.PRODUCER_ID} needs a partition: sequences are counted in each one; "
-            f"POST to {paths.PARTITION_RECORDS.replace('{topic}', topic.name)}",
+            f"{headers.PRODUCER_ID} needs a partition: sequences are counted per partition; POST to "
+            f"{paths.PARTITION_RECORDS.replace('{topic}', topic.name)}",
             field=headers.PRODUCER_ID,
         )
     acks, timeout_ms = _acks_and_timeout(call)
@@ -130,7 +131,7 @@ async def _produce_records(call: Call, topic: TopicInfo, only: int | None) -> we
         )
         batches = await computed(build, is_short=is_short)
         created_ms = [item.record.timestamp_ms for item in placed]
-        del placed, build  # the batches are what the body's bytes are counted for now
+        del placed, build  # the size of the body is now counted by the batches
         outcomes = await _append_all(call, topic.name, batches, acks, timeout_ms)
     if acks.kind is AcksKind.NONE:
         return json_response(bodies.Accepted(len(created_ms)), 202)
@@ -180,7 +181,7 @@ def _records_of(call: Call, topic: TopicInfo, only: int | None, body: bytes | by
 
 
 def _shared_part(placed: Sequence[Placed], bytes_max: int, now_ms: int) -> Part | None:
-    """The records as a part of a batch, if they go to one place and are few."""
+    """The records as a part of a shared batch, if they are few and have one target."""
     first = placed[0].partition
     records = [item.record for item in placed if item.partition == first]
     if len(records) < len(placed):
@@ -193,11 +194,11 @@ def _shared_part(placed: Sequence[Placed], bytes_max: int, now_ms: int) -> Part 
 async def _append_with_others(
     call: Call, topic: TopicInfo, placed: Sequence[Placed], part: Part
 ) -> web.Response:
-    """One request that shares its batch with those that come at the same time."""
+    """One request in a batch shared with others that arrive at the same time."""
     partition = placed[0].partition
     partitions = range(len(topic.partitions)) if partition is None else (partition,)
     try:
-        receipt = await call.gatherer.append(topic.name, partitions, part)
+        receipt = await call.batcher.append(topic.name, partitions, part)
     finally:
         call.target = part.target
     assert part.target is not None
@@ -209,7 +210,7 @@ async def _append_with_others(
 async def _append_all(
     call: Call, topic: str, batches: Mapping[int, Sequence[bytes]], acks: Acks, timeout_ms: int
 ) -> dict[int, AppendReceipt | RaftlogError]:
-    """One outcome for each partition. With one partition its error is the request's."""
+    """One outcome for each partition. An error of a single partition is the error of the request."""
     append = call.services.gateway.append
     if len(batches) == 1:
         ((partition, only),) = batches.items()
@@ -258,7 +259,7 @@ def _refuse_unknown_meaning(request: Request) -> None:
     for name in NOT_YET:
         if name in request.headers:
             raise InvalidRequest(
-                f"{name} is not supported by this release; leave it out, or nothing may rely on it",
+                f"{name} is not supported by this release; leave it out",
                 field=name,
             )
 
@@ -266,9 +267,9 @@ def _refuse_unknown_meaning(request: Request) -> None:
 _PARAMETERS = (
     Parameter(
         "acks",
-        "when to answer: `0` at once, `1` when the leader has fsynced, `quorum` (also `all`, `-1`; the "
-        "default) when committed, `every` when every in-sync replica has it too, a number K when K "
-        "replicas have it",
+        "when to acknowledge: `0` at once, `1` when the leader has fsynced, `quorum` (also `all`, `-1`; the "
+        "default) when committed, `every` when every in-sync replica has fsynced it, a number K when K "
+        "replicas have fsynced it",
         {
             "type": "string",
             "pattern": "^([Aa][Ll][Ll]|-1|[Qq][Uu][Oo][Rr][Uu][Mm]|[Ee][Vv][Ee][Rr][Yy]|[0-9]{1,3})$",
@@ -283,7 +284,7 @@ _PARAMETERS = (
 )
 _RAW_HEADERS = (
     Parameter(headers.KEY, "key of a raw body", place="header"),
-    Parameter(headers.TAGS, "tags of a raw body, with commas between them", place="header"),
+    Parameter(headers.TAGS, "tags of a raw body, separated by commas", place="header"),
     Parameter(f"{headers.HEADER_PREFIX}*", "record headers of a raw body", place="header"),
 )
 _PRODUCER_HEADERS = (
@@ -296,7 +297,7 @@ _PRODUCER_HEADERS = (
     Parameter(headers.PRODUCER_EPOCH, "from POST /v1/producers", parameters.PRODUCER_EPOCH.schema, "header"),
     Parameter(
         headers.PRODUCER_SEQUENCE,
-        "number of the first record sent here",
+        "sequence of the first record in this partition",
         parameters.PRODUCER_SEQUENCE.schema,
         "header",
     ),
@@ -322,7 +323,7 @@ _ERRORS = (
 )
 _ANSWERS = {
     200: json_answer("all records are stored as `durability` says", bodies.Produced, headers.LEADER),
-    202: json_answer("acks=0: taken, and nothing is known", bodies.Accepted),
+    202: json_answer("acks=0: accepted, without an outcome", bodies.Accepted),
 }
 
 ROUTES = (
@@ -331,7 +332,7 @@ ROUTES = (
         paths.PARTITION_RECORDS,
         produce_to_partition,
         "Produce to one partition",
-        "Atomic: all records are stored, one after another, or none. A body of binary batches answers "
+        "Atomic: all records are stored contiguously, or none. A body of binary batches answers "
         "`BatchesProduced`, every other body `Produced`.",
         (TOPIC, PARTITION, *_PARAMETERS, ROUTE, *_RAW_HEADERS, *_PRODUCER_HEADERS),
         {**_RECORD_BODIES, media_types.BATCH: BINARY},
@@ -359,7 +360,7 @@ ROUTES = (
         produce_to_topic,
         "Produce records",
         "The partition of a record is murmur2 of its key, as in Kafka's clients; records without a key go "
-        "together to a partition taken at random; `partition` in a record overrides both.",
+        "to one random partition; `partition` in a record overrides both.",
         (TOPIC, *_PARAMETERS, *_RAW_HEADERS),
         _RECORD_BODIES,
         {

@@ -1,6 +1,5 @@
-"""Reads through the gateway on behalf of a request: counted while they wait, ended when nobody listens.
-
-Leaves to others: what a request asked for (``fetch``) and how it is shown.
+"""Reads through the gateway on behalf of a request: counted while they wait, cancelled when the client
+disconnects.
 """
 
 from __future__ import annotations
@@ -18,19 +17,18 @@ from raftlog.types import TopicPartition
 
 
 async def read(call: Call, target: TopicPartition, request: FetchRequest) -> FetchResult:
-    """One read. One that waits counts as parked and ends when its client hangs up."""
+    """One read. A waiting read counts and is cancelled when its client disconnects."""
     if not request.wait_ms:
         return await read_at_once(call, target, request)
     with call.admission.parked.hold(call.request.remote or "", 1):
-        return await call.hang_ups.park(call.request, read_at_once(call, target, request))
+        return await call.disconnect_watcher.park(call.request, read_at_once(call, target, request))
 
 
 async def read_in_turn(
     read_it: Callable[[FetchRequest], Awaitable[FetchResult]], request: FetchRequest, turn: Turn
 ) -> FetchResult:
-    """A read whose records are shown next. Where that would wait, they are read again after the wait.
-
-    So nothing is held by those that wait.
+    """A read of records that are shown next. If that has to wait, they are read again after the wait, so that
+    waiting requests hold no records.
     """
     result = await read_it(request)
     if turn.must_wait and not is_shown_fast(result):
@@ -41,7 +39,7 @@ async def read_in_turn(
 
 
 async def read_at_once(call: Call, target: TopicPartition, request: FetchRequest) -> FetchResult:
-    """The same, uncounted. An offset that is out of range is told which one it was."""
+    """The same, uncounted. An error for an offset out of range has the offset."""
     try:
         return await call.services.gateway.fetch(target, request)
     except OffsetOutOfRange as error:

@@ -1,4 +1,4 @@
-"""What became of produced records, as the answer to their request."""
+"""The response to a produce."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def produced(
     outcomes: Mapping[int, AppendReceipt | RaftlogError],
     now_ms: int,
 ) -> web.Response:
-    """Receipts in the order of the records: 200 when every partition took its own, else 207.
+    """Receipts in the order of the records: 200 when every partition succeeded, else 207.
 
-    ``created_ms`` are the timestamps that the records came with.
+    ``created_ms`` are the records' own timestamps.
     """
     receipts: list[bodies.RecordReceipt | None] = [None] * len(created_ms)
     for partition, numbers in groups.items():
@@ -46,7 +46,7 @@ def produced(
 
 
 def _weakest(durabilities: Sequence[Durability]) -> bodies.DurabilityBody | None:
-    """What holds for every partition that took its records."""
+    """The durability that all successful partitions have."""
     if not durabilities:
         return None
     return bodies.DurabilityBody(
@@ -58,7 +58,7 @@ def _weakest(durabilities: Sequence[Durability]) -> bodies.DurabilityBody | None
 
 
 def durability_body(durability: Durability) -> bodies.DurabilityBody:
-    """What an acknowledgement stands for, on the wire."""
+    """The durability of an acknowledgement, on the wire."""
     return bodies.DurabilityBody(
         durability.acks, durability.committed, durability.fsynced, durability.replicas
     )

@@ -1,7 +1,7 @@
-"""Topics, their configuration and their partitions: made, read, changed and deleted.
+"""Creates, reads, changes and deletes topics, their configuration and their partitions.
 
-An ``ETag`` is the metadata version that last changed the topic; ``If-Match`` makes a change hold only
-if that is still so. Leaves to others: whether a topic may be made and where its replicas go.
+An ``ETag`` is the metadata version of the topic's last change; ``If-Match`` makes a change conditional on it.
+Leaves to others: whether a topic may be created and where its replicas are placed.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ async def get_topic(call: Call) -> web.StreamResponse:
 
 
 async def change_topic(call: Call) -> web.StreamResponse:
-    """Change the configuration; answers the topic."""
+    """Change the configuration; returns the topic."""
     topic = await _change(call)
     return json_response(_body(call, topic), headers={"ETag": parameters.etag(topic.version)})
 
@@ -91,12 +91,12 @@ async def delete_topic(call: Call) -> web.StreamResponse:
 
 
 async def get_config(call: Call) -> web.StreamResponse:
-    """What holds for a topic, and what of it was set."""
+    """The effective configuration of a topic, and the settings that were set."""
     return _config_answer(call, call.topic())
 
 
 async def change_config(call: Call) -> web.StreamResponse:
-    """Change the configuration; answers it."""
+    """Change the configuration; returns it."""
     return _config_answer(call, await _change(call))
 
 
@@ -131,7 +131,7 @@ async def _change(call: Call) -> TopicInfo:
 
 
 async def _until_known_here(call: Call, version: int) -> None:
-    """Let the client read what it wrote. It is written in any case, so running late is no error."""
+    """Let the client read its own write. A timeout is no error, since the write is committed."""
     try:
         await call.services.controller.wait_for_version(version, call.services.limits.control_timeout_ms)
     except (RaftlogError, TimeoutError):
@@ -186,7 +186,7 @@ ROUTES = (
         f"Names are `{NAME_PATTERN[1:-1]}`. Replication factors are odd. `config` takes the names of Kafka.",
         (),
         {media_types.JSON: bodies.CreateTopic},
-        {201: json_answer("it is there", bodies.TopicBody, "Location", "ETag")},
+        {201: json_answer("the new topic", bodies.TopicBody, "Location", "ETag")},
         (errors.TopicExists, *_CHANGE_ERRORS),
     ),
     Route(
@@ -208,7 +208,7 @@ ROUTES = (
         "The same as PATCH of its config.",
         (TOPIC, IF_MATCH),
         _CHANGE_BODY,
-        {200: json_answer("the topic as it is now", bodies.TopicBody, "ETag")},
+        {200: json_answer("the changed topic", bodies.TopicBody, "ETag")},
         (*_OF_TOPIC, *_CHANGE_ERRORS),
     ),
     Route(
@@ -216,10 +216,10 @@ ROUTES = (
         paths.TOPIC,
         delete_topic,
         "Delete a topic",
-        "Its records go, readers that wait get 404, and a topic of the same name starts empty.",
+        "Deletes its records; waiting readers get 404, and a later topic of the same name starts empty.",
         (TOPIC, IF_MATCH),
         {},
-        {200: json_answer("it is gone", bodies.TopicDeleted)},
+        {200: json_answer("the topic is deleted", bodies.TopicDeleted)},
         (*_OF_TOPIC, errors.InvalidRequest, errors.NoLeader, errors.CommitUnknown),
     ),
     Route(
@@ -230,7 +230,7 @@ ROUTES = (
         "",
         (TOPIC,),
         {},
-        {200: json_answer("what holds, and what was set", bodies.TopicConfigBody, "ETag")},
+        {200: json_answer("the effective settings, and those that were set", bodies.TopicConfigBody, "ETag")},
         (errors.UnknownTopic,),
     ),
     Route(
@@ -238,10 +238,10 @@ ROUTES = (
         paths.TOPIC_CONFIG,
         change_config,
         "Change a topic's configuration",
-        "`null` puts a name back to its default; names that are not sent stay as they are.",
+        "`null` resets a setting to its default; settings that are not sent stay.",
         (TOPIC, IF_MATCH),
         _CHANGE_BODY,
-        {200: json_answer("what holds now", bodies.TopicConfigBody, "ETag")},
+        {200: json_answer("the effective settings", bodies.TopicConfigBody, "ETag")},
         (*_OF_TOPIC, *_CHANGE_ERRORS),
     ),
     Route(

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from api.broker import Broker, World
+from api.broker import Broker, BrokerEnvironment
 from api.connections.listener import HttpListener
 from api.settings import BrokerSettings, Limits, Peer, Timing
 from chaos.simulator.disk import SimulatedDisk, SyncQueue
@@ -129,7 +129,7 @@ class Machine:
     async def _live(self, process: Process, transport: SimulatedTransport) -> None:
         run = self._run
         clock = SimulatedClock(run.loop, process, lambda: self.wall_skew_ms)
-        world = World(
+        environment = BrokerEnvironment(
             filesystem=self.disk,
             clock=clock,
             transport=transport,
@@ -140,7 +140,9 @@ class Machine:
         )
         try:
             with run.loop.on_a_thread():  # nobody is served before it is made
-                broker = Broker(_settings(self.node, run), world, DATA_DIRECTORY, f"http://b{self.node}")
+                broker = Broker(
+                    _settings(self.node, run), environment, DATA_DIRECTORY, f"http://b{self.node}"
+                )
             self._observer.made(self, broker)
             await broker.start()
         except PowerLost:

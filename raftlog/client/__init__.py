@@ -1,13 +1,14 @@
-"""The client: producing to partitions and reading them, from Python, async and blocking.
+"""The Python client: producing and reading, asynchronous and blocking.
 
-Decides: which partition a record goes to, how records become batches, what is retried, and in which
-order batches may leave so that nothing is written twice or out of order. Leaves to others: storing,
-and recognising what was sent before (brokers).
+Decides: the partition of a record, how records are batched, what is retried, and the order in which batches
+are
+sent so that no record is duplicated or reordered. Leaves to others: storage and duplicate detection
+(brokers).
 
-Read ``pipeline`` first: it holds the rules of order. Then the way of a record: ``producer``,
+Read ``pipeline`` first: it has the rules of order. The path of a record is ``producer``,
 ``partitioners``, ``buffer``, ``sender``, ``receipts``. Reading is ``partition`` and ``messages``.
-``session`` and ``metadata`` know brokers and leaders; ``client`` ties all together, and ``blocking``
-is its twin for threads, over ``portal``.
+``session`` and ``metadata`` know brokers and leaders; ``client`` combines all, and ``blocking``
+is its counterpart for threads, over ``portal``.
 """
 
 from raftlog.client.blocking import Client

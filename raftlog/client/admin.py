@@ -1,7 +1,4 @@
-"""Topics and the cluster: made, looked at, changed.
-
-Leaves to others: everything about records. Answers are the bodies of the HTTP contract as they are.
-"""
+"""Topics and the cluster: create, read, change and delete. Results are the bodies of the HTTP contract."""
 
 from __future__ import annotations
 
@@ -32,10 +29,10 @@ class AsyncTopics:
         config: Mapping[str, int | str] | None = None,
         exist_ok: bool = False,
     ) -> bodies.TopicBody:
-        """Create a topic. Raises ``TopicExists``, unless ``exist_ok``: then the topic as it is.
+        """Create a topic. Raises ``TopicExists``, unless ``exist_ok``: then returns the existing topic.
 
-        ``retention`` is short for ``retention.ms`` in ``config``; ``replication`` is the broker's default
-        when it is left out.
+        ``retention`` is short for ``retention.ms`` in ``config``; ``replication`` defaults to the broker's
+        setting.
         """
         wanted = dict(config or {})
         if retention is not None:
@@ -58,7 +55,7 @@ class AsyncTopics:
         return await self._metadata.partitions(name)
 
     async def alter(self, name: str, *, config: Mapping[str, int | str | None]) -> bodies.TopicBody:
-        """Change the configuration; ``None`` puts a name back to its default."""
+        """Change the configuration; ``None`` resets a name to its default."""
         body = bodies.ChangeTopic(dict(config))
         return (await self._session.ask_any("PATCH", paths.topic(name), body=body)).read(bodies.TopicBody)
 
@@ -86,7 +83,7 @@ class AsyncCluster:
         self._session = session
 
     async def info(self) -> bodies.ClusterBody:
-        """The cluster as the broker that answers knows it."""
+        """The cluster as the responding broker knows it."""
         return (await self._session.ask_any("GET", paths.CLUSTER)).read(bodies.ClusterBody)
 
     async def brokers(self) -> list[bodies.BrokerBody]:

@@ -1,7 +1,8 @@
-"""The blocking client: the async one on a thread of its own, with the same names.
+"""The blocking client: the asynchronous one on a thread of its own, with the same names.
 
-Decides: nothing. Every method waits for its twin, except ``Producer.send``, which puts records into
-the buffer from the caller's thread and hops to the loop only for a full buffer or a new topic.
+Every method waits for its asynchronous counterpart, except ``Producer.send``, which appends to the buffer on
+the
+caller's thread and uses the loop only for a full buffer or a new topic.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from raftlog.client.client import AsyncClient, url_from
 from raftlog.client.messages import Chunk, Decoder, Message
 from raftlog.client.options import URL_DEFAULT, Duration, Partitioner
 from raftlog.client.partition import CHUNK_BYTES, AsyncPartition, Position, Undecodable
-from raftlog.client.portal import Face, Portal, blocking
+from raftlog.client.portal import Portal, SyncProxy, blocking
 from raftlog.client.producer import HURRIED_CLOSE, AsyncProducer
 from raftlog.client.receipts import BlockingPendingReceipt, OnAck
 from raftlog.client.replicas import AsyncReplicas
 
 
-class Topics(Face[AsyncTopics]):
+class Topics(SyncProxy[AsyncTopics]):
     """The topics of the cluster. Unknown outcomes of ``create`` and ``delete`` are raised, not retried."""
 
     create = blocking(AsyncTopics.create)
@@ -35,15 +36,15 @@ class Topics(Face[AsyncTopics]):
     delete = blocking(AsyncTopics.delete)
 
 
-class Cluster(Face[AsyncCluster]):
+class Cluster(SyncProxy[AsyncCluster]):
     """The cluster and its brokers."""
 
     info = blocking(AsyncCluster.info)
     brokers = blocking(AsyncCluster.brokers)
 
 
-class Replicas(Face[AsyncReplicas]):
-    """Who holds and who leads the partitions of the cluster."""
+class Replicas(SyncProxy[AsyncReplicas]):
+    """Leaders and replicas of the partitions of the cluster."""
 
     describe = blocking(AsyncReplicas.describe)
     transfer_leadership = blocking(AsyncReplicas.transfer_leadership)
@@ -53,7 +54,7 @@ class Replicas(Face[AsyncReplicas]):
     recover_unsafely = blocking(AsyncReplicas.recover_unsafely)
 
 
-class Partition(Face[AsyncPartition]):
+class Partition(SyncProxy[AsyncPartition]):
     """One partition of one topic, read from its leader."""
 
     read = blocking(AsyncPartition.read)
@@ -66,7 +67,7 @@ class Partition(Face[AsyncPartition]):
         max_bytes: int = CHUNK_BYTES,
         undecodable: Undecodable = "fail",
     ) -> Iterator[Message]:
-        """Every message from a position on, for ever; by default those that come from now on."""
+        """Every message from a position on, without end; by default new messages only."""
         for chunk in self.chunks(offset, max_bytes=max_bytes, undecodable=undecodable):
             yield from chunk.messages
 
@@ -77,7 +78,7 @@ class Partition(Face[AsyncPartition]):
         max_bytes: int = CHUNK_BYTES,
         undecodable: Undecodable = "fail",
     ) -> Iterator[Chunk]:
-        """The same in chunks, each with messages or with offsets that were skipped."""
+        """The same in chunks, each with messages or with skipped offsets."""
         source = self._core.chunks(offset, max_bytes=max_bytes, undecodable=undecodable)
         try:
             while True:
@@ -86,10 +87,10 @@ class Partition(Face[AsyncPartition]):
             self._portal.call(source.aclose)
 
 
-class Producer(Face[AsyncProducer]):
+class Producer(SyncProxy[AsyncProducer]):
     """Sends records in batches, from any thread. Made by ``client.producer(...)``, used as a ``with`` block.
 
-    Leaving the block flushes, and raises an ``ExceptionGroup`` of what failed, if anything did.
+    Leaving the block flushes, and raises an ``ExceptionGroup`` of all failures.
     """
 
     flush = blocking(AsyncProducer.flush)
@@ -115,7 +116,9 @@ class Producer(Face[AsyncProducer]):
         timestamp: datetime | int | None = None,
         on_ack: OnAck | None = None,
     ) -> BlockingPendingReceipt:
-        """Send a record; waits while the buffer is full. ``result()`` of what it returns is the receipt."""
+        """Send a record; waits while the buffer is full. The receipt is ``result()`` of the returned
+        object.
+        """
         core = self._core
         while True:
             placed = core.append(value, key, topic, partition, headers, tags, timestamp, on_ack)
@@ -124,7 +127,7 @@ class Producer(Face[AsyncProducer]):
             self._portal.call(lambda: core.make_ready(topic))
 
 
-class Client(Face[AsyncClient]):
+class Client(SyncProxy[AsyncClient]):
     """A client of one cluster, for any number of threads. Use it as a ``with`` block, or ``close`` it.
 
     ``bootstrap`` is ``raftlog://host:port,host:port``, an ``http://`` URL or a list; one broker that answers
@@ -141,7 +144,8 @@ class Client(Face[AsyncClient]):
         core = AsyncClient(bootstrap, request_timeout=request_timeout, retry_timeout=retry_timeout)
         super().__init__(core, Portal())
         self._portal.call(core.open)
-        atexit.register(self.close, HURRIED_CLOSE)  # what is buffered is not lost by forgetting to close
+        # buffered records are not lost if the client is never closed
+        atexit.register(self.close, HURRIED_CLOSE)
         self.topics = Topics(core.topics, self._portal)
         self.cluster = Cluster(core.cluster, self._portal)
         self.replicas = Replicas(core.replicas, self._portal)
@@ -150,7 +154,7 @@ class Client(Face[AsyncClient]):
     def from_url(
         cls, url: str, *, request_timeout: Duration = "10s", retry_timeout: Duration = "30s"
     ) -> Self:
-        """The same, for those who have a URL."""
+        """A client for a URL."""
         return cls(url, request_timeout=request_timeout, retry_timeout=retry_timeout)
 
     @classmethod
@@ -161,7 +165,7 @@ class Client(Face[AsyncClient]):
         request_timeout: Duration = "10s",
         retry_timeout: Duration = "30s",
     ) -> Self:
-        """The same, with the URL of the environment variable ``RAFTLOG_URL``."""
+        """A client for the URL in the environment variable ``RAFTLOG_URL``."""
         return cls(url_from(environ), request_timeout=request_timeout, retry_timeout=retry_timeout)
 
     def __enter__(self) -> Self:
@@ -175,7 +179,7 @@ class Client(Face[AsyncClient]):
     send = blocking(AsyncClient.send)
 
     def close(self, timeout: Duration = "30s") -> None:
-        """Flush all producers, at most for ``timeout``, close all connections and end the thread."""
+        """Flush all producers, for at most ``timeout``, close all connections and end the thread."""
         if not self._portal.is_open:
             return
         atexit.unregister(self.close)
@@ -198,7 +202,7 @@ class Client(Face[AsyncClient]):
         delivery_timeout: Duration = "30s",
         preset: str | None = None,
     ) -> Producer:
-        """A producer for one topic, or for any when each send names it. Options are checked here."""
+        """A producer for one topic, or for any if each send names it. Options are checked here."""
 
         async def make() -> AsyncProducer:
             return self._core.producer(
@@ -219,7 +223,7 @@ class Client(Face[AsyncClient]):
     def partition(
         self, topic: str, number: int, *, key: Decoder | None = None, value: Decoder | None = None
     ) -> Partition:
-        """One partition, to read from it. ``key`` and ``value`` are functions of their bytes.
+        """One partition, for reading. ``key`` and ``value`` decode the bytes.
 
         They run on the thread of the client's event loop, so they must be quick.
         """

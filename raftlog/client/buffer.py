@@ -1,10 +1,10 @@
-"""Records between ``send`` and the network: one open batch a partition, and a bound on all of them.
+"""Records between ``send`` and the network: one open batch per partition, and a bound for all.
 
-Decides: when a batch is full, when it is due, and whether there is room. Leaves to others: which
-partition a record belongs to (``producer``) and the sending (``sender``).
+Decides: when a batch is full or due, and whether there is room. Leaves to others: the partition of a record
+(``producer``) and sending (``sender``).
 
-``append`` may be called from any thread; it is the one place where a lock is taken, and the one
-that runs for every record. The network's side takes whole batches.
+``append`` may be called from any thread; it is the only function that takes a lock, and the only one
+that runs for every record. The network side takes whole batches.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from raftlog.errors import NotSent, RecordTooLarge
 from raftlog.records.batch import HEADER_BYTES
 from raftlog.records.builder import Record
 
-RECORD_OVERHEAD_BYTES = 32  # lengths, deltas and counts around a record take this at most
+RECORD_OVERHEAD_BYTES = 32  # upper bound of lengths, deltas and counts around a record
 
 
-class Lane:
+class PartitionQueue:
     """The batches of one partition that have not been taken: at most one open, then full ones."""
 
     __slots__ = ("closed", "open", "partition", "topic", "wake")
@@ -37,7 +37,7 @@ class Lane:
 
 
 class Buffer:
-    """All records of a producer that nobody has acknowledged."""
+    """All records of a producer without an outcome."""
 
     def __init__(self, options: ProducerOptions, clock: Clock) -> None:
         self.batch_bytes = max(options.batch_bytes - HEADER_BYTES, 1)  # of the records in a batch
@@ -53,21 +53,21 @@ class Buffer:
 
     @property
     def is_roomy(self) -> bool:
-        """Whether so much was acknowledged that waiting for room is over."""
+        """Whether enough was acknowledged to stop waiting for room."""
         return 2 * self._used_bytes <= self._buffer_bytes
 
     def append(
-        self, lane: Lane, record: Record, size_bytes: int, on_ack: OnAck | None
+        self, queue: PartitionQueue, record: Record, size_bytes: int, on_ack: OnAck | None
     ) -> tuple[Batch, int] | None:
-        """Put a record into its partition's open batch; ``None`` when there is no room."""
+        """Append a record to its partition's open batch; ``None`` when there is no room."""
         with self._lock:
-            batch = lane.open
+            batch = queue.open
             used_bytes = self._used_bytes + size_bytes
             if used_bytes > self._buffer_bytes:
                 self._check_possible(size_bytes)
                 return None
             if batch is None or batch.size_bytes + size_bytes > self.batch_bytes:
-                batch = self._open(lane)
+                batch = self._open(queue)
             self._used_bytes = used_bytes
             batch.size_bytes += size_bytes
             records = batch.records
@@ -77,62 +77,62 @@ class Buffer:
                 batch.call_back(index, on_ack)
         return batch, index
 
-    def take(self, lane: Lane, now: float) -> Batch | None:
-        """The next batch that is full or due. It is then never appended to again."""
+    def take(self, queue: PartitionQueue, now: float) -> Batch | None:
+        """The next batch that is full or due, which is then closed."""
         with self._lock:
-            if lane.closed:
-                return lane.closed.popleft()
-            batch = lane.open
+            if queue.closed:
+                return queue.closed.popleft()
+            batch = queue.open
             if batch is not None and batch.due <= now:
-                lane.open = None
+                queue.open = None
                 return batch
         return None
 
-    def close_open(self, lane: Lane, batch: Batch) -> None:
-        """Let a batch leave that is as good as full, if it is still the open one."""
+    def close_open(self, queue: PartitionQueue, batch: Batch) -> None:
+        """Close a batch that is nearly full, if it is still the open one."""
         with self._lock:
-            if lane.open is batch:
-                lane.open = None
-                self._close(lane, batch)
+            if queue.open is batch:
+                queue.open = None
+                self._close(queue, batch)
 
     def close(self) -> None:
-        """Take nothing more, from whichever thread it comes."""
+        """Accept no more records, from any thread."""
         with self._lock:
             self._is_closed = True
             self._buffer_bytes = -1
 
     def release(self, batch: Batch) -> None:
-        """Make room: the batch has its outcome."""
+        """Release the room of a batch with an outcome."""
         with self._lock:
             self._used_bytes -= batch.size_bytes
             self.unfinished.discard(batch)
 
-    def make_due(self, lane: Lane) -> None:
-        """Let the open batch leave without waiting for more."""
+    def make_due(self, queue: PartitionQueue) -> None:
+        """Make the open batch due now."""
         with self._lock:
-            if lane.open is not None:
-                lane.open.due = 0.0
+            if queue.open is not None:
+                queue.open.due = 0.0
 
-    def _open(self, lane: Lane) -> Batch:
+    def _open(self, queue: PartitionQueue) -> Batch:
         now = self._clock.monotonic()
-        if lane.open is not None:
-            self._close(lane, lane.open)
-        batch = lane.open = Batch(
-            lane.topic,
-            lane.partition,
+        if queue.open is not None:
+            self._close(queue, queue.open)
+        batch = queue.open = Batch(
+            queue.topic,
+            queue.partition,
             timestamp_ms=self._clock.wall_ms(),
             due=now + self._linger_s,
             deadline=now + self._delivery_timeout_s,
             lock=self._lock,
         )
         self.unfinished.add(batch)
-        lane.wake(batch.due)
+        queue.wake(batch.due)
         return batch
 
-    def _close(self, lane: Lane, batch: Batch) -> None:
-        lane.closed.append(batch)
+    def _close(self, queue: PartitionQueue, batch: Batch) -> None:
+        queue.closed.append(batch)
         self.closed_count += 1
-        lane.wake(0.0)
+        queue.wake(0.0)
 
     def _check_possible(self, size_bytes: int) -> None:
         if self._is_closed:
@@ -146,4 +146,4 @@ class Buffer:
 
 
 def _nobody(at: float) -> None:
-    """Nothing takes from this lane yet."""
+    """No sender takes from this queue yet."""

@@ -1,7 +1,4 @@
-"""The async client: one object for a cluster, from which everything else is made.
-
-Decides: what belongs to a client and how it ends. Leaves to others: all work.
-"""
+"""The asynchronous client: one object for a cluster, which creates all others."""
 
 from __future__ import annotations
 
@@ -67,7 +64,7 @@ class AsyncClient:
     def from_url(
         cls, url: str, *, request_timeout: Duration = "10s", retry_timeout: Duration = "30s"
     ) -> Self:
-        """The same, for those who have a URL."""
+        """A client for a URL."""
         return cls(url, request_timeout=request_timeout, retry_timeout=retry_timeout)
 
     @classmethod
@@ -78,7 +75,7 @@ class AsyncClient:
         request_timeout: Duration = "10s",
         retry_timeout: Duration = "30s",
     ) -> Self:
-        """The same, with the URL of the environment variable ``RAFTLOG_URL``."""
+        """A client for the URL in the environment variable ``RAFTLOG_URL``."""
         return cls(url_from(environ), request_timeout=request_timeout, retry_timeout=retry_timeout)
 
     async def __aenter__(self) -> Self:
@@ -91,12 +88,12 @@ class AsyncClient:
         await self.close(0 if isinstance(error, asyncio.CancelledError) else "30s")
 
     async def open(self) -> None:
-        """Begin; nothing is connected before it is needed."""
+        """Start; connections are made on demand."""
         if not self._session.is_open:
             await self._session.open()
 
     async def close(self, timeout: Duration = "30s") -> None:
-        """Flush all producers, at most for ``timeout``, and close all connections."""
+        """Flush all producers, for at most ``timeout``, and close all connections."""
         await asyncio.gather(*(producer.close(timeout) for producer in self._producers))
         self._producers.clear()
         await self._metadata.close()
@@ -116,7 +113,7 @@ class AsyncClient:
         delivery_timeout: Duration = "30s",
         preset: str | None = None,
     ) -> AsyncProducer:
-        """A producer for one topic, or for any when each send names it. Options are checked here."""
+        """A producer for one topic, or for any if each send names it. Options are checked here."""
         options = producer_options(
             acks=acks,
             linger=linger,
@@ -143,7 +140,7 @@ class AsyncClient:
         tags: Sequence[str] = (),
         timestamp: datetime | int | None = None,
     ) -> Receipt:
-        """Send one record and wait until it is stored. For many, a ``producer`` is far faster."""
+        """Send one record and wait until it is stored. For many, a ``producer`` is much faster."""
         if self._single is None:
             self._single = self.producer(preset="latency")
         return await (
@@ -161,7 +158,7 @@ class AsyncClient:
     def partition(
         self, topic: str, number: int, *, key: Decoder | None = None, value: Decoder | None = None
     ) -> AsyncPartition:
-        """One partition, to read from it. ``key`` and ``value`` are functions of their bytes."""
+        """One partition, for reading. ``key`` and ``value`` decode the bytes."""
         if not isinstance(topic, str):
             raise TypeError(f"topic is {topic!r}; give its name as text")
         if type(number) is not int:
@@ -175,5 +172,5 @@ class AsyncClient:
 
 
 def url_from(environ: Mapping[str, str] | None) -> str:
-    """The URL that the environment names, or the default one."""
+    """The URL in the environment, or the default one."""
     return (os.environ if environ is None else environ).get(URL_VARIABLE, URL_DEFAULT)

@@ -1,10 +1,10 @@
-"""A request to a partition's leader that does not outlive its leadership.
+"""A request to a partition's leader that ends with its leadership.
 
-Decides: when to stop waiting for a broker that is silent. A stopped process keeps its connections
-open, so silence alone says little; but once the others have another leader, no answer is worth
-waiting for. Neither is one of the same leader in a later term: a leader answers what it has when its
-term ends, so a silent connection is one that its machine has forgotten. Leaves to others: trying again,
-as the outcome is unknown then.
+Decides: when to stop waiting for a silent broker. A stopped process keeps its connections
+open, so silence alone proves little; but once the other brokers report another leader, or the same leader in
+a
+later term, the response will not come: a leader answers its requests when its term ends, so the connection is
+lost. Leaves retries to others, since the outcome is then unknown.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ async def ask_leader(
     body: bytes | None = None,
     answer_bytes_max: int = ANSWER_BYTES_MAX,
 ) -> Reply:
-    """The leader's answer. Every ``patience_s`` of silence the others are asked who leads now."""
+    """The leader's response. After every ``patience_s`` of silence the other brokers are asked for the
+    leader.
+    """
     try:
         async with asyncio.timeout(None) as scope:
             watch = _Watch(session, metadata, topic, partition, leader, scope, patience_s)
@@ -89,14 +91,14 @@ class _Watch:
         self._timer: asyncio.TimerHandle | None = self._loop.call_later(patience_s, self._doubt)
 
     def stop(self) -> None:
-        """The answer is there."""
+        """The response has arrived."""
         if self._timer is not None:
             self._timer.cancel()
         if self._look_task is not None:
             self._look_task.cancel()
 
     def _term_in(self, view: TopicView | None) -> int:
-        """The term of the leader as a view has it."""
+        """The term of the leader in a view."""
         if view is None or self._partition >= view.partition_count:
             return UNKNOWN_TERM
         return view.terms[self._partition]
@@ -110,11 +112,11 @@ class _Watch:
         try:
             view = await self._metadata.refresh(self._topic)
         except RaftlogError:
-            view = None  # nobody knows; what is silent may still answer
+            view = None  # unknown; the silent broker may still answer
         if view is not None and self._partition < view.partition_count:
             now_leads, term = view.leaders[self._partition], self._term_in(view)
             if now_leads is not None:
-                if now_leads != self._leader or term > self._term:  # it was not known, or is later
+                if now_leads != self._leader or term > self._term:  # it was unknown, or is later
                     self._scope.reschedule(self._loop.time())
                     return
                 self._term = term

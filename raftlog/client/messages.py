@@ -1,7 +1,8 @@
-"""What a reader gets: messages, and chunks of them with the place to go on.
+"""Messages, and chunks of messages with the next offset.
 
-Decides: which records of fetched batches are a user's, that nothing damaged is delivered, and how much of
-an answer is decoded at once. Leaves to others: fetching (``partition``).
+Decides: which records of fetched batches are user records, that no damaged record is delivered, and how much
+of
+a response is decoded at once. Leaves to others: fetching (``partition``).
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ Decoder = Callable[[bytes], object]
 
 
 class Message(NamedTuple):
-    """One record of a partition. ``crc`` is the CRC-32C of its batch, checked before it was delivered.
+    """One record of a partition. ``crc`` is the CRC-32C of its batch, verified before delivery.
 
-    ``key`` and ``value`` are bytes or ``None``, or what the partition's functions made of the bytes.
+    ``key`` and ``value`` are bytes or ``None``, or the results of the partition's decoders.
     """
 
     topic: str
@@ -46,16 +47,16 @@ class Message(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of key, value and headers, where neither key nor value was decoded."""
+        """Bytes of key, value and headers, if neither key nor value was decoded."""
         size = len(self.key or b"") + len(self.value or b"")
         return size + sum(len(name.encode()) + len(value or b"") for name, value in self.headers)
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Messages that follow one another. Go on at ``next_offset``, even when there are none.
+    """Consecutive messages. Continue at ``next_offset``, even after an empty chunk.
 
-    ``skipped`` are the offsets that cannot be read as records, where the reader asked to skip them.
+    ``skipped`` are the offsets that cannot be decoded, if the reader skips them.
     """
 
     messages: list[Message]
@@ -73,12 +74,12 @@ class Chunk:
 
     @property
     def is_up_to_date(self) -> bool:
-        """Whether everything was read that could be when the broker answered."""
+        """Whether the chunk reached the broker's high watermark."""
         return self.next_offset >= self.high_watermark
 
 
 class Found(NamedTuple):
-    """What of an answer was read, where to go on, and about how much memory it takes."""
+    """The messages of a response, the next offset, and their approximate memory."""
 
     messages: list[Message]
     next_offset: int
@@ -96,9 +97,9 @@ def read_messages(
     limit: int | None = None,
     skips_undecodable: bool = False,
 ) -> Found:
-    """The messages of fetched batches, from ``first_offset`` on; ``next_offset`` is what the broker said.
+    """The messages of fetched batches, from ``first_offset`` on; ``next_offset`` is the broker's.
 
-    Ends early behind ``limit`` messages, behind ``DECODED_BYTES_MAX`` and before a batch that cannot be
+    Ends early after ``limit`` messages, after ``DECODED_BYTES_MAX`` and before a batch that cannot be
     decoded. Raises ``UndecodableBatch`` when such a batch comes first, ``CorruptBatch`` for a wrong checksum.
     """
     messages: list[Message] = []
@@ -135,13 +136,13 @@ def read_messages(
 
 @dataclass(frozen=True, slots=True)
 class Decoders:
-    """What makes keys and values of their bytes. ``None`` leaves them as they are."""
+    """Decoders of keys and values. ``None`` leaves them as bytes."""
 
     key: Decoder | None = None
     value: Decoder | None = None
 
     def decoded(self, found: Found) -> Found:
-        """The same with keys and values decoded; ends before a message that a function refuses.
+        """The same with keys and values decoded; ends before a message that a function cannot decode.
 
         Raises ``InvalidRecord`` when that is the first one.
         """
@@ -184,7 +185,7 @@ def _readable(
     batch: Batch, first_offset: int, limit: int | None
 ) -> tuple[list[StoredRecord], CorruptBatch | None]:
     """At most ``limit`` records, and the damage that ends them."""
-    from raftlog.records.reader import iter_records, read_records  # slow to import; many processes read none
+    from raftlog.records.reader import iter_records, read_records  # slow to import; many processes never read
 
     found: list[StoredRecord] = []
     try:
@@ -194,7 +195,7 @@ def _readable(
                 found = [record for record in found if record.offset >= first_offset]
             return found, None
     except CorruptBatch:
-        pass  # those before the damage are good
+        pass  # records before the damage are good
     try:
         for record in islice(iter_records(batch, first_offset), limit):
             found.append(record)
@@ -208,7 +209,7 @@ def _first_unread(batch: Batch, records: Sequence[StoredRecord], first_offset: i
 
 
 def _memory_bytes(batch: Batch, records: Sequence[StoredRecord]) -> int:
-    """About what the messages of a batch take in memory."""
+    """Approximate memory of the messages of a batch."""
     from raftlog.records.reader import RECORD_MEMORY_BYTES
 
     if batch.header.attributes & CODEC_MASK:

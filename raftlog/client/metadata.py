@@ -1,9 +1,9 @@
-"""Which partitions a topic has and which broker leads each: fetched once, kept, and corrected.
+"""Cache of the partitions of topics and their leaders.
 
-Decides: when what is known is too old. Leaves to others: what to do while a partition has no leader.
+Decides: when an entry is too old. Leaves to others: what to do while a partition has no leader.
 
-A refresh is shared by all who wait for it. What is known may be stale at any time; that is harmless,
-since requests say ``route=none``: a broker that does not lead answers ``not_leader`` and who does.
+All waiting callers share a refresh. Entries may be stale, which is harmless,
+since requests say ``route=none``: a broker that does not lead returns ``not_leader`` with the leader.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from raftlog.wire import bodies, paths
 
 AGE_MAX_S = 60.0
 UNKNOWN_TERM = -1
-# After these someone else may lead by now; after the others (too busy, too large) the leader is who it was.
+# After these errors the leader may have changed; after others (too busy, too large) it has not.
 _DOUBTFUL = (NotLeader, NoLeader, NotSent, Unknown, Draining, UnknownPartition)
 _REFRESH_TIMEOUT_S = 5.0
-_ATTEMPT_TIMEOUT_S = 2.0  # a silent broker must not keep us from asking another
+_ATTEMPT_TIMEOUT_S = 2.0  # do not wait for a silent broker; ask another
 
 
 @dataclass(slots=True)
 class TopicView:
-    """A topic as last seen. ``leaders`` are addresses by partition, ``None`` while one is elected.
+    """A topic as last seen. ``leaders`` are addresses by partition, ``None`` during an election.
 
-    ``terms`` are those of the leaders, or ``UNKNOWN_TERM`` where only the address was told.
+    ``terms`` are those of the leaders, or ``UNKNOWN_TERM`` if only the address is known.
     """
 
     name: str
@@ -40,12 +40,12 @@ class TopicView:
 
     @property
     def partition_count(self) -> int:
-        """How many partitions there are."""
+        """The number of partitions."""
         return len(self.leaders)
 
 
 class Metadata:
-    """The cache of all topics that this client has to do with."""
+    """The cache of all topics that this client uses."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -53,13 +53,13 @@ class Metadata:
         self._refreshes: dict[str, asyncio.Task[TopicView]] = {}
 
     def cached(self, topic: str) -> TopicView | None:
-        """What is known without asking."""
+        """The entry, without a request."""
         return self._topics.get(topic)
 
     async def topic(self, name: str) -> TopicView:
-        """A topic, fetched when nothing is known of it. Raises ``UnknownTopic``.
+        """A topic, fetched if it is not cached. Raises ``UnknownTopic``.
 
-        What is merely old is answered at once and fetched again behind the caller's back.
+        A stale entry is returned at once and refreshed in the background.
         """
         view = self._topics.get(name)
         if view is None or view.is_suspect:
@@ -70,7 +70,7 @@ class Metadata:
         return view
 
     async def refresh(self, name: str) -> TopicView:
-        """Fetch a topic again; whoever asks at the same time gets the same answer."""
+        """Fetch a topic again; concurrent callers share the result."""
         return await asyncio.shield(self._refresh_task(name))
 
     async def leader_of(self, topic: str, partition: int) -> str:
@@ -90,7 +90,7 @@ class Metadata:
         return leader
 
     def correct(self, topic: str, partition: int, error: RaftlogError) -> None:
-        """Learn from what went wrong: the named leader, or that nothing known can be trusted."""
+        """Update the cache after an error: the named leader, or a stale entry."""
         view = self._topics.get(topic)
         if view is None:
             return
@@ -102,11 +102,11 @@ class Metadata:
             view.is_suspect = True
 
     def forget(self, topic: str) -> None:
-        """The topic was deleted or is said not to exist."""
+        """Drop a topic that was deleted or does not exist."""
         self._topics.pop(topic, None)
 
     async def close(self) -> None:
-        """End refreshes under way."""
+        """End refreshes in progress."""
         tasks = list(self._refreshes.values())
         for task in tasks:
             task.cancel()
@@ -122,7 +122,7 @@ class Metadata:
     def _refreshed(self, name: str, task: asyncio.Task[TopicView]) -> None:
         del self._refreshes[name]
         if not task.cancelled():
-            task.exception()  # everyone who waited has it; a refresh behind someone's back may fail
+            task.exception()  # all waiting callers have it; a background refresh may fail
 
     async def _fetch(self, name: str) -> TopicView:
         session = self._session

@@ -1,9 +1,7 @@
-"""What a client and a producer may be told, checked once and named exactly.
-
-Decides: defaults, presets, units and bounds. Leaves to others: what the options do.
+"""Options of a client and a producer: names, defaults, presets, units and bounds.
 
 A duration is text with a unit (``"5ms"``, ``"30s"``, ``"14d"``) or a ``timedelta``. A bare number is
-refused, since nobody can see whether it means seconds or milliseconds; only 0 needs no unit.
+refused, since it may mean seconds or milliseconds; only 0 needs no unit.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ BATCH_BYTES_MAX = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """Values for what a producer is not told itself."""
+    """Defaults of a producer's options."""
 
     linger: Duration = "5ms"
     batch_bytes: int = 256 << 10
@@ -50,7 +48,7 @@ PRESETS: Mapping[str, Preset] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerOptions:
-    """A producer's options after they were checked. ``acks`` is as it stands in a query."""
+    """A producer's checked options. ``acks`` is in the form of the query parameter."""
 
     acks: str
     linger_s: float
@@ -63,7 +61,7 @@ class ProducerOptions:
 
     @property
     def wants_answer(self) -> bool:
-        """False for ``acks=0``: nothing is known of such a send, so it is never repeated."""
+        """False for ``acks=0``: such a send has no outcome, so it is never retried."""
         return self.acks != "0"
 
 
@@ -112,7 +110,7 @@ def seconds(name: str, value: Duration) -> float:
 
 
 def positive_seconds(name: str, value: Duration) -> float:
-    """The same for a time limit, which cannot be nothing."""
+    """The same for a time limit, which must be positive."""
     found = seconds(name, value)
     if not found:
         raise ValueError(f"{name} is {value!r}; it must be longer than nothing")
@@ -134,7 +132,7 @@ def milliseconds(name: str, value: Duration) -> int:
 def broker_urls(bootstrap: str | Sequence[str]) -> tuple[str, ...]:
     """The HTTP addresses of ``raftlog://host:port,host:port``, of an ``http://`` URL, or of a list of these.
 
-    The first part may leave out its scheme, every part its port.
+    The first part may omit its scheme, every part its port.
     """
     parts = bootstrap.split(",") if isinstance(bootstrap, str) else [*bootstrap]
     found = []

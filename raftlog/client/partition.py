@@ -1,9 +1,9 @@
 """Reading one partition: chunks from a position, following the end, and finding offsets.
 
-Decides: how a position is written in a request and when a read is tried again. Leaves to others:
-decoding (``messages``) and finding the leader (``metadata``). No position is kept here: a read is a
-function of its arguments, so it can always be repeated. Only the size of its messages is remembered, to ask
-for no more bytes than ``limit`` messages take.
+Decides: the form of a position in a request and when a read is retried. Leaves to others:
+decoding (``messages``) and finding the leader (``metadata``). No position is stored: a read is a
+function of its arguments, so it can always be repeated. Only the average message size is stored, to estimate
+the bytes of ``limit`` messages.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TAIL_WAIT_MS = 30_000
 _OVER_MAX_BYTES = BATCH_BYTES_MAX + (64 << 10)  # a broker sends whole batches, one at least
 _MESSAGE_BYTES = 1_024.0  # what a message is taken to need in an answer before there was one
 _MARGIN = 1.25
-_PATIENCE_S = 5.0  # of silence, which is usual here, before others are asked who leads now
+_PATIENCE_S = 5.0  # of silence, normal for a long poll, before other brokers are asked for the leader
 Position = int | str | datetime
 """An offset, ``"earliest"``, ``"latest"``, a time with a zone, or ``-100`` for the last 100."""
 Undecodable = Literal["fail", "skip"]
@@ -38,12 +38,12 @@ Undecodable = Literal["fail", "skip"]
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What one fetch, or several that follow one another, gave and cost."""
+    """Result and cost of one fetch, or of several successive ones."""
 
     chunk: Chunk
     body_bytes: int
     decoded_bytes: int
-    is_whole: bool  # everything that was fetched stands in the chunk
+    is_whole: bool  # the chunk has everything that was fetched
 
     @property
     def has_content(self) -> bool:
@@ -60,7 +60,7 @@ class _Part:
         )
 
     def is_enough(self, limit: int | None, max_bytes: int) -> bool:
-        """Whether a read ends here. Without a limit one answer is enough."""
+        """Whether a read ends here. Without a limit one response is enough."""
         return (
             limit is None
             or len(self.chunk) >= limit
@@ -87,7 +87,7 @@ class AsyncPartition:
         self._session = session
         self._metadata = metadata
         self._decoders = decoders
-        self._message_bytes = _MESSAGE_BYTES  # of the newest answer
+        self._message_bytes = _MESSAGE_BYTES  # of the newest response
 
     async def read(
         self,
@@ -100,9 +100,9 @@ class AsyncPartition:
     ) -> Chunk:
         """All messages from a position on, up to ``limit`` messages or about ``max_bytes``.
 
-        With nothing there it waits up to ``wait`` for the first and may then come back empty. A chunk ends
+        At the end of the partition it waits up to ``wait`` and may return an empty chunk. A chunk ends
         before a stored batch that cannot be decoded, and the next read raises ``UndecodableBatch``;
-        ``undecodable="skip"`` steps over it. Raises ``OffsetOutOfRange`` outside the log and ``CorruptBatch``
+        ``undecodable="skip"`` skips it. Raises ``OffsetOutOfRange`` outside the log and ``CorruptBatch``
         rather than damaged messages.
         """
         skips = _is_skipping(undecodable)
@@ -119,7 +119,7 @@ class AsyncPartition:
                 part = await self._fetch(at, wanted, wait_ms, limit=count_left, skips=skips)
             except RaftlogError:
                 if read.has_content:
-                    return read.chunk  # the next read meets it again
+                    return read.chunk  # the next read reports it again
                 raise
             read = read.then(part)
             if part.chunk.next_offset <= at or (read.has_content and read.is_enough(limit, max_bytes)):
@@ -136,7 +136,7 @@ class AsyncPartition:
         max_bytes: int = CHUNK_BYTES,
         undecodable: Undecodable = "fail",
     ) -> AsyncGenerator[Message, None]:
-        """Every message from a position on, for ever; by default those that come from now on."""
+        """Every message from a position on, without end; by default new messages only."""
         async for chunk in self.chunks(offset, max_bytes=max_bytes, undecodable=undecodable):
             for message in chunk.messages:
                 yield message
@@ -148,7 +148,7 @@ class AsyncPartition:
         max_bytes: int = CHUNK_BYTES,
         undecodable: Undecodable = "fail",
     ) -> AsyncGenerator[Chunk, None]:
-        """The same in chunks, each with messages or with offsets that were skipped."""
+        """The same in chunks, each with messages or with skipped offsets."""
         skips = _is_skipping(undecodable)
         positive("max_bytes", max_bytes)
         at = await self._start(offset)
@@ -168,7 +168,7 @@ class AsyncPartition:
         return offset if type(offset) is int and offset >= 0 else await self.offsets(offset)
 
     def _bytes_of(self, count: int) -> int:
-        """About what ``count`` messages take in an answer. When it is too little, a read goes on."""
+        """Approximate bytes of ``count`` messages in a response. If it is too low, a read continues."""
         return int(_MARGIN * self._message_bytes * count) + 1
 
     async def _fetch(

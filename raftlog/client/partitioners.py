@@ -1,8 +1,8 @@
-"""Which partition a record goes to.
+"""The partition of a record.
 
-Decides: a partition that is named is taken; a key goes where murmur2 says, as in every Kafka client;
-a record without a key goes to a partition chosen at random for each batch (so that batches are large)
-or to each in turn; and a function of the user's overrides all but the name.
+Decides: an explicit partition is used; a key is hashed with murmur2, as in every Kafka client;
+a record without a key goes to a random partition per batch (so that batches are large)
+or to each in turn; a user's function overrides all but an explicit partition.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import random
 from collections.abc import Callable
 from typing import Literal
 
-from raftlog.client.buffer import Buffer, Lane
+from raftlog.client.buffer import Buffer, PartitionQueue
 from raftlog.client.options import Partitioner
 from raftlog.errors import UnknownPartition
 from raftlog.records.keys import partition_for_key
 
-_KEYS_REMEMBERED_MAX = 10_000  # hashing a key takes a microsecond or two, looking it up a twentieth
+_KEYS_REMEMBERED_MAX = 10_000  # hashing a key takes a microsecond or two, a lookup a twentieth of it
 
 
 class Router:
@@ -31,63 +31,65 @@ class Router:
         partitioner: Partitioner | Literal["sticky", "round_robin"],
     ) -> None:
         self.topic = topic
-        self.lanes: list[Lane] = []
+        self.queues: list[PartitionQueue] = []
         self._buffer = buffer
         self._batch_bytes = buffer.batch_bytes
         self._rng = rng
         self._custom = None if isinstance(partitioner, str) else partitioner
-        self._keyless: Callable[[int], Lane] = (
+        self._keyless: Callable[[int], PartitionQueue] = (
             self._in_turn if partitioner == "round_robin" else self._sticking
         )
-        self._by_key: dict[bytes, Lane] = {}
+        self._by_key: dict[bytes, PartitionQueue] = {}
         self._turn = rng.randrange(1 << 16)
-        self._sticky: Lane | None = None
+        self._sticky: PartitionQueue | None = None
 
-    def set_lanes(self, lanes: list[Lane]) -> None:
-        """Spread over these from now on."""
-        self.lanes = lanes
+    def set_queues(self, queues: list[PartitionQueue]) -> None:
+        """Use these partitions from now on."""
+        self.queues = queues
         self._by_key = {}
         self._sticky = None
 
-    def route(self, key: bytes | None, value: bytes | None, partition: int | None, size_bytes: int) -> Lane:
-        """The lane of a record. Raises ``UnknownPartition``."""
+    def route(
+        self, key: bytes | None, value: bytes | None, partition: int | None, size_bytes: int
+    ) -> PartitionQueue:
+        """The queue of a record. Raises ``UnknownPartition``."""
         if partition is not None:
             return self._named(partition, "partition")
         if self._custom is not None:
-            chosen = self._custom(self.topic, key, value, len(self.lanes))
+            chosen = self._custom(self.topic, key, value, len(self.queues))
             return self._named(chosen, "the partitioner's result")
         if key is None:
             return self._keyless(size_bytes)
-        lane = self._by_key.get(key)
-        return self._hashed(key) if lane is None else lane
+        queue = self._by_key.get(key)
+        return self._hashed(key) if queue is None else queue
 
-    def _hashed(self, key: bytes) -> Lane:
-        lanes, by_key = self.lanes, self._by_key
-        lane = lanes[partition_for_key(key, len(lanes))]
+    def _hashed(self, key: bytes) -> PartitionQueue:
+        queues, by_key = self.queues, self._by_key
+        queue = queues[partition_for_key(key, len(queues))]
         if len(by_key) >= _KEYS_REMEMBERED_MAX:
             by_key = self._by_key = {}
-        by_key[key] = lane
-        return lane
+        by_key[key] = queue
+        return queue
 
-    def _sticking(self, size_bytes: int) -> Lane:
-        lane = self._sticky
-        if lane is not None and (batch := lane.open) is not None:
+    def _sticking(self, size_bytes: int) -> PartitionQueue:
+        queue = self._sticky
+        if queue is not None and (batch := queue.open) is not None:
             if batch.size_bytes + size_bytes <= self._batch_bytes:
-                return lane
-            self._buffer.close_open(lane, batch)
-        lane = self._sticky = self._rng.choice(self.lanes)
-        return lane
+                return queue
+            self._buffer.close_open(queue, batch)
+        queue = self._sticky = self._rng.choice(self.queues)
+        return queue
 
-    def _in_turn(self, size_bytes: int) -> Lane:
+    def _in_turn(self, size_bytes: int) -> PartitionQueue:
         self._turn += 1
-        return self.lanes[self._turn % len(self.lanes)]
+        return self.queues[self._turn % len(self.queues)]
 
-    def _named(self, partition: int, what: str) -> Lane:
-        lanes = self.lanes
-        if type(partition) is not int or not 0 <= partition < len(lanes):
+    def _named(self, partition: int, what: str) -> PartitionQueue:
+        queues = self.queues
+        if type(partition) is not int or not 0 <= partition < len(queues):
             raise UnknownPartition(
-                f"{what} is {partition!r}; {self.topic} has the partitions 0 to {len(lanes) - 1}",
+                f"{what} is {partition!r}; {self.topic} has the partitions 0 to {len(queues) - 1}",
                 topic=self.topic,
                 partition=repr(partition)[:32],
             )
-        return lanes[partition]
+        return queues[partition]

@@ -1,22 +1,22 @@
-"""Which batch of one partition may leave next, under which number, and what a failure means for the others.
+"""Order of the batches of one partition: which may be sent next, its sequence, and the effect of failures.
 
 Decides, without IO: everything that keeps a partition's records in order and free of duplicates.
-Leaves to others: sending (``sender``), and recognising a batch that was sent before (the broker).
+Leaves to others: sending (``sender``), and detecting duplicates (the broker).
 
 The rules:
 
-1.  Batches are numbered in the order in which they leave, and a batch keeps its number (epoch and
+1.  Batches are numbered in the order in which they are sent, and a batch keeps its number (epoch and
     sequence) as long as any broker may have seen it.
-2.  At most five batches lie between the oldest without an outcome and the newest that left: as many
+2.  At most five batches are between the oldest without an outcome and the newest sent one: as many
     as a broker remembers. A retry of the oldest is therefore always recognised.
-3.  Until the first answer, and after every failure, batches leave one by one. A broker that knows
-    nothing of a producer takes any sequence, so a second batch must not overtake the first.
-4.  After a failure nothing leaves until all that is in the air has landed. Then what has no outcome
-    leaves again, in the old order and under the old numbers.
-5.  A batch that is given up leaves a gap which nothing may follow: the epoch rises, numbers start at
-    0, and a broker refuses what comes late from the old epoch. Batches that surely were not written
-    get new numbers. Those that may have been are given up too, as unknown, since a new number
-    could write them twice.
+3.  Until the first response, and after every failure, batches are sent one by one. A broker without
+    state of a producer accepts any sequence, so a second batch must not overtake the first.
+4.  After a failure nothing is sent until no batch is in flight. Then the batches without an outcome
+    are sent again, in the same order with the same numbers.
+5.  A failed batch leaves a gap that nothing may follow: the epoch rises, numbers restart at
+    0, and a broker refuses late batches of the old epoch. Batches that were definitely not written
+    get new numbers. Those that may have been written fail, too, as unknown, since a new number
+    could duplicate them.
 """
 
 from __future__ import annotations
@@ -33,26 +33,26 @@ from raftlog.records.batch import EPOCH_MAX, SEQUENCE_MAX
 from raftlog.wire.limits import PRODUCER_BATCHES_MAX
 
 UNNUMBERED = -1
-_RENUMBERINGS_MAX = 5  # a broker that refuses every number does not keep a batch until its deadline
+_RENUMBERINGS_MAX = 5  # a broker that refuses every number must not delay a batch until its deadline
 
 
-class _Place(enum.Enum):
-    GROUND = enum.auto()
-    AIR = enum.auto()
-    GONE = enum.auto()  # it has its outcome
+class _State(enum.Enum):
+    QUEUED = enum.auto()
+    IN_FLIGHT = enum.auto()
+    DONE = enum.auto()  # it has its outcome
 
 
 @dataclass(slots=True, eq=False)
-class Shipment:
-    """One batch under its number. ``encoded`` is what left last, ``identity`` what stands in it."""
+class InFlightBatch:
+    """One batch with its number. ``encoded`` are the bytes last sent, ``identity`` the producer in them."""
 
     batch: Batch
     sequence: int = UNNUMBERED
-    place: _Place = _Place.GROUND
+    place: _State = _State.QUEUED
     was_first: bool = False  # nothing without an outcome was before it when it left
     may_be_written: bool = False  # an attempt ended without a definite answer
     failure: RaftlogError | None = None
-    earlier_failure: RaftlogError | None = None  # of the attempt before
+    earlier_failure: RaftlogError | None = None  # of the previous attempt
     attempts: int = 0
     renumbered: int = 0  # how often a broker refused its number
     encoded: bytes = b""
@@ -60,10 +60,10 @@ class Shipment:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """What a failure led to: batches with their error, and what the first remaining one failed with.
+class RetryDecision:
+    """Result of a failure: failed batches with their errors, and the error of the first remaining batch.
 
-    ``deadline`` is when that one is given up, in seconds of the clock.
+    ``deadline`` is when that batch fails, in seconds of the clock.
     """
 
     given_up: list[tuple[Batch, RaftlogError]]
@@ -73,123 +73,125 @@ class Verdict:
 
 
 class Pipeline:
-    """The batches of one partition that have left and have no outcome yet, and the next number.
+    """The batches of one partition that were sent and have no outcome yet, and the next number.
 
-    ``in_flight_max`` is 1 for a producer without an identity: nothing but waiting keeps its order.
+    ``in_flight_max`` is 1 for a producer without an id, whose order depends on waiting.
     """
 
     def __init__(self, *, in_flight_max: int = PRODUCER_BATCHES_MAX, retries: bool = True) -> None:
         self._in_flight_max = in_flight_max
         self._retries = retries
-        self._shipments: deque[Shipment] = deque()
+        self._in_flight: deque[InFlightBatch] = deque()
         self._in_air = 0
         self._next_sequence = 0
         self._is_proven = False
         self._has_failed = False
         self.epoch = 0
-        self.lives = 0  # epochs that were used up; a new producer id is due when it rises
+        self.generation = 0  # used-up epochs; each needs a new producer id
 
     @property
     def must_settle(self) -> bool:
-        """Whether something failed and everything has landed: ``settle`` comes next."""
+        """Whether a batch failed and none is in flight: ``settle`` comes next."""
         return self._has_failed and not self._in_air
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is without an outcome."""
-        return not self._shipments
+        """Whether every batch has its outcome."""
+        return not self._in_flight
 
     def forget_proof(self) -> None:
-        """Go one by one again: brokers may have forgotten this producer."""
+        """Send one by one again: brokers may have expired this producer."""
         self._is_proven = False
 
-    def next_to_send(self, take: Callable[[], Batch | None]) -> Shipment | None:
-        """The shipment that leaves now, or ``None``. ``take`` gives the next batch when there is one."""
+    def next_to_send(self, take: Callable[[], Batch | None]) -> InFlightBatch | None:
+        """The batch to send now, or ``None``. ``take`` returns the next batch from the buffer, if any."""
         if self._has_failed or self._in_air >= (self._in_flight_max if self._is_proven else 1):
             return None
-        shipment = next((one for one in self._shipments if one.place is _Place.GROUND), None)
-        if shipment is None:
-            if len(self._shipments) >= self._in_flight_max:
+        in_flight = next((one for one in self._in_flight if one.place is _State.QUEUED), None)
+        if in_flight is None:
+            if len(self._in_flight) >= self._in_flight_max:
                 return None
             batch = take()
             if batch is None:
                 return None
-            shipment = Shipment(batch)
-            self._shipments.append(shipment)
-        if shipment.sequence == UNNUMBERED:
-            shipment.sequence = self._next_sequence
-            self._next_sequence = (self._next_sequence + len(shipment.batch.records)) & SEQUENCE_MAX
-        shipment.was_first = self._shipments[0] is shipment
-        shipment.place = _Place.AIR
-        shipment.attempts += 1
+            in_flight = InFlightBatch(batch)
+            self._in_flight.append(in_flight)
+        if in_flight.sequence == UNNUMBERED:
+            in_flight.sequence = self._next_sequence
+            self._next_sequence = (self._next_sequence + len(in_flight.batch.records)) & SEQUENCE_MAX
+        in_flight.was_first = self._in_flight[0] is in_flight
+        in_flight.place = _State.IN_FLIGHT
+        in_flight.attempts += 1
         self._in_air += 1
-        return shipment
+        return in_flight
 
-    def delivered(self, shipment: Shipment) -> None:
-        """The broker has it."""
-        self._land(shipment, _Place.GONE)
+    def delivered(self, in_flight: InFlightBatch) -> None:
+        """The batch is stored."""
+        self._land(in_flight, _State.DONE)
         if not self._has_failed:
             self._is_proven = True
         self._drop_gone()
 
-    def failed(self, shipment: Shipment, error: RaftlogError) -> None:
+    def failed(self, in_flight: InFlightBatch, error: RaftlogError) -> None:
         """An attempt ended with an error."""
-        self._land(shipment, _Place.GROUND)
-        shipment.failure = error
-        shipment.may_be_written |= not error.is_definite
+        self._land(in_flight, _State.QUEUED)
+        in_flight.failure = error
+        in_flight.may_be_written |= not error.is_definite
         self._has_failed = True
 
-    def settle(self, now: float) -> Verdict:
-        """After a failure, once all have landed: give up what must be, and let the rest leave again."""
+    def settle(self, now: float) -> RetryDecision:
+        """After a failure, when no batch is in flight: fail batches that cannot be retried, and queue the
+        others.
+        """
         given_up: list[tuple[Batch, RaftlogError]] = []
         self._drop_gone()
-        while self._shipments and (first := self._shipments[0]).failure is not None:
+        while self._in_flight and (first := self._in_flight[0]).failure is not None:
             if not self._must_be_given_up(first, now):
                 break
             if not self._only_needs_a_number(first):
                 given_up.append((first.batch, _last_word(first)))
-                self._shipments.popleft()
+                self._in_flight.popleft()
             given_up += self._begin_epoch()
         self._has_failed = self._is_proven = False
-        verdict = Verdict(given_up, None)
-        if self._shipments:
-            first = self._shipments[0]
-            verdict = Verdict(given_up, first.failure, first.attempts, first.batch.deadline)
-        for shipment in self._shipments:
-            shipment.earlier_failure, shipment.failure = shipment.failure, None
-        return verdict
+        decision = RetryDecision(given_up, None)
+        if self._in_flight:
+            first = self._in_flight[0]
+            decision = RetryDecision(given_up, first.failure, first.attempts, first.batch.deadline)
+        for in_flight in self._in_flight:
+            in_flight.earlier_failure, in_flight.failure = in_flight.failure, None
+        return decision
 
     def abandon(self) -> list[tuple[Batch, RaftlogError]]:
-        """Give up everything, in the air or not, since the producer is closed."""
+        """Fail all batches, in flight or not, because the producer is closed."""
         closed = NotSent("the producer was closed before this was sent")
-        left = [one for one in self._shipments if one.place is not _Place.GONE]
-        for shipment in left:
-            if shipment.place is _Place.AIR:
-                shipment.may_be_written = True
-            shipment.failure = closed
-        self._shipments.clear()
-        return [(shipment.batch, _last_word(shipment)) for shipment in left]
+        left = [one for one in self._in_flight if one.place is not _State.DONE]
+        for in_flight in left:
+            if in_flight.place is _State.IN_FLIGHT:
+                in_flight.may_be_written = True
+            in_flight.failure = closed
+        self._in_flight.clear()
+        return [(in_flight.batch, _last_word(in_flight)) for in_flight in left]
 
-    def _land(self, shipment: Shipment, place: _Place) -> None:
-        shipment.place = place
+    def _land(self, in_flight: InFlightBatch, place: _State) -> None:
+        in_flight.place = place
         self._in_air -= 1
 
     def _drop_gone(self) -> None:
-        while self._shipments and self._shipments[0].place is _Place.GONE:
-            self._shipments.popleft()
+        while self._in_flight and self._in_flight[0].place is _State.DONE:
+            self._in_flight.popleft()
 
-    def _must_be_given_up(self, first: Shipment, now: float) -> bool:
-        """Whether the same again cannot help the first one, or may not be tried."""
+    def _must_be_given_up(self, first: InFlightBatch, now: float) -> bool:
+        """Whether a retry of the first batch cannot help, or is not allowed."""
         error = first.failure
-        assert error is not None  # only asked of what failed
+        assert error is not None  # called only after a failure
         if now >= first.batch.deadline or not self._retries:
             return True
-        if isinstance(error, OutOfOrderSequence):  # behind another one that failed, it may just go again
+        if isinstance(error, OutOfOrderSequence):  # after a failure of an earlier batch it may be retried
             return first.was_first and first.sequence != UNNUMBERED
         return not error.retryable
 
-    def _only_needs_a_number(self, first: Shipment) -> bool:
-        """A broker lost track of this producer, and this batch surely was not written."""
+    def _only_needs_a_number(self, first: InFlightBatch) -> bool:
+        """A broker lost the state of this producer, and this batch was definitely not written."""
         return (
             isinstance(first.failure, OutOfOrderSequence | ProducerFenced)
             and self._retries
@@ -198,33 +200,33 @@ class Pipeline:
         )
 
     def _begin_epoch(self) -> list[tuple[Batch, RaftlogError]]:
-        """Rule 5. The first one is given up already, or gets a new number like the others."""
+        """Rule 5. The first batch has failed already, or gets a new number like the others."""
         lost: list[tuple[Batch, RaftlogError]] = []
-        kept: deque[Shipment] = deque()
-        for shipment in self._shipments:
-            if shipment.place is _Place.GONE:
+        kept: deque[InFlightBatch] = deque()
+        for in_flight in self._in_flight:
+            if in_flight.place is _State.DONE:
                 continue
-            if shipment.may_be_written:
-                lost.append((shipment.batch, _last_word(shipment)))
+            if in_flight.may_be_written:
+                lost.append((in_flight.batch, _last_word(in_flight)))
                 continue
-            shipment.sequence = UNNUMBERED
-            if isinstance(shipment.failure, OutOfOrderSequence | ProducerFenced):
-                shipment.failure = None
-                shipment.renumbered += 1
-            kept.append(shipment)
-        self._shipments = kept
+            in_flight.sequence = UNNUMBERED
+            if isinstance(in_flight.failure, OutOfOrderSequence | ProducerFenced):
+                in_flight.failure = None
+                in_flight.renumbered += 1
+            kept.append(in_flight)
+        self._in_flight = kept
         self._next_sequence = 0
         self.epoch += 1
         if self.epoch > EPOCH_MAX:
             self.epoch = 0
-            self.lives += 1
+            self.generation += 1
         return lost
 
 
-def _last_word(shipment: Shipment) -> RaftlogError:
-    """The error a user sees: never a definite one for a batch that may be written."""
-    failure = shipment.failure
-    if failure is not None and not (failure.is_definite and shipment.may_be_written):
+def _last_word(in_flight: InFlightBatch) -> RaftlogError:
+    """The error for the user: never a definite one for a batch that may be written."""
+    failure = in_flight.failure
+    if failure is not None and not (failure.is_definite and in_flight.may_be_written):
         return failure
     why = "a batch before it was given up" if failure is None else str(failure)
     unknown = CommitUnknown(f"an attempt to send this was not answered, and then: {why}")

@@ -1,7 +1,7 @@
-"""The way from ordinary threads to the client's event loop, which runs on a thread of its own.
+"""Runs calls of ordinary threads on the client's event loop, which has a thread of its own.
 
-Decides: how a blocking call is made of an async one, once for all of them. Leaves to others: what is
-called. ``blocking`` keeps names, signatures and docstrings, so the two faces cannot drift apart.
+Decides: how a blocking call is made from an asynchronous one, for all of them. ``blocking`` keeps names,
+signatures and docstrings, so that both clients stay equal.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Portal:
 
     @property
     def is_open(self) -> bool:
-        """Whether calls are taken."""
+        """Whether calls are accepted."""
         return self._is_open
 
     def call(self, work: Callable[[], Awaitable[Result]]) -> Result:
@@ -55,7 +55,7 @@ class Portal:
             raise
 
     def close(self) -> None:
-        """End the loop and its thread; calls that still wait are cancelled."""
+        """End the loop and its thread; waiting calls are cancelled."""
         with self._lock:
             if not self._is_open:
                 return
@@ -76,8 +76,8 @@ class Portal:
             self._loop.close()
 
 
-class Face(Generic[Core]):
-    """The blocking side of an async object."""
+class SyncProxy(Generic[Core]):
+    """The blocking side of an asynchronous object."""
 
     def __init__(self, core: Core, portal: Portal) -> None:
         self._core = core
@@ -86,11 +86,11 @@ class Face(Generic[Core]):
 
 def blocking(
     method: Callable[Concatenate[Core, Parameters], Awaitable[Result]],
-) -> Callable[Concatenate[Face[Core], Parameters], Result]:
-    """The method of a face that waits for the async method."""
+) -> Callable[Concatenate[SyncProxy[Core], Parameters], Result]:
+    """The method of a proxy that waits for the asynchronous method."""
 
     @functools.wraps(method)
-    def call(face: Face[Core], /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
-        return face._portal.call(lambda: method(face._core, *args, **kwargs))
+    def call(proxy: SyncProxy[Core], /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        return proxy._portal.call(lambda: method(proxy._core, *args, **kwargs))
 
     return call

@@ -1,9 +1,9 @@
 """Producing: records in, receipts out.
 
-Decides: which partition a record goes to and what its bytes are. Leaves to others: filling batches
-(``buffer``), what may leave when (``pipeline``), and the requests (``sender``).
+Decides: the partition and the bytes of a record. Leaves to others: filling batches
+(``buffer``), the order of sending (``pipeline``), and the requests (``sender``).
 
-``append`` is the path of every record, from any thread; it does nothing that needs the event loop.
+``append`` is the path of every record, from any thread; it does not use the event loop.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from types import TracebackType
 from typing import Self
 
 from raftlog.client import values
-from raftlog.client.buffer import RECORD_OVERHEAD_BYTES, Buffer, Lane
+from raftlog.client.buffer import RECORD_OVERHEAD_BYTES, Buffer, PartitionQueue
 from raftlog.client.metadata import Metadata
 from raftlog.client.options import Duration, ProducerOptions, seconds
 from raftlog.client.partitioners import Router
 from raftlog.client.receipts import Batch, OnAck, PendingReceipt, Stored
 from raftlog.client.retries import pause_s
-from raftlog.client.sender import Identities, PartitionSender
+from raftlog.client.sender import PartitionSender, ProducerIds
 from raftlog.client.session import Session
 from raftlog.errors import NotSent, Overloaded, RaftlogError
 from raftlog.records.builder import Record
 from raftlog.units import counted
 
 ERRORS_KEPT_MAX = 100
-HURRIED_CLOSE: Duration = "5s"  # for what is on its way when a block is left by Ctrl-C or cancellation
+HURRIED_CLOSE: Duration = "5s"  # for records in flight when a block is left by Ctrl-C or cancellation
 
 
 class AsyncProducer:
     """Sends records in batches. Made by ``client.producer(...)``, used as an ``async with`` block.
 
-    Leaving the block flushes, and raises an ``ExceptionGroup`` of what failed, if anything did.
+    Leaving the block flushes, and raises an ``ExceptionGroup`` of all failures.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class AsyncProducer:
         self._metadata = metadata
         self._topic = topic
         self._options = options
-        self._identities = Identities(session)
+        self._producer_ids = ProducerIds(session)
         self._buffer = Buffer(options, session.clock)
         self._routers: dict[str, Router] = {}
         self._senders: list[PartitionSender] = []
@@ -84,7 +84,7 @@ class AsyncProducer:
         timestamp: datetime | int | None = None,
         on_ack: OnAck | None = None,
     ) -> PendingReceipt:
-        """Send a record; waits while the buffer is full. Await what it returns for the receipt."""
+        """Send a record; waits while the buffer is full. Await the returned object for the receipt."""
         while True:
             placed = self.append(value, key, topic, partition, headers, tags, timestamp, on_ack)
             if placed is not None:
@@ -92,7 +92,7 @@ class AsyncProducer:
             await self.make_ready(topic)
         if self._buffer.closed_count != self._closed_seen:
             self._closed_seen = self._buffer.closed_count
-            await asyncio.sleep(0)  # a batch is full: let it leave although the caller never waits
+            await asyncio.sleep(0)  # a batch is full: send it although the caller never waits
         return PendingReceipt(*placed)
 
     def send_nowait(
@@ -116,17 +116,17 @@ class AsyncProducer:
     async def flush(self, timeout: Duration | None = None) -> None:
         """Send everything now and wait until every record has its outcome, good or bad.
 
-        Raises ``TimeoutError`` when that takes longer than ``timeout``; nothing is given up by that.
+        Raises ``TimeoutError`` when that takes longer than ``timeout``; the records stay in the buffer.
         """
         async with asyncio.timeout(None if timeout is None else seconds("timeout", timeout)):
             for sender in self._senders:
-                self._buffer.make_due(sender.lane)
+                self._buffer.make_due(sender.queue)
                 sender.pump()
             for batch in tuple(self._buffer.unfinished):
                 await batch.wait()
 
     async def close(self, timeout: Duration = "30s") -> None:
-        """Flush, at most for ``timeout``; then give up what has no outcome. Closing twice is harmless."""
+        """Flush, for at most ``timeout``; then fail the remaining records. Closing twice is harmless."""
         self._is_closed = True
         limit_s = seconds("timeout", timeout)
         if limit_s and self._buffer.unfinished:
@@ -134,20 +134,20 @@ class AsyncProducer:
                 async with asyncio.timeout(limit_s):
                     await self.flush()
             except TimeoutError:
-                pass  # what is left is told below that nobody waits any longer
+                pass  # the remaining records fail below
         self._buffer.close()
         for sender in self._senders:
             await sender.close()
-        await self._identities.close()
+        await self._producer_ids.close()
         self._let_waiting_go()
 
     @property
     def is_closed(self) -> bool:
-        """Whether it takes nothing more."""
+        """Whether no more records are accepted."""
         return self._is_closed
 
     def raise_errors(self, error: BaseException | None) -> None:
-        """Raise what failed since the producer was made, unless ``error`` is on its way already."""
+        """Raise all failures of the producer, unless ``error`` is being raised already."""
         if not self._errors:
             return
         message = f"{counted(self._failed_count, 'record')} not sent"
@@ -167,9 +167,9 @@ class AsyncProducer:
         timestamp: datetime | int | None,
         on_ack: OnAck | None,
     ) -> tuple[Batch, int] | None:
-        """Put a record into the buffer; ``None`` when ``make_ready`` has to be awaited first.
+        """Append a record to the buffer; ``None`` when ``make_ready`` has to be awaited first.
 
-        For any thread. Raises ``InvalidRecord`` for what cannot be a record.
+        For any thread. Raises ``InvalidRecord`` for an invalid record.
         """
         router = self._routers.get(topic or self._topic or "")
         if router is None or self._is_closed:
@@ -192,8 +192,8 @@ class AsyncProducer:
         if timestamp is not None:
             timestamp = values.timestamp_ms(timestamp)
         record = Record(value, key, pairs, timestamp)
-        lane = router.route(key, value, partition, size_bytes)
-        return self._buffer.append(lane, record, size_bytes, on_ack)
+        queue = router.route(key, value, partition, size_bytes)
+        return self._buffer.append(queue, record, size_bytes, on_ack)
 
     async def make_ready(self, topic: str | None) -> None:
         """Wait until the topic is known and there is room."""
@@ -208,13 +208,13 @@ class AsyncProducer:
         if not self._buffer.is_roomy:
             waiter = self._loop.create_future()
             self._waiting_for_room.append(waiter)
-            for sender in self._senders:  # nothing that is buffered may wait for more to come
-                self._buffer.make_due(sender.lane)
+            for sender in self._senders:  # buffered records must not linger
+                self._buffer.make_due(sender.queue)
                 sender.pump()
             await waiter
 
     async def _partition_count(self, topic: str) -> int:
-        """Asked until it is known, ``delivery_timeout`` is over or the session gives up."""
+        """Retries until it is known, ``delivery_timeout`` is over or the session gives up."""
         clock = self._session.clock
         deadline = clock.monotonic() + self._options.delivery_timeout_s
         attempts = 0
@@ -246,22 +246,22 @@ class AsyncProducer:
         self._routers[topic] = router
 
     def _widen(self, router: Router, partition_count: int) -> None:
-        lanes = list(router.lanes)
-        for partition in range(len(lanes), partition_count):
-            lane = Lane(router.topic, partition)
+        queues = list(router.queues)
+        for partition in range(len(queues), partition_count):
+            queue = PartitionQueue(router.topic, partition)
             sender = PartitionSender(
-                lane,
+                queue,
                 buffer=self._buffer,
                 options=self._options,
                 session=self._session,
                 metadata=self._metadata,
-                identities=self._identities,
+                producer_ids=self._producer_ids,
                 finish=self._finish,
             )
-            lane.wake = self._waker(sender)
+            queue.wake = self._waker(sender)
             self._senders.append(sender)
-            lanes.append(lane)
-        router.set_lanes(lanes)
+            queues.append(queue)
+        router.set_queues(queues)
 
     def _waker(self, sender: PartitionSender) -> Callable[[float], None]:
         """Called under the buffer's lock, from any thread."""
@@ -295,7 +295,7 @@ class AsyncProducer:
             self._let_waiting_go()
         view = self._metadata.cached(batch.topic)
         router = self._routers[batch.topic]
-        if view is not None and view.partition_count > len(router.lanes):
+        if view is not None and view.partition_count > len(router.queues):
             self._widen(router, view.partition_count)
 
     def _let_waiting_go(self) -> None:

@@ -1,6 +1,6 @@
-"""What becomes of a record that was sent, and the light object that stands for it until then.
+"""The outcome of a sent record, and the object that represents it.
 
-Decides: how the fate of a batch becomes the fate of each of its records. Leaves to others: filling
+Decides: how the outcome of a batch becomes the outcome of each of its records. Leaves to others: filling
 batches (``buffer``) and sending them (``sender``).
 
 A batch has one outcome for all its records, so a record needs no future of its own: a
@@ -24,7 +24,7 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Durability:
-    """What the acknowledgement stands for; ``replicas`` have fsynced the record."""
+    """The durability of an acknowledged record; ``replicas`` have fsynced it."""
 
     acks: str
     committed: bool
@@ -35,7 +35,7 @@ class Durability:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """Where a record is stored. With ``acks=0`` nobody knows: ``offset`` and ``timestamp_ms`` are -1."""
+    """Where a record is stored. With ``acks=0`` that is unknown: ``offset`` and ``timestamp_ms`` are -1."""
 
     topic: str
     partition: int
@@ -46,7 +46,9 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """The good end of a batch. ``timestamp_ms`` is the leader's, ``None`` where the records keep theirs."""
+    """A successful outcome of a batch. ``timestamp_ms`` is the leader's, ``None`` if the records keep
+    theirs.
+    """
 
     base_offset: int
     timestamp_ms: int | None
@@ -58,7 +60,7 @@ OnAck = Callable[[Receipt | None, RaftlogError | None], None]
 
 
 class Batch:
-    """Records of one partition that share their fate."""
+    """Records of one partition with a common outcome."""
 
     __slots__ = (
         "_callbacks",
@@ -101,16 +103,16 @@ class Batch:
         self._thread_lock = lock
 
     def call_back(self, index: int, on_ack: OnAck) -> None:
-        """Have ``on_ack`` called for one record. Held by the lock of the buffer."""
+        """Register ``on_ack`` for one record. Called under the buffer's lock."""
         self._callbacks.append((index, on_ack))
 
     def finish(self, outcome: Stored | RaftlogError) -> None:
-        """Settle all records. On the loop's thread, once."""
+        """Set the outcome of all records. On the loop's thread, once."""
         if isinstance(outcome, Stored) and outcome.timestamp_ms is None:
             default_ms = self.timestamp_ms
             own = (record.timestamp_ms for record in self.records)
             self._stored_ms = [default_ms if own_ms is None else own_ms for own_ms in own]
-        self.records = []  # whoever keeps a receipt does not keep all the values of its batch
+        self.records = []  # a receipt that is kept must not keep the values of its batch
         with self._thread_lock:
             self.outcome = outcome
             waiting = self._thread_event
@@ -128,7 +130,7 @@ class Batch:
                 _logger.exception("on_ack raised; the record's fate is not changed by that")
 
     async def wait(self) -> None:
-        """Until there is an outcome. On the loop's thread."""
+        """Wait for the outcome. On the loop's thread."""
         if self.outcome is None:
             if self._event is None:
                 self._event = asyncio.Event()
@@ -150,9 +152,9 @@ class Batch:
             )
 
     def receipt(self, index: int) -> Receipt:
-        """The receipt of one record. Raises the error that befell the batch."""
+        """The receipt of one record. Raises the error of the batch."""
         outcome = self.outcome
-        assert outcome is not None  # only asked after the end
+        assert outcome is not None  # called only after the outcome
         if isinstance(outcome, RaftlogError):
             raise _own_copy(outcome)
         if outcome.base_offset < 0:
@@ -166,7 +168,7 @@ class Batch:
 
 
 class PendingReceipt:
-    """A record on its way. Await it for its ``Receipt``, or for the error that says what became of it."""
+    """A pending record. Await it for its ``Receipt``, or for its error."""
 
     __slots__ = ("_batch", "_index")
 
@@ -184,21 +186,23 @@ class PendingReceipt:
         return self._batch.outcome is not None
 
     def result(self) -> Receipt:
-        """The receipt of a record that is done. Raises its error, ``InvalidStateError`` before the end."""
+        """The receipt of a record that is done. Raises its error, ``InvalidStateError`` before the
+        outcome.
+        """
         if self._batch.outcome is None:
-            raise asyncio.InvalidStateError("the record is still on its way; await this object")
+            raise asyncio.InvalidStateError("the record is still pending; await this object")
         return self._batch.receipt(self._index)
 
     def exception(self) -> RaftlogError | None:
-        """The error of a record that is done, if it had one."""
+        """The error of a record that is done, if any."""
         outcome = self._batch.outcome
         if outcome is None:
-            raise asyncio.InvalidStateError("the record is still on its way; await this object")
+            raise asyncio.InvalidStateError("the record is still pending; await this object")
         return outcome if isinstance(outcome, RaftlogError) else None
 
 
 class BlockingPendingReceipt:
-    """A record on its way, for threads: ``result`` waits for its ``Receipt`` or raises its error."""
+    """A pending record, for threads: ``result`` waits for its ``Receipt`` or raises its error."""
 
     __slots__ = ("_batch", "_index")
 
@@ -216,14 +220,14 @@ class BlockingPendingReceipt:
         return self._batch.receipt(self._index)
 
     def exception(self, timeout: float | None = None) -> RaftlogError | None:
-        """Wait likewise and return the error, if there is one."""
+        """Wait likewise and return the error, if any."""
         self._batch.wait_blocking(timeout)
         outcome = self._batch.outcome
         return outcome if isinstance(outcome, RaftlogError) else None
 
 
 def _own_copy(error: RaftlogError) -> RaftlogError:
-    """Each raise gets its own object, or tracebacks of unrelated callers would pile up on one."""
+    """Each raise gets its own object; otherwise tracebacks of unrelated callers would accumulate on one."""
     copy = type(error)(str(error), **error.details)
     copy.__cause__ = error.__cause__
     return copy

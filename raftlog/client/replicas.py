@@ -1,7 +1,8 @@
-"""What operators do to partitions through a client: leaders, replicas, and the last resort.
+"""Operations on partitions: leadership, replicas, and unsafe recovery.
 
-Decides: how long a move is watched. Leaves to others: everything else; answers are the bodies of the HTTP
-contract as they are. No change is sent twice: where its outcome is unknown, look before trying again.
+Results are the bodies of the HTTP contract. No change is retried: after an unknown outcome, check before
+trying
+again.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ RECOVERY_TIMEOUT_S = 30.0
 
 
 class AsyncReplicas:
-    """Who holds and who leads the partitions of the cluster."""
+    """Leaders and replicas of the partitions of the cluster."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -33,7 +34,7 @@ class AsyncReplicas:
     async def transfer_leadership(
         self, topic: str, partition: int, *, to: int | None = None
     ) -> bodies.LeadershipBody:
-        """Let another broker lead: ``to``, or the one that keeps up best. Returns once it does.
+        """Transfer leadership to ``to``, or to the most up-to-date replica. Returns once it leads.
 
         Raises ``InvalidRequest``, ``Conflict``, ``LeadershipNotMoved``.
         """
@@ -45,28 +46,28 @@ class AsyncReplicas:
     async def add(
         self, topic: str, partition: int, broker: int, *, wait: Duration | None = None
     ) -> bodies.PartitionBody:
-        """One more replica. With ``wait`` it returns when no replica moves any more, or the time is up."""
+        """Add a replica. With ``wait`` it returns when the move is complete, or the time is up."""
         body = bodies.OneReplica(broker)
         return await self._move(paths.ADD_REPLICA, topic, partition, body, wait)
 
     async def remove(
         self, topic: str, partition: int, broker: int, *, wait: Duration | None = None
     ) -> bodies.PartitionBody:
-        """One replica less; ``wait`` as for ``add``."""
+        """Remove a replica; ``wait`` as for ``add``."""
         body = bodies.OneReplica(broker)
         return await self._move(paths.REMOVE_REPLICA, topic, partition, body, wait)
 
     async def set(
         self, topic: str, partition: int, brokers: Sequence[int], *, wait: Duration | None = None
     ) -> bodies.PartitionBody:
-        """Exactly these replicas, the preferred leader first; ``wait`` as for ``add``."""
+        """Set all replicas, the preferred leader first; ``wait`` as for ``add``."""
         body = bodies.SetReplicas([*brokers])
         return await self._move(paths.SET_REPLICAS, topic, partition, body, wait)
 
     async def recover_unsafely(
         self, topic: str, partition: int, *, confirm: str | None = None
     ) -> bodies.PartitionBody:
-        """Give up what only a lost majority holds.
+        """Recover from a survivor; entries that only the lost majority holds are lost.
 
         Raises ``Conflict`` with an estimate unless ``confirm`` is its ``details["confirm"]``.
         """

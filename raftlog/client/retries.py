@@ -1,7 +1,7 @@
-"""How long to wait before the same is tried again.
+"""The pause before a retry.
 
-Full jitter: a time chosen evenly between nothing and a bound that doubles, so that clients which were
-thrown out together do not come back together. A broker that says when to come back is believed.
+Full jitter: a random time below a bound that doubles, so that clients which were disconnected together
+do not reconnect together. ``retry_after_ms`` of a broker takes precedence.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ MAX_S = 0.5
 def pause_s(error: RaftlogError | None, attempts: int, rng: random.Random) -> float:
     """Seconds to wait after ``attempts`` attempts of which the last ended with this error."""
     if error is None or isinstance(error, OutOfOrderSequence):
-        return 0.0  # it failed only because of another one
+        return 0.0  # it failed only because of another batch
     if isinstance(error, NotLeader) and error.details.get("leader_http") and attempts <= 2:
-        return 0.0  # the answer named the broker to ask
+        return 0.0  # the response named the leader
     asked_ms = error.details.get("retry_after_ms")
     if isinstance(error, Overloaded | QuotaExceeded) and isinstance(asked_ms, int):
         return asked_ms / 1_000 * rng.uniform(1.0, 1.5)

@@ -1,7 +1,7 @@
 """Sends the batches of one partition to its leader, one task for each attempt.
 
-Decides: nothing but the request itself. What may leave is the ``pipeline``'s to say, how long to
-wait is said by ``retries``, where to send by ``metadata``.
+Decides only the request. ``pipeline`` decides which batches to send, ``retries`` how long to
+wait, ``metadata`` where to send.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from raftlog.client.buffer import Buffer, Lane
+from raftlog.client.buffer import Buffer, PartitionQueue
 from raftlog.client.leader_watch import ask_leader
 from raftlog.client.metadata import Metadata
 from raftlog.client.options import ProducerOptions
-from raftlog.client.pipeline import Pipeline, Shipment
+from raftlog.client.pipeline import InFlightBatch, Pipeline
 from raftlog.client.receipts import NO_OFFSET, Batch, Durability, Stored
 from raftlog.client.retries import pause_s
 from raftlog.client.session import Reply, Session
@@ -31,15 +31,15 @@ _PATIENCE_S = 1.0  # of silence before others are asked who leads now
 _ANSWER_MARGIN_S = 1.0  # a broker is told to answer before we stop listening
 
 
-class Identities:
-    """Producer ids from the cluster: one for a producer, one more when its epochs are used up."""
+class ProducerIds:
+    """Producer ids of a producer: one, and another each time its epochs are used up."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._lives: list[asyncio.Task[int]] = []
 
     async def get(self, life: int) -> int:
-        """The producer id of a life; asked for once, and again only after an error."""
+        """The producer id of a generation; requested once, and again only after an error."""
         if len(self._lives) > life and self._lives[life].done() and _has_failed(self._lives[life]):
             del self._lives[life:]
         while len(self._lives) <= life:
@@ -47,7 +47,7 @@ class Identities:
         return await asyncio.shield(self._lives[life])
 
     async def close(self) -> None:
-        """End requests under way."""
+        """End requests in progress."""
         for task in self._lives:
             task.cancel()
         await asyncio.gather(*self._lives, return_exceptions=True)
@@ -58,25 +58,25 @@ class Identities:
 
 
 class PartitionSender:
-    """The way of one partition's batches from the buffer to the leader."""
+    """Takes one partition's batches from the buffer and sends them to the leader."""
 
     def __init__(
         self,
-        lane: Lane,
+        queue: PartitionQueue,
         *,
         buffer: Buffer,
         options: ProducerOptions,
         session: Session,
         metadata: Metadata,
-        identities: Identities,
+        producer_ids: ProducerIds,
         finish: Callable[[Batch, Stored | RaftlogError], None],
     ) -> None:
-        self.lane = lane
+        self.queue = queue
         self._buffer = buffer
         self._options = options
         self._session = session
         self._metadata = metadata
-        self._identities = identities
+        self._producer_ids = producer_ids
         self._finish = finish
         self._clock = session.clock
         self._loop = asyncio.get_running_loop()
@@ -88,10 +88,10 @@ class PartitionSender:
         self._last_answer_at = 0.0
         timeout_ms = round(session.request_timeout_s * 1_000)
         self._query = f"?acks={options.acks}&route=none&timeout={timeout_ms}ms"
-        self._path = paths.partition_records(lane.topic, lane.partition) + self._query
+        self._path = paths.partition_records(queue.topic, queue.partition) + self._query
 
     def pump(self) -> None:
-        """Send what may leave now. Called whenever that may have changed."""
+        """Send all batches that may be sent now. Called whenever that may have changed."""
         if self._pause is not None:
             return
         pipeline = self._pipeline
@@ -99,13 +99,13 @@ class PartitionSender:
             return
         if pipeline.is_idle and self._clock.monotonic() - self._last_answer_at > _PROOF_LASTS_S:
             pipeline.forget_proof()
-        while (shipment := pipeline.next_to_send(self._take)) is not None:
-            task = self._loop.create_task(self._attempt(shipment))
+        while (in_flight := pipeline.next_to_send(self._take)) is not None:
+            task = self._loop.create_task(self._attempt(in_flight))
             self._attempts.add(task)
             task.add_done_callback(self._attempts.discard)
 
     async def close(self) -> None:
-        """Stop at once. What has no outcome is told so."""
+        """Stop at once. Records without an outcome fail."""
         if self._pause is not None:
             self._pause.cancel()
         tasks = list(self._attempts)
@@ -114,19 +114,19 @@ class PartitionSender:
         await asyncio.gather(*tasks, return_exceptions=True)
         for batch, error in self._pipeline.abandon():
             self._finish(batch, error)
-        self._buffer.make_due(self.lane)
-        while (batch_left := self._buffer.take(self.lane, self._clock.monotonic())) is not None:
+        self._buffer.make_due(self.queue)
+        while (batch_left := self._buffer.take(self.queue, self._clock.monotonic())) is not None:
             self._finish(batch_left, NotSent("the producer was closed before this was sent"))
 
     def _settle(self) -> bool:
-        """False when there is something to wait for first."""
+        """False if there is something to wait for first."""
         now = self._clock.monotonic()
-        verdict = self._pipeline.settle(now)
-        for batch, error in verdict.given_up:
+        decision = self._pipeline.settle(now)
+        for batch, error in decision.given_up:
             self._finish(batch, error)
-        pause = pause_s(verdict.retry_after, verdict.attempts, self._session.rng)
+        pause = pause_s(decision.retry_after, decision.attempts, self._session.rng)
         if pause:
-            left_s = verdict.deadline + _TIMER_SLACK_S - now
+            left_s = decision.deadline + _TIMER_SLACK_S - now
             self._pause = self._loop.call_later(min(pause, left_s), self._resume)
         return not pause
 
@@ -137,7 +137,7 @@ class PartitionSender:
     def _take(self) -> Batch | None:
         now = self._clock.monotonic()
         while (
-            batch := self._buffer.take(self.lane, now + _TIMER_SLACK_S)
+            batch := self._buffer.take(self.queue, now + _TIMER_SLACK_S)
         ) is not None and batch.deadline <= now:
             limit_s = self._options.delivery_timeout_s
             self._finish(
@@ -145,77 +145,79 @@ class PartitionSender:
             )
         return batch
 
-    async def _attempt(self, shipment: Shipment) -> None:
+    async def _attempt(self, in_flight: InFlightBatch) -> None:
         try:
-            reply = await self._post(shipment)
-            stored = self._read(shipment, reply)
+            reply = await self._post(in_flight)
+            stored = self._read(in_flight, reply)
         except RaftlogError as error:
             self._learn(error)
-            self._pipeline.failed(shipment, error)
+            self._pipeline.failed(in_flight, error)
         except Exception as error:
-            _logger.exception("an attempt to send to %s/%s broke", self.lane.topic, self.lane.partition)
+            _logger.exception(
+                "an attempt to send to %s/%s failed unexpectedly", self.queue.topic, self.queue.partition
+            )
             broken = RaftlogError(f"an attempt to send this broke: {error!r}")
-            self._pipeline.failed(shipment, broken)  # given up, as unknown
+            self._pipeline.failed(in_flight, broken)  # given up, as unknown
         else:
             self._last_answer_at = self._clock.monotonic()
-            self._pipeline.delivered(shipment)
-            self._finish(shipment.batch, stored)
+            self._pipeline.delivered(in_flight)
+            self._finish(in_flight.batch, stored)
         self.pump()
 
-    async def _post(self, shipment: Shipment) -> Reply:
-        deadline = shipment.batch.deadline
-        if shipment.earlier_failure and self._clock.monotonic() >= deadline:
-            raise shipment.earlier_failure  # its deadline ended the pause before this attempt
+    async def _post(self, in_flight: InFlightBatch) -> Reply:
+        deadline = in_flight.batch.deadline
+        if in_flight.earlier_failure and self._clock.monotonic() >= deadline:
+            raise in_flight.earlier_failure  # its deadline ended the pause before this attempt
         try:
             async with asyncio.timeout(deadline - self._clock.monotonic()):
-                identity = await self._identity(shipment)
-                leader = await self._metadata.leader_of(self.lane.topic, self.lane.partition)
+                identity = await self._identity(in_flight)
+                leader = await self._metadata.leader_of(self.queue.topic, self.queue.partition)
         except TimeoutError:
             late = self._session.no_answer("no producer id or no leader could be found in time")
-            raise shipment.earlier_failure or late from None
+            raise in_flight.earlier_failure or late from None
         except ConnectionLost as error:
             raise NotSent(
-                f"no broker told who leads {self.lane.topic}/{self.lane.partition}: {error}"
+                f"no broker told who leads {self.queue.topic}/{self.queue.partition}: {error}"
             ) from error
-        self._encode(shipment, identity)
+        self._encode(in_flight, identity)
         left_s = max(deadline - self._clock.monotonic(), 0.01)
         return await ask_leader(
             self._session,
             self._metadata,
-            self.lane.topic,
-            self.lane.partition,
+            self.queue.topic,
+            self.queue.partition,
             leader,
             "POST",
             self._path,
-            body=shipment.encoded,
+            body=in_flight.encoded,
             patience_s=_PATIENCE_S,
             timeout_s=min(self._session.request_timeout_s + _ANSWER_MARGIN_S, left_s),
         )
 
-    async def _identity(self, shipment: Shipment) -> tuple[int, int, int]:
+    async def _identity(self, in_flight: InFlightBatch) -> tuple[int, int, int]:
         if not self._options.is_idempotent:
             return _NO_IDENTITY
-        producer_id = await self._identities.get(self._pipeline.lives)
-        return producer_id, self._pipeline.epoch, shipment.sequence
+        producer_id = await self._producer_ids.get(self._pipeline.generation)
+        return producer_id, self._pipeline.epoch, in_flight.sequence
 
-    def _encode(self, shipment: Shipment, identity: tuple[int, int, int]) -> None:
-        if shipment.identity == identity:
+    def _encode(self, in_flight: InFlightBatch, identity: tuple[int, int, int]) -> None:
+        if in_flight.identity == identity:
             return
-        if shipment.identity is None:
+        if in_flight.identity is None:
             producer_id, epoch, sequence = identity
-            shipment.encoded = build_batch(
-                shipment.batch.records,
+            in_flight.encoded = build_batch(
+                in_flight.batch.records,
                 codec=self._options.codec,
-                timestamp_ms=shipment.batch.timestamp_ms,
+                timestamp_ms=in_flight.batch.timestamp_ms,
                 producer_id=producer_id,
                 producer_epoch=epoch,
                 base_sequence=sequence,
             )
         else:
-            shipment.encoded = with_producer(shipment.encoded, *identity)
-        shipment.identity = identity
+            in_flight.encoded = with_producer(in_flight.encoded, *identity)
+        in_flight.identity = identity
 
-    def _read(self, shipment: Shipment, reply: Reply) -> Stored:
+    def _read(self, in_flight: InFlightBatch, reply: Reply) -> Stored:
         if reply.status == 202:
             return Stored(NO_OFFSET, None, Durability(self._options.acks, False, False, 0, -1))
         answer = reply.read(bodies.BatchesProduced)
@@ -225,8 +227,8 @@ class PartitionSender:
 
     def _learn(self, error: RaftlogError) -> None:
         if isinstance(error, UnknownTopic):
-            self._metadata.forget(self.lane.topic)
-        self._metadata.correct(self.lane.topic, self.lane.partition, error)
+            self._metadata.forget(self.queue.topic)
+        self._metadata.correct(self.queue.topic, self.queue.partition, error)
 
 
 def _has_failed(task: asyncio.Task[int]) -> bool:

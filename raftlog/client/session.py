@@ -1,7 +1,7 @@
-"""One HTTP request and its answer or its error; and requests that any broker can answer.
+"""One HTTP request and its response or error; and requests that any broker can handle.
 
 Decides: which failures are definite (no connection was made) and which leave the outcome unknown,
-and which broker is asked next. Leaves to others: who leads a partition (``metadata``).
+and which broker is used next. Leaves to others: the leader of a partition (``metadata``).
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ Body = TypeVar("Body", bound=msgspec.Struct)
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A good answer."""
+    """A successful response."""
 
     status: int
     body: bytes
     headers: Mapping[str, str]
 
     def read(self, kind: type[Body]) -> Body:
-        """The body as a struct. Raises ``ConnectionLost`` when it is none: no broker of ours wrote it."""
+        """The body as a struct. Raises ``ConnectionLost`` when it is invalid: no broker wrote it."""
         try:
             return msgspec.json.decode(self.body, type=kind)
         except msgspec.MsgspecError as error:
@@ -55,7 +55,7 @@ class Reply:
 
 
 class Session:
-    """Connections to brokers. Enters and leaves on the loop that uses it."""
+    """Connections to brokers. Opened and closed on the loop that uses it."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Session:
         return self._http is not None
 
     async def open(self) -> None:
-        """Make the connection pool; connections are made when they are needed."""
+        """Create the connection pool; connections are made on demand."""
         self._http = aiohttp.ClientSession(
             connector=self._connector(),
             auto_decompress=False,
@@ -98,7 +98,7 @@ class Session:
             self._http = None
 
     def learn_brokers(self, urls: Sequence[str]) -> None:
-        """Ask these as well from now on; the bootstrap addresses stay."""
+        """Also use these brokers from now on; the bootstrap addresses stay."""
         known = set(urls) | set(self._bootstrap)
         kept = [url for url in self._urls if url in known]
         self._urls = deque([*kept, *(url for url in urls if url not in kept)])
@@ -114,9 +114,9 @@ class Session:
         timeout_s: float | None = None,
         answer_bytes_max: int = ANSWER_BYTES_MAX,
     ) -> Reply:
-        """One request to one broker. Raises ``NotSent``, ``ConnectionLost``, or what the broker answers.
+        """One request to one broker. Raises ``NotSent``, ``ConnectionLost``, or the broker's error.
 
-        An answer above ``answer_bytes_max`` ends the connection: no broker of ours sends it.
+        A response above ``answer_bytes_max`` closes the connection: no broker sends it.
         """
         http = self._http
         if http is None:
@@ -166,11 +166,11 @@ class Session:
         retry_timeout_s: float | None = None,
         attempt_timeout_s: float | None = None,
     ) -> Reply:
-        """The answer of any broker, with retries. Without ``may_repeat`` an unknown outcome is raised.
+        """The response of any broker, with retries. Without ``may_repeat`` an unknown outcome is raised.
 
-        A client that never had an answer does not retry for long where every address refuses.
+        A client that has never had a response does not retry for long if every address refuses.
 
-        When the time is up while no answer comes, a broker's last refusal says more, and is raised.
+        At the deadline a broker's last refusal is raised, if any, because it is more specific.
         """
         encoded = None if body is None else _encoded(body)
         limit_s = self.retry_timeout_s if retry_timeout_s is None else retry_timeout_s
@@ -209,11 +209,11 @@ class Session:
             await asyncio.sleep(pause)
 
     def no_answer(self, what: str = "no broker answered") -> NotSent:
-        """The error where no connection could be made, with the reason for each address."""
+        """The error when no connection could be made, with the reason for each address."""
         return NotSent("; ".join([what, *(_unreached(*one) for one in self._unreached.items())]))
 
     def gives_up(self, error: RaftlogError) -> bool:
-        """Whether the same again cannot help, or nobody listens and nobody ever did."""
+        """Whether a retry cannot help, or no broker has ever answered."""
         return not error.retryable or not self.is_open or self._is_refused_everywhere()
 
     def _is_refused_everywhere(self) -> bool:
@@ -222,7 +222,7 @@ class Session:
         )
 
     def turn_away(self, base: str, error: RaftlogError) -> None:
-        """Ask another broker first from now on, if this error says something about the broker."""
+        """Use another broker first from now on, if this error is about the broker."""
         if isinstance(error, NotSent | ConnectionLost | Draining) and self._urls[0] == base:
             self._urls.rotate(-1)
 
@@ -243,7 +243,7 @@ def _encoded(body: msgspec.Struct) -> bytes:
 
 
 async def _read_body(response: aiohttp.ClientResponse, bytes_max: int) -> bytes:
-    """The body as it was sent, never decompressed. Raises ``ClientPayloadError`` above ``bytes_max``."""
+    """The body as sent, never decompressed. Raises ``ClientPayloadError`` above ``bytes_max``."""
     parts: list[bytes] = []
     left = bytes_max - (response.content_length or 0)
     if left >= 0:
@@ -265,12 +265,12 @@ def _error_of(reply: Reply, method: str, url: str) -> RaftlogError:
     error = read_problem(reply.body)
     if error is not None:
         return error if type(error) is not RaftlogError else _newer(error, reply.body)
-    # Not ours: something between us and the broker answered, and may have passed the request on.
+    # Not from a broker: a proxy answered, and may have forwarded the request.
     return ConnectionLost(f"{method} {url.split('?')[0]}: status {reply.status} and no problem body")
 
 
 def _newer(error: RaftlogError, body: bytes) -> RaftlogError:
-    """An error whose code this client does not know: its ``problem`` says it, and a retry is believed in."""
+    """An error whose code this client does not know: takes ``problem`` and ``retryable`` from it."""
     try:
         problem = msgspec.json.decode(body, type=Problem)
     except msgspec.MsgspecError:

@@ -1,6 +1,6 @@
-"""What users hand over as keys, values, headers and times, as the bytes and numbers of a record.
+"""Converts keys, values, headers and times of users to the bytes and numbers of a record.
 
-Decides: that text is UTF-8 and that everything else becomes compact JSON. Raises ``InvalidRecord``,
+Decides: text is UTF-8 and everything else compact JSON. Raises ``InvalidRecord``,
 naming the field, before anything is buffered.
 """
 
@@ -55,7 +55,7 @@ def encode_value(value: Value) -> bytes | None:
 def encode_json(value: object) -> bytes:
     """Compact JSON. Raises ``ValueError`` that names the field of a number that JSON does not have."""
     encoded = msgspec.json.encode(value)
-    if b"null" in encoded:  # what the encoder makes of NaN and infinity
+    if b"null" in encoded:  # the encoder's result for NaN and infinity
         _refuse_non_finite(msgspec.to_builtins(value), "")
     return encoded
 
@@ -94,23 +94,23 @@ def encode_headers(headers: Headers | None, tags: Sequence[str]) -> tuple[tuple[
 def _checked_tag(tag: object) -> str:
     if not isinstance(tag, str) or "," in tag:
         raise InvalidRecord(
-            f"tags: {tag!r} is no tag; give text without commas, several tags as a list", errors=["/tags"]
+            f"tags: {tag!r} is not a tag; give text without commas, several tags as a list", errors=["/tags"]
         )
     return tag
 
 
 def headers_bytes(pairs: Sequence[tuple[str, bytes | None]]) -> int:
-    """The most that these take in a batch."""
+    """Upper bound of their size in a batch."""
     return sum(4 * len(name) + len(value or b"") + _HEADER_OVERHEAD_BYTES for name, value in pairs)
 
 
 def timestamp_ms(timestamp: datetime | int) -> int:
-    """Milliseconds since 1970 of a time with a zone; a number is milliseconds already."""
+    """Milliseconds since 1970 of a time with a zone; numbers are milliseconds already."""
     if isinstance(timestamp, datetime):
         if timestamp.tzinfo is None:
             raise InvalidRecord("timestamp: a time needs a zone, such as datetime.UTC", errors=["/timestamp"])
         since = timestamp - _EPOCH
         timestamp = (since.days * 86_400 + since.seconds) * 1_000 + since.microseconds // 1_000
     if type(timestamp) is not int or not 0 <= timestamp <= _TIMESTAMP_MS_MAX:
-        raise InvalidRecord(f"timestamp: {timestamp!r} is no time since 1970", errors=["/timestamp"])
+        raise InvalidRecord(f"timestamp: {timestamp!r} is not a time since 1970", errors=["/timestamp"])
     return timestamp

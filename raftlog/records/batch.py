@@ -1,10 +1,11 @@
-"""One encoded batch as a broker sees it: a header of 61 bytes and a body it never opens.
+"""One encoded batch as a broker handles it: a header of 61 bytes and an opaque body.
 
 Decides: whether bytes are a batch, whether a producer may send it, and how a leader stamps it.
 Leaves to others: the records inside (``reader``, ``builder``) and the order of sequences.
 
-Bytes are checked before they are used, so whatever comes from a network or a disk can be given to
-``parse_header``, ``split_batches`` and ``check_batch``: they raise ``CorruptBatch`` and nothing else.
+Bytes are checked before they are used: ``parse_header``, ``split_batches`` and ``check_batch`` accept any
+bytes
+from a network or a disk, and raise ``CorruptBatch`` and nothing else.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from raftlog.types import EntryId
 Buffer = bytes | bytearray | memoryview
 
 HEADER_BYTES = 61
-BATCH_OVERHEAD = 12  # base offset and batch length, which batch_length does not count
+BATCH_OVERHEAD = 12  # base offset and batch length, which batch_length excludes
 MAGIC = 2
 CHECKSUM_START = 21  # the checksum covers everything from the attributes on
 BATCH_BYTES_LIMIT = 1 << 28  # a length above this is damage, not a batch
@@ -35,7 +36,7 @@ APPEND_TIME_BIT = 0x08
 TRANSACTIONAL_BIT = 0x10
 CONTROL_BIT = 0x20
 DELETE_HORIZON_BIT = 0x40
-_STAMPED_BITS = APPEND_TIME_BIT | CONTROL_BIT  # max_timestamp is a leader's
+_STAMPED_BITS = APPEND_TIME_BIT | CONTROL_BIT  # the leader sets max_timestamp
 
 SEQUENCE_MAX = (1 << 31) - 1
 EPOCH_MAX = (1 << 15) - 1  # of a producer
@@ -52,7 +53,7 @@ _NEVER_RELEASE_GIL = 0  # a megabyte takes 40 µs; giving the interpreter away c
 
 
 class Codec(enum.IntEnum):
-    """How the records of a batch are compressed; the numbers stand in its attributes."""
+    """The compression of the records of a batch; the number is in its attributes."""
 
     NONE = 0
     GZIP = 1
@@ -88,12 +89,12 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_offset(self) -> int:
-        """The offset of the last record; kept by compaction even when that record is gone."""
+        """The offset of the last record; compaction keeps it even when it removes that record."""
         return self.base_offset + self.last_offset_delta
 
     @property
     def codec(self) -> Codec:
-        """Raises ``CorruptBatch`` for a number that names no codec."""
+        """Raises ``CorruptBatch`` for an unknown number."""
         number = self.attributes & CODEC_MASK
         if number >= len(_CODECS):
             raise CorruptBatch(f"attributes: codec {number} is unknown; use 0 to {len(_CODECS) - 1}")
@@ -101,12 +102,12 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_control(self) -> bool:
-        """Written by a broker for other brokers; its records are not a user's."""
+        """Written by a broker for other brokers; not visible to users."""
         return bool(self.attributes & CONTROL_BIT)
 
     @property
     def newest_ms(self) -> int:
-        """The newest timestamp of a user's record in it, -1 where there is none."""
+        """The newest timestamp of a user record in it, -1 without one."""
         return NO_TIMESTAMP if self.attributes & CONTROL_BIT else self.max_timestamp
 
     @property
@@ -121,7 +122,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def stamped_ms(self) -> int | None:
-        """When a leader says that it appended the batch; None where producers set the times."""
+        """When the leader appended the batch; None where producers set the times."""
         return self.max_timestamp if self.attributes & _STAMPED_BITS else None
 
     @property
@@ -133,13 +134,13 @@ class BatchHeader(NamedTuple):
 
     @property
     def has_producer(self) -> bool:
-        """Whether the sender asked for deduplication."""
+        """Whether the sender requested deduplication."""
         return self.producer_id >= 0
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One encoded batch in memory: ``data`` is exactly its bytes, ``header`` their first 61 parsed."""
+    """One encoded batch in memory: ``data`` is exactly its bytes, ``header`` the first 61 of them, parsed."""
 
     data: Buffer
     header: BatchHeader
@@ -161,9 +162,9 @@ class Batch:
 
 
 def parse_header(buffer: Buffer, at: int = 0) -> BatchHeader:
-    """The header at a position. The body is not looked at and may not be there yet.
+    """The header at a position. The body is not read and may be missing.
 
-    Raises ``CorruptBatch`` when the bytes are too few or make no sense; the checksum is not checked.
+    Raises ``CorruptBatch`` when the bytes are too few or invalid; the checksum is not checked.
     """
     if len(buffer) - at < HEADER_BYTES:
         raise CorruptBatch(f"{len(buffer) - at} bytes are too few for a batch header of {HEADER_BYTES}")
@@ -180,7 +181,7 @@ def parse_header(buffer: Buffer, at: int = 0) -> BatchHeader:
 def split_batches(buffer: Buffer, *, count_max: int | None = None) -> list[Batch]:
     """The batches that fill a buffer, as slices of it without a copy; none for an empty buffer.
 
-    Raises ``CorruptBatch`` when the last one is cut short, and ``RecordTooLarge`` when there are more than
+    Raises ``CorruptBatch`` when the last one is truncated, and ``RecordTooLarge`` when there are more than
     ``count_max``. Checksums are not checked.
     """
     view = memoryview(buffer)
@@ -215,11 +216,11 @@ def check_batch(batch: Batch) -> None:
 
 
 def find_damage(data: Buffer, first: int, last: int, terms: Sequence[EntryId]) -> int | None:
-    """Where the first unsound batch begins, of batches that should be ``first..last``, back to back.
+    """Where the first damaged batch begins, of contiguous batches that should be ``first..last``.
 
     Every byte is checked: the body and most of the header by the batch's checksum, the base offset and the
-    leader epoch, which that leaves out, by what the log knows. ``terms`` are the first entries of the terms
-    that follow one another in the range; the first of them holds from its beginning.
+    leader epoch, which that does not cover, by the data of the log. ``terms`` are the first entries of the
+    successive terms in the range; the first of them is in force at its beginning.
     """
     view = memoryview(data)
     at, end, expected = 0, len(data), first
@@ -254,11 +255,12 @@ def batch_too_large(size_bytes: int, record_count: int, bytes_max: int) -> Recor
 
 
 def validate_produced(batch: Batch, *, bytes_max: int, allow_append_time: bool) -> None:
-    """Raise unless a producer may send this batch; only its header and checksum are looked at.
+    """Raise unless a producer may send this batch; only its header and checksum are checked.
 
-    ``RecordTooLarge`` and ``CorruptBatch`` as they say; ``InvalidRecord`` for a sound batch that holds
-    what is a broker's to set. A batch that was fetched may be produced again once bytes 0-7 and 12-15
-    are reset; ``allow_append_time`` takes it with the append-time bit, which the leader then sets anew.
+    Raises ``RecordTooLarge``, ``CorruptBatch``, or ``InvalidRecord`` for an intact batch with fields that
+    brokers
+    set. A fetched batch may be produced again once bytes 0-7 and 12-15
+    are reset; ``allow_append_time`` accepts the append-time bit, which the leader then sets again.
     """
     header = batch.header
     if len(batch.data) > bytes_max:
@@ -278,10 +280,10 @@ def validate_produced(batch: Batch, *, bytes_max: int, allow_append_time: bool) 
 
 
 def stamp(data: Buffer, *, base_offset: int, leader_epoch: int, append_time_ms: int | None) -> Batch:
-    """A copy of a checked batch, placed in the log by its leader.
+    """A copy of a checked batch, stamped by its leader.
 
-    Sets the base offset and leader epoch, which the checksum leaves out. With ``append_time_ms`` also
-    the append-time bit, the max timestamp and the checksum. The body stays as the producer sent it.
+    Sets the base offset and leader epoch, which the checksum does not cover. With ``append_time_ms`` also
+    the append-time bit, the max timestamp and the checksum. The body stays unchanged.
     """
     stamped = bytearray(data)
     _BASE_OFFSET.pack_into(stamped, 0, base_offset)
@@ -295,7 +297,7 @@ def stamp(data: Buffer, *, base_offset: int, leader_epoch: int, append_time_ms: 
 
 
 def encode_batch(header: BatchHeader, body: Buffer) -> bytes:
-    """A batch of these fields and this encoded body; its length and checksum are computed here."""
+    """A batch of these fields and this encoded body; computes its length and checksum."""
     length = HEADER_BYTES - BATCH_OVERHEAD + len(body)
     unsigned = pack_header(header._replace(batch_length=length))
     crc = crc32c(body, crc32c(unsigned[CHECKSUM_START:]), _NEVER_RELEASE_GIL)
@@ -303,17 +305,17 @@ def encode_batch(header: BatchHeader, body: Buffer) -> bytes:
 
 
 def pack_header(header: BatchHeader) -> bytes:
-    """The 61 bytes of these fields, as they are."""
+    """The 61 bytes of these fields."""
     return _HEADER.pack(*header)
 
 
 def checksum(data: Buffer) -> int:
-    """The CRC-32C that belongs into a batch's header."""
+    """The CRC-32C for a batch's header."""
     return crc32c(memoryview(data)[CHECKSUM_START:], 0, _NEVER_RELEASE_GIL)
 
 
 def _refused_field(header: BatchHeader, allow_append_time: bool) -> str | None:
-    """The first field that a producer must not send as it is, as "JSON pointer: what is wrong"."""
+    """The first field that a producer must not send with its value, as "JSON pointer: reason"."""
     if header.base_offset != 0:
         return f"/base_offset: is {header.base_offset}; send 0, the leader assigns it"
     if header.is_control:

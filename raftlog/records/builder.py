@@ -1,10 +1,10 @@
-"""Records into the bytes of a batch, as a producer does it.
+"""Encodes records into a batch, as a producer does.
 
-Decides: how a record is encoded and what a finished header says. Leaves to others: when a batch is
-full, which time it is, and who the producer is (``with_producer`` writes that in later).
+Decides: the encoding of a record and the fields of a finished header. Leaves to others: when a batch is
+full, the time, and the producer (``with_producer`` writes it later).
 
-Most lengths and deltas are small, so their variable-length forms are looked up in a table; a batch is
-then one join. That costs 0.3 µs per record whatever its size.
+Most lengths and deltas are small, so their variable-length forms are in a table; a batch is
+then one join, at 0.3 µs per record of any size.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _CHECKSUM_AT = 17
 
 
 class Record(NamedTuple):
-    """What a user sends. A tuple, since one is made for every record."""
+    """A record of a user. A tuple, since one is made for every record."""
 
     value: bytes | None
     key: bytes | None = None
@@ -47,7 +47,7 @@ class Record(NamedTuple):
 
 
 class _Varints(dict[int, bytes]):
-    """Zigzag variable-length integers by value: the usual ones from a table, others when asked for."""
+    """Zigzag variable-length integers by value: common ones from a table, others on demand."""
 
     def __missing__(self, value: int) -> bytes:
         rest = (value << 1) ^ (value >> 63)
@@ -67,9 +67,9 @@ _RECORD_ATTRIBUTES = b"\0"
 
 
 class BatchBuilder:
-    """Collects records and encodes each as it comes, so that the size so far is known.
+    """Collects records and encodes each at once, so that the current size is known.
 
-    ``timestamp_ms`` is for records that bring none.
+    ``timestamp_ms`` is for records without one.
     """
 
     __slots__ = ("_base", "_codec", "_count", "_default_ms", "_max_ms", "_parts", "_producer", "_size")
@@ -94,7 +94,7 @@ class BatchBuilder:
 
     @property
     def record_count(self) -> int:
-        """How many records were appended."""
+        """The number of appended records."""
         return self._count
 
     def append(self, record: Record) -> int:
@@ -103,7 +103,7 @@ class BatchBuilder:
         return self._size
 
     def extend(self, records: Iterable[Record], *, timestamp_ms: int | None = None) -> None:
-        """Add records in order; ``timestamp_ms`` is for those among them that bring none."""
+        """Add records in order; ``timestamp_ms`` is for those without one."""
         varint, parts = _VARINT, self._parts
         default_ms = self._default_ms if timestamp_ms is None else timestamp_ms
         base_ms, max_ms, count, size = self._base, self._max_ms, self._count, self._size
@@ -170,7 +170,7 @@ def build_batch(
     producer_epoch: int = -1,
     base_sequence: int = -1,
 ) -> bytes:
-    """A batch of these records; ``timestamp_ms`` is for those that bring none."""
+    """A batch of these records; ``timestamp_ms`` is for those without one."""
     builder = BatchBuilder(codec, producer_id, producer_epoch, base_sequence, timestamp_ms=timestamp_ms)
     builder.extend(records)
     return builder.build()
@@ -183,7 +183,7 @@ def batch_of_command(value: bytes, timestamp_ms: int) -> Batch:
 
 
 def with_producer(data: Buffer, producer_id: int, producer_epoch: int, base_sequence: int) -> bytes:
-    """A copy of a batch with these producer fields and the checksum that goes with them."""
+    """A copy of a batch with these producer fields and the matching checksum."""
     changed = bytearray(data)
     _PRODUCER.pack_into(changed, _PRODUCER_AT, producer_id, producer_epoch, base_sequence)
     _CHECKSUM.pack_into(changed, _CHECKSUM_AT, checksum(changed))

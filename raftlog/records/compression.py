@@ -1,10 +1,9 @@
-"""The codecs of a batch's body, with a bound on what comes out.
+"""The codecs of a batch's body, with a bound on the decompressed size.
 
-Decides: which level each codec runs at, how snappy is framed, and how much a decompression may
-yield. Leaves to others: what the bytes mean.
+Decides: the level of each codec, the framing of snappy, and the bound of a decompression.
 
-Two peculiarities of Kafka's world: snappy comes in the blocks of the xerial library (read here with
-and without them), and lz4 frames must have independent blocks, or Java's clients refuse them.
+Two peculiarities of Kafka: snappy uses the blocks of the xerial library (read here with
+and without them), and lz4 frames must have independent blocks, which Java clients require.
 """
 
 from __future__ import annotations
@@ -29,18 +28,19 @@ _SNAPPY_RATIO_MAX = 64  # the format reaches 22; a block that claims more is wro
 
 _FIRST_GUESS_BYTES = 64 * 1024
 _GROWTH = 4
-_OUTPUT_FULL = "failed to write whole buffer"  # how the codecs tell this from damage
+# the messages by which the codecs report an output that is too large
+_OUTPUT_FULL = "failed to write whole buffer"
 
 
 def compress(codec: Codec, data: bytes) -> bytes:
-    """The body of a batch as this codec stores it."""
+    """The body of a batch, compressed with this codec."""
     return _COMPRESS[codec](data)
 
 
 def decompress(codec: Codec, data: Buffer, *, bytes_max: int) -> Buffer:
     """The records of a compressed body.
 
-    Raises ``CorruptBatch`` when the bytes are damaged or would become more than ``bytes_max``; no more
+    Raises ``CorruptBatch`` when the bytes are damaged or would exceed ``bytes_max``; no more
     memory than that is ever reserved for them, whatever lengths the data claims.
     """
     try:
@@ -92,9 +92,9 @@ def _decompress_block(block: memoryview, bytes_max: int) -> bytes:
 
 
 def _growing(decompress_into: Callable[[Buffer, bytearray], int]) -> Callable[[Buffer, int], Buffer]:
-    """Decompress into a buffer that is tried at growing sizes.
+    """Decompress into buffers of growing sizes.
 
-    These formats need not say how much they hold, and what they say need not be true.
+    These formats need not contain the decompressed size, and it may be wrong.
     """
 
     def decompress_bounded(data: Buffer, bytes_max: int) -> Buffer:

@@ -1,8 +1,8 @@
-"""Control batches: what brokers write for brokers into a partition's log.
+"""Control batches: records that brokers write for brokers into a partition's log.
 
-Decides: how a new leader's record looks (Kafka's ``LeaderChangeMessage``), how a membership does, and
-which kind a control batch is of. Leaves to others: when a leader writes one, and what a membership
-means. Each takes one offset; consumers skip them.
+Decides: the format of a leader change record (Kafka's ``LeaderChangeMessage``) and of a membership, and
+the kind of a control batch. Leaves to others: when a leader writes one, and the effect of a
+membership. Each takes one offset; consumers skip them.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ _NO_TAGGED_FIELDS = 0
 
 
 class ControlType(enum.IntEnum):
-    """What a control record says; the number stands in its key."""
+    """The type of a control record; the number is in its key."""
 
     ABORT = 0
     COMMIT = 1
     LEADER_CHANGE = 2
-    MEMBERSHIP = 100  # ours; Kafka counts up from 0
+    MEMBERSHIP = 100  # specific to raftlog; Kafka counts up from 0
 
 
 class MemberLists(NamedTuple):
-    """Who takes part in a group, as a control record names them."""
+    """The membership of a group in a control record."""
 
     voters: frozenset[NodeId]
     learners: frozenset[NodeId]
@@ -45,9 +45,9 @@ class MemberLists(NamedTuple):
 
 
 def leader_change_batch(*, base_offset: int, leader_epoch: int, leader: NodeId, timestamp_ms: int) -> Batch:
-    """The batch that a new leader appends to commit what earlier leaders left.
+    """The batch that a new leader appends to commit entries of earlier leaders.
 
-    The lists of voters in the message stay empty: the metadata log holds the membership.
+    The lists of voters in the message stay empty: the membership has its own record.
     """
     value = _LEADER_CHANGE.pack(_VERSION, leader, _EMPTY_ARRAY, _EMPTY_ARRAY, _NO_TAGGED_FIELDS)
     return _control_batch(ControlType.LEADER_CHANGE, value, base_offset, leader_epoch, timestamp_ms)
@@ -56,7 +56,7 @@ def leader_change_batch(*, base_offset: int, leader_epoch: int, leader: NodeId, 
 def membership_batch(
     *, base_offset: int, leader_epoch: int, members: MemberLists, timestamp_ms: int
 ) -> Batch:
-    """The batch by which a leader says who takes part from here on."""
+    """The batch with the membership from here on."""
     value = encode_members(members)
     return _control_batch(ControlType.MEMBERSHIP, value, base_offset, leader_epoch, timestamp_ms)
 
@@ -69,7 +69,7 @@ def encode_members(members: MemberLists) -> bytes:
 
 
 def decode_members(value: bytes | memoryview) -> MemberLists:
-    """What ``encode_members`` was given. Raises ``CorruptBatch``."""
+    """The inverse of ``encode_members``. Raises ``CorruptBatch``."""
     if len(value) < _MEMBERSHIP.size:
         raise CorruptBatch(f"membership: {len(value)} bytes are too few")
     version, *counts = _MEMBERSHIP.unpack_from(value)
@@ -87,7 +87,7 @@ def decode_members(value: bytes | memoryview) -> MemberLists:
 
 
 def members_in(batch: Batch) -> MemberLists | None:
-    """What a batch says about who takes part; None for all other batches. Raises ``CorruptBatch``."""
+    """The membership in a batch; None for all other batches. Raises ``CorruptBatch``."""
     if not batch.header.is_control:
         return None
     key, value = _control_record(batch)
@@ -97,7 +97,7 @@ def members_in(batch: Batch) -> MemberLists | None:
 
 
 def control_type(batch: Batch) -> ControlType:
-    """What a control batch says. Raises ``CorruptBatch`` when it is not one, or of an unknown type."""
+    """The type of a control batch. Raises ``CorruptBatch`` for other batches and unknown types."""
     if not batch.header.is_control:
         raise CorruptBatch("attributes: this is not a control batch")
     key, _ = _control_record(batch)

@@ -1,8 +1,8 @@
-"""Which partition a key belongs to, equally for every client and for the brokers.
+"""The partition of a key, equal for every client and for the brokers.
 
 Decides: a key's bytes (text as UTF-8, integers in decimal) and the partition of those bytes, which is
-Kafka's default: murmur2 without its sign, modulo the number of partitions. Leaves to others: where a
-record without a key goes.
+Kafka's default: murmur2 without its sign, modulo the number of partitions. Leaves to others: the partition of
+records without a key.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _WITHOUT_SIGN = 0x7FFFFFFF
 
 
 def encode_key(key: bytes | str | int | None) -> bytes | None:
-    """The bytes of a key. Raises ``InvalidRecord`` for other types and text that UTF-8 cannot hold."""
+    """The bytes of a key. Raises ``InvalidRecord`` for other types and text that UTF-8 cannot encode."""
     if key is None or isinstance(key, bytes):
         return key
     try:

@@ -1,7 +1,7 @@
-"""The records inside a batch, as a consumer sees them.
+"""Decodes the records of a batch, as a consumer does.
 
-Decides: what a body must look like to be delivered. Leaves to others: the checksum (``check_batch``
-comes first), which offsets were asked for, and what control records mean.
+Decides: which bodies are valid. Leaves to others: the checksum (``check_batch``
+comes first), the requested offsets, and the meaning of control records.
 """
 
 from __future__ import annotations
@@ -36,19 +36,20 @@ _RECORD_BYTES_MIN = 7  # every one of its seven fields takes a byte at least
 _HEADERS_MAX = 1 << 19
 _HEADER_BYTES_MIN = 2
 _OFFSET = attrgetter("offset")
-_PREFIX = str(CorruptRecordException(""))  # a number and the name of the class, which tell a reader nothing
+_PREFIX = str(CorruptRecordException(""))  # a number and the name of the class, which do not help a reader
 _UNREADABLE = (CorruptRecordException, UnicodeDecodeError, OverflowError, MemoryError)
 
-# The compiled parser looks for the end of the buffer before it reads a number, not within it, so a body
-# that ends inside a number is read up to 20 bytes too far. One more record at the end takes these reads;
-# since it must come out whole and last, it also shows that the records before it filled the body exactly.
+# The compiled parser checks for the end of the buffer before it reads a number, not within it, so for a body
+# that ends inside a number it reads up to 20 bytes too far. An additional record at the end takes these
+# reads; since it must be decoded completely and last, it also proves that the records before it fill the body
+# exactly.
 _SENTINEL_VALUE = bytes(48)
 _SENTINEL = b"\x6c\x00\x00\x01\x01\x60" + _SENTINEL_VALUE + b"\x00"
 _SENTINEL_DELTA = -1
 
 
 class StoredRecord(NamedTuple):
-    """A record as it stands in a partition. A tuple, since one is made for every record."""
+    """A record in a partition. A tuple, since one is made for every record."""
 
     offset: int
     timestamp_ms: int
@@ -66,10 +67,10 @@ class StoredRecord(NamedTuple):
 
 
 def read_records(batch: Batch, *, decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX) -> list[StoredRecord]:
-    """All records of a batch, control records too, in order of offset.
+    """All records of a batch, including control records, in order of offset.
 
-    Gaps are left where compaction took records out. Raises ``CorruptBatch`` and nothing else for bytes
-    that are not what the header says, or that decompress to more than ``decompressed_bytes_max``.
+    Compaction leaves gaps. Raises ``CorruptBatch`` and nothing else for bytes
+    that contradict the header, or that decompress to more than ``decompressed_bytes_max``.
     """
     header = batch.header
     try:
@@ -84,9 +85,9 @@ def read_records(batch: Batch, *, decompressed_bytes_max: int = DECOMPRESSED_BYT
 
 
 def iter_records(batch: Batch, first: int = 0) -> Iterator[StoredRecord]:
-    """The records from offset ``first`` on, one by one: as ``read_records`` gives them, in little memory.
+    """The records from offset ``first`` on, one by one: like ``read_records``, with little memory.
 
-    Raises ``CorruptBatch`` where the damage is met, behind the records that precede it.
+    Raises ``CorruptBatch`` at the damage, after the records that precede it.
     """
     return iter_opened(batch.header, open_batch(batch), first)
 
@@ -100,7 +101,7 @@ def open_batch(batch: Batch) -> bytes:
 
 
 def iter_opened(header: BatchHeader, opened: bytes, first: int = 0) -> Iterator[StoredRecord]:
-    """``iter_records`` of what ``open_batch`` has given."""
+    """``iter_records`` for the result of ``open_batch``."""
     previous = header.base_offset - 1
     following = range(header.record_count, -1, -1)  # how many records follow, the sentinel included
     try:
@@ -118,8 +119,7 @@ def iter_opened(header: BatchHeader, opened: bytes, first: int = 0) -> Iterator[
 def check_records(batch: Batch) -> int:
     """Raise ``CorruptBatch`` unless readers get exactly the records that a produced batch's header counts.
 
-    Compiled code looks at every record; nothing of Python's runs for each. Returns the bytes of the
-    records, decompressed.
+    Compiled code checks every record. Returns the bytes of the records, decompressed.
     """
     header = batch.header
     try:
@@ -150,12 +150,12 @@ def _corrupt(error: Exception) -> CorruptBatch:
 
 
 def _opened(batch: Batch, decompressed_bytes_max: int) -> DefaultRecordBatch:
-    """The records to iterate over, and the sentinel behind them. Raises ``CorruptBatch``."""
+    """The records to iterate over, and the sentinel after them. Raises ``CorruptBatch``."""
     return DefaultRecordBatch(_readable(batch.header, _body(batch, decompressed_bytes_max)))
 
 
 def _body(batch: Batch, decompressed_bytes_max: int) -> Buffer:
-    """The encoded records, whose numbers are within bounds. Raises ``CorruptBatch``."""
+    """The encoded records, with plausible counts. Raises ``CorruptBatch``."""
     header = batch.header
     body: Buffer = memoryview(batch.data)[HEADER_BYTES:]
     if len(body) + HEADER_BYTES != header.size_bytes:
@@ -180,7 +180,7 @@ def _readable(header: BatchHeader, body: Buffer) -> bytes:
 
 
 def _header_count(body: Buffer) -> int:
-    """How many headers the records of a body announce. Nothing is copied, and headers are not entered."""
+    """The number of headers in the records of a body. Copies nothing, and does not parse headers."""
     total, at, end = 0, 0, len(body)
     try:
         while at < end:

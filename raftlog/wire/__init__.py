@@ -1,7 +1,7 @@
-"""The HTTP contract as values: what server and client must agree on, letter by letter.
+"""The HTTP contract as values, shared by server and client.
 
-Decides: the bodies (``bodies``), media types, header names, paths, limits, and how an error looks on the wire
-(``problems``). Leaves to others: what a request does (``api``) and when to send one (``raftlog.client``).
+Decides: the bodies (``bodies``), media types, header names, paths, limits, and the form of an error
+(``problems``). Leaves to others: the effect of a request (``api``) and when to send one (``raftlog.client``).
 
 Nothing here does IO. Fields, headers and codes may be added; none is ever renamed.
 """

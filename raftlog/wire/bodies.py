@@ -1,7 +1,8 @@
-"""The bodies of requests and answers, one struct for each.
+"""The bodies of requests and responses, one struct for each.
 
-Requests refuse fields they do not know: a misspelt option must not be ignored. Answers are read
-leniently, since fields may be added. Offsets are JSON numbers; times are milliseconds since 1970.
+Requests refuse unknown fields, so that misspelt options are not ignored. Responses allow them, since fields
+may
+be added. Offsets are JSON numbers; times are milliseconds since 1970.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Answer(msgspec.Struct):
 
 
 class CreateTopic(Request):
-    """Body of ``POST /v1/topics``. Without a replication factor the broker's default holds."""
+    """Body of ``POST /v1/topics``. The replication factor defaults to the broker's setting."""
 
     name: Annotated[str, msgspec.Meta(extra_json_schema={"pattern": limits.NAME_PATTERN})]
     partitions: Annotated[int, msgspec.Meta(ge=1, le=limits.PARTITIONS_MAX)] = 1
@@ -45,7 +46,7 @@ class CreateTopic(Request):
 
 
 class ChangeTopic(Request):
-    """Body of ``PATCH`` of a topic or its config: names to values; ``null`` goes back to the default."""
+    """Body of ``PATCH`` of a topic or its config: names to values; ``null`` resets to the default."""
 
     config: dict[str, int | str | bool | None]
 
@@ -70,7 +71,7 @@ class TopicList(Answer):
 
 
 class TopicConfigBody(Answer):
-    """``config`` is what holds; ``overrides`` is the part of it that was set on this topic."""
+    """``config`` has the effective settings; ``overrides`` those that were set on this topic."""
 
     config: dict[str, int | str]
     overrides: dict[str, int | str]
@@ -78,7 +79,7 @@ class TopicConfigBody(Answer):
 
 
 class TopicDeleted(Answer):
-    """The deletion is part of the metadata from this version on."""
+    """The metadata contains the deletion from this version on."""
 
     name: str
     metadata_version: int
@@ -88,13 +89,13 @@ class TopicDeleted(Answer):
 
 
 class TransferLeadership(Request):
-    """Body of ``:transfer-leadership``. Without ``to`` the replica that keeps up best."""
+    """Body of ``:transfer-leadership``. Without ``to``: the most up-to-date replica."""
 
     to: BrokerId | None = None
 
 
 class LeadershipBody(Answer):
-    """Who leads a partition now."""
+    """The leader of a partition."""
 
     topic: str
     partition: int
@@ -109,19 +110,19 @@ class OneReplica(Request):
 
 
 class SetReplicas(Request):
-    """Body of ``:set-replicas``: all brokers that shall hold the partition, the preferred leader first."""
+    """Body of ``:set-replicas``: all brokers of the partition, the preferred leader first."""
 
     replicas: Annotated[list[BrokerId], msgspec.Meta(min_length=1, max_length=limits.REPLICAS_MAX)]
 
 
 class UnsafeRecover(Request):
-    """Body of ``:unsafe-recover``. The answer without ``confirm`` says what to send."""
+    """Body of ``:unsafe-recover``. The response without ``confirm`` has the phrase."""
 
     confirm: Annotated[str, msgspec.Meta(max_length=limits.CONFIRM_CHARACTERS_MAX)] | None = None
 
 
 class ReassignmentBody(Answer):
-    """Replicas on the move: who shall vote, what is awaited, how far the slowest learner is."""
+    """A move of replicas: the target, its state, and the progress of the slowest learner."""
 
     target: list[int]
     state: Literal["preparing", "learning", "changing"]
@@ -129,7 +130,7 @@ class ReassignmentBody(Answer):
 
 
 class UnsafeRecoveryBody(Answer):
-    """A recovery without a majority: whose log was kept up to ``last_offset``, and who could not be asked."""
+    """A recovery without a majority: the survivor, its ``last_offset``, and the lost brokers."""
 
     survivor: int
     lost: list[int]
@@ -139,18 +140,19 @@ class UnsafeRecoveryBody(Answer):
 
 
 class OfflineReplicaBody(Answer):
-    """A replica that takes no part in its partition, and why."""
+    """A replica that does not serve, and why."""
 
     broker: int
     reason: str
 
 
 class PartitionBody(Answer):
-    """One partition; ``leader`` is a broker id, ``None`` while there is none.
+    """One partition; ``leader`` is a broker id, ``None`` without a leader.
 
     ``rejoining`` are voters that have lost files: they count towards no majority until the brokers in
-    ``awaited`` were heard and they hold what the leader's log held then. Without a leader ``offline`` names
-    all replicas that take no part, and ``awaited`` their brokers: some of them are needed for an election.
+    ``awaited`` have answered and they hold the log that the leader held then. Without a leader ``offline``
+    lists
+    all replicas that do not serve, and ``awaited`` their brokers: an election needs some of them.
     """
 
     partition: int
@@ -179,7 +181,7 @@ class PartitionList(Answer):
 
 
 class OffsetBody(Answer):
-    """Where a time or a name points; ``timestamp`` is that record's, ``None`` when there is none."""
+    """The offset of a position; ``timestamp`` is that record's, ``None`` without a record."""
 
     offset: int
     timestamp: int | None = None
@@ -191,9 +193,9 @@ class OffsetBody(Answer):
 class NewRecord(Request):
     """One record to be stored.
 
-    A string is stored as its UTF-8 bytes, everything else as compact JSON, ``null`` as no value;
-    ``encoding`` says otherwise for strings. ``key_encoding`` does so for ``key``. ``timestamp`` is
-    RFC 3339 or milliseconds, and counts where the topic keeps the producer's times.
+    A string is stored as its UTF-8 bytes, everything else as compact JSON, ``null`` as a null value;
+    ``encoding`` changes that for strings, ``key_encoding`` for ``key``. ``timestamp`` is
+    RFC 3339 or milliseconds, and is stored by topics with create times.
     """
 
     value: msgspec.Raw
@@ -216,7 +218,7 @@ class Produce(Request):
 
 
 class DurabilityBody(Answer):
-    """What the acknowledgement stands for; ``replicas`` have fsynced the records."""
+    """The durability of acknowledged records; ``replicas`` have fsynced them."""
 
     acks: str
     committed: bool
@@ -225,7 +227,7 @@ class DurabilityBody(Answer):
 
 
 class RecordReceipt(Answer, omit_defaults=True):
-    """Where one record went: ``partition`` and ``offset``, or ``status`` and ``problem``."""
+    """Position of one record: ``partition`` and ``offset``, or ``status`` and ``problem``."""
 
     partition: int | UnsetType = UNSET
     offset: int | UnsetType = UNSET
@@ -242,13 +244,13 @@ class Produced(Answer, omit_defaults=True):
 
 
 class Accepted(Answer):
-    """Answer of ``acks=0``: taken, and nothing is known."""
+    """Response to ``acks=0``: accepted, without an outcome."""
 
     accepted: int
 
 
 class BatchesProduced(Answer):
-    """Answer of a binary produce. ``duplicate``: this producer had sent them before."""
+    """Response to a binary produce. ``duplicate``: the batches were stored before."""
 
     partition: int
     base_offset: int
@@ -260,11 +262,11 @@ class BatchesProduced(Answer):
 
 
 class CreateProducer(Request):
-    """Body of ``POST /v1/producers``: an empty object, or nothing."""
+    """Body of ``POST /v1/producers``: an empty object, or none."""
 
 
 class ProducerBody(Answer):
-    """An identity for deduplication, never given twice."""
+    """A producer id for deduplication, never allocated twice."""
 
     producer_id: int
     epoch: int
@@ -294,14 +296,16 @@ class FetchedRecord(Answer, omit_defaults=True):
 
 
 class SkippedRange(Answer):
-    """Offsets from ``offset`` to below ``next_offset`` that hold no readable records."""
+    """Offsets from ``offset`` to below ``next_offset`` that cannot be decoded."""
 
     offset: int
     next_offset: int
 
 
 class Fetched(Answer, omit_defaults=True):
-    """Answer of a JSON fetch. Go on at ``next_offset``. ``skipped`` comes with ``undecodable=skip`` only."""
+    """Response to a JSON fetch. Continue at ``next_offset``. ``skipped`` comes with ``undecodable=skip``
+    only.
+    """
 
     topic: str
     partition: int
@@ -360,13 +364,13 @@ class ControllerBody(Answer):
 
 
 class VersionBody(Answer):
-    """What is running."""
+    """The version of raftlog."""
 
     version: str
 
 
 class HealthBody(Answer):
-    """``checks`` names each condition and whether it holds."""
+    """``checks`` names each condition and whether it is met."""
 
     status: Literal["ok", "unavailable"]
     checks: dict[str, bool]

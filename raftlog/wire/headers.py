@@ -1,4 +1,4 @@
-"""The names of the headers that belong to this contract, and no standard ones."""
+"""The names of the headers of this contract, except standard ones."""
 
 from __future__ import annotations
 

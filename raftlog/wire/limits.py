@@ -1,10 +1,10 @@
-"""Limits of requests: the checks read them, and the OpenAPI document and the messages name them."""
+"""Limits of requests, used by the checks, the OpenAPI document and the messages."""
 
 from __future__ import annotations
 
 from typing import Final
 
-NAME_CHARACTERS_MAX: Final = 249  # as in Kafka, whose tools must be able to name our topics
+NAME_CHARACTERS_MAX: Final = 249  # as in Kafka, for the compatibility of its tools
 NAME_PATTERN: Final = rf"^[A-Za-z0-9._-]{{1,{NAME_CHARACTERS_MAX}}}$"
 PARTITIONS_MAX: Final = 10_000  # of one topic, so that a slip of the finger does not fill the cluster
 REPLICATION_FACTORS: Final = (1, 3, 5, 7)  # of new topics

@@ -1,4 +1,4 @@
-"""Where everything is. The templates are the server's routes; the functions fill them for clients."""
+"""The paths of the contract. The templates are the server's routes; the functions fill them for clients."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def topic_config(name: str) -> str:
 
 
 def topic_records(name: str) -> str:
-    """Where records go whose partition the broker chooses."""
+    """Where records go if the broker chooses their partitions."""
     return TOPIC_RECORDS.format(topic=quote(name, safe=""))
 
 
@@ -61,17 +61,17 @@ def partition(name: str, number: int) -> str:
 
 
 def of_partition(template: str, name: str, number: int) -> str:
-    """The path of something that is done to one partition, such as ``SET_REPLICAS``."""
+    """The path of an operation on one partition, such as ``SET_REPLICAS``."""
     return template.format(topic=quote(name, safe=""), partition=number)
 
 
 def partition_records(name: str, number: int) -> str:
-    """Where one partition is produced to and fetched from."""
+    """The path to produce to and fetch from one partition."""
     return PARTITION_RECORDS.format(topic=quote(name, safe=""), partition=number)
 
 
 def partition_offsets(name: str, number: int) -> str:
-    """Where an offset is found by its time."""
+    """The path to find an offset."""
     return PARTITION_OFFSETS.format(topic=quote(name, safe=""), partition=number)
 
 

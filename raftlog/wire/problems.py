@@ -1,7 +1,7 @@
-"""Errors on the wire: RFC 9457 problem bodies, written by brokers and read back by clients.
+"""Errors on the wire: RFC 9457 problem bodies, written by brokers and read by clients.
 
-``Problem`` has the fields that every problem has; the facts of one kind of error (the valid range, the
-expected sequence) stand beside them and come back as the error's ``details``.
+``Problem`` has the fields of every problem; the details of one kind (the valid range, the
+expected sequence) are beside them and become the error's ``details``.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _DETAIL: msgspec.json.Decoder[Detail] = msgspec.json.Decoder(int | str | bool | 
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """What stands in every problem. ``retryable`` says whether sending the same again can help.
+    """The fields of every problem. ``retryable`` says whether a retry can succeed.
 
-    ``type`` names this kind; every broker has a page at its path that explains it.
+    ``type`` names the kind; every broker serves a page at its path that explains it.
     """
 
     type: str
@@ -55,7 +55,7 @@ def problem_body(
 
 
 def read_problem(body: bytes) -> RaftlogError | None:
-    """The error that a problem body describes, or ``None`` when the bytes are no problem of ours."""
+    """The error in a problem body, or ``None`` when the bytes are not a problem of this API."""
     try:
         return error_of({name: _detail(raw) for name, raw in _DECODER.decode(body).items()})
     except msgspec.MsgspecError:
@@ -63,7 +63,7 @@ def read_problem(body: bytes) -> RaftlogError | None:
 
 
 def error_of(problem: Mapping[str, Detail]) -> RaftlogError | None:
-    """The same for a problem that stands inside another body, as in the receipts of a 207."""
+    """The same for a problem inside another body, as in the receipts of a 207."""
     code = problem.get("code")
     if not isinstance(code, str):
         return None
@@ -72,7 +72,7 @@ def error_of(problem: Mapping[str, Detail]) -> RaftlogError | None:
 
 
 def _detail(raw: msgspec.Raw) -> Detail:
-    """A fact of a kind we do not know is kept as its JSON text."""
+    """Details of unknown types are kept as JSON text."""
     try:
         return _DETAIL.decode(raw)
     except msgspec.MsgspecError:

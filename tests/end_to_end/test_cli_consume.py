@@ -39,7 +39,7 @@ def test_undecodable_batch_ends_consume_behind_what_precedes_it(unbroken: Cluste
     assert output == b"one\nvalue\n"
     assert told.startswith("error (undecodable_batch): the batch of torn/0 with offset 2 cannot be decoded (")
     assert "Exception" not in told
-    assert told.endswith("; go on behind it with --partition 0 --from 4, or add --skip-undecodable\n")
+    assert told.endswith("; continue after it with --partition 0 --from 4, or add --skip-undecodable\n")
     assert run(unbroken, "consume", "torn", "--partition", "0", "--from", "4") == (b"two\n", "")
     following = run(unbroken, "consume", "torn", "--follow", code=1)
     assert following == (output, told)

@@ -51,7 +51,7 @@ class HttpServer:
 
     cluster: FakeCluster
     session: aiohttp.ClientSession
-    pipeline: RequestPipeline
+    request_pipeline: RequestPipeline
     port: int
 
     @property
@@ -126,13 +126,13 @@ def serve(
 
     async def run() -> None:
         cluster = fake_cluster(limits, brokers)
-        pipeline = RequestPipeline(replace(cluster.services, **rules))  # type: ignore[arg-type]  # of one type each
-        listener = HttpListener(pipeline, shutdown_timeout_s=1.0)
+        request_pipeline = RequestPipeline(replace(cluster.services, **rules))  # type: ignore[arg-type]  # of one type each
+        listener = HttpListener(request_pipeline, shutdown_timeout_s=1.0)
         await listener.start("127.0.0.1", 0)
         connector = aiohttp.TCPConnector(limit=200)
         try:
             async with aiohttp.ClientSession(connector=connector) as session:
-                await scenario(HttpServer(cluster, session, pipeline, listener.port))
+                await scenario(HttpServer(cluster, session, request_pipeline, listener.port))
         finally:
             await listener.stop()
 

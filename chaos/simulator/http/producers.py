@@ -228,8 +228,8 @@ class ShippedProducer(Guest):
             "batches": len(buffer.unfinished),
             "waiting": sum(not waiter.done() for waiter in producer._waiting_for_room),
             "attempts": sum(len(sender._attempts) for sender in producer._senders),
-            "shipments": sum(len(sender._pipeline._shipments) for sender in producer._senders),
-            "lanes": sum(len(one.lane.closed) + (one.lane.open is not None) for one in producer._senders),
+            "batches in flight": sum(len(sender._pipeline._in_flight) for sender in producer._senders),
+            "queues": sum(len(one.queue.closed) + (one.queue.open is not None) for one in producer._senders),
         }
         if any(held.values()):
             self.cluster.violated(_LEAK, f"{self.name}: {held}")

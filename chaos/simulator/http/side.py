@@ -79,7 +79,7 @@ class HttpSide:
             yield "bytes of HTTP bodies", pipeline.admission.bodies.total
             yield "bodies' clients", len(pipeline.admission.bodies._of_client)
             yield "parked HTTP requests", pipeline.admission.parked.total
-            yield "watched HTTP requests", len(pipeline.hang_ups)
-            yield "lanes of shared batches", len(pipeline._gatherer._lanes)
+            yield "watched HTTP requests", len(pipeline.disconnect_watcher)
+            yield "queues of shared batches", len(pipeline._batcher._queues)
         ends = [end for end in self.streams.open if end.is_server and end.process is machine.process]
         yield "HTTP connections", len(ends)

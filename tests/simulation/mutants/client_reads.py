@@ -8,8 +8,8 @@ ROUTING = (
     Mutant(
         "keys are hashed over one partition less",
         "raftlog.client.partitioners:Router._hashed",
-        "partition_for_key(key, len(lanes))",
-        "partition_for_key(key, max(1, len(lanes) - 1))",
+        "partition_for_key(key, len(queues))",
+        "partition_for_key(key, max(1, len(queues) - 1))",
         script="tests/unit/client/test_partitioners.py",
     ),
     Mutant(
@@ -83,7 +83,7 @@ ROUTING = (
     Mutant(
         "a silent leader is doubted once",
         "raftlog.client.leader_watch:_Watch._look",
-        "view = None  # nobody knows; what is silent may still answer",
+        "view = None  # unknown; the silent broker may still answer",
         "return",
         script="tests/unit/client/test_timing.py",
     ),
@@ -96,9 +96,9 @@ ROUTING = (
     ),
     Mutant(
         "keys that were sent before stay where they were when partitions are added",
-        "raftlog.client.partitioners:Router.set_lanes",
+        "raftlog.client.partitioners:Router.set_queues",
         "self._by_key = {}",
-        "self._by_key = self._by_key if lanes else {}",
+        "self._by_key = self._by_key if queues else {}",
         script="tests/unit/client/test_partitioners.py",
     ),
     Mutant(

@@ -213,13 +213,13 @@ def test_a_browser_that_asks_is_told_what_a_listed_page_may_send() -> None:
 
 @pytest.mark.parametrize("host", ["http://a", "a/b", "", "a:b", "*.example"])
 def test_a_setting_that_is_no_name_is_refused(host: str) -> None:
-    with pytest.raises(ValidationError, match="is no name such as"):
+    with pytest.raises(ValidationError, match="is neither a name such as"):
         HttpSettings(allowed_hosts=(host,))
 
 
 @pytest.mark.parametrize("origin", ["ui.example", "https://ui.example/", "null", ""])
 def test_a_setting_that_is_no_origin_is_refused(origin: str) -> None:
-    with pytest.raises(ValidationError, match="is no origin such as"):
+    with pytest.raises(ValidationError, match="is neither an origin such as"):
         CorsSettings(allowed_origins=(origin,))
 
 

@@ -38,7 +38,7 @@ WAYS = {
 def test_the_oldest_reader_that_does_not_read_gives_way(header: str) -> None:
     async def scenario(server: HttpServer) -> None:
         await _store_bombs(server, 1)
-        answers = server.pipeline.admission.answers
+        answers = server.request_pipeline.admission.answers
         with ExitStack() as stack:
             links: list[socket.socket] = []
             for _ in range(6):

@@ -11,7 +11,7 @@ import pytest
 
 from api.app import RequestPipeline
 from api.connections.aiohttp_reader import AiohttpServer
-from api.connections.fast_path import PlainServer
+from api.connections.fast_path import FastPathServer
 from api.connections.listener import KEEPALIVE_S
 from api.http.services import Limits
 from tests.helpers.async_tests import in_virtual_time
@@ -99,10 +99,14 @@ class Broker:
 
     def __init__(self, *, is_plain: bool) -> None:
         self.cluster = fake_cluster(LIMITS, clock=_Clock())
-        pipeline = RequestPipeline(replace(self.cluster.services, allowed_origins=frozenset({LISTED_ORIGIN})))
-        self._accept = AiohttpServer(pipeline, KEEPALIVE_S).accept
+        request_pipeline = RequestPipeline(
+            replace(self.cluster.services, allowed_origins=frozenset({LISTED_ORIGIN}))
+        )
+        self._accept = AiohttpServer(request_pipeline, KEEPALIVE_S).accept
         if is_plain:
-            self._accept = PlainServer(pipeline, self._accept, KEEPALIVE_S, pipeline.admission.answers).accept
+            self._accept = FastPathServer(
+                request_pipeline, self._accept, KEEPALIVE_S, request_pipeline.admission.answers
+            ).accept
 
     async def answers(self, pieces: list[bytes]) -> bytes:
         """Everything that comes back on a connection of its own, but for what always differs."""

@@ -59,7 +59,7 @@ def test_a_large_body_means_what_a_small_one_does() -> None:
     records[7] = '{"value":1,"colour":"red"}'
     with pytest.raises(InvalidRecord) as refused:
         list(decode_records(in_json(*records), media_types.JSON, 1000))
-    assert refused.value.details["errors"] == ["/records/7/colour: there is no such field"]
+    assert refused.value.details["errors"] == ["/records/7/colour: this field does not exist"]
     with pytest.raises(InvalidRecord, match="colour"):
         list(decode_records(body[:-1] + b',"colour":1}', media_types.JSON, 1000))
 

@@ -53,8 +53,8 @@ def with_listener(
     """Run a scenario against a listener, and close its connections and the listener after it."""
 
     async def run() -> None:
-        pipeline = RequestPipeline(fake_cluster(None, 3).services)
-        listener = HttpListener(pipeline, shutdown_timeout_s=1.0, connections_max=connections_max)
+        request_pipeline = RequestPipeline(fake_cluster(None, 3).services)
+        listener = HttpListener(request_pipeline, shutdown_timeout_s=1.0, connections_max=connections_max)
         await listener.start("127.0.0.1", 0)
         async with asyncio.timeout(20), AsyncExitStack() as stack:
             stack.push_async_callback(listener.stop)

@@ -138,7 +138,7 @@ def test_streams_end_when_the_broker_stops() -> None:
         await server.topic(partitions=1)
         async with stream(server) as events:
             await events.until(rb"heartbeat")
-            server.pipeline.close()
+            server.request_pipeline.close()
             assert b'"code":"draining"' in await events.rest()
 
     serve(scenario)
@@ -150,7 +150,7 @@ def test_streams_end_when_the_broker_stops() -> None:
 def test_nothing_waits_once_the_broker_has_begun_to_stop(query: str, accept: str) -> None:
     async def scenario(server: HttpServer) -> None:
         await server.topic(partitions=1)
-        server.pipeline.close()
+        server.request_pipeline.close()
         async with asyncio.timeout(3):
             answer = await server.get(PATH + query, Accept=accept)
         assert b'"code":"draining"' in answer.body

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from api.http.batching import BATCH_BYTES_MAX, HOLD_S, IN_FLIGHT_MAX, Gatherer, Part
+from api.http.batching import BATCH_BYTES_MAX, HOLD_S, IN_FLIGHT_MAX, Part, RequestBatcher
 from raftlog.errors import NotEnoughReplicas, RecordTooLarge
 from raftlog.records.builder import Record
 from raftlog.records.reader import read_records
@@ -27,7 +27,7 @@ def part(*values: str, size_bytes: int = 100, bytes_max: int = 1 << 20, now_ms: 
     return Part(records, size_bytes=size_bytes, bytes_max=bytes_max, now_ms=now_ms)
 
 
-def gathering(scenario: Callable[[FakeCluster, Gatherer], Awaitable[None]]) -> None:
+def gathering(scenario: Callable[[FakeCluster, RequestBatcher], Awaitable[None]]) -> None:
     """Run a scenario with a topic of four partitions, by virtual time."""
 
     async def run() -> None:
@@ -39,7 +39,7 @@ def gathering(scenario: Callable[[FakeCluster, Gatherer], Awaitable[None]]) -> N
             config={"message.timestamp.type": "CreateTime"},
             timeout_ms=1000,
         )
-        await scenario(cluster, Gatherer(cluster.services.gateway, Random(1), 1000))
+        await scenario(cluster, RequestBatcher(cluster.services.gateway, Random(1), 1000))
 
     run_virtual(run())
 
@@ -51,9 +51,9 @@ def batches_of(cluster: FakeCluster) -> list[list[bytes | None]]:
 
 
 def test_what_comes_in_one_turn_is_one_batch_and_each_request_is_told_its_own_offsets() -> None:
-    async def scenario(cluster: FakeCluster, gatherer: Gatherer) -> None:
+    async def scenario(cluster: FakeCluster, batcher: RequestBatcher) -> None:
         parts = [part("a"), part("b", "c"), part("d")]
-        receipts = await asyncio.gather(*(gatherer.append(ORDERS, (2,), each) for each in parts))
+        receipts = await asyncio.gather(*(batcher.append(ORDERS, (2,), each) for each in parts))
         assert [receipt.base_offset for receipt in receipts] == [0, 1, 3]
         assert [receipt.record_count for receipt in receipts] == [1, 2, 1]
         assert batches_of(cluster) == [[b"a", b"b", b"c", b"d"]]
@@ -62,9 +62,9 @@ def test_what_comes_in_one_turn_is_one_batch_and_each_request_is_told_its_own_of
 
 
 def test_a_record_without_a_time_has_that_of_its_own_request() -> None:
-    async def scenario(cluster: FakeCluster, gatherer: Gatherer) -> None:
+    async def scenario(cluster: FakeCluster, batcher: RequestBatcher) -> None:
         parts = [part("a", now_ms=5), part("b", now_ms=3)]
-        await asyncio.gather(*(gatherer.append(ORDERS, (0,), each) for each in parts))
+        await asyncio.gather(*(batcher.append(ORDERS, (0,), each) for each in parts))
         (batch,) = cluster.gateway.log(TopicPartition(ORDERS, 0)).batches
         assert [record.timestamp_ms for record in read_records(batch)] == [5, 3]
 
@@ -72,11 +72,11 @@ def test_a_record_without_a_time_has_that_of_its_own_request() -> None:
 
 
 def test_records_without_a_place_go_together_and_all_partitions_have_their_turn() -> None:
-    async def scenario(cluster: FakeCluster, gatherer: Gatherer) -> None:
+    async def scenario(cluster: FakeCluster, batcher: RequestBatcher) -> None:
         seen = set()
         for _ in range(40):
             parts = [part("a"), part("b")]
-            await asyncio.gather(*(gatherer.append(ORDERS, ANY, each) for each in parts))
+            await asyncio.gather(*(batcher.append(ORDERS, ANY, each) for each in parts))
             assert parts[0].target == parts[1].target
             seen.add(parts[0].target)
         assert len(seen) == len(ANY)
@@ -85,11 +85,11 @@ def test_records_without_a_place_go_together_and_all_partitions_have_their_turn(
 
 
 def test_while_batches_are_under_way_the_next_requests_gather() -> None:
-    async def scenario(cluster: FakeCluster, gatherer: Gatherer) -> None:
+    async def scenario(cluster: FakeCluster, batcher: RequestBatcher) -> None:
         cluster.gateway.append_delay_s = HOLD_S / 2
         waiting = []
         for turn in range(IN_FLIGHT_MAX + 3):
-            waiting.append(asyncio.ensure_future(gatherer.append(ORDERS, (0,), part(str(turn)))))
+            waiting.append(asyncio.ensure_future(batcher.append(ORDERS, (0,), part(str(turn)))))
             await asyncio.sleep(0.001)
         await asyncio.gather(*waiting)
         assert batches_of(cluster) == [[b"0"], [b"1"], [b"2", b"3", b"4"]]
@@ -98,18 +98,18 @@ def test_while_batches_are_under_way_the_next_requests_gather() -> None:
 
 
 def test_a_batch_that_hangs_holds_nobody_for_long() -> None:
-    async def scenario(cluster: FakeCluster, gatherer: Gatherer) -> None:
+    async def scenario(cluster: FakeCluster, batcher: RequestBatcher) -> None:
         loop = asyncio.get_running_loop()
         cluster.gateway.append_delay_s = 1000
         hanging = []
         for turn in range(IN_FLIGHT_MAX):
-            hanging.append(asyncio.ensure_future(gatherer.append(ORDERS, ANY, part(str(turn)))))
+            hanging.append(asyncio.ensure_future(batcher.append(ORDERS, ANY, part(str(turn)))))
             await asyncio.sleep(0.001)
         cluster.gateway.append_delay_s = 0
         began = loop.time()
         batches = 3  # what comes later fills these, and each is held for its turn alone
         late = [part("late", size_bytes=BATCH_BYTES_MAX) for _ in range(batches)]
-        await asyncio.gather(*(gatherer.append(ORDERS, ANY, each) for each in late))
+        await asyncio.gather(*(batcher.append(ORDERS, ANY, each) for each in late))
         assert loop.time() - began == pytest.approx(batches * HOLD_S)
         assert not any(task.done() for task in hanging)
 
@@ -117,23 +117,23 @@ def test_a_batch_that_hangs_holds_nobody_for_long() -> None:
 
 
 def test_a_batch_takes_no_more_than_fits() -> None:
-    async def scenario(cluster: FakeCluster, gatherer: Gatherer) -> None:
+    async def scenario(cluster: FakeCluster, batcher: RequestBatcher) -> None:
         third = BATCH_BYTES_MAX // 3 + 1
         parts = [part(str(number), size_bytes=third) for number in range(4)]
-        await asyncio.gather(*(gatherer.append(ORDERS, (0,), each) for each in parts))
+        await asyncio.gather(*(batcher.append(ORDERS, (0,), each) for each in parts))
         assert batches_of(cluster) == [[b"0", b"1"], [b"2", b"3"]]
 
     gathering(scenario)
 
 
 def test_a_topic_that_takes_less_than_expected_refuses_only_whom_it_must() -> None:
-    async def scenario(cluster: FakeCluster, gatherer: Gatherer) -> None:
+    async def scenario(cluster: FakeCluster, batcher: RequestBatcher) -> None:
         await cluster.services.controller.alter_config(
             ORDERS, {"max.message.bytes": 1024}, expected_version=None, timeout_ms=1000
         )
         parts = [part("a" * 500), part("b" * 1500), part("c" * 500)]
         outcomes = await asyncio.gather(
-            *(gatherer.append(ORDERS, (0,), each) for each in parts), return_exceptions=True
+            *(batcher.append(ORDERS, (0,), each) for each in parts), return_exceptions=True
         )
         assert [isinstance(outcome, RecordTooLarge) for outcome in outcomes] == [False, True, False]
         assert batches_of(cluster) == [[b"a" * 500], [b"c" * 500]]
@@ -142,11 +142,11 @@ def test_a_topic_that_takes_less_than_expected_refuses_only_whom_it_must() -> No
 
 
 def test_what_befalls_the_batch_is_told_to_every_request() -> None:
-    async def scenario(cluster: FakeCluster, gatherer: Gatherer) -> None:
+    async def scenario(cluster: FakeCluster, batcher: RequestBatcher) -> None:
         cluster.gateway.faults[TopicPartition(ORDERS, 0)] = NotEnoughReplicas("one is left")
         parts = [part("a"), part("b")]
         outcomes = await asyncio.gather(
-            *(gatherer.append(ORDERS, (0,), each) for each in parts), return_exceptions=True
+            *(batcher.append(ORDERS, (0,), each) for each in parts), return_exceptions=True
         )
         assert [type(outcome) for outcome in outcomes] == [NotEnoughReplicas, NotEnoughReplicas]
         assert all(each.target == TopicPartition(ORDERS, 0) for each in parts)
@@ -155,9 +155,9 @@ def test_what_befalls_the_batch_is_told_to_every_request() -> None:
 
 
 def test_what_was_asked_for_is_stored_though_nobody_waits() -> None:
-    async def scenario(cluster: FakeCluster, gatherer: Gatherer) -> None:
-        gone = asyncio.ensure_future(gatherer.append(ORDERS, (0,), part("a")))
-        stays = asyncio.ensure_future(gatherer.append(ORDERS, (0,), part("b")))
+    async def scenario(cluster: FakeCluster, batcher: RequestBatcher) -> None:
+        gone = asyncio.ensure_future(batcher.append(ORDERS, (0,), part("a")))
+        stays = asyncio.ensure_future(batcher.append(ORDERS, (0,), part("b")))
         await asyncio.sleep(0)
         gone.cancel()
         assert (await stays).base_offset == Offset(1)

@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 from multidict import CIMultiDict
 
-from api.connections.fast_path import PlainServer
+from api.connections.fast_path import FastPathServer
 from api.connections.plain_requests import BODY_BYTES_MAX, read_head, write_answer
 from api.http.answers_in_flight import AnswersInFlight
 from api.http.services import Limits
@@ -314,7 +314,7 @@ async def test_only_a_connection_without_a_request_is_closed_for_its_silence() -
         await asyncio.sleep(60)
         return web.Response(status=204)
 
-    server = PlainServer(_Answers(slowly), asyncio.Protocol, 20, AnswersInFlight(1 << 20))
+    server = FastPathServer(_Answers(slowly), asyncio.Protocol, 20, AnswersInFlight(1 << 20))
     transports = [_Transport(), _Transport()]
     for transport in transports:
         connection = server.accept()
@@ -341,7 +341,7 @@ async def test_a_client_that_reads_no_answers_gets_no_further_ones(ahead: int) -
         answered += 1
         return web.Response(status=204)
 
-    server = PlainServer(_Answers(at_once), asyncio.Protocol, 20, AnswersInFlight(1 << 20))
+    server = FastPathServer(_Answers(at_once), asyncio.Protocol, 20, AnswersInFlight(1 << 20))
     connection, transport = server.accept(), _Transport()
     connection.connection_made(transport)
     connection.data_received(request("GET /") * (1 + ahead))  # some come before the first answer

@@ -33,7 +33,7 @@ def settings_file(folder: Path, more: str) -> Path:
 
 @pytest.mark.parametrize("url", ["log.example:7070", "http://[log", "http://log.example:7070/v1", ""])
 def test_an_advertised_address_that_is_no_url_is_refused(tmp_path: Path, url: str) -> None:
-    with pytest.raises(InvalidRequest, match=r"advertised_http: .* is no URL such as"):
+    with pytest.raises(InvalidRequest, match=r"advertised_http: .* is not a URL such as"):
         load_settings(settings_file(tmp_path, f'advertised_http = "{url}"'))
 
 
@@ -64,12 +64,12 @@ def test_listening_everywhere_needs_an_address_for_clients(tmp_path: Path, host:
 
 @pytest.mark.parametrize("url", ["http://0.0.0.0:7070", "http://[::]:7070"])
 def test_all_addresses_cannot_be_advertised(tmp_path: Path, url: str) -> None:
-    with pytest.raises(InvalidRequest, match=r"advertised_http: .* leads to no machine"):
+    with pytest.raises(InvalidRequest, match=r"advertised_http: .* is not the address of a machine"):
         load_settings(settings_file(tmp_path, f'advertised_http = "{url}"'))
 
 
 def test_a_peer_is_one_machine(tmp_path: Path) -> None:
-    with pytest.raises(InvalidRequest, match=r"peers\.2\.host: '0.0.0.0' leads to no machine"):
+    with pytest.raises(InvalidRequest, match=r"peers\.2\.host: '0.0.0.0' is not the address of a machine"):
         load_settings(settings_file(tmp_path, '[peers.2]\nhost = "0.0.0.0"\nport = 2\n'))
 
 
@@ -81,12 +81,12 @@ def test_an_address_of_ipv6_is_advertised_in_brackets(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "told"),
     [
-        ("rak = 'a'", "rak is no setting; did you mean rack"),
-        ("http_port = 7", "http_port is no setting; did you mean http.port"),
-        ("[http]\nprot = 7", "http.prot is no setting; did you mean http.port"),
-        ("[limits]\ntick_ms = 7", "limits.tick_ms is no setting; did you mean timing.tick_ms"),
-        ("[peers.2]\nprot = 7", "peers.2.prot is no setting; did you mean peers.<id>.port"),
-        ("qqqqqqqq = 7", "qqqqqqqq is no setting"),
+        ("rak = 'a'", "rak is not a setting; did you mean rack"),
+        ("http_port = 7", "http_port is not a setting; did you mean http.port"),
+        ("[http]\nprot = 7", "http.prot is not a setting; did you mean http.port"),
+        ("[limits]\ntick_ms = 7", "limits.tick_ms is not a setting; did you mean timing.tick_ms"),
+        ("[peers.2]\nprot = 7", "peers.2.prot is not a setting; did you mean peers.<id>.port"),
+        ("qqqqqqqq = 7", "qqqqqqqq is not a setting"),
     ],
 )
 def test_an_unknown_setting_is_refused_with_the_one_that_was_meant(
@@ -115,7 +115,7 @@ def test_an_unknown_setting_in_the_environment_is_refused_too(
     monkeypatch.setenv(variable, "7")
     with pytest.raises(InvalidRequest) as refused:
         load_settings(settings_file(tmp_path, ""))
-    assert str(refused.value) == f"{variable} in the environment is no setting; {told}"
+    assert str(refused.value) == f"{variable} in the environment is not a setting; {told}"
 
 
 def test_variables_of_clients_and_all_settings_may_be_in_the_environment(

@@ -108,7 +108,7 @@ def test_the_version_is_shown() -> None:
         (["consume", "t", "--from", "yesterday"], "earliest"),
         (["consume", "t", "--from", "2026-01-31T12:00:00"], "time zone"),
         (["consume", "t", "--from", "999999999999d"], "--from"),
-        (["consume", "t", "--to", "tomorrow"], "--to 'tomorrow' is no position"),
+        (["consume", "t", "--to", "tomorrow"], "--to 'tomorrow' is not a position"),
         (["consume", "t", "--to", "5", "--follow"], "exclude each other"),
         (["consume", "t", "--format", "text"], "--format"),
         (["cluster", "info", "--server", "ftp://here"], "scheme"),

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from raftlog.aio import Client
-from raftlog.client.buffer import Buffer, Lane
+from raftlog.client.buffer import Buffer, PartitionQueue
 from raftlog.client.options import Partitioner, producer_options
 from raftlog.client.partitioners import Router
 from raftlog.clock import SystemClock
@@ -22,11 +22,11 @@ CHI_SQUARE_LIMIT = 27.9  # 9 degrees of freedom; above it with a chance of one i
 
 
 def make_router(count: int, partitioner: Partitioner | str | None = None) -> tuple[Router, Buffer]:
-    """A router over lanes that nobody empties, with batches of some ten small records."""
+    """A router over queues that nobody empties, with batches of some ten small records."""
     options = producer_options(partitioner=partitioner, batch_bytes=400, buffer_bytes=1 << 30)
     buffer = Buffer(options, SystemClock())
     router = Router("orders", buffer=buffer, rng=random.Random(7), partitioner=options.partitioner)
-    router.set_lanes([Lane("orders", number) for number in range(count)])
+    router.set_queues([PartitionQueue("orders", number) for number in range(count)])
     return router, buffer
 
 
@@ -34,9 +34,9 @@ def spread(router: Router, buffer: Buffer, count: int) -> Counter[int]:
     """How many records without a key each partition gets."""
     found: Counter[int] = Counter()
     for _ in range(count):
-        lane = router.route(None, b"x", None, 33)
-        assert buffer.append(lane, Record(b"x"), 33, None) is not None
-        found[lane.partition] += 1
+        queue = router.route(None, b"x", None, 33)
+        assert buffer.append(queue, Record(b"x"), 33, None) is not None
+        found[queue.partition] += 1
     return found
 
 
@@ -60,7 +60,7 @@ def test_keys_that_were_sent_before_spread_over_new_partitions_at_once() -> None
     # requirement: K6
     router, _ = make_router(3)
     for count in (3, 5, 12):
-        router.set_lanes([Lane("orders", number) for number in range(count)])
+        router.set_queues([PartitionQueue("orders", number) for number in range(count)])
         for number in range(200):
             key = b"key-%d" % number
             assert router.route(key, None, None, 40).partition == partition_for_key(key, count)
@@ -77,9 +77,9 @@ def test_without_a_key_a_batch_stays_together_and_batches_spread_evenly() -> Non
     # requirement: K2
     router, buffer = make_router(10)
     per_record = spread(router, buffer, 10_000)
-    batches = Counter({lane.partition: len(lane.closed) for lane in router.lanes})
+    batches = Counter({queue.partition: len(queue.closed) for queue in router.queues})
     assert chi_square(batches, 10) < CHI_SQUARE_LIMIT
-    assert all(len(batch.records) == 10 for lane in router.lanes for batch in lane.closed)
+    assert all(len(batch.records) == 10 for queue in router.queues for batch in queue.closed)
     assert min(per_record.values()) > 700
 
 

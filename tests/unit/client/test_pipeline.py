@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from raftlog.client.pipeline import Pipeline, Shipment
+from raftlog.client.pipeline import InFlightBatch, Pipeline
 from raftlog.client.receipts import Batch
 from raftlog.errors import (
     CommitUnknown,
@@ -43,15 +43,15 @@ def make_batch(deadline: float = LATE) -> Batch:
     return batch
 
 
-def send_all(pipeline: Pipeline, source: Source) -> list[Shipment]:
+def send_all(pipeline: Pipeline, source: Source) -> list[InFlightBatch]:
     """Everything that may leave now."""
     sent = []
-    while (shipment := pipeline.next_to_send(source.take)) is not None:
-        sent.append(shipment)
+    while (in_flight := pipeline.next_to_send(source.take)) is not None:
+        sent.append(in_flight)
     return sent
 
 
-def proven() -> tuple[Pipeline, Source, list[Shipment]]:
+def proven() -> tuple[Pipeline, Source, list[InFlightBatch]]:
     """A pipeline after its first answer, with five batches in the air: sequences 3, 6, 9, 12, 15."""
     pipeline, source = Pipeline(), Source()
     (first,) = send_all(pipeline, source)
@@ -61,13 +61,13 @@ def proven() -> tuple[Pipeline, Source, list[Shipment]]:
 
 def test_the_first_batch_leaves_alone_and_five_follow_its_answer() -> None:
     _, _, sent = proven()
-    assert [shipment.sequence for shipment in sent] == [3, 6, 9, 12, 15]
+    assert [in_flight.sequence for in_flight in sent] == [3, 6, 9, 12, 15]
 
 
 def test_no_more_than_five_batches_lie_behind_the_oldest_without_an_outcome() -> None:
     pipeline, source, sent = proven()
-    for shipment in sent[1:]:
-        pipeline.delivered(shipment)
+    for in_flight in sent[1:]:
+        pipeline.delivered(in_flight)
     assert send_all(pipeline, source) == []  # a retry of the oldest must still be recognised
     pipeline.delivered(sent[0])
     assert len(send_all(pipeline, source)) == 5
@@ -79,24 +79,24 @@ def test_after_a_failure_nothing_leaves_until_all_have_landed_and_then_in_the_ol
     assert send_all(pipeline, source) == []
     assert not pipeline.must_settle
     pipeline.delivered(sent[0])
-    for shipment in sent[2:]:
-        pipeline.failed(shipment, OutOfOrderSequence())
+    for in_flight in sent[2:]:
+        pipeline.failed(in_flight, OutOfOrderSequence())
     assert pipeline.must_settle
-    verdict = pipeline.settle(now=0.0)
-    assert verdict.given_up == []
-    assert isinstance(verdict.retry_after, ConnectionLost)
+    decision = pipeline.settle(now=0.0)
+    assert decision.given_up == []
+    assert isinstance(decision.retry_after, ConnectionLost)
     resent = []
-    while (shipment := pipeline.next_to_send(source.take)) is not None and len(resent) < 4:
-        resent.append((shipment, shipment.sequence))
-        pipeline.delivered(shipment)
-    assert resent == [(shipment, 6 + 3 * number) for number, shipment in enumerate(sent[1:])]
+    while (in_flight := pipeline.next_to_send(source.take)) is not None and len(resent) < 4:
+        resent.append((in_flight, in_flight.sequence))
+        pipeline.delivered(in_flight)
+    assert resent == [(in_flight, 6 + 3 * number) for number, in_flight in enumerate(sent[1:])]
 
 
 def test_one_that_was_refused_for_good_is_given_up_and_the_others_are_numbered_anew() -> None:
     pipeline, source, sent = proven()
     pipeline.failed(sent[0], RecordTooLarge())
-    for shipment in sent[1:]:
-        pipeline.failed(shipment, OutOfOrderSequence())
+    for in_flight in sent[1:]:
+        pipeline.failed(in_flight, OutOfOrderSequence())
     ((batch, error),) = pipeline.settle(now=0.0).given_up
     assert batch is sent[0].batch
     assert isinstance(error, RecordTooLarge)
@@ -111,8 +111,8 @@ def test_one_that_may_be_written_is_unknown_at_its_deadline_and_so_are_those_sen
     pipeline, source, sent = proven()
     pipeline.failed(sent[0], ConnectionLost())
     pipeline.failed(sent[1], ConnectionLost())
-    for shipment in sent[2:]:
-        pipeline.failed(shipment, OutOfOrderSequence())
+    for in_flight in sent[2:]:
+        pipeline.failed(in_flight, OutOfOrderSequence())
     given_up = pipeline.settle(now=LATE).given_up
     assert [batch for batch, _ in given_up] == [sent[0].batch, sent[1].batch]
     assert not any(error.is_definite for _, error in given_up)
@@ -139,8 +139,8 @@ def test_a_broker_that_lost_track_gets_a_new_epoch_and_nothing_is_given_up() -> 
     second = pipeline.next_to_send(source.take)
     assert second is not None
     pipeline.failed(second, OutOfOrderSequence(expected_seq=0))
-    verdict = pipeline.settle(now=0.0)
-    assert (verdict.given_up, verdict.retry_after) == ([], None)
+    decision = pipeline.settle(now=0.0)
+    assert (decision.given_up, decision.retry_after) == ([], None)
     assert pipeline.next_to_send(source.take) is second
     assert (second.sequence, pipeline.epoch) == (0, 1)
 
@@ -165,9 +165,9 @@ def test_a_long_wait_for_a_leader_does_not_cost_the_right_to_a_new_number() -> N
 def test_a_broker_that_refuses_every_number_is_believed_in_the_end() -> None:
     pipeline, source = Pipeline(), Source(1)
     epochs = []
-    while (shipment := pipeline.next_to_send(source.take)) is not None and len(epochs) < 100:
+    while (in_flight := pipeline.next_to_send(source.take)) is not None and len(epochs) < 100:
         epochs.append(pipeline.epoch)
-        pipeline.failed(shipment, OutOfOrderSequence())
+        pipeline.failed(in_flight, OutOfOrderSequence())
         given_up = pipeline.settle(now=0.0).given_up
     ((_, error),) = given_up
     assert isinstance(error, OutOfOrderSequence)
@@ -201,7 +201,7 @@ def test_sequences_begin_again_after_the_largest_and_epochs_need_a_new_producer_
     (first,) = send_all(worn, source)
     worn.failed(first, RecordTooLarge())
     worn.settle(now=0.0)
-    assert (worn.epoch, worn.lives) == (0, 1)
+    assert (worn.epoch, worn.generation) == (0, 1)
 
 
 class Log:
@@ -235,7 +235,7 @@ def test_whatever_is_lost_refused_or_overtaken_batches_are_written_once_and_in_o
     # requirement: P6
     rng = random.Random(seed)
     pipeline, source, log = Pipeline(), Source(40), Log()
-    in_air: list[Shipment] = []
+    in_air: list[InFlightBatch] = []
     acked: list[Batch] = []
     lost: dict[Batch, RaftlogError] = {}
     late: list[tuple[Batch, int, int]] = []  # given up by the client, and still on the wire
@@ -249,22 +249,22 @@ def test_whatever_is_lost_refused_or_overtaken_batches_are_written_once_and_in_o
             log.append(*late.pop(rng.randrange(len(late))))
         if not in_air:
             break
-        shipment = in_air.pop(rng.randrange(len(in_air)) if rng.random() < 0.3 else 0)
+        in_flight = in_air.pop(rng.randrange(len(in_air)) if rng.random() < 0.3 else 0)
         fate = rng.random()
         if fate < 0.1:
-            late.append((shipment.batch, shipment.sequence, pipeline.epoch))
-            pipeline.failed(shipment, ConnectionLost())
+            late.append((in_flight.batch, in_flight.sequence, pipeline.epoch))
+            pipeline.failed(in_flight, ConnectionLost())
         elif fate < 0.15:
-            pipeline.failed(shipment, NoLeader())
+            pipeline.failed(in_flight, NoLeader())
         elif fate < 0.17:
-            pipeline.failed(shipment, RecordTooLarge())
-        elif (error := log.append(shipment.batch, shipment.sequence, pipeline.epoch)) is not None:
-            pipeline.failed(shipment, error)
+            pipeline.failed(in_flight, RecordTooLarge())
+        elif (error := log.append(in_flight.batch, in_flight.sequence, pipeline.epoch)) is not None:
+            pipeline.failed(in_flight, error)
         elif fate < 0.3:
-            pipeline.failed(shipment, CommitUnknown())
+            pipeline.failed(in_flight, CommitUnknown())
         else:
-            pipeline.delivered(shipment)
-            acked.append(shipment.batch)
+            pipeline.delivered(in_flight)
+            acked.append(in_flight.batch)
     for packet in late:
         log.append(*packet)
     assert not source.left
