@@ -15,6 +15,13 @@ OPENINGS = "tests/unit/partitions/test_opener.py"
 
 MOVES = (
     Mutant(
+        "a change begins although no majority of the new voters answers",
+        "partitions.reassignment.reassigner:Reassigner._can_commit",
+        "if membership.voters == before:",
+        "if True:",
+        script="tests/scenarios/partitions/test_moving.py",
+    ),
+    Mutant(
         "a broker whose metadata is not confirmed says that it has no replica",
         "partitions.hosting.replica_manager:PartitionManager.directory_of",
         "if directory is None and not self._may_begin:",
