@@ -1,4 +1,4 @@
-"""Many cases and what they came to."""
+"""Many cases and their summary."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class Summary:
 
     @property
     def is_good(self) -> bool:
-        """Whether everything held in every case, and no damage was missed."""
+        """Whether all checks passed in every case, and no damage was missed."""
         return not (self.lost or self.served_damaged or self.failed or self.missed)
 
     def line(self) -> str:
-        """For people and scripts."""
+        """For users and scripts."""
         return (
             f"cases={self.cases} all_replicas={self.all_replicas} detected={self.detected} "
             f"harmless={self.harmless} missed={self.missed} repaired={self.repaired} lost={self.lost} "
@@ -53,7 +53,7 @@ def run_suite(
     jobs: int = 1,
     on_outcome: Callable[[Outcome], None] = lambda outcome: None,
 ) -> Summary:
-    """Run the cases ``first``.. of both sorts."""
+    """Run the cases from ``first`` on, of both kinds."""
     began = time.monotonic()
     outcomes: list[Outcome] = []
     for outcome in _all(first, cases, all_replicas, jobs):

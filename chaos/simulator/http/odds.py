@@ -1,4 +1,4 @@
-"""What clients over HTTP do in a run, and how bad their network is."""
+"""The random parameters of clients over HTTP and of their network."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamOdds:
-    """How bad the network between clients and brokers is; drawn for every seed."""
+    """The random parameters of the network between clients and brokers."""
 
     latency_s: float
     jitter_s: float
@@ -29,7 +29,7 @@ SHARE: Final = 0.4  # of the runs of whole brokers
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpOdds:
-    """One run's. ``raw`` are the kinds of clients that speak HTTP by themselves."""
+    """One run's parameters. ``raw`` are the kinds of clients that write HTTP themselves."""
 
     streams: StreamOdds
     producers: int  # of raftlog.client

@@ -1,4 +1,4 @@
-"""What a log is asked for in a run, and how often: drawn anew for every seed."""
+"""The random parameters of the operations on a log."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NEEDED = ("append", "take sync", "finish sync", "vote")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogOdds:
-    """A run's. Some works are often absent, or come all the time."""
+    """One run's parameters. Some operations are often absent, or come all the time."""
 
     lives: int = 6
     steps: int = 60  # of the longest life
