@@ -58,7 +58,7 @@ class RaftlogSystem:
         return reader
 
     async def leader_url(self, stream: int) -> str:
-        """Where the partition is led."""
+        """The URL of the partition's leader."""
         leader = await asyncio.to_thread(self.cluster.leader, TOPIC, stream)
         return self.cluster.url(leader)
 

@@ -249,7 +249,7 @@ class Machine:
         """A disk operation that waits: on a thread, or on the event loop, which then blocks (I31)."""
         loop = self._run.loop
         if not loop.is_on_a_thread and self.process is not None and self.process.is_alive:
-            self._run.violated("I31 the event loop never waits for a disk", f"{self.name}: {operation} {path}")
+            self._run.violated("I31 the event loop waits for no disk", f"{self.name}: {operation} {path}")
 
     def _died(self) -> None:
         """The disk reports that its last change was the last before a crash."""
