@@ -160,7 +160,6 @@ class Ceiling:
 
     @property
     def pids(self) -> list[int]:
-        """Process ids of the nodes."""
         return [process.pid for process in self._processes]
 
     async def start(self, streams: int) -> None:
@@ -178,7 +177,6 @@ class Ceiling:
         return await dial(self._first_port + stream % NODES, stream, payload)
 
     async def stop(self) -> None:
-        """End the processes."""
         for process in self._processes:
             process.terminate()
             process.wait(10)

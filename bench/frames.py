@@ -29,7 +29,6 @@ class Frames(asyncio.BufferedProtocol):
         self.transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the transport."""
         # uvloop's transports have the methods without being subclasses.
         self.transport = cast("asyncio.Transport", transport)
 
@@ -119,7 +118,6 @@ class FrameClient(Frames):
         await self.ask(PRODUCE, self._payload)
 
     async def close(self) -> None:
-        """Close the connection."""
         if self.transport is not None:
             self.transport.close()
 

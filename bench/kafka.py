@@ -63,7 +63,6 @@ class KafkaCluster:
 
     @property
     def pids(self) -> list[int]:
-        """Process ids of the brokers."""
         return [process.pid for process in self._processes]
 
     async def start(self) -> None:
@@ -154,7 +153,6 @@ class Kafka:
 
     @property
     def pids(self) -> list[int]:
-        """Process ids of the brokers."""
         return self._cluster.pids
 
     async def start(self, streams: int) -> None:

@@ -27,7 +27,6 @@ class KafkaConnection(asyncio.Protocol):
         self._done: asyncio.Future[bytes] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the transport."""
         # uvloop's transports have the methods without being subclasses.
         self._transport = cast("asyncio.Transport", transport)
 
@@ -66,7 +65,6 @@ class KafkaConnection(asyncio.Protocol):
         return await self._exchange(_frame(key, version, body))
 
     async def close(self) -> None:
-        """Close the connection."""
         if self._transport is not None:
             self._transport.close()
 
@@ -118,7 +116,6 @@ class KafkaReader:
         return count, size_read
 
     async def close(self) -> None:
-        """Close the connection."""
         await self._connection.close()
 
     async def _find(self, timestamp: int) -> int:

@@ -99,7 +99,6 @@ class NatsConnection(asyncio.Protocol):
             self._text.put_nowait(body)
 
     async def close(self) -> None:
-        """Close the connection."""
         if self._transport is not None:
             self._transport.close()
 
@@ -178,7 +177,6 @@ class Nats:
 
     @property
     def pids(self) -> list[int]:
-        """Process ids of the servers."""
         return [process.pid for process in self._processes]
 
     async def start(self, streams: int) -> None:
@@ -226,7 +224,6 @@ class Nats:
         return reader
 
     async def stop(self) -> None:
-        """End the servers."""
         for process in self._processes:
             process.terminate()
         for process in self._processes:

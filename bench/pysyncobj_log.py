@@ -31,7 +31,6 @@ class ReplicatedLog(SyncObj):  # type: ignore[misc]
 
     @replicated  # type: ignore[untyped-decorator]
     def append(self, batch: bytes) -> int:
-        """One batch."""
         self._length += 1
         return self._length
 
@@ -75,7 +74,6 @@ class PySyncObjLog:
 
     @property
     def pids(self) -> list[int]:
-        """Process ids of the nodes."""
         return [process.pid for process in self._processes]
 
     async def start(self, streams: int) -> None:
@@ -99,7 +97,6 @@ class PySyncObjLog:
         return await dial(self._first_port + self._leader, 0, b"x" * (records * record_bytes))
 
     async def stop(self) -> None:
-        """End the processes."""
         for process in self._processes:
             process.kill()
             process.wait(10)

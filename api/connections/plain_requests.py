@@ -158,7 +158,6 @@ class _Date:
         self._text = ""
 
     def text(self) -> str:
-        """The current time."""
         second = int(time.time())
         if second != self._second:
             self._second, self._text = second, formatdate(second, usegmt=True)

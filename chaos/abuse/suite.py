@@ -80,7 +80,6 @@ class Result:
 
     @property
     def line(self) -> str:
-        """All of it in a line."""
         refused = f", refused {dict(self.refused)}" if self.refused else ""
         return (
             f"{self.seconds:.1f} s; loops held {self.held}, late {self.late}; "

@@ -68,7 +68,6 @@ class JudgedFile:
         self._check_size("write_at")
 
     def truncate(self, size: int) -> None:
-        """The file has this size."""
         self._file.truncate(size)
         self._expect(len(self._node.content) == size, "truncate cuts the file")
         self._check_size("truncate")
@@ -117,15 +116,12 @@ class JudgedFilesystem:
         return file
 
     def hold(self, file: File) -> bool:
-        """No contract about the disk."""
         return self._filesystem.hold(file)
 
     def let_go(self, file: File) -> None:
-        """No contract about the disk."""
         self._filesystem.let_go(file)
 
     def read_file(self, path: str) -> bytes:
-        """All bytes."""
         data = self._filesystem.read_file(path)
         self._expect(data == self._posix.node(path).content, path, "read_file returns all bytes")
         return data
@@ -198,11 +194,9 @@ class JudgedFilesystem:
         )
 
     def tree_bytes(self, path: str) -> int:
-        """No contract about the disk."""
         return self._filesystem.tree_bytes(path)
 
     def free_bytes(self, path: str) -> int:
-        """Free bytes."""
         return self._filesystem.free_bytes(path)
 
     def _content(self, path: str) -> bytes | None:

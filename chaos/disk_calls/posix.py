@@ -211,7 +211,6 @@ class TracedOs:
             return descriptor
 
     def close(self, descriptor: int) -> None:
-        """Of an open descriptor, once."""
         with self._posix.lock:
             self._enter("close")
             self._of("close", descriptor)
@@ -219,13 +218,11 @@ class TracedOs:
             os.close(descriptor)
 
     def fstat(self, descriptor: int) -> os.stat_result:
-        """Changes nothing."""
         with self._posix.lock:
             self._of("fstat", descriptor)
             return os.fstat(descriptor)
 
     def pwrite(self, descriptor: int, data: Buffer, position: int) -> int:
-        """May be shortened."""
         return self._written("pwrite", descriptor, bytes(data), position)
 
     def pwritev(self, descriptor: int, buffers: Sequence[Buffer], position: int) -> int:
@@ -241,7 +238,6 @@ class TracedOs:
             return written
 
     def pread(self, descriptor: int, length: int, position: int) -> bytes:
-        """May be shortened."""
         with self._posix.lock:
             self._enter("pread")
             self._of("pread", descriptor)
@@ -295,7 +291,6 @@ class TracedOs:
     rename = replace
 
     def walk(self, path: str) -> Iterator[tuple[str, list[str], list[str]]]:
-        """Changes nothing."""
         return os.walk(path)
 
     def remove(self, path: str) -> None:
@@ -328,11 +323,9 @@ class TracedOs:
                 self._posix.name(name, None)
 
     def listdir(self, path: str) -> list[str]:
-        """Changes nothing."""
         self._enter("listdir")
         return os.listdir(path)
 
     def statvfs(self, path: str) -> os.statvfs_result:
-        """Changes nothing."""
         self._enter("statvfs")
         return os.statvfs(path)

@@ -47,7 +47,6 @@ class Clocks:
             self._run.loop.later(rng.uniform(0.05, 3.0), self.set_right)
 
     def set_right(self) -> None:
-        """All clocks are right."""
         for machine in self._machines:
             machine.wall_skew_ms = 0
 
@@ -58,7 +57,6 @@ class Clocks:
         return 2 * len(right) > len(self._machines)
 
     def starts(self, machine: Machine) -> None:
-        """A machine is about to start."""
         if not self._may_be_wrong(machine):
             self.set_right()
 

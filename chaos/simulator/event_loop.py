@@ -70,7 +70,6 @@ class _Callback:
         self._is_cancelled = False
 
     def cancel(self) -> None:
-        """Never run it."""
         self._is_cancelled = True
 
     def cancelled(self) -> bool:
@@ -233,7 +232,6 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     # Processes.
 
     def start_in(self, process: Process, work: Coroutine[object, object, Result]) -> asyncio.Task[Result]:
-        """Start a task in a process."""
         context = process.context.copy()
         task = asyncio.Task(work, loop=self, context=context)
         process.tasks.append(task)

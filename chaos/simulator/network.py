@@ -66,7 +66,6 @@ class _Connection:
         return not self.ended
 
     def other(self, end: SimulatedTransport) -> SimulatedTransport:
-        """The other end."""
         return self.receiver if end is self.sender else self.sender
 
 
@@ -250,7 +249,6 @@ class SimulatedNetwork:
     # Frames.
 
     def send(self, connection: _Connection, frame: bytes) -> bool:
-        """Send a frame."""
         sender, to = connection.sender.node, connection.receiver.node
         if self.odds.refusal_odds and not self.is_calm and self.rng.random() < self.odds.refusal_odds:
             return False
@@ -327,7 +325,6 @@ class SimulatedTransport:
         return self._network.send(connection, b"".join(buffers))
 
     def queued_bytes(self, peer: NodeId) -> int:
-        """Nothing queues here."""
         return 0
 
     def seconds_since_heard(self, peer: NodeId) -> float:
@@ -349,7 +346,6 @@ class SimulatedTransport:
                 self._network.end(own, self)
 
     async def stop(self) -> None:
-        """Close everything."""
         if self._is_started:
             self._is_started = False
             self._network.process_ended(self, silently=False)

@@ -68,11 +68,9 @@ class SimulatedCluster(Run):
     # What machines tell.
 
     def starts(self, machine: Machine) -> None:
-        """A machine is about to start."""
         self.clocks.starts(machine)
 
     def began(self, machine: Machine, process: Process) -> None:
-        """A machine has a new process."""
         self._by_process[process] = machine
 
     def made(self, machine: Machine, broker: Broker) -> None:

@@ -85,7 +85,6 @@ class Simulation(SimulatedCluster):
             self.http.ended(machine, process, silently=silently)
 
     def start_again(self) -> None:
-        """As after a fault."""
         self.faults.start_again()
 
     def held_by_http(self, machine: Machine) -> Iterable[tuple[str, int]]:
@@ -105,7 +104,6 @@ class Simulation(SimulatedCluster):
     # The phases.
 
     def run(self) -> Result:
-        """All of it."""
         try:
             self.loop.run(self.live(), LONGEST_RUN_S + self.odds.faults_s + self.odds.quiet_s)
         except (TimeoutError, RuntimeError) as error:

@@ -203,7 +203,6 @@ class ControlledCluster:
 
     @property
     def any(self) -> ControlledBroker:
-        """Any broker."""
         return next(iter(self.brokers.values()))
 
     async def controller_broker(self) -> ControlledBroker:

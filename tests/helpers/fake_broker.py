@@ -139,7 +139,6 @@ class FakeCluster:
         self.refusal: RaftlogError | None = None  # the answer to what is not about records
 
     def partition(self, number: int = 0, topic: str = "orders") -> FakePartition:
-        """One partition."""
         return self.topics[topic][number]
 
     def trouble(self, *troubles: Trouble) -> None:

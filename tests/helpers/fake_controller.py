@@ -58,7 +58,6 @@ class FakeController:
         return topic
 
     async def delete_topic(self, name: str, *, expected_version: int | None, timeout_ms: int) -> int:
-        """Like the real one."""
         topic = self._expect(name, expected_version)
         topics = {other: info for other, info in self.image.topics.items() if other != name}
         self.image = replace(self.image, topics=topics, version=self.image.version + 1)
@@ -73,7 +72,6 @@ class FakeController:
         expected_version: int | None,
         timeout_ms: int,
     ) -> TopicInfo:
-        """Like the real one."""
         topic = self._expect(name, expected_version)
         changed = check(changes, replication_factor=topic.replication_factor)
         merged = {**topic.config, **changed}
@@ -87,7 +85,6 @@ class FakeController:
         return topic
 
     async def allocate_producer_ids(self, count: int, timeout_ms: int) -> range:
-        """Like the real one."""
         first = self.image.next_producer_id
         self.image = replace(self.image, next_producer_id=ProducerId(first + count))
         return range(first, first + count)

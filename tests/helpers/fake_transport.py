@@ -148,7 +148,6 @@ class FakeNetwork:
             self.break_link(self.link(link.receiver, link.sender))
 
     def send(self, link: _Link, frame: memoryview) -> None:
-        """Send a frame."""
         if self._rng.random() < link.drop_probability or link.is_silent:
             return
         due = self.now + link.delay_seconds
@@ -229,7 +228,6 @@ class FakeTransport:
             self._network.break_link(self._network.link(*ends))
 
     async def stop(self) -> None:
-        """Leave the network."""
         self._is_running = False
         self._network.leave(self)
 

@@ -63,7 +63,6 @@ class MemoryTransport:
         self._node = node
 
     async def start(self, receiver: FrameReceiver) -> None:
-        """Join the network."""
         self._network.receivers[self._node] = receiver
         for other in list(self._network.receivers):
             if other != self._node:
@@ -82,7 +81,6 @@ class MemoryTransport:
         return True
 
     def queued_bytes(self, peer: NodeId) -> int:
-        """Nothing queues here."""
         return 0
 
     def disconnect(self, peer: NodeId) -> None:
@@ -94,7 +92,6 @@ class MemoryTransport:
         return 0.0 if self._network.stands(self._node, peer) else math.inf
 
     async def stop(self) -> None:
-        """Leave the network."""
         self._network.receivers.pop(self._node, None)
         for other, receiver in self._network.receivers.items():
             if other != self._node:

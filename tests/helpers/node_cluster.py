@@ -62,14 +62,12 @@ class CheckedMachine:
         self._is_open = False
 
     def apply(self, entry: Batch) -> None:
-        """Passed on."""
         before = self._before if self._before is not None else Index(entry.base_offset - 1)
         self._applied.check(self._node, entry, before)
         self._before = Index(entry.last_offset)
         self._machine.apply(entry)
 
     def snapshot(self) -> bytes:
-        """Passed on."""
         return self._machine.snapshot()
 
     def restore(self, snapshot: bytes) -> None:
@@ -223,25 +221,20 @@ class Listener:
         self._replica = replica
 
     def role_changed(self, role: Role, term: Term, leader: NodeId | None) -> None:
-        """Passed on."""
         self._replica.role_changed(role, term, leader)
 
     def commit_advanced(self, commit_index: Index) -> None:
-        """Passed on."""
         self._replica.commit_advanced(commit_index)
 
     def membership_changed(self, membership: Membership, is_committed: bool) -> None:
-        """Noted and passed on."""
         self._node.heard.append((self._group_id, membership, is_committed))
         self._replica.membership_changed(membership, is_committed)
 
     def removed(self) -> None:
-        """Noted and passed on."""
         self._node.removed.append(self._group_id)
         self._replica.removed()
 
     def replica_stopped(self, error: BaseException) -> None:
-        """Passed on."""
         self._node.stopped[self._group_id] = error
         self._replica.replica_stopped(error)
 

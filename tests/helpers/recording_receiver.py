@@ -24,12 +24,10 @@ class RecordingReceiver:
         self._changed.set()
 
     def peer_connected(self, peer: NodeId) -> None:
-        """Keep it."""
         self.events.append(("connected", peer))
         self._changed.set()
 
     def peer_lost(self, peer: NodeId) -> None:
-        """Keep it."""
         self.events.append(("lost", peer))
         self._changed.set()
 

@@ -51,7 +51,6 @@ class Leader:
     is_rejoining: bool = False
 
     def stop(self, error: BaseException) -> None:
-        """Stop it."""
         self.stopped = error
 
     def membership_at(self, index: Index) -> Membership:

@@ -74,7 +74,6 @@ class TcpProxy:
         self._is_black_hole = False
 
     async def stop(self) -> None:
-        """Close everything."""
         if self._server is not None:
             self._server.close()
         self.cut()

@@ -27,7 +27,6 @@ class RawAnswer:
 
     @property
     def json(self) -> dict[str, Any]:
-        """The body."""
         return msgspec.json.decode(self.body, type=dict[str, Any])
 
     def number(self, header: str) -> int:

@@ -65,7 +65,6 @@ class HttpSide:
         self.streams.powered(f"b{machine.node}")
 
     def ended(self, machine: Machine, process: Process, *, silently: bool) -> None:
-        """A process has ended."""
         self._pipelines.pop(machine, None)
         self.streams.process_ended(f"b{machine.node}", process, silently=silently)
 
