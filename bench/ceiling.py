@@ -44,8 +44,8 @@ class Node:
         self._waiting: list[_Waiting] = []
         self._is_syncing = False
         self._rounds: queue.SimpleQueue[tuple[list[int], list[_Waiting]]] = queue.SimpleQueue()
-        self._synced: dict[int, list[int]] = {}  # of a stream: how many batches each node has synced
-        self._clients: dict[int, deque[Frames]] = {}  # who waits, in the order of their batches
+        self._synced: dict[int, list[int]] = {}  # per stream: how many batches each node has synced
+        self._clients: dict[int, deque[Frames]] = {}  # waiting clients, in the order of their batches
         threading.Thread(target=self._sync_rounds, daemon=True).start()
 
     def produce(self, stream: int, payload: memoryview, client: Frames) -> None:

@@ -131,4 +131,4 @@ async def dial(port: int, stream: int, payload: bytes) -> FrameClient:
             return client
         except OSError:
             await asyncio.sleep(0.05)
-    raise RuntimeError(f"nobody listens on port {port}")
+    raise RuntimeError(f"no process listens on port {port}")

@@ -112,7 +112,7 @@ class KafkaCluster:
                 connection = await self.open(node)
                 try:
                     if await create_topic(connection, topic, partitions, NODES, settings):
-                        await asyncio.sleep(1)  # the brokers learn of it
+                        await asyncio.sleep(1)  # the brokers apply it
                         return
                 finally:
                     await connection.close()

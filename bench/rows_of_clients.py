@@ -105,7 +105,7 @@ async def _send(bench: Bench, record_bytes: int) -> Measured:
     value = b"x" * record_bytes
     sent = 0
     async with Client(bench.raftlog.cluster.bootstrap) as client, client.producer(TOPIC) as producer:
-        await (await producer.send(value))  # metadata and connections are there
+        await (await producer.send(value))  # metadata and connections exist
         began = time.perf_counter()
         while time.perf_counter() < began + bench.seconds:
             for _ in range(500):

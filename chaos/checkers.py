@@ -45,7 +45,7 @@ def duplicates(history: History) -> Iterator[Anomaly]:
     for partition, offset, value in _sightings(history):
         first = seen.setdefault((partition, value), offset)
         if first != offset:
-            yield Anomaly("duplicate", partition, f"{value!r} stands at {first} and {offset}")
+            yield Anomaly("duplicate", partition, f"{value!r} is at {first} and {offset}")
 
 
 def lost_writes(history: History) -> Iterator[Anomaly]:
@@ -77,7 +77,7 @@ def aborted_reads(history: History) -> Iterator[Anomaly]:
     for poll in history.all_polls():
         for offset, value in poll.records:
             if (poll.partition, value) in failed:
-                yield Anomaly("aborted read", poll.partition, f"{value!r} failed and stands at {offset}")
+                yield Anomaly("aborted read", poll.partition, f"{value!r} failed and is at {offset}")
 
 
 def invented_values(history: History) -> Iterator[Anomaly]:
@@ -86,7 +86,7 @@ def invented_values(history: History) -> Iterator[Anomaly]:
     for poll in history.all_polls():
         for offset, value in poll.records:
             if (poll.partition, value) not in sent:
-                yield Anomaly("invented value", poll.partition, f"{value!r} stands at {offset}")
+                yield Anomaly("invented value", poll.partition, f"{value!r} is at {offset}")
 
 
 def disordered_polls(history: History) -> Iterator[Anomaly]:

@@ -23,8 +23,8 @@ from raftlog.records.reader import read_records
 from raftlog.wire import headers, media_types, paths, problems
 
 CONNECT_S = 1.0
-PRODUCE_TIMEOUT_MS = 3000  # what the broker is told
-ANSWER_S = 6.0  # for a broker that stopped in the middle of an answer
+PRODUCE_TIMEOUT_MS = 3000  # the broker's timeout
+ANSWER_S = 6.0  # of a broker that stopped during a response
 
 
 @dataclass(frozen=True, slots=True)

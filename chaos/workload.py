@@ -39,7 +39,7 @@ class Shape:
     readers_per_partition: int = 1
     records_max: int = 3  # in one send
     pause_ms_max: int = 20  # between two sends of one producer
-    send_s: float = 30.0  # after so long a send that got no answer is given up
+    send_s: float = 30.0  # after this time a send without a response is given up
     final_read_s: float = 60.0
 
 
@@ -60,7 +60,7 @@ class Workload:
     ) -> None:
         self.history = History()
         self.refusals: Counter[str] = Counter()  # retryable answers, by their code
-        self.surprises: list[str] = []  # answers that no client should ever have got
+        self.surprises: list[str] = []  # responses that no client should ever get
         self._urls = list(urls)
         self._topic = topic
         self._partitions = partitions

@@ -59,8 +59,8 @@ class Result:
     name: str
     seconds: float
     told: Counter[str]
-    held: int  # looks at an event loop, of all brokers, that something had held for more than 50 ms
-    late: int  # looks that came so late for any reason, a busy machine among them
+    held: int  # samples of event loops, of all brokers, that were blocked for more than 50 ms
+    late: int  # samples with that delay for any reason, including a busy machine
     slowest_probe_ms: float
     produce_p99_ms: float
     refused: Counter[str]  # of the bystander's requests

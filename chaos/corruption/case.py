@@ -35,8 +35,8 @@ FILLINGS: Final = 12
 TRIES: Final = 40  # to find a damage that changes something
 BATCHES_AFTER: Final = 4
 PATIENCE_S: Final = 60.0
-AWAY: Final = 0.2  # how many victims miss how the others' logs lose their beginning
-IN_USE: Final = 0.25  # how many cases damage the active segment of a running broker as well
+AWAY: Final = 0.2  # share of victims that miss the deletion of the others' beginnings
+IN_USE: Final = 0.25  # share of cases that also damage the active segment of a running broker
 END: Final = 1 << 60
 
 

@@ -23,11 +23,11 @@ class Summary:
     all_replicas: int  # with each replica damaged in another place
     detected: int
     harmless: int  # not detected, and shown to be harmless; ``reasons`` names kinds and reasons
-    missed: int  # neither: nothing shows that it cannot matter
+    missed: int  # neither: nothing shows that it is harmless
     repaired: int  # replicas that were repaired from their peers
-    lost: int  # acknowledged values that are not there in the end
-    served_damaged: int  # times that a consumer got other bytes than were acknowledged
-    failed: int  # cases in which something did not hold
+    lost: int  # acknowledged values that are missing in the end
+    served_damaged: int  # reads by consumers of other bytes than were acknowledged
+    failed: int  # cases with a failed check
     seconds: float
     reasons: tuple[tuple[str, int], ...]
 

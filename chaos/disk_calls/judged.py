@@ -48,7 +48,7 @@ class JudgedFile:
             self._expect(bytes(self._node.content) == before, "a failed append leaves the file as it was")
             self._check_size("a failed append")
             raise
-        self._expect(start == len(before), "append says where its bytes stand")
+        self._expect(start == len(before), "append returns the position of its bytes")
         self._expect(bytes(self._node.content) == before + data, "append writes all its bytes at the end")
         self._check_size("append")
         return start
@@ -234,7 +234,7 @@ class JudgedDisk:
     posix: Posix
 
     def open_files(self) -> list[Node]:
-        """What is open and not a directory."""
+        """The open regular files."""
         return [file.node for file in self.posix.descriptors.values()]
 
 

@@ -30,17 +30,17 @@ NAMES: Final = ("shared-0", "shared-1")
 LOST_ANSWER_ODDS: Final = 0.15
 RECOVERY_S: Final = 12.0
 ACTIONS: Final = {"create": 5, "delete": 2, "alter": 1, "move": 4, "use": 5, "recover": 3}
-"""What is done, and how often."""
+"""Actions and their weights."""
 
 
 @dataclass(slots=True)
 class SharedNames:
     """Shared knowledge of all administrators of a run."""
 
-    made: dict[str, tuple[str, float]] = field(default_factory=dict)  # by id: name, when it was asked for
-    deletions: dict[str, list[float]] = field(default_factory=dict)  # by name: when each was asked for
-    gone: set[str] = field(default_factory=set)  # ids of those that surely were deleted
-    written: dict[str, str] = field(default_factory=dict)  # value to the id of the topic that it was sent to
+    made: dict[str, tuple[str, float]] = field(default_factory=dict)  # by id: name, time of the request
+    deletions: dict[str, list[float]] = field(default_factory=dict)  # by name: times of the requests
+    gone: set[str] = field(default_factory=set)  # ids of definitely deleted topics
+    written: dict[str, str] = field(default_factory=dict)  # value to the id of the topic to which it was sent
     values: int = 0
     recovering: set[str] = field(default_factory=set)  # names that are not deleted or moved meanwhile
 
@@ -93,7 +93,7 @@ class Administrator(Client):
     async def _delete(self, name: str) -> None:
         self._shared.deletions.setdefault(name, []).append(self.cluster.loop.now)
         topic = await self.ask(self.machine(), lambda broker: self._look(broker, name))
-        is_sure = self.rng.random() < 0.5  # which one it is
+        is_sure = self.rng.random() < 0.5  # whether the deletion names the version
         if topic is not None:
             version = topic.version if is_sure else None
             await self.ask(

@@ -41,12 +41,12 @@ PATIENCE_S: Final = 6.0
 PAUSE_S: Final = 0.05
 LOST_ANSWER_ODDS: Final = 0.01
 QUORUM_ODDS: Final = 0.8
-NEXT_EPOCH_ODDS: Final = 0.5  # for who has given up, instead of another id
-GIVES_UP_ODDS: Final = 0.05  # once it is refused: a refusal must be one
-REPLACED_ODDS: Final = 0.15  # a producer ends, and a later life of it begins
+NEXT_EPOCH_ODDS: Final = 0.5  # for a producer that has given up, instead of another id
+GIVES_UP_ODDS: Final = 0.05  # after a refusal, which must be definite
+REPLACED_ODDS: Final = 0.15  # a producer ends, and its next incarnation starts
 
 Life = tuple[int, int]
-"""Id and epoch of a producer: another one begins its sequence anew."""
+"""Id and epoch of a producer: another one restarts its sequence."""
 
 
 class Client:
@@ -178,7 +178,7 @@ class Producer(Client):
         self._sequence = 0
         self._life: Life = (-1, -1)
         self._replaced: Life | None = None  # after the first acknowledged batch several may be in flight
-        self._is_known = False  # a first batch was acknowledged: from now on several may be under way
+        self._is_known = False  # a batch was acknowledged, so several may be in flight
         self._values = 0
 
     async def run(self) -> None:

@@ -22,7 +22,7 @@ from raftlog.types import GroupId
 DAY_MS: Final = 86_400_000
 SKEWS_MS: Final = (-3_600_000, -200, 0, 200, 3_600_000, -2 * DAY_MS, 2 * DAY_MS, 20 * DAY_MS)
 RIGHT_MS: Final = 200
-ALL_ODDS: Final = 0.3  # that all clocks jump together
+ALL_ODDS: Final = 0.3  # for a jump of all clocks together
 
 
 class Clocks:

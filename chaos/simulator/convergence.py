@@ -25,8 +25,8 @@ from raftlog.records.builder import Record, build_batch
 from raftlog.types import GroupId
 from raftlog.wire.limits import PRODUCER_BATCHES_MAX
 
-RECOVERY_S: Final = 20.0  # until every partition takes records again
-LATE_S: Final = 2.5  # whatever a client has given up is over by then
+RECOVERY_S: Final = 20.0  # until every partition accepts records again
+LATE_S: Final = 2.5  # all attempts that clients have given up are over by then
 SETTLING_S: Final = 20.0  # until all replicas are equal
 
 

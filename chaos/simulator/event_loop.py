@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 Arguments = TypeVarTuple("Arguments")
 Result = TypeVar("Result")
 
-SHORTEST_S = 1e-6  # a clock that is looked at again has moved on
-TURNS_WITHOUT_TIME_MAX = 50_000  # more callbacks in one moment never end
+SHORTEST_S = 1e-6  # a clock that is read again has advanced
+TURNS_WITHOUT_TIME_MAX = 50_000  # more callbacks in one moment count as an endless loop
 
 
 class Process:

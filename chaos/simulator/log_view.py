@@ -31,7 +31,7 @@ from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.testing.stored_file import UNCHANGED, StoredFile
 
 _HEADER = struct.Struct(">qiibIhiqq")  # up to the newest timestamp
-_STAMPED = APPEND_TIME_BIT | CONTROL_BIT  # whose timestamp is the leader's
+_STAMPED = APPEND_TIME_BIT | CONTROL_BIT  # the timestamp is the leader's
 _SLOT = struct.Struct(">QqqqqqqqQ?")
 _SLOT_NAMES = ("hard_state.a", "hard_state.b")
 _SLOT_MAGIC = b"RLH3"
@@ -69,8 +69,8 @@ class LogView:
 
     def __init__(self, disk: FakeFilesystem, directory: str, *, durable: bool) -> None:
         self.entries: list[Entry] = []
-        self.stamps_ms: list[int | None] = []  # of each entry; None where a producer set the time
-        self.memberships: list[tuple[int, Membership]] = []  # those that stand in the log, and where
+        self.stamps_ms: list[int | None] = []  # of each entry; None if a producer set the time
+        self.memberships: list[tuple[int, Membership]] = []  # those in the log, and their offsets
         self._disk = disk
         self._directory = directory
         self._durable = durable

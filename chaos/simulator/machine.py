@@ -98,8 +98,8 @@ class Machine:
         self.lives = 0
         self.is_stopping = False
         self.is_killed_in_a_change = False  # or loses power
-        self.is_restart_needed = False  # a sync has failed in this life, and a replica is out of work
-        self.is_kept_off = False  # for good, as far as administrators know
+        self.is_restart_needed = False  # a sync has failed in this incarnation, and a replica is stopped
+        self.is_kept_off = False  # permanently, for administrators
         self.process: Process | None = None
         self.broker: Broker | None = None
         self.listener: HttpListener | None = None

@@ -62,7 +62,7 @@ AIMED_FAULTS: Final = (
 """Those that wait for the worst moment."""
 
 AFTER_A_METADATA_COMMIT: Final = "after a metadata commit"
-"""The active controller dies before anybody hears of what it did: while administrators race."""
+"""The active controller crashes right after a commit, in runs with administrators."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,27 +78,27 @@ class Odds:
     sync_s: float
     network: NetworkOdds
     rates: tuple[float, ...]  # of the brokers' clocks
-    faults_s: float  # how long things go wrong
+    faults_s: float  # duration of the phase with faults
     pause_s: float  # between two timed faults
     timed: tuple[str, ...]
     aimed: dict[str, float]  # the probability of each at its moment
     producers: int
     consumers: int
-    pipeline: int  # batches of one producer that may be under way
+    pipeline: int  # batches of one producer that may be in flight
     think_s: float
-    padding_bytes: int  # of some records: beyond a sector a torn write leaves holes within a batch
+    padding_bytes: int  # of some records: a torn write beyond a sector leaves holes in a batch
     segment_bytes: int
     churns_topics: bool
     retention_bytes: int = -1  # of each partition that clients use; -1: everything is kept
     retention_ms: int = -1  # likewise
     uses_create_times: bool = False
     retention_check_ms: int = 60_000
-    administrators: int = 0  # who race for the same names
-    recovers: bool = False  # and use the last resort
+    administrators: int = 0  # that use the same names
+    recovers: bool = False  # and recover unsafely
     trash_delay_ms: int = 3_600_000
     lies_about_syncs: bool = False
     busy_s: float = 0.0  # between two quiet phases
-    quiet_s: float = 0.0  # nobody asks for anything and nothing else goes wrong for so long; 0: never
+    quiet_s: float = 0.0  # without requests and new faults; 0: never
 
     @classmethod
     def drawn_long(cls, rng: random.Random) -> Odds:
@@ -212,7 +212,7 @@ class Odds:
             aimed=aimed,
             faults_s=18.0,
             recovers=True,
-            think_s=0.2,  # with so few faults, thousands of records are written else
+            think_s=0.2,  # otherwise, with so few faults, thousands of records are written
         )
 
     def _with_http(self, http: HttpOdds) -> Odds:
@@ -293,4 +293,4 @@ CALM: Final = Odds(
     segment_bytes=1024,
     churns_topics=False,
 )
-"""Nothing goes wrong by itself, and nobody asks for anything: for runs that do so themselves."""
+"""No faults and no clients, for runs that have their own."""

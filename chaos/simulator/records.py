@@ -28,10 +28,10 @@ class GroupRecord:
     """The state of one group, from all sources."""
 
     group_id: GroupId
-    birth: Membership  # who took part before the first entry
-    membership: Membership  # the newest that is committed
-    halves: tuple[frozenset[NodeId], ...]  # of each a majority holds all that is committed
-    born_at: int  # where the membership stands that it began with
+    birth: Membership  # the membership before the first entry
+    membership: Membership  # the newest committed one
+    halves: tuple[frozenset[NodeId], ...]  # a majority of each holds all committed entries
+    born_at: int  # the index of its first membership
     clocks: Clocks
     violated: Callable[[str, str], None]
     replicas: dict[NodeId, ReplicaRecord] = field(default_factory=dict)
@@ -41,9 +41,11 @@ class GroupRecord:
     commit_terms: list[int] = field(default_factory=list)
     places: dict[int, int] = field(default_factory=dict)  # in ``committed``, by base offset
     votes: dict[tuple[int, NodeId], NodeId] = field(default_factory=dict)  # by term and voter
-    candidacies: dict[tuple[int, NodeId], tuple[int, int]] = field(default_factory=dict)  # what logs they had
-    lost: dict[NodeId, Lost] = field(default_factory=dict)  # with files that are gone: what they held
-    stored_s: dict[tuple[int, int], float] = field(default_factory=dict)  # of entries, by a broker that knew
+    # the last entries of their logs
+    candidacies: dict[tuple[int, NodeId], tuple[int, int]] = field(default_factory=dict)
+    lost: dict[NodeId, Lost] = field(default_factory=dict)  # lost logs by node
+    # of entries, by a broker that knew cluster time
+    stored_s: dict[tuple[int, int], float] = field(default_factory=dict)
     states: dict[int, int] = field(default_factory=dict)  # hash of the machine's state, by applied index
     is_retired: bool = False  # its topic was deleted, and so are its files
 
@@ -94,7 +96,7 @@ class ReplicaRecord:
         self.process: object = None
         self.log_start = 0
         self.kept_index = 0  # its durable index as its term began: it has acknowledged no more
-        self.waits = False  # for room on its disk, or for a change of the log: entries have come before
+        self.waits = False  # for disk space, or for a change of the log: entries have arrived before
         self.sent_votes = SentVotes(machine.disk, directory)
         self._agreed = {False: 0, True: 0}
 

@@ -23,7 +23,7 @@ from partitions.values import Acks, AcksKind, AppendReceipt, FetchResult, key_of
 from raftlog.records.batch import APPEND_TIME_BIT, CHECKSUM_START, split_batches
 from raftlog.types import METADATA_GROUP, Offset, TopicPartition
 
-_MAX_TIMESTAMP_AT = 14  # behind the attributes, where the checksum begins to count
+_MAX_TIMESTAMP_AT = 14  # after the attributes, where the checksum begins
 _TIME = struct.Struct(">q")
 _SHOWN = "I18 reads are committed"
 _ACKNOWLEDGED = "I19 acknowledged records are kept"

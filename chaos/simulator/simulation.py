@@ -33,8 +33,8 @@ from chaos.simulator.simulated_cluster import SimulatedCluster
 from raftlog.errors import RaftlogError, TopicExists
 from raftlog.types import GroupId, NodeId
 
-LONGEST_RUN_S = 300.0  # beyond the time in which things go wrong
-SETUP_S = 30.0  # then nothing goes wrong any more
+LONGEST_RUN_S = 300.0  # including the time without faults
+SETUP_S = 30.0  # without faults
 
 
 class Simulation(SimulatedCluster):

@@ -185,7 +185,7 @@ def _check_last(
         return
     wanted = _rows(answered, told["log-start-offset"], end)[-count:]
     if not wanted and shown:
-        return  # it has waited for the first
+        return  # it has waited for the first record
     _check_shown(answered, wanted[:limit], shown)
     following = wanted[limit].offset if len(wanted) > limit else end
     last = wanted[limit - 1].offset if len(wanted) > limit else end - 1

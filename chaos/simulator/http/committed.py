@@ -33,7 +33,7 @@ class Committed:
     def __init__(self) -> None:
         self.rows: list[Row] = []
         self.end = 0  # one past the last committed record
-        self.known_from = 0  # what is before this was deleted before it could be read
+        self.known_from = 0  # earlier records were deleted before they could be decoded
         self._offsets: list[int] = []
         self._entries = 0
         self._file: StoredFile | None = None  # where to look for the next batch first

@@ -13,10 +13,10 @@ class StreamOdds:
 
     latency_s: float
     jitter_s: float
-    cut_odds: float  # of a piece that is cut somewhere
+    cut_odds: float  # of a piece that is split
     reset_odds: float  # of a piece whose connection breaks
-    stall_odds: float  # of a piece that is lost and sent again: those behind it wait
-    window_bytes: int  # between two programs; what does not fit waits at the sender
+    stall_odds: float  # of a piece that is lost and retransmitted, which delays later ones
+    window_bytes: int  # between two programs; bytes beyond it wait at the sender
 
 
 CALM_STREAMS: Final = StreamOdds(
@@ -36,7 +36,7 @@ class HttpOdds:
     readers: int
     raw: tuple[str, ...]
     think_s: float
-    trouble_s: float  # between two hosts that fall silent or break their connections
+    trouble_s: float  # between two faults of hosts: silence, or broken connections
     heartbeat_ms: int  # of event streams
     is_append_time: bool
 

@@ -26,7 +26,7 @@ _LEAK: Final = "C5 a closed client leaks nothing"
 SENDS_OF_ONE_PRODUCER: Final = 150
 SLOW_S: Final = 0.2  # the jitter of links on which a round trip may take 0.4 s
 _UNDESERVED: Final = ("internal", "sequence_gap", "producer_fenced", "corrupt_batch", "invalid_request")
-"""What a user is never told, who has one producer and sends what can be stored."""
+"""Errors that a user with one producer and valid records never gets."""
 
 
 @dataclass(slots=True, eq=False)
@@ -52,7 +52,7 @@ class ShippedProducer(Guest):
         self._sent: list[Sent] = []
         self._acks = "quorum"
         self._is_hasty = False
-        self._stray: dict[Batch, int] = {}  # batches that may arrive late, and a process for each
+        self._stray: dict[Batch, int] = {}  # batches that may arrive late, with a process for each
 
     async def run(self) -> None:
         """Produce during the faults; in the end all outcomes are known and nothing leaks."""

@@ -72,13 +72,13 @@ class StreamTransport(asyncio.Transport):
         self._protocol: asyncio.Protocol | None = None
         self._is_closing = False
         self._is_paused = False
-        self._is_full = False  # the program was told to write no more
+        self._is_full = False  # the program must pause writing
         self._high, self._low = HIGH_WATER_BYTES, HIGH_WATER_BYTES // 4
-        self._waiting = bytearray()  # written, and still here
-        self._under_way = 0  # left, and not taken by the other program
+        self._waiting = bytearray()  # written, not sent
+        self._under_way = 0  # sent, not received by the other program
         self._free_at = 0.0
-        self._arrived: deque[bytes] = deque()  # and not taken; an empty one is the end
-        self._has_ended = False  # nothing is written behind this
+        self._arrived: deque[bytes] = deque()  # arrived, not received; an empty one is the end
+        self._has_ended = False  # nothing is written after this
 
     def begin(self, factory: Callable[[], asyncio.BaseProtocol]) -> asyncio.BaseProtocol:
         """Connect it to the program's protocol."""

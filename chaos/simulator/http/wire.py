@@ -35,7 +35,7 @@ class Exchange:
     status: int = 0
     answer_headers: Mapping[str, str] = field(default_factory=dict)
     answer: bytes = b""
-    memory: dict[str, int] = field(default_factory=dict)  # what the checker keeps of it
+    memory: dict[str, int] = field(default_factory=dict)  # data of the checker
 
 
 class Reader:
@@ -132,7 +132,7 @@ class Wire:
         self._answered = answered
         self._event = event
         self._malformed = malformed
-        self._open: deque[Exchange] = deque()  # asked, and not answered
+        self._open: deque[Exchange] = deque()  # requests without a response
         self._events = b""
         self._requests = Reader(self._request_head, self._request_body, lambda chunk: None)
         self._answers = Reader(self._answer_head, self._answer_body, self._answer_chunk)

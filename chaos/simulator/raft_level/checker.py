@@ -30,8 +30,8 @@ class Checker:
         self.leaders: dict[Term, NodeId] = {}
         self._votes: dict[tuple[Term, NodeId], NodeId] = {}
         self.committed = Log((), lineage)
-        self.deciders = birth  # the membership by which the newest entry was committed
-        self._commit_terms: list[int] = []  # of the leader that committed, for every entry
+        self.deciders = birth  # the membership that committed the newest entry
+        self._commit_terms: list[int] = []  # of the committing leader, for every entry
 
     @property
     def membership(self) -> Membership:
@@ -186,7 +186,7 @@ class Checker:
             )
         in_force = log.membership_at(last, node.disk.birth)
         if core.membership is not in_force and core.membership != in_force:
-            raise Broken("I16 the newest membership counts", f"node {node.id}: {in_force} stands in its log")
+            raise Broken("I16 the newest membership counts", f"node {node.id}: {in_force} is in its log")
         if not (node.disk.snapshot.index <= commit_index <= last and durable_index <= last):
             numbers = f"snapshot {node.disk.snapshot}, commit {commit_index}, durable {durable_index}, {last}"
             raise Broken("I5 order of pointers", f"node {node.id}: {numbers}")

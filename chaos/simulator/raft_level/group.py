@@ -40,8 +40,8 @@ TICK = Tick()
 STEP_S = 0.05
 ROUNDS = 3  # of deliveries in a step
 MOMENTS = ROUNDS + 1
-LEADERS_EVERY = 4  # steps it is looked at whether leaders hear a majority
-MESSAGES_MAX = 40  # that one node may send for each input it gets, over a step; more is a storm
+LEADERS_EVERY = 4  # steps between checks that leaders hear a majority
+MESSAGES_MAX = 40  # that one node may send per input in a step; more is a storm
 
 
 class FaultPoints:
@@ -88,9 +88,9 @@ class Group:
             self._open(NodeId(spare), Disk(REJOINING, self.empty_log()))
         self.checker = Checker(self.nodes, self.birth, self._lineage)
         self.faults = FaultPoints()
-        self.ask: Callable[[], None] = lambda: None  # what clients ask in each step
-        self.broken: set[tuple[NodeId, NodeId]] = set()  # one-way links that lose everything
-        self.slow: dict[tuple[NodeId, NodeId], int] = {}  # and those that take so many steps more
+        self.ask: Callable[[], None] = lambda: None  # the clients' requests of each step
+        self.broken: set[tuple[NodeId, NodeId]] = set()  # one-way links that lose all messages
+        self.slow: dict[tuple[NodeId, NodeId], int] = {}  # one-way links with additional steps of latency
         self.remembered = Remembered()
         self.sent = 0
         self.tokens = 0
@@ -209,7 +209,7 @@ class Group:
         node = self.nodes[node_id]
         if is_new or not (node.is_up or node.is_retired):
             self._open(node_id, disk)
-            self.trace.note(node_id, "begins anew" if is_new else "starts")
+            self.trace.note(node_id, "starts empty" if is_new else "starts")
 
     def forget_messages(self, node: NodeId) -> None:
         """A replica's old incarnation and its connections have ended."""
@@ -328,7 +328,7 @@ class Group:
 
     def _commit(self, node: Node, commit_index: Index) -> None:
         if commit_index <= node.commit_told:
-            raise Broken("I5 monotonic term and commit", f"node {node.id}: {commit_index} is told again")
+            raise Broken("I5 monotonic term and commit", f"node {node.id}: {commit_index} is reported again")
         node.commit_told = commit_index
         self.trace.note(node.id, f"commits {commit_index}")
         self.checker.commit(node, commit_index)

@@ -16,8 +16,8 @@ from raftlog.errors import InvariantViolated
 
 SIZES: Final = (3, 3, 5, 4, 5, 3, 1, 3, 5, 2)
 SPARES: Final = 2
-COMMITS_WITHIN_STEPS: Final = 100  # of peace, and a few election timeouts
-AGREES_WITHIN_STEPS: Final = 430  # more, and all are quiescent
+COMMITS_WITHIN_STEPS: Final = 100  # after healing, and a few election timeouts
+AGREES_WITHIN_STEPS: Final = 430  # further steps until all are quiescent
 
 
 def run_core(

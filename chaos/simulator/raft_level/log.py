@@ -128,7 +128,7 @@ class Disk:
     hard_state: HardState = field(default_factory=lambda: HardState(Term(0), None))
     log: Log = field(default_factory=Log)
     commit_hint: Index = NOTHING
-    birth: Membership = NOBODY  # who took part before the first entry
+    birth: Membership = NOBODY  # the membership before the first entry
     snapshot: EntryId = BEFORE_LOG
     lost: list[Log] = field(default_factory=list)  # entries of former incarnations that this one may lack
 
@@ -198,18 +198,18 @@ class Node:
     writes: deque[Write] = field(default_factory=deque)
     is_up: bool = True
     is_retired: bool = False  # down for good
-    stalled_until: int = 0  # when its disk begins to work again
-    full_until: int = 0  # when there is room for entries again; term and vote need none
+    stalled_until: int = 0  # when its disk continues
+    full_until: int = 0  # when there is space for entries again; term and vote need none
     commit_told: Index = NOTHING
     commit_seen: Index = NOTHING
     term_seen: int = 0
     fetch: Fetch | None = None
-    heard: dict[NodeId, int] = field(default_factory=dict)  # in which step each other was heard last
+    heard: dict[NodeId, int] = field(default_factory=dict)  # the step in which each peer was last heard
     leads_by: Membership | None = None  # awake
     leads_since: int = 0
     transfer_asked: int = 0
-    reads: dict[Token, Index] = field(default_factory=dict)  # and what was committed when they were asked
-    pending: dict[int, Term] = field(default_factory=dict)  # indexes of what it proposed, not yet committed
+    reads: dict[Token, Index] = field(default_factory=dict)  # and the commit index at the request
+    pending: dict[int, Term] = field(default_factory=dict)  # indexes of its proposals, not yet committed
 
     def save_hard_state(self) -> tuple[WriteId, list[Envelope]] | None:
         """The disk stores the newest term and vote before waiting entries; returns the messages to send."""

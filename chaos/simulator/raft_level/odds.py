@@ -18,13 +18,13 @@ class CoreOdds:
     repeat: float = 0.0
     delay_steps_max: int = 1
     cut: float = 0.0  # of an append, as by a limit of bytes
-    write_delay: float = 0.0  # the chance that a disk does nothing although it could
+    write_delay: float = 0.0  # the probability that a disk makes no progress in a step
     propose: float = 0.0
     read: float = 0.0
-    lull: float = 0.0  # by step, that nobody asks for anything for a while
+    lull: float = 0.0  # probability per step of a pause in the requests
     timed: dict[str, float] = field(default_factory=dict)  # by step
     aimed: dict[str, float] = field(default_factory=dict)  # by moment
-    trouble_steps: int = 250  # how long things go wrong
+    trouble_steps: int = 250  # duration of the phase with faults
 
     @classmethod
     def drawn(cls, rng: random.Random) -> CoreOdds:

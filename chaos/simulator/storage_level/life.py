@@ -32,7 +32,7 @@ from raftlog.types import BEFORE_LOG, EntryId, Index, NodeId, Term
 DIRECTORY: Final = "/data/topic/Partition-0"
 SETTINGS: Final = LogSettings(segment_bytes=700, segment_ms=1000, index_interval_bytes=150)
 LOOKS: Final = 3  # after each crash
-AHEAD_ODDS: Final = 0.2  # of a state that reaches the disk before its entries do
+AHEAD_ODDS: Final = 0.2  # of a state that becomes durable before its entries
 
 
 class Clock:
@@ -70,7 +70,7 @@ class LogLife:
         self.model = Model()
         self.pending: list[tuple[Sync, HardState]] = []
         self.term = 0
-        self._ahead = BEFORE_LOG  # the newest entry whose state was kept before it was durable
+        self._ahead = BEFORE_LOG  # the newest entry whose state was stored before it was durable
         self.log = self._open()
         self.log.keep_birth(BIRTH)
 

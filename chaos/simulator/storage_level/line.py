@@ -79,13 +79,13 @@ class Model:
     line: Line = field(default_factory=Line)
     durable: int = -1
     applied: int = -1
-    committed: int = -1  # what a group has agreed upon is never cut, also if this log has forgotten
-    allowed: list[Line] = field(default_factory=list)  # other logs a crash may leave a prefix of
-    hard_states: list[HardState] = field(default_factory=lambda: [NEWBORN])  # the durable one, and later ones
+    committed: int = -1  # never truncated, even if this log has lost it
+    allowed: list[Line] = field(default_factory=list)  # logs that a crash may leave, in whole or as a prefix
+    hard_states: list[HardState] = field(default_factory=lambda: [NEWBORN])  # the durable one and later ones
     first: int = 0
     firsts_possible: set[int] = field(default_factory=lambda: {0})
     birth_is_durable: bool = False
-    offered: tuple[EntryId, Membership] | None = None  # a snapshot: committed, so it is taken before all else
+    offered: tuple[EntryId, Membership] | None = None  # a snapshot, which is committed
 
     def begin(self, first: int) -> None:
         """The log begins there now."""
