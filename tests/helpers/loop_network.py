@@ -11,7 +11,7 @@ from tests.helpers.fake_transport import FakeNetwork
 
 
 class LoopNetwork(FakeNetwork):
-    """A ``FakeNetwork`` whose clock is the running loop's: nobody has to advance it."""
+    """A ``FakeNetwork`` with the clock of the running loop, which needs no ``advance``."""
 
     def __init__(self, rng: random.Random, latency_s: float = 0.001) -> None:
         self._loop = asyncio.get_running_loop()
@@ -28,11 +28,11 @@ class LoopNetwork(FakeNetwork):
         """The loop sees to it."""
 
     def schedule(self, seconds: float, action: Callable[[], None]) -> None:
-        """Run it in due time."""
+        """Run it when it is due."""
         self._loop.call_later(seconds, action)
 
     def heal_all(self, nodes: Sequence[NodeId]) -> None:
-        """End whatever was done to any link."""
+        """End all faults of all links."""
         for one in nodes:
             for other in nodes:
                 if one != other:

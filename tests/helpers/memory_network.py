@@ -12,7 +12,7 @@ from raftlog.types import NodeId
 
 
 class MemoryNetwork:
-    """The links between nodes of one process. A cut link loses frames and tells both ends."""
+    """The links between nodes of one process. A cut link loses frames and notifies both ends."""
 
     def __init__(self) -> None:
         self.receivers: dict[NodeId, FrameReceiver] = {}
@@ -40,14 +40,14 @@ class MemoryNetwork:
             self.receivers[other].peer_lost(one)
 
     def lose(self, one: NodeId, other: NodeId) -> None:
-        """A link breaks and is made again."""
+        """A link breaks and reconnects."""
         if self.stands(one, other):
             for node, peer in ((one, other), (other, one)):
                 self.receivers[node].peer_lost(peer)
                 self.receivers[node].peer_connected(peer)
 
     def heal(self) -> None:
-        """Mend all links."""
+        """Reconnect all links."""
         repaired, self._cut = self._cut, set()
         for one, other in map(tuple, repaired):
             if self.stands(one, other):
@@ -63,7 +63,6 @@ class MemoryTransport:
         self._node = node
 
     async def start(self, receiver: FrameReceiver) -> None:
-        """Take part."""
         self._network.receivers[self._node] = receiver
         for other in list(self._network.receivers):
             if other != self._node:
@@ -71,10 +70,10 @@ class MemoryTransport:
                 self._network.receivers[other].peer_connected(self._node)
 
     def set_peer(self, peer: NodeId, host: str, port: int) -> None:
-        """Addresses mean nothing here."""
+        """Addresses are not used."""
 
     def send(self, peer: NodeId, buffers: Sequence[Buffer]) -> bool:
-        """Deliver in a later turn of the loop, if the link stands then, too."""
+        """Deliver in a later turn of the loop, if the link is connected then, too."""
         if not self._network.stands(self._node, peer):
             return False
         frame = memoryview(b"".join(buffers))
@@ -82,11 +81,10 @@ class MemoryTransport:
         return True
 
     def queued_bytes(self, peer: NodeId) -> int:
-        """Nothing queues here."""
         return 0
 
     def disconnect(self, peer: NodeId) -> None:
-        """A link in memory that is given up stands again at once."""
+        """A link in memory reconnects at once."""
         self._network.lose(self._node, peer)
 
     def seconds_since_heard(self, peer: NodeId) -> float:
@@ -94,7 +92,6 @@ class MemoryTransport:
         return 0.0 if self._network.stands(self._node, peer) else math.inf
 
     async def stop(self) -> None:
-        """Take part no more."""
         self._network.receivers.pop(self._node, None)
         for other, receiver in self._network.receivers.items():
             if other != self._node:

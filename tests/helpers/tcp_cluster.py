@@ -1,4 +1,4 @@
-"""Transports on loopback, strangers who knock, and the check that nothing is left behind."""
+"""Transports on loopback, unauthenticated clients, and a check for leaks."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ LIMITS = TransportLimits(redial_ms_min=5, redial_ms_max=20, handshake_ms_max=200
 
 
 class CountingRandom(Random):
-    """Tells how often a transport chose a pause before it dials again."""
+    """Counts how often a transport drew a pause before a dial."""
 
     count = 0
 
     def random(self) -> float:
-        """Count, and choose."""
+        """Count, and draw."""
         self.count += 1
         return super().random()
 
@@ -82,7 +82,7 @@ class Cluster:
 
 
 def run(story: Callable[[Cluster], Awaitable[None]]) -> None:
-    """Run one test on both kinds of event loop; then no task and no word of the secret may be left."""
+    """Run one test on both kinds of event loop; afterwards no task and no part of the secret may be left."""
 
     async def whole() -> None:
         cluster = Cluster()
@@ -94,7 +94,7 @@ def run(story: Callable[[Cluster], Awaitable[None]]) -> None:
             await cluster.proxy.stop()
         left = [task for task in asyncio.all_tasks() if "dial_for_ever" in repr(task.get_coro())]
         assert not left, "stop() came back before its tasks had ended"
-        async with asyncio.timeout(5):  # the test's own servers see the end a little later
+        async with asyncio.timeout(5):  # the test's own servers receive the end a little later
             while len(asyncio.all_tasks()) > 1:
                 await asyncio.sleep(0.001)
         assert SECRET.decode() not in repr((cluster.logged, cluster.transports))
@@ -121,7 +121,7 @@ async def proven_stream(port: int) -> tuple[asyncio.StreamReader, asyncio.Stream
 
 
 async def until_closed(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
-    """What still comes before the other side closes."""
+    """All bytes until the other side closes."""
     try:
         rest = await asyncio.wait_for(reader.read(), 5)
     except ConnectionResetError:
