@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import gc
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ from raftlog.types import Index, Term, TopicPartition
 from tests.conformance.filesystem_suite import FilesystemSuite, Place
 from tests.conformance.log_suite import SETTINGS as LOG_SETTINGS
 from tests.conformance.log_suite import LogSuite
+from tests.helpers.async_tests import in_real_time
 from tests.helpers.controlled_cluster import ControlledCluster
 from tests.helpers.manual_wall_clock import ManualWallClock
 from tests.helpers.partition_cluster import batch_of
@@ -173,22 +173,20 @@ def assert_survives(disk: JudgedDisk, directory: str, durable: int, term: int) -
 
 
 # requirement: L9
-def test_so_is_everything_that_brokers_do_under_load(disk: JudgedDisk, tmp_path: Path) -> None:
-    async def scenario() -> None:
-        cluster = ControlledCluster(str(tmp_path))
-        for node in cluster.nodes:
-            await cluster.start(node, disk.filesystem)
-        await cluster.registered()
-        await cluster.create("orders", partitions=2, segment_bytes=4096)
-        for number in range(60):
-            target = TopicPartition("orders", number % 2)
-            data = batch_of(b"%d" % number * 40)
-            await cluster.any.gateway.append(target, data, acks=QUORUM, timeout_ms=5000)
-        await cluster.any.controller.delete_topic("orders", expected_version=None, timeout_ms=5000)
-        for node in list(cluster.brokers):
-            await cluster.stop(node)
-
-    asyncio.run(scenario())
+@in_real_time
+async def test_so_is_everything_that_brokers_do_under_load(disk: JudgedDisk, tmp_path: Path) -> None:
+    cluster = ControlledCluster(str(tmp_path))
+    for node in cluster.nodes:
+        await cluster.start(node, disk.filesystem)
+    await cluster.registered()
+    await cluster.create("orders", partitions=2, segment_bytes=4096)
+    for number in range(60):
+        target = TopicPartition("orders", number % 2)
+        data = batch_of(b"%d" % number * 40)
+        await cluster.any.gateway.append(target, data, acks=QUORUM, timeout_ms=5000)
+    await cluster.any.controller.delete_topic("orders", expected_version=None, timeout_ms=5000)
+    for node in list(cluster.brokers):
+        await cluster.stop(node)
     assert disk.posix.calls > 500
 
 
