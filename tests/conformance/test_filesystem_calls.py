@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import gc
 from collections.abc import Iterator
@@ -14,10 +13,14 @@ import pytest
 from chaos.disk_calls.judged import JudgedDisk, judged_disk
 from partitions.values import QUORUM
 from raftlog.core.ready import HardState
+from raftlog.storage.log_storage import LogStorage
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.types import Index, Term, TopicPartition
-from tests.conformance import test_filesystem, test_log_storage
+from tests.conformance.filesystem_suite import FilesystemSuite, Place
+from tests.conformance.log_suite import SETTINGS as LOG_SETTINGS
+from tests.conformance.log_suite import LogSuite
+from tests.helpers.async_tests import in_real_time
 from tests.helpers.controlled_cluster import ControlledCluster
 from tests.helpers.manual_wall_clock import ManualWallClock
 from tests.helpers.partition_cluster import batch_of
@@ -37,32 +40,25 @@ def disk() -> Iterator[JudgedDisk]:
         assert judged.open_files() == []
 
 
-def names_in(module: object, argument: str) -> list[str]:
-    """The tests of a suite that take just this fixture."""
-    return [
-        name
-        for name, test in vars(module).items()
-        if name.startswith("test_")
-        and test.__code__.co_varnames[: test.__code__.co_argcount] == (argument,)
-        and not getattr(test, "pytestmark", None)
-    ]
+# requirement: L9
+class TestOperations(FilesystemSuite):
+    """Every operation of the suite is made of calls that keep its promise."""
+
+    @pytest.fixture
+    def place(self, disk: JudgedDisk, tmp_path: Path) -> Place:
+        return disk.filesystem, str(tmp_path)
 
 
 # requirement: L9
-@pytest.mark.parametrize("name", names_in(test_filesystem, "place"))
-def test_every_operation_of_the_suite_is_made_of_calls_that_keep_its_promise(
-    name: str, disk: JudgedDisk, tmp_path: Path
-) -> None:
-    getattr(test_filesystem, name)((disk.filesystem, str(tmp_path)))
+class TestLog(LogSuite):
+    """So is everything that a log does."""
 
-
-# requirement: L9
-@pytest.mark.parametrize("name", names_in(test_log_storage, "log"))
-def test_so_is_everything_that_a_log_does(name: str, disk: JudgedDisk, tmp_path: Path) -> None:
-    log = SegmentedLog.open(disk.filesystem, f"{tmp_path}/log", test_log_storage.SETTINGS, ManualWallClock())
-    log.save_hard_state(HardState(Term(9), None))
-    getattr(test_log_storage, name)(log)
-    log.close()
+    @pytest.fixture
+    def log(self, disk: JudgedDisk, tmp_path: Path) -> Iterator[LogStorage]:
+        opened = SegmentedLog.open(disk.filesystem, f"{tmp_path}/log", LOG_SETTINGS, ManualWallClock())
+        opened.save_hard_state(HardState(Term(9), None))
+        yield opened
+        opened.close()
 
 
 @pytest.mark.parametrize("size", [0, 1, 5000])
@@ -177,22 +173,20 @@ def assert_survives(disk: JudgedDisk, directory: str, durable: int, term: int) -
 
 
 # requirement: L9
-def test_so_is_everything_that_brokers_do_under_load(disk: JudgedDisk, tmp_path: Path) -> None:
-    async def scenario() -> None:
-        cluster = ControlledCluster(str(tmp_path))
-        for node in cluster.nodes:
-            await cluster.start(node, disk.filesystem)
-        await cluster.registered()
-        await cluster.create("orders", partitions=2, segment_bytes=4096)
-        for number in range(60):
-            target = TopicPartition("orders", number % 2)
-            data = batch_of(b"%d" % number * 40)
-            await cluster.any.gateway.append(target, data, acks=QUORUM, timeout_ms=5000)
-        await cluster.any.controller.delete_topic("orders", expected_version=None, timeout_ms=5000)
-        for node in list(cluster.brokers):
-            await cluster.stop(node)
-
-    asyncio.run(scenario())
+@in_real_time
+async def test_so_is_everything_that_brokers_do_under_load(disk: JudgedDisk, tmp_path: Path) -> None:
+    cluster = ControlledCluster(str(tmp_path))
+    for node in cluster.nodes:
+        await cluster.start(node, disk.filesystem)
+    await cluster.registered()
+    await cluster.create("orders", partitions=2, segment_bytes=4096)
+    for number in range(60):
+        target = TopicPartition("orders", number % 2)
+        data = batch_of(b"%d" % number * 40)
+        await cluster.any.gateway.append(target, data, acks=QUORUM, timeout_ms=5000)
+    await cluster.any.controller.delete_topic("orders", expected_version=None, timeout_ms=5000)
+    for node in list(cluster.brokers):
+        await cluster.stop(node)
     assert disk.posix.calls > 500
 
 

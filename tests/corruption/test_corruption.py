@@ -8,7 +8,7 @@ from chaos.corruption.case import run_case
 from chaos.corruption.cluster import fill
 from chaos.corruption.damage import CATEGORIES, KINDS, categories_of
 from chaos.corruption.suite import run_suite
-from tests.simulation.mutants.plant import Mutant, planted
+from tests.helpers.planted_bugs import Mutant, planted
 
 CASES, ALL_REPLICAS = 40, 8
 

@@ -7,6 +7,8 @@ import functools
 from collections.abc import Callable, Coroutine
 from typing import Any, ParamSpec
 
+import uvloop
+
 from tests.helpers.virtual_time import run_virtual
 
 Arguments = ParamSpec("Arguments")
@@ -19,6 +21,17 @@ def in_real_time(test: Test[Arguments]) -> Callable[Arguments, None]:
     @functools.wraps(test)
     def run(*args: Arguments.args, **kwargs: Arguments.kwargs) -> None:
         asyncio.run(test(*args, **kwargs))
+
+    return run
+
+
+def on_both_loops(test: Test[Arguments]) -> Callable[Arguments, None]:
+    """Run the test twice: on asyncio's event loop and on uvloop's."""
+
+    @functools.wraps(test)
+    def run(*args: Arguments.args, **kwargs: Arguments.kwargs) -> None:
+        asyncio.run(test(*args, **kwargs))
+        uvloop.run(test(*args, **kwargs))
 
     return run
 

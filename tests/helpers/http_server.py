@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import io
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
 import aiohttp
@@ -112,31 +113,21 @@ class HttpServer:
             await writer.wait_closed()
 
 
-def serve(
-    scenario: Callable[[HttpServer], Awaitable[None]],
-    limits: Limits | None = None,
-    *,
-    brokers: int = 3,
-    **rules: frozenset[str],
-) -> None:
-    """Run a scenario against a fresh application, and close everything after it.
-
-    ``rules`` are those of ``Services`` about names and origins.
-    """
-
-    async def run() -> None:
-        cluster = fake_cluster(limits, brokers)
-        request_pipeline = RequestPipeline(replace(cluster.services, **rules))  # type: ignore[arg-type]  # of one type each
-        listener = HttpListener(request_pipeline, shutdown_timeout_s=1.0)
-        await listener.start("127.0.0.1", 0)
-        connector = aiohttp.TCPConnector(limit=200)
-        try:
-            async with aiohttp.ClientSession(connector=connector) as session:
-                await scenario(HttpServer(cluster, session, request_pipeline, listener.port))
-        finally:
-            await listener.stop()
-
-    asyncio.run(run())
+@asynccontextmanager
+async def serve(
+    limits: Limits | None = None, *, brokers: int = 3, **rules: frozenset[str]
+) -> AsyncIterator[HttpServer]:
+    """A fresh application. ``rules`` are those of ``Services`` about names and origins."""
+    cluster = fake_cluster(limits, brokers)
+    request_pipeline = RequestPipeline(replace(cluster.services, **rules))  # type: ignore[arg-type]  # of one type each
+    listener = HttpListener(request_pipeline, shutdown_timeout_s=1.0)
+    await listener.start("127.0.0.1", 0)
+    connector = aiohttp.TCPConnector(limit=200)
+    try:
+        async with aiohttp.ClientSession(connector=connector) as session:
+            yield HttpServer(cluster, session, request_pipeline, listener.port)
+    finally:
+        await listener.stop()
 
 
 class ThreadedServer:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from random import Random
-
-import uvloop
 
 from raftlog.node.network.handshake import NONCE_BYTES, Credentials, DiallerHandshake
 from raftlog.node.network.tcp_links import TransportLimits
@@ -81,26 +80,22 @@ class Cluster:
         self.logged.append({"event": event, **fields})
 
 
-def run(story: Callable[[Cluster], Awaitable[None]]) -> None:
-    """Run one test on both kinds of event loop; afterwards no task and no part of the secret may be left."""
-
-    async def whole() -> None:
-        cluster = Cluster()
-        try:
-            await story(cluster)
-        finally:
-            for transport in cluster.transports:
-                await transport.stop()
-            await cluster.proxy.stop()
-        left = [task for task in asyncio.all_tasks() if "dial_for_ever" in repr(task.get_coro())]
-        assert not left, "stop() came back before its tasks had ended"
-        async with asyncio.timeout(5):  # the test's own servers receive the end a little later
-            while len(asyncio.all_tasks()) > 1:
-                await asyncio.sleep(0.001)
-        assert SECRET.decode() not in repr((cluster.logged, cluster.transports))
-
-    asyncio.run(whole())
-    uvloop.run(whole())
+@asynccontextmanager
+async def tcp_cluster() -> AsyncIterator[Cluster]:
+    """In the end no task and no word of the secret may be left."""
+    cluster = Cluster()
+    try:
+        yield cluster
+    finally:
+        for transport in cluster.transports:
+            await transport.stop()
+        await cluster.proxy.stop()
+    left = [task for task in asyncio.all_tasks() if "dial_for_ever" in repr(task.get_coro())]
+    assert not left, "stop() came back before its tasks had ended"
+    async with asyncio.timeout(5):  # the test's own servers see the end a little later
+        while len(asyncio.all_tasks()) > 1:
+            await asyncio.sleep(0.001)
+    assert SECRET.decode() not in repr((cluster.logged, cluster.transports))
 
 
 async def refused(transport: TcpTransport, reason: str) -> None:

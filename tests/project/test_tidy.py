@@ -52,18 +52,21 @@ def test_every_module_says_what_it_is_for(path: Path) -> None:
 
 def _imported(path: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module:
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-def test_no_test_module_is_imported_by_another() -> None:
-    """But for conformance suites, which are there to be run on several implementations."""
-    found = [
-        f"{_name(path)} imports {name}"
-        for path in sorted((ROOT / "tests").rglob("*.py"))
-        for name in _imported(path)
-        if re.match(r"tests\..*\btest_", name) and not name.startswith("tests.conformance.")
-    ]
+def test_tests_import_helpers_and_no_other_tests() -> None:
+    """Helpers are in ``tests/helpers``; those of one folder may be in that folder."""
+    found = []
+    for path in sorted((ROOT / "tests").rglob("*.py")):
+        folder = path.relative_to(ROOT / "tests").parts[0]
+        for name in _imported(path):
+            package, _, rest = name.partition(".")
+            if package == "tests" and not re.match(rf"(helpers|{folder})\.(?!(.*\.)?test_)", rest):
+                found.append(f"{_name(path)} imports {name}")
     assert found == []
 
 

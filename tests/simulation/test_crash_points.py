@@ -8,8 +8,8 @@ import pytest
 
 from chaos.crash_points import enumerate_points, run_all, run_point
 from chaos.crash_workload import KILL, POWER_LOSS, CrashPoint
+from tests.helpers.planted_bugs import planted
 from tests.simulation.mutants import MUTANTS
-from tests.simulation.mutants.plant import planted
 
 LAST_LINE = re.compile(
     r"operations=\d+ crashes=\d+ power_losses=\d+ recovered=\d+ failed=\d+ seconds=\d+\.\d"

@@ -7,10 +7,10 @@ import time
 
 import pytest
 
+from tests.helpers.planted_bugs import Mutant, NotPlanted, planted
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.mutants.forks import forked
 from tests.simulation.mutants.hunt import Catch, hunt, known, look, verdict
-from tests.simulation.mutants.plant import Mutant, NotPlanted, planted
 
 QUORUM = ("raftlog.core.quorum:quorum_size", "return voter_count // 2 + 1")
 WRONG = Mutant("wins with one vote less", *QUORUM, "return max(1, voter_count // 2)")

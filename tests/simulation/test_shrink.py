@@ -6,8 +6,8 @@ import pytest
 
 from chaos.simulator.levels import LOG, Seed
 from chaos.simulator.shrink import Shrinker
+from tests.helpers.planted_bugs import planted
 from tests.simulation.mutants import MUTANTS
-from tests.simulation.mutants.plant import planted
 
 CASES = (
     pytest.param("votes without looking at the candidate's log", "core:0", 4, id="core"),

@@ -14,7 +14,6 @@ from raftlog.types import NodeId
 from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.counter import GROUP, Counter
 from tests.helpers.hosting_cluster import HostingCluster, HostingNode
-from tests.helpers.virtual_time import run_virtual
 
 SERVING = HostedState.SERVING
 
@@ -60,20 +59,18 @@ async def test_a_damaged_log_is_repaired_from_the_peers_while_they_go_on() -> No
         assert states == [SERVING, HostedState.UNDER_REPAIR, SERVING]
 
 
-def test_a_replica_whose_disk_failed_is_opened_again_after_a_pause(
+@in_virtual_time
+async def test_a_replica_whose_disk_failed_is_opened_again_after_a_pause(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def story() -> None:
-        async with HostingCluster() as cluster:
-            failed = cluster.followers[0]
-            assert failed.counter.group is not None
-            failed.counter.group.stop(OSError(5, "Input/output error"))
-            assert failed.state is HostedState.UNDER_REPAIR
-            await cluster.leading.counter.add(3)
-            await cluster.until(lambda: failed.state is SERVING)
-            await cluster.until(lambda: failed.counter.machine.state.total == 3)
-
-    run_virtual(story())
+    async with HostingCluster() as cluster:
+        failed = cluster.followers[0]
+        assert failed.counter.group is not None
+        failed.counter.group.stop(OSError(5, "Input/output error"))
+        assert failed.state is HostedState.UNDER_REPAIR
+        await cluster.leading.counter.add(3)
+        await cluster.until(lambda: failed.state is SERVING)
+        await cluster.until(lambda: failed.counter.machine.state.total == 3)
     assert caplog.text.count("the counter is served again") == 1
 
 
@@ -122,7 +119,8 @@ async def test_a_log_that_found_no_room_is_opened_when_there_is_some() -> None:
         await broker.supervisor.serving(GROUP)
 
 
-def test_a_tenant_that_waits_is_opened_once_it_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
+@in_virtual_time
+async def test_a_tenant_that_waits_is_opened_once_it_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
     opens = Counter.open_log
     may_open = False
 
@@ -131,22 +129,18 @@ def test_a_tenant_that_waits_is_opened_once_it_may_be(monkeypatch: pytest.Monkey
             raise NotYet("a test says so")
         return await opens(self)
 
-    async def story() -> None:
-        nonlocal may_open
-        async with HostingCluster() as cluster:
-            node = cluster.nodes[0]
-            await cluster.stop(node)
-            monkeypatch.setattr(Counter, "open_log", open_log)
-            broker = await cluster.start(node)
-            await cluster.until(lambda: "a test says so" in broker.supervisor.reason_of(GROUP))
-            assert broker.state is HostedState.OPENING
-            assert broker.supervisor.is_opening
-            may_open = True
-            broker.supervisor.look_again()
-            await broker.supervisor.serving(GROUP)
-            assert broker.supervisor.reason_of(GROUP) == ""
-
-    run_virtual(story())
+    async with HostingCluster() as cluster:
+        node = cluster.nodes[0]
+        await cluster.stop(node)
+        monkeypatch.setattr(Counter, "open_log", open_log)
+        broker = await cluster.start(node)
+        await cluster.until(lambda: "a test says so" in broker.supervisor.reason_of(GROUP))
+        assert broker.state is HostedState.OPENING
+        assert broker.supervisor.is_opening
+        may_open = True
+        broker.supervisor.look_again()
+        await broker.supervisor.serving(GROUP)
+        assert broker.supervisor.reason_of(GROUP) == ""
 
 
 @in_virtual_time

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import random
 import struct
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 
 import msgspec
 import pytest
-import uvloop
 from crc32c import crc32c
 
 from raftlog.clock import SystemClock
@@ -25,7 +25,7 @@ from raftlog.node.rpc_classes import CallClass, Service
 from raftlog.storage.filesystem import Buffer
 from raftlog.storage.log_storage import Sync
 from raftlog.types import EntryId, GroupId, Index, NodeId, Term
-from tests.helpers.async_tests import in_real_time
+from tests.helpers.async_tests import in_real_time, on_both_loops
 from tests.helpers.tcp_cluster import ONE, SECRET, TWO, proven_stream, until_closed
 
 COUNTED = Service("counted", CallClass.READ)
@@ -68,23 +68,19 @@ async def _syncs(syncs: Sequence[Sync]) -> list[OSError | None]:
     return [None for _ in syncs]
 
 
-def run(story: Callable[[Host], Awaitable[None]]) -> None:
-    """Run one test on both kinds of event loop: nothing breaks, and no line holds what was sent."""
-
-    async def whole() -> None:
-        host = Host()
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: host.troubles.append(context))
-        await host.host.start()
-        try:
-            await story(host)
-        finally:
-            await host.host.stop()
-        assert host.fatal == []
-        assert host.troubles == []
-        assert CONTENT.decode() not in repr(host.logged)
-
-    asyncio.run(whole())
-    uvloop.run(whole())
+@asynccontextmanager
+async def started_host() -> AsyncIterator[Host]:
+    """In the end nothing has broken, and no line holds what was sent."""
+    host = Host()
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: host.troubles.append(context))
+    await host.host.start()
+    try:
+        yield host
+    finally:
+        await host.host.stop()
+    assert host.fatal == []
+    assert host.troubles == []
+    assert CONTENT.decode() not in repr(host.logged)
 
 
 def framed(payload: bytes) -> bytes:
@@ -126,8 +122,9 @@ MALFORMED = [
 
 
 @pytest.mark.parametrize("stage", ["hello", "half_a_hello", "proof", "half_a_proof"])
-def test_garbage_before_the_proof(stage: str) -> None:
-    async def story(host: Host) -> None:
+@on_both_loops
+async def test_garbage_before_the_proof(stage: str) -> None:
+    async with started_host() as host:
         reader, writer = await asyncio.open_connection("127.0.0.1", host.transport.port)
         handshake = DiallerHandshake(Credentials(ONE, "cluster", SECRET), TWO, bytes(NONCE_BYTES))
         if "proof" in stage:
@@ -143,27 +140,25 @@ def test_garbage_before_the_proof(stage: str) -> None:
         await host.refused("not_our_protocol" if stage == "hello" else "wrong_secret")
         assert len(host.logged) == 1
 
-    run(story)
-
 
 @pytest.mark.parametrize(
     ("sent", "reason"),
     [(CONTENT * 100, "header_checksum_wrong"), (oversized(), "frame_too_large")],
     ids=["no_frame", "oversized"],
 )
-def test_garbage_in_place_of_a_frame(sent: bytes, reason: str) -> None:
-    async def story(host: Host) -> None:
+@on_both_loops
+async def test_garbage_in_place_of_a_frame(sent: bytes, reason: str) -> None:
+    async with started_host() as host:
         reader, writer = await proven_stream(host.transport.port)
         writer.write(sent)
         await until_closed(reader, writer)
         await host.refused(reason)
         assert [entry["reason"] for entry in host.logged] == [reason]
 
-    run(story)
 
-
-def test_frames_that_mean_nothing_cost_the_connection_and_one_line() -> None:
-    async def story(host: Host) -> None:
+@on_both_loops
+async def test_frames_that_mean_nothing_cost_the_connection_and_one_line() -> None:
+    async with started_host() as host:
         for number, payload in enumerate(MALFORMED, 1):
             reader, writer = await proven_stream(host.transport.port)
             writer.write(framed(payload))
@@ -173,11 +168,10 @@ def test_frames_that_mean_nothing_cost_the_connection_and_one_line() -> None:
             ("malformed_frame", ONE)
         ]
 
-    run(story)
 
-
-def test_no_frame_behind_a_malformed_one_is_taken() -> None:
-    async def story(host: Host) -> None:
+@on_both_loops
+async def test_no_frame_behind_a_malformed_one_is_taken() -> None:
+    async with started_host() as host:
         asked: list[bytes] = []
 
         async def answer(sender: NodeId, head: bytes, payload: memoryview) -> tuple[bytes, Sequence[Buffer]]:
@@ -193,8 +187,6 @@ def test_no_frame_behind_a_malformed_one_is_taken() -> None:
         writer.write(before + framed(MALFORMED[0]) + after)
         await until_closed(reader, writer)
         assert asked == [b"before"]
-
-    run(story)
 
 
 MESSAGES: list[Message] = [

@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import random
 import socket
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
 
 import pytest
-import uvloop
 
 from raftlog.clock import SystemClock
 from raftlog.errors import ConnectionLost
@@ -23,6 +23,7 @@ from raftlog.node.rpc_classes import CallClass, Service
 from raftlog.storage.filesystem import Buffer
 from raftlog.storage.log_storage import Sync
 from raftlog.types import NodeId
+from tests.helpers.async_tests import on_both_loops
 from tests.helpers.tcp_proxy import TcpProxy, byte_by_byte, unchanged
 
 ONE, TWO = NodeId(1), NodeId(2)
@@ -103,25 +104,21 @@ def _fatal(error: BaseException) -> None:
     raise AssertionError(repr(error))
 
 
-def run(story: Callable[[Pair], Awaitable[None]], limits: TransportLimits = LIMITS) -> None:
-    """Run one test on both kinds of event loop."""
-
-    async def whole() -> None:
-        pair = Pair(limits)
-        try:
-            await pair.start()
-            await story(pair)
-        finally:
-            await pair.stop()
-
-    asyncio.run(whole())
-    uvloop.run(whole())
+@asynccontextmanager
+async def started_pair(limits: TransportLimits = LIMITS) -> AsyncIterator[Pair]:
+    pair = Pair(limits)
+    try:
+        await pair.start()
+        yield pair
+    finally:
+        await pair.stop()
 
 
 # requirement: ST4
 @pytest.mark.parametrize("directions", ["to two", "to one", "both"])
-def test_a_silent_link_is_ended_and_dialled_again(directions: str) -> None:
-    async def story(pair: Pair) -> None:
+@on_both_loops
+async def test_a_silent_link_is_ended_and_dialled_again(directions: str) -> None:
+    async with started_pair() as pair:
         chosen = {"to two": [pair.to_two], "to one": [pair.to_one], "both": [pair.to_two, pair.to_one]}
         dialled = [(proxy, proxy.accepted) for proxy in chosen[directions]]
         for proxy, _ in dialled:
@@ -131,15 +128,13 @@ def test_a_silent_link_is_ended_and_dialled_again(directions: str) -> None:
         assert SETTINGS.election_ticks - heard_ticks_ago <= ended_ticks < 2 * ELECTION_TICKS
         assert await pair.until(pair.talk) < ELECTION_TICKS
 
-    run(story)
-
 
 # requirement: L9
 @pytest.mark.parametrize("direction", ["to two", "to one"])
-def test_a_caller_whose_question_is_dropped_for_silence_is_told(direction: str) -> None:
+@on_both_loops
+async def test_a_caller_whose_question_is_dropped_for_silence_is_told(direction: str) -> None:
     """Where only the caller's direction is silent, it hears the other broker all the time."""
-
-    async def story(pair: Pair) -> None:
+    async with started_pair() as pair:
         is_asked = asyncio.Event()
 
         async def waits(sender: NodeId, head: bytes, payload: memoryview) -> tuple[bytes, Sequence[Buffer]]:
@@ -156,11 +151,11 @@ def test_a_caller_whose_question_is_dropped_for_silence_is_told(direction: str) 
                 await asked
         assert caught.value.details["sent"] is True
 
-    run(story)
 
+@on_both_loops
+async def test_a_link_that_is_silent_from_its_beginning_is_ended() -> None:
+    async with started_pair() as pair:
 
-def test_a_link_that_is_silent_from_its_beginning_is_ended() -> None:
-    async def story(pair: Pair) -> None:
         def handshake_only(data: bytes) -> Iterator[bytes]:
             if len(data) in HANDSHAKE_MESSAGES:
                 yield data
@@ -175,13 +170,12 @@ def test_a_link_that_is_silent_from_its_beginning_is_ended() -> None:
         pair.to_two.tamper = unchanged
         assert await pair.until(pair.talk) < 2 * ELECTION_TICKS
 
-    run(story)
-
 
 # requirement: ST4
 @pytest.mark.parametrize("directions", ["to two", "both"])
-def test_hosts_talk_within_an_election_timeout_of_the_healing(directions: str) -> None:
-    async def story(pair: Pair) -> None:
+@on_both_loops
+async def test_hosts_talk_within_an_election_timeout_of_the_healing(directions: str) -> None:
+    async with started_pair() as pair:
         proxies = [pair.to_two] if directions == "to two" else [pair.to_two, pair.to_one]
         for proxy in proxies:
             proxy.black_hole()
@@ -192,11 +186,11 @@ def test_hosts_talk_within_an_election_timeout_of_the_healing(directions: str) -
             proxy.heal()
         assert await pair.until(pair.talk) < ELECTION_TICKS
 
-    run(story)
 
+@on_both_loops
+async def test_a_frame_that_takes_longer_than_silence_may_last_is_heard() -> None:
+    async with started_pair() as pair:
 
-def test_a_frame_that_takes_longer_than_silence_may_last_is_heard() -> None:
-    async def story(pair: Pair) -> None:
         async def length(sender: NodeId, head: bytes, payload: memoryview) -> tuple[bytes, Sequence[Buffer]]:
             return b"%d" % len(payload), ()
 
@@ -209,12 +203,11 @@ def test_a_frame_that_takes_longer_than_silence_may_last_is_heard() -> None:
         took_ticks = (loop.time() - began) * 1000 / SETTINGS.tick_ms
         assert took_ticks > SETTINGS.election_ticks, "not slow enough to prove anything"
 
-    run(story)
-
 
 @pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="this platform has no TCP_USER_TIMEOUT")
-def test_the_kernel_ends_connections_whose_bytes_are_not_acknowledged() -> None:
-    async def story(pair: Pair) -> None:
+@on_both_loops
+async def test_the_kernel_ends_connections_whose_bytes_are_not_acknowledged() -> None:
+    async with started_pair() as pair:
         for transport in pair.transports:
             inbound = transport._inbound
             assert inbound is not None
@@ -223,5 +216,3 @@ def test_the_kernel_ends_connections_whose_bytes_are_not_acknowledged() -> None:
                 connected = connection._transport.get_extra_info("socket")
                 assert connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 1_500
                 assert connected.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
-
-    run(story)

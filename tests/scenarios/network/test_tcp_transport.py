@@ -15,15 +15,15 @@ from raftlog.node.network.handshake import NONCE_BYTES, Credentials, ListenerHan
 from raftlog.node.network.tcp_connection import WRITE_BYTES
 from raftlog.node.network.tcp_links import TransportLimits
 from raftlog.types import NodeId
+from tests.helpers.async_tests import on_both_loops
 from tests.helpers.tcp_cluster import (
     LIMITS,
     ONE,
     SECRET,
     TWO,
-    Cluster,
     proven_stream,
     refused,
-    run,
+    tcp_cluster,
     until_closed,
 )
 from tests.helpers.tcp_proxy import byte_by_byte, unchanged
@@ -39,10 +39,11 @@ NO_REDIAL = TransportLimits(redial_ms_min=60_000, redial_ms_max=60_000)
         (SECRET, "another", "other_cluster", "other_cluster"),
     ],
 )
-def test_a_node_that_does_not_belong_here_is_refused_and_logged(
+@on_both_loops
+async def test_a_node_that_does_not_belong_here_is_refused_and_logged(
     secret: bytes, cluster_id: str, seen_by_listener: str, seen_by_dialler: str
 ) -> None:
-    async def story(cluster: Cluster) -> None:
+    async with tcp_cluster() as cluster:
         stranger, from_stranger = await cluster.node(ONE, secret=secret, cluster_id=cluster_id)
         two, from_two = await cluster.node(TWO)
         stranger.set_peer(TWO, "127.0.0.1", two.port)
@@ -54,11 +55,10 @@ def test_a_node_that_does_not_belong_here_is_refused_and_logged(
         reasons = {entry["reason"]: entry for entry in cluster.logged if entry["direction"] == "inbound"}
         assert reasons[seen_by_listener]["claimed_node"] == ONE
 
-    run(story)
 
-
-def test_a_dialler_that_reaches_the_wrong_node_does_not_speak_to_it() -> None:
-    async def story(cluster: Cluster) -> None:
+@on_both_loops
+async def test_a_dialler_that_reaches_the_wrong_node_does_not_speak_to_it() -> None:
+    async with tcp_cluster() as cluster:
         one, from_one = await cluster.node(ONE)
         three, _ = await cluster.node(NodeId(3))
         one.set_peer(TWO, "127.0.0.1", three.port)
@@ -66,22 +66,20 @@ def test_a_dialler_that_reaches_the_wrong_node_does_not_speak_to_it() -> None:
         await refused(one, "another_node_answered")
         assert not from_one.events
 
-    run(story)
 
-
-def test_a_node_that_uses_our_own_id_is_refused() -> None:
-    async def story(cluster: Cluster) -> None:
+@on_both_loops
+async def test_a_node_that_uses_our_own_id_is_refused() -> None:
+    async with tcp_cluster() as cluster:
         two, _ = await cluster.node(TWO)
         reader, writer = await asyncio.open_connection("127.0.0.1", two.port)
         writer.write(Credentials(TWO, "cluster", SECRET).hello(TWO, bytes(NONCE_BYTES)))
         await until_closed(reader, writer)
         assert two.refusals == {"node_id_is_ours": 1}
 
-    run(story)
 
-
-def test_garbage_is_closed_without_an_answer() -> None:
-    async def story(cluster: Cluster) -> None:
+@on_both_loops
+async def test_garbage_is_closed_without_an_answer() -> None:
+    async with tcp_cluster() as cluster:
         two, from_two = await cluster.node(TWO)
         reader, writer = await asyncio.open_connection("127.0.0.1", two.port)
         writer.write(b"GET /secrets HTTP/1.1\r\n" * 50)
@@ -89,11 +87,10 @@ def test_garbage_is_closed_without_an_answer() -> None:
         assert two.refusals == {"not_our_protocol": 1}
         assert not from_two.events
 
-    run(story)
 
-
-def test_who_says_nothing_is_closed_when_the_handshake_takes_too_long() -> None:
-    async def story(cluster: Cluster) -> None:
+@on_both_loops
+async def test_who_says_nothing_is_closed_when_the_handshake_takes_too_long() -> None:
+    async with tcp_cluster() as cluster:
         limits = TransportLimits(handshake_ms_max=30)
         two, _ = await cluster.node(TWO, limits=limits)
         reader, writer = await asyncio.open_connection("127.0.0.1", two.port)
@@ -101,11 +98,11 @@ def test_who_says_nothing_is_closed_when_the_handshake_takes_too_long() -> None:
         await until_closed(reader, writer)
         assert two.refusals == {"handshake_took_too_long": 1}
 
-    run(story)
 
+@on_both_loops
+async def test_a_listener_that_never_answers_is_given_up_and_dialled_again() -> None:
+    async with tcp_cluster() as cluster:
 
-def test_a_listener_that_never_answers_is_given_up_and_dialled_again() -> None:
-    async def story(cluster: Cluster) -> None:
         async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await until_closed(reader, writer)
 
@@ -119,11 +116,10 @@ def test_a_listener_that_never_answers_is_given_up_and_dialled_again() -> None:
             await one.stop()
         assert not from_one.events
 
-    run(story)
 
-
-def test_a_crowd_that_proves_nothing_keeps_no_node_out() -> None:
-    async def story(cluster: Cluster) -> None:
+@on_both_loops
+async def test_a_crowd_that_proves_nothing_keeps_no_node_out() -> None:
+    async with tcp_cluster() as cluster:
         two, _ = await cluster.node(TWO, limits=TransportLimits(unproven_connections_max=3))
         crowd = [await asyncio.open_connection("127.0.0.1", two.port) for _ in range(10)]
         one, from_one = await cluster.node(ONE)
@@ -133,11 +129,10 @@ def test_a_crowd_that_proves_nothing_keeps_no_node_out() -> None:
         for _, writer in crowd:
             writer.close()
 
-    run(story)
 
-
-def test_a_crowd_that_proves_nothing_costs_no_node_its_connection() -> None:
-    async def story(cluster: Cluster) -> None:
+@on_both_loops
+async def test_a_crowd_that_proves_nothing_costs_no_node_its_connection() -> None:
+    async with tcp_cluster() as cluster:
         two, from_two = await cluster.node(TWO, limits=TransportLimits(unproven_connections_max=3))
         one, from_one = await cluster.node(ONE)
         one.set_peer(TWO, "127.0.0.1", two.port)
@@ -152,12 +147,11 @@ def test_a_crowd_that_proves_nothing_costs_no_node_its_connection() -> None:
         for _, writer in crowd:
             writer.close()
 
-    run(story)
-
 
 # requirement: bounds are checked before anything is allocated
-def test_an_announced_frame_above_the_bound_closes_the_connection() -> None:
-    async def story(cluster: Cluster) -> None:
+@on_both_loops
+async def test_an_announced_frame_above_the_bound_closes_the_connection() -> None:
+    async with tcp_cluster() as cluster:
         two, from_two = await cluster.node(TWO)
         reader, writer = await proven_stream(two.port)
         checked = struct.pack(">II", LIMITS.frame_bytes_max + 1, 0)
@@ -167,12 +161,11 @@ def test_an_announced_frame_above_the_bound_closes_the_connection() -> None:
         assert not from_two.frames
         await from_two.until(lambda: from_two.count("lost", ONE) == 1)
 
-    run(story)
-
 
 @pytest.mark.parametrize("position", [0, 5, 9, 12, -1])
-def test_a_flipped_bit_is_never_delivered_and_costs_the_connection(position: int) -> None:
-    async def story(cluster: Cluster) -> None:
+@on_both_loops
+async def test_a_flipped_bit_is_never_delivered_and_costs_the_connection(position: int) -> None:
+    async with tcp_cluster() as cluster:
         one, from_one, two, from_two = await cluster.through_proxy()
 
         def flip(data: bytes) -> Iterator[bytes]:
@@ -190,11 +183,10 @@ def test_a_flipped_bit_is_never_delivered_and_costs_the_connection(position: int
         assert from_two.payloads() == [b"sound"]
         assert sum(two.refusals.values()) == 1
 
-    run(story)
 
-
-def test_handshake_and_frames_may_come_byte_by_byte() -> None:
-    async def story(cluster: Cluster) -> None:
+@on_both_loops
+async def test_handshake_and_frames_may_come_byte_by_byte() -> None:
+    async with tcp_cluster() as cluster:
         cluster.proxy.tamper = byte_by_byte
         one, _, _, from_two = await cluster.through_proxy()
         sent = [b"", b"x", bytes(range(200)), b"end"]
@@ -203,11 +195,10 @@ def test_handshake_and_frames_may_come_byte_by_byte() -> None:
         await from_two.until(lambda: len(from_two.frames) == len(sent))
         assert from_two.payloads() == sent
 
-    run(story)
 
-
-def test_a_break_is_told_once_to_each_end_and_order_holds_afterwards() -> None:
-    async def story(cluster: Cluster) -> None:
+@on_both_loops
+async def test_a_break_is_told_once_to_each_end_and_order_holds_afterwards() -> None:
+    async with tcp_cluster() as cluster:
         one, from_one, _, from_two = await cluster.through_proxy()
         for round_number in range(1, 4):
             cluster.proxy.cut()
@@ -219,11 +210,10 @@ def test_a_break_is_told_once_to_each_end_and_order_holds_afterwards() -> None:
         assert from_one.events == [("connected", TWO), *[("lost", TWO), ("connected", TWO)] * 3]
         assert from_two.events == [("lost", ONE)] * 3
 
-    run(story)
 
-
-def test_refused_redials_are_told_to_nobody() -> None:
-    async def story(cluster: Cluster) -> None:
+@on_both_loops
+async def test_refused_redials_are_told_to_nobody() -> None:
+    async with tcp_cluster() as cluster:
         with socket.socket() as unused:
             unused.bind(("127.0.0.1", 0))  # bound and not listening: connections are refused
             one, from_one = await cluster.node(ONE, limits=TransportLimits(redial_ms_min=1, redial_ms_max=2))
@@ -234,11 +224,10 @@ def test_refused_redials_are_told_to_nobody() -> None:
         assert not from_one.events
         assert not cluster.logged
 
-    run(story)
 
-
-def test_a_new_inbound_connection_of_a_peer_replaces_the_old_one() -> None:
-    async def story(cluster: Cluster) -> None:
+@on_both_loops
+async def test_a_new_inbound_connection_of_a_peer_replaces_the_old_one() -> None:
+    async with tcp_cluster() as cluster:
         two, from_two = await cluster.node(TWO)
         old_reader, old_writer = await proven_stream(two.port)
         old_writer.write(frame_header((b"old",), 3) + b"old")
@@ -251,11 +240,10 @@ def test_a_new_inbound_connection_of_a_peer_replaces_the_old_one() -> None:
         assert from_two.events == [("lost", ONE)]
         new_writer.close()
 
-    run(story)
 
-
-def test_a_newer_connection_of_a_peer_ends_ours_to_it() -> None:
-    async def story(cluster: Cluster) -> None:
+@on_both_loops
+async def test_a_newer_connection_of_a_peer_ends_ours_to_it() -> None:
+    async with tcp_cluster() as cluster:
         two, from_two = await cluster.node(TWO)
         one, _ = await cluster.node(ONE)
         former = await proven_stream(two.port)
@@ -269,11 +257,10 @@ def test_a_newer_connection_of_a_peer_ends_ours_to_it() -> None:
         await until_closed(*former)
         newer.close()
 
-    run(story)
 
-
-def test_a_connection_of_a_peer_that_breaks_ends_ours_to_it() -> None:
-    async def story(cluster: Cluster) -> None:
+@on_both_loops
+async def test_a_connection_of_a_peer_that_breaks_ends_ours_to_it() -> None:
+    async with tcp_cluster() as cluster:
         two, from_two = await cluster.node(TWO)
         one, _ = await cluster.node(ONE)
         _, of_one = await proven_stream(two.port)
@@ -285,11 +272,10 @@ def test_a_connection_of_a_peer_that_breaks_ends_ours_to_it() -> None:
         await from_two.until(lambda: from_two.count("connected", ONE) == 2)
         assert from_two.count("lost", ONE) == 2
 
-    run(story)
 
-
-def test_a_moved_peer_is_dialled_at_its_new_address() -> None:
-    async def story(cluster: Cluster) -> None:
+@on_both_loops
+async def test_a_moved_peer_is_dialled_at_its_new_address() -> None:
+    async with tcp_cluster() as cluster:
         one, from_one, _, from_two = await cluster.through_proxy()
         _, moved = await cluster.node(TWO)
         one.set_peer(TWO, "127.0.0.1", cluster.transports[-1].port)
@@ -298,11 +284,10 @@ def test_a_moved_peer_is_dialled_at_its_new_address() -> None:
         await moved.until(lambda: len(moved.frames) == 1)
         assert not from_two.frames
 
-    run(story)
 
-
-def test_an_address_that_cannot_be_one_does_not_end_the_dialling() -> None:
-    async def story(cluster: Cluster) -> None:
+@on_both_loops
+async def test_an_address_that_cannot_be_one_does_not_end_the_dialling() -> None:
+    async with tcp_cluster() as cluster:
         one, from_one = await cluster.node(ONE)
         two, _ = await cluster.node(TWO)
         one.set_peer(TWO, "broker..local", two.port)
@@ -310,11 +295,11 @@ def test_an_address_that_cannot_be_one_does_not_end_the_dialling() -> None:
         one.set_peer(TWO, "127.0.0.1", two.port)
         await from_one.until(lambda: from_one.count("connected", TWO) == 1)
 
-    run(story)
 
+@on_both_loops
+async def test_a_listener_that_sends_on_the_diallers_connection_is_cut_off() -> None:
+    async with tcp_cluster() as cluster:
 
-def test_a_listener_that_sends_on_the_diallers_connection_is_cut_off() -> None:
-    async def story(cluster: Cluster) -> None:
         async def rude(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             handshake = ListenerHandshake(Credentials(TWO, "cluster", SECRET), bytes(NONCE_BYTES))
             while handshake.bytes_expected:
@@ -329,11 +314,10 @@ def test_a_listener_that_sends_on_the_diallers_connection_is_cut_off() -> None:
             await from_one.until(lambda: from_one.count("lost", TWO) == 1)
             await one.stop()
 
-    run(story)
 
-
-def test_how_long_a_peer_is_silent_is_told_by_the_clock() -> None:
-    async def story(cluster: Cluster) -> None:
+@on_both_loops
+async def test_how_long_a_peer_is_silent_is_told_by_the_clock() -> None:
+    async with tcp_cluster() as cluster:
         one, _, two, from_two = await cluster.through_proxy()
         cluster.clock.now_ms += 7_000
         assert two.seconds_since_heard(ONE) == 7.0
@@ -341,11 +325,10 @@ def test_how_long_a_peer_is_silent_is_told_by_the_clock() -> None:
         await from_two.until(lambda: len(from_two.frames) == 1)
         assert two.seconds_since_heard(ONE) == 0.0
 
-    run(story)
 
-
-def test_refusals_are_all_counted_and_seldom_logged() -> None:
-    async def story(cluster: Cluster) -> None:
+@on_both_loops
+async def test_refusals_are_all_counted_and_seldom_logged() -> None:
+    async with tcp_cluster() as cluster:
         two, _ = await cluster.node(TWO)
 
         async def knock() -> None:
@@ -360,11 +343,10 @@ def test_refusals_are_all_counted_and_seldom_logged() -> None:
         assert two.refusals == {"not_our_protocol": 6}
         assert [entry["not_logged_since_last"] for entry in cluster.logged] == [0, 4]
 
-    run(story)
 
-
-def test_frames_of_one_turn_of_the_loop_leave_together() -> None:
-    async def story(cluster: Cluster) -> None:
+@on_both_loops
+async def test_frames_of_one_turn_of_the_loop_leave_together() -> None:
+    async with tcp_cluster() as cluster:
         reads: list[int] = []
 
         def measure(data: bytes) -> Iterator[bytes]:
@@ -378,11 +360,10 @@ def test_frames_of_one_turn_of_the_loop_leave_together() -> None:
         await from_two.until(lambda: len(from_two.frames) == 500)
         assert reads == [500 * (12 + 3)]
 
-    run(story)
 
-
-def test_what_waits_for_a_slow_peer_is_counted_until_it_has_left() -> None:
-    async def story(cluster: Cluster) -> None:
+@on_both_loops
+async def test_what_waits_for_a_slow_peer_is_counted_until_it_has_left() -> None:
+    async with tcp_cluster() as cluster:
         one, _, _, from_two = await cluster.through_proxy()
         large, small, sent = bytes(5 * WRITE_BYTES), bytes(WRITE_BYTES // 3), 0
         while one.send(TWO, (small,)) and one.send(TWO, (large, small)):
@@ -394,5 +375,3 @@ def test_what_waits_for_a_slow_peer_is_counted_until_it_has_left() -> None:
         async with asyncio.timeout(5):
             while one.queued_bytes(TWO):
                 await asyncio.sleep(0.001)
-
-    run(story)

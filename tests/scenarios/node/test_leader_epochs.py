@@ -17,7 +17,6 @@ from raftlog.types import GroupId
 from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.node_cluster import ClusterNode, NodeCluster
 from tests.helpers.partition_cluster import batch_of
-from tests.helpers.virtual_time import run_virtual
 
 GROUP = GroupId(1)
 
@@ -210,20 +209,18 @@ async def test_brokers_that_stop_together_take_no_leadership_from_one_another() 
     assert asyncio.get_running_loop().time() - began < 1.0, "there is nobody to wait for"
 
 
-def test_a_torn_tail_is_logged_when_a_broker_opens_its_log(caplog: pytest.LogCaptureFixture) -> None:
-    async def story() -> None:
-        cluster = NodeCluster(9)
-        await cluster.start()
-        broker = cluster.leading()
-        await broker.replicas[GROUP].append(batch_of(b"v"), acks=QUORUM, timeout_ms=1000)
-        broker.crash()
-        file = broker.filesystem.open("/group-1/00000000000000000000.log")
-        file.append([b"half of a batch"])
-        await broker.start()
-        await cluster.settled()
-        await cluster.stop()
-
-    run_virtual(story())
+@in_virtual_time
+async def test_a_torn_tail_is_logged_when_a_broker_opens_its_log(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = NodeCluster(9)
+    await cluster.start()
+    broker = cluster.leading()
+    await broker.replicas[GROUP].append(batch_of(b"v"), acks=QUORUM, timeout_ms=1000)
+    broker.crash()
+    file = broker.filesystem.open("/group-1/00000000000000000000.log")
+    file.append([b"half of a batch"])
+    await broker.start()
+    await cluster.settled()
+    await cluster.stop()
     assert "what was never durable was cut off" in caplog.text
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -14,51 +15,47 @@ from raftlog.types import GroupId
 from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.node_cluster import NodeCluster
 from tests.helpers.partition_cluster import batch_of
-from tests.helpers.virtual_time import VirtualLoop, run_virtual
+from tests.helpers.virtual_time import VirtualLoop
 
 GROUP = GroupId(1)
 ELECTED_WITHIN_S = 2.5  # silence, then the longest draw of an election time-out, then the election
 
 
-def quiescent(story: Callable[[NodeCluster], Awaitable[None]], *, groups: int = 1) -> None:
-    """Tell a story of three brokers whose groups are quiescent, and see that they are so again at its end."""
-
-    async def tell() -> None:
-        cluster = NodeCluster(7, groups=groups, settings=HostSettings(quiet_ticks=20))
-        await cluster.start()
-        await cluster.leading().replicas[GROUP].append(batch_of(b"first"), acks=QUORUM, timeout_ms=1000)
-        await cluster.quiescent()
-        await story(cluster)
-        await cluster.settled()
-        await cluster.quiescent()
-        await cluster.stop()
-
-    run_virtual(tell())
+@asynccontextmanager
+async def quiescent(*, groups: int = 1) -> AsyncIterator[NodeCluster]:
+    """Three brokers whose groups are quiescent, and are so again in the end."""
+    cluster = NodeCluster(7, groups=groups, settings=HostSettings(quiet_ticks=20))
+    await cluster.start()
+    await cluster.leading().replicas[GROUP].append(batch_of(b"first"), acks=QUORUM, timeout_ms=1000)
+    await cluster.quiescent()
+    yield cluster
+    await cluster.settled()
+    await cluster.quiescent()
+    await cluster.stop()
 
 
-def test_a_quiescent_group_whose_leader_dies_has_another_within_an_election_timeout() -> None:
-    async def story(cluster: NodeCluster) -> None:
+@in_virtual_time
+async def test_a_quiescent_group_whose_leader_dies_has_another_within_an_election_timeout() -> None:
+    async with quiescent() as cluster:
         leader = cluster.leading()
         leader.crash()
         assert await cluster.until(lambda: cluster.leader() is not None) < ELECTED_WITHIN_S
         assert cluster.leading() is not leader
         await leader.start()
 
-    quiescent(story)
 
-
-def test_a_leader_that_restarts_at_once_does_not_leave_its_group_quiescent_without_one() -> None:
-    async def story(cluster: NodeCluster) -> None:
+@in_virtual_time
+async def test_a_leader_that_restarts_at_once_does_not_leave_its_group_quiescent_without_one() -> None:
+    async with quiescent() as cluster:
         leader = cluster.leading()
         leader.crash()
         await leader.start()
         assert await cluster.until(lambda: cluster.leader() is not None) < ELECTED_WITHIN_S
 
-    quiescent(story)
 
-
-def test_a_quiescent_leader_that_says_nothing_any_more_is_replaced() -> None:
-    async def story(cluster: NodeCluster) -> None:
+@in_virtual_time
+async def test_a_quiescent_leader_that_says_nothing_any_more_is_replaced() -> None:
+    async with quiescent() as cluster:
         leader = cluster.leading()
         others = [broker for broker in cluster.up if broker is not leader]
         for other in others:  # half-open: nothing arrives and nothing breaks
@@ -68,11 +65,10 @@ def test_a_quiescent_leader_that_says_nothing_any_more_is_replaced() -> None:
         assert took_s < 0.75 + ELECTED_WITHIN_S
         cluster.network.heal_all(cluster.nodes)
 
-    quiescent(story)
 
-
-def test_one_broken_link_of_a_quiescent_group_changes_nothing_that_lasts() -> None:
-    async def story(cluster: NodeCluster) -> None:
+@in_virtual_time
+async def test_one_broken_link_of_a_quiescent_group_changes_nothing_that_lasts() -> None:
+    async with quiescent() as cluster:
         leader, follower = cluster.leading(), cluster.followers()[0]
         term = leader.groups[GROUP].term
         cluster.network.cut_both(leader.node_id, follower.node_id)
@@ -82,11 +78,10 @@ def test_one_broken_link_of_a_quiescent_group_changes_nothing_that_lasts() -> No
         await cluster.settled()
         assert (cluster.leading(), leader.groups[GROUP].term) == (leader, term)
 
-    quiescent(story)
 
-
-def test_a_process_that_was_held_up_takes_no_peer_for_silent() -> None:
-    async def story(cluster: NodeCluster) -> None:
+@in_virtual_time
+async def test_a_process_that_was_held_up_takes_no_peer_for_silent() -> None:
+    async with quiescent(groups=20) as cluster:
         terms = [broker.groups[group].term for broker in cluster.up for group in broker.groups]
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)
@@ -97,12 +92,13 @@ def test_a_process_that_was_held_up_takes_no_peer_for_silent() -> None:
                 assert all(group.is_quiescent for broker in cluster.up for group in broker.groups.values())
         assert terms == [broker.groups[group].term for broker in cluster.up for group in broker.groups]
 
-    quiescent(story, groups=20)
-
 
 @pytest.mark.parametrize("unreachable", [0, 1])
-def test_a_quiescent_leader_whose_disk_fails_is_replaced_though_its_broker_lives(unreachable: int) -> None:
-    async def story(cluster: NodeCluster) -> None:
+@in_virtual_time
+async def test_a_quiescent_leader_whose_disk_fails_is_replaced_though_its_broker_lives(
+    unreachable: int,
+) -> None:
+    async with quiescent() as cluster:
         leader = cluster.leading()
         for follower in cluster.followers()[:unreachable]:
             cluster.network.cut(leader.node_id, follower.node_id)
@@ -114,8 +110,6 @@ def test_a_quiescent_leader_whose_disk_fails_is_replaced_though_its_broker_lives
         cluster.network.heal_all(cluster.nodes)
         leader.crash()
         await leader.start()
-
-    quiescent(story)
 
 
 @in_virtual_time

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -16,11 +17,10 @@ from raftlog.core.membership import Membership
 from raftlog.errors import InvalidRequest, RaftlogError
 from raftlog.node.rpc import decode_body, encode_body
 from raftlog.types import GroupId
+from tests.helpers.async_tests import in_real_time
 from tests.helpers.controlled_cluster import ControlledBroker, ControlledCluster
 from tests.helpers.moving import ORDERS, create, info, leader, produce
 from tests.helpers.partition_cluster import eventually
-
-Story = Callable[[ControlledCluster, ControlledBroker, ControlledBroker], Awaitable[None]]
 
 
 async def asks(
@@ -37,18 +37,17 @@ async def asks(
     return decode_body(answer, rpc.PreparedAnswer).is_open
 
 
-def told(tmp_path: Path, story: Story) -> None:
-    """Of four brokers three hold a partition; the story gets its leader and the fourth. Nothing moves."""
-
-    async def run() -> None:
-        async with ControlledCluster(str(tmp_path), brokers=4) as cluster:
-            _, outside = await create(cluster)
-            await produce(cluster, b"a")
-            for broker in cluster.brokers.values():
-                await broker.reassigner.stop()
-            await story(cluster, await leader(cluster), cluster.brokers[outside])
-
-    asyncio.run(run())
+@asynccontextmanager
+async def leader_and_stranger(
+    tmp_path: Path,
+) -> AsyncIterator[tuple[ControlledCluster, ControlledBroker, ControlledBroker]]:
+    """Of four brokers three hold a partition: its leader, and the fourth. Nothing moves."""
+    async with ControlledCluster(str(tmp_path), brokers=4) as cluster:
+        _, outside = await create(cluster)
+        await produce(cluster, b"a")
+        for broker in cluster.brokers.values():
+            await broker.reassigner.stop()
+        yield cluster, await leader(cluster), cluster.brokers[outside]
 
 
 async def may_go(
@@ -58,35 +57,33 @@ async def may_go(
 
 
 # requirement: F2
-def test_a_stranger_may_go_and_not_by_metadata_that_the_leader_has_not_seen(tmp_path: Path) -> None:
-    async def story(cluster: ControlledCluster, led: ControlledBroker, stranger: ControlledBroker) -> None:
+@in_real_time
+async def test_a_stranger_may_go_and_not_by_metadata_that_the_leader_has_not_seen(tmp_path: Path) -> None:
+    async with leader_and_stranger(tmp_path) as (_, led, stranger):
         assert await may_go(stranger, led)
         assert not await may_go(stranger, led, version=1000)
         with pytest.raises(RaftlogError):
             await may_go(stranger, led, group=1)
 
-    told(tmp_path, story)
 
-
-def test_a_learner_may_not_go_whatever_the_metadata_says(tmp_path: Path) -> None:
-    async def story(cluster: ControlledCluster, led: ControlledBroker, stranger: ControlledBroker) -> None:
+@in_real_time
+async def test_a_learner_may_not_go_whatever_the_metadata_says(tmp_path: Path) -> None:
+    async with leader_and_stranger(tmp_path) as (_, led, stranger):
         group = led.manager.replicas["orders", 0].group
         await group.change_membership(Membership(group.membership.voters, frozenset({stranger.node_id})))
         assert not await may_go(stranger, led)
 
-    told(tmp_path, story)
 
-
-def test_who_is_wanted_may_not_go_although_its_group_does_not_know_it(tmp_path: Path) -> None:
-    async def story(cluster: ControlledCluster, led: ControlledBroker, stranger: ControlledBroker) -> None:
+@in_real_time
+async def test_who_is_wanted_may_not_go_although_its_group_does_not_know_it(tmp_path: Path) -> None:
+    async with leader_and_stranger(tmp_path) as (_, led, stranger):
         await led.admin.change_replicas(MoveReplicas("orders", 0, add=stranger.node_id), 5000)
         assert not await may_go(stranger, led)
 
-    told(tmp_path, story)
 
-
-def test_nobody_goes_by_a_membership_that_is_not_committed(tmp_path: Path) -> None:
-    async def story(cluster: ControlledCluster, led: ControlledBroker, stranger: ControlledBroker) -> None:
+@in_real_time
+async def test_nobody_goes_by_a_membership_that_is_not_committed(tmp_path: Path) -> None:
+    async with leader_and_stranger(tmp_path) as (cluster, led, stranger):
         group = led.manager.replicas["orders", 0].group
         voters = group.membership.voters
         learning = Membership(voters, frozenset({stranger.node_id}))
@@ -101,17 +98,14 @@ def test_nobody_goes_by_a_membership_that_is_not_committed(tmp_path: Path) -> No
         await leaving
         assert await may_go(stranger, led)
 
-    told(tmp_path, story)
 
-
-def test_a_leader_that_hears_no_majority_lets_nobody_go(tmp_path: Path) -> None:
-    async def story(cluster: ControlledCluster, led: ControlledBroker, stranger: ControlledBroker) -> None:
+@in_real_time
+async def test_a_leader_that_hears_no_majority_lets_nobody_go(tmp_path: Path) -> None:
+    async with leader_and_stranger(tmp_path) as (cluster, led, stranger):
         for other in set(cluster.nodes) - {led.node_id, stranger.node_id}:
             cluster.network.cut(led.node_id, other)
         with pytest.raises(RaftlogError):
             await may_go(stranger, led)
-
-    told(tmp_path, story)
 
 
 async def is_prepared(
@@ -121,8 +115,9 @@ async def is_prepared(
 
 
 # requirement: F2
-def test_a_broker_is_prepared_with_the_very_replica_by_metadata_as_new(tmp_path: Path) -> None:
-    async def story(cluster: ControlledCluster, led: ControlledBroker, stranger: ControlledBroker) -> None:
+@in_real_time
+async def test_a_broker_is_prepared_with_the_very_replica_by_metadata_as_new(tmp_path: Path) -> None:
+    async with leader_and_stranger(tmp_path) as (cluster, led, stranger):
         topic = await led.admin.change_replicas(MoveReplicas("orders", 0, add=stranger.node_id), 5000)
         await cluster.settled(topic.version)
         assert await is_prepared(led, stranger)
@@ -131,13 +126,11 @@ def test_a_broker_is_prepared_with_the_very_replica_by_metadata_as_new(tmp_path:
         stranger.manager.replicas["orders", 0].group.stop(OSError(5, "on purpose"))
         assert not await is_prepared(led, stranger)
 
-    told(tmp_path, story)
 
-
-def test_a_broker_whose_replica_leaves_is_not_prepared(tmp_path: Path) -> None:
+@in_real_time
+async def test_a_broker_whose_replica_leaves_is_not_prepared(tmp_path: Path) -> None:
     """The metadata wants it no more, and its group names it still, so it is open."""
-
-    async def story(cluster: ControlledCluster, led: ControlledBroker, stranger: ControlledBroker) -> None:
+    async with leader_and_stranger(tmp_path) as (cluster, led, _):
         partition = info(led)
         leaving = next(node for node in partition.replicas if node != led.node_id)
         rest = tuple(node for node in partition.replicas if node != leaving)
@@ -150,12 +143,11 @@ def test_a_broker_whose_replica_leaves_is_not_prepared(tmp_path: Path) -> None:
         assert ("orders", 0) in cluster.brokers[leaving].manager.replicas
         assert not await is_prepared(led, cluster.brokers[leaving])
 
-    told(tmp_path, story)
-
 
 # requirement: M3
-def test_a_broker_says_that_it_has_no_replica_only_by_confirmed_metadata(tmp_path: Path) -> None:
-    async def story(cluster: ControlledCluster, led: ControlledBroker, stranger: ControlledBroker) -> None:
+@in_real_time
+async def test_a_broker_says_that_it_has_no_replica_only_by_confirmed_metadata(tmp_path: Path) -> None:
+    async with leader_and_stranger(tmp_path) as (cluster, led, stranger):
         held = info(led).group_id
         await eventually(lambda: stranger.manager.directory_of(held) is None)
         nodes = [*cluster.brokers]
@@ -168,8 +160,6 @@ def test_a_broker_says_that_it_has_no_replica_only_by_confirmed_metadata(tmp_pat
             await cluster.start(node)
         await eventually(lambda: _answers(alone, GroupId(held + 1)))
         assert alone.manager.directory_of(GroupId(held + 1)) is None
-
-    told(tmp_path, story)
 
 
 def _answers(broker: ControlledBroker, group: GroupId) -> bool:

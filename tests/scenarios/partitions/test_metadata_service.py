@@ -164,6 +164,8 @@ async def test_all_metadata_survives_a_stop_of_all_brokers(tmp_path: Path) -> No
     async with ControlledCluster(str(tmp_path)) as cluster:
         topic = await create(cluster.any, "orders")
         ids = await cluster.any.controller.allocate_producer_ids(10, 2000)
+        brokers = cluster.brokers.values()
+        await eventually(lambda: all(broker.controller.image.bootstrap_id for broker in brokers))
         cluster_id = cluster.any.controller.image.bootstrap_id
     async with ControlledCluster(str(tmp_path)) as cluster:
         image = await cluster.any.controller.current_image(5000)

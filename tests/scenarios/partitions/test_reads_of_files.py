@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -22,30 +23,27 @@ from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.node_cluster import ClusterNode, NodeCluster
 from tests.helpers.partition_cluster import batch_of, values_of
 from tests.helpers.storage_batches import storage_batch
-from tests.helpers.virtual_time import VirtualClock, VirtualLoop, run_virtual
+from tests.helpers.virtual_time import VirtualClock, VirtualLoop
 
 GROUP = GroupId(1)
 SMALL = LogSettings(segment_bytes=400, index_interval_bytes=200)
 VALUES = [b"value %02d" % number for number in range(20)]
 
-Story = Callable[[NodeCluster, ClusterNode, PartitionReplica], Awaitable[None]]
 
-
-def told(story: Story, settings: LogSettings = SMALL) -> None:
-    """On a leader whose log has a few closed segments, all of it committed and applied."""
-
-    async def run() -> None:
-        cluster = NodeCluster(3, log_settings=settings)
-        await cluster.start()
-        leader = cluster.leading()
-        for number, value in enumerate(VALUES):
-            body = batch_of(value, timestamp_ms=1000 + number)
-            await leader.replicas[GROUP].append(body, acks=QUORUM, timeout_ms=5000)
-        await cluster.settled()
-        await story(cluster, leader, leader.replicas[GROUP])
-        await cluster.stop()
-
-    run_virtual(run())
+@asynccontextmanager
+async def leader_with_log(
+    settings: LogSettings = SMALL,
+) -> AsyncIterator[tuple[NodeCluster, ClusterNode, PartitionReplica]]:
+    """A leader whose log has a few closed segments, all of it committed and applied."""
+    cluster = NodeCluster(3, log_settings=settings)
+    await cluster.start()
+    leader = cluster.leading()
+    for number, value in enumerate(VALUES):
+        body = batch_of(value, timestamp_ms=1000 + number)
+        await leader.replicas[GROUP].append(body, acks=QUORUM, timeout_ms=5000)
+    await cluster.settled()
+    yield cluster, leader, leader.replicas[GROUP]
+    await cluster.stop()
 
 
 async def begun(replica: PartitionReplica, position: Position = Start.EARLIEST) -> asyncio.Task[FetchResult]:
@@ -68,21 +66,20 @@ def segments_of(replica: PartitionReplica) -> list[str]:
     return [f"{log.directory}/{base:020d}.log" for base in bases]
 
 
-def test_a_cold_read_gives_what_a_hot_one_gives() -> None:
-    async def story(cluster: NodeCluster, leader: ClusterNode, replica: PartitionReplica) -> None:
+@in_virtual_time
+async def test_a_cold_read_gives_what_a_hot_one_gives() -> None:
+    async with leader_with_log() as (_, _, replica):
         task = await begun(replica)
         result = await task
         assert [value for value in values_of(result.data) if value in VALUES] == VALUES
         newest = await replica.fetch(Fetch(position=LastRecords(1), bytes_max=1 << 20))
         assert values_of(newest.data) == VALUES[-1:]
 
-    told(story)
 
-
-def test_the_end_that_is_told_is_the_one_that_was_read_up_to() -> None:
+@in_virtual_time
+async def test_the_end_that_is_told_is_the_one_that_was_read_up_to() -> None:
     """Else the last twenty records below it were not what is shown."""
-
-    async def story(cluster: NodeCluster, leader: ClusterNode, replica: PartitionReplica) -> None:
+    async with leader_with_log() as (_, _, replica):
         end = replica.status().high_watermark
         task = await begun(replica, LastRecords(20))
         await replica.append(batch_of(b"one more"), acks=QUORUM, timeout_ms=5000)
@@ -90,14 +87,12 @@ def test_the_end_that_is_told_is_the_one_that_was_read_up_to() -> None:
         result = await task
         assert (result.next_offset, result.high_watermark) == (end, end)
 
-    told(story)
-
 
 # requirement: M2
-def test_a_time_that_no_record_fits_is_the_end_although_older_records_come_meanwhile() -> None:
+@in_virtual_time
+async def test_a_time_that_no_record_fits_is_the_end_although_older_records_come_meanwhile() -> None:
     """The timestamp of the record that comes to stand there is no answer."""
-
-    async def story(cluster: NodeCluster, leader: ClusterNode, replica: PartitionReplica) -> None:
+    async with leader_with_log() as (cluster, _, replica):
         end, loop = replica.status().high_watermark, asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)
         for broker in cluster.up:
@@ -121,11 +116,10 @@ def test_a_time_that_no_record_fits_is_the_end_although_older_records_come_meanw
         assert await asked == (end, None)
         assert await replica.offset_at(wanted) == (end + 1, younger.max_timestamp)
 
-    told(story)
 
-
-def test_retention_may_remove_what_is_being_read() -> None:
-    async def story(cluster: NodeCluster, leader: ClusterNode, replica: PartitionReplica) -> None:
+@in_virtual_time
+async def test_retention_may_remove_what_is_being_read() -> None:
+    async with leader_with_log() as (_, leader, replica):
         task = await begun(replica, Offset(0))
         start = await leader.groups[GROUP].truncate_prefix(Index(12))
         assert start > 0
@@ -135,16 +129,14 @@ def test_retention_may_remove_what_is_being_read() -> None:
         assert leader.groups[GROUP].stopped is None
         assert (await replica.fetch(Fetch(position=Offset(start), bytes_max=1 << 20))).data
 
-    told(story)
-
 
 @pytest.mark.parametrize("position", [Start.EARLIEST, LastRecords(19), AtTime(1001)])
-def test_a_position_that_is_no_offset_is_read_from_the_log_start_that_retention_left(
+@in_virtual_time
+async def test_a_position_that_is_no_offset_is_read_from_the_log_start_that_retention_left(
     position: Position,
 ) -> None:
     """Its reader named no offset that could be out of range."""
-
-    async def story(cluster: NodeCluster, leader: ClusterNode, replica: PartitionReplica) -> None:
+    async with leader_with_log() as (_, leader, replica):
         task = await begun(replica, position)
         start = await leader.groups[GROUP].truncate_prefix(Index(12))
         assert start > 2
@@ -152,20 +144,18 @@ def test_a_position_that_is_no_offset_is_read_from_the_log_start_that_retention_
         assert (result.offset, result.log_start_offset) == (start, start)
         assert values_of(result.data)[-1] == VALUES[-1]
 
-    told(story)
 
-
-def test_retention_may_remove_what_lies_before() -> None:
-    async def story(cluster: NodeCluster, leader: ClusterNode, replica: PartitionReplica) -> None:
+@in_virtual_time
+async def test_retention_may_remove_what_lies_before() -> None:
+    async with leader_with_log() as (_, leader, replica):
         task = await begun(replica, Offset(13))
         assert 0 < await leader.groups[GROUP].truncate_prefix(Index(9)) <= 9
         assert values_of((await task).data)[-1] == VALUES[-1]
 
-    told(story)
 
-
-def test_a_replica_may_be_closed_and_its_files_removed_while_it_is_read() -> None:
-    async def story(cluster: NodeCluster, leader: ClusterNode, replica: PartitionReplica) -> None:
+@in_virtual_time
+async def test_a_replica_may_be_closed_and_its_files_removed_while_it_is_read() -> None:
+    async with leader_with_log() as (_, leader, replica):
         task = await begun(replica)
         paths = segments_of(replica)
         await leader.host.close_group(GROUP)
@@ -177,8 +167,6 @@ def test_a_replica_may_be_closed_and_its_files_removed_while_it_is_read() -> Non
         assert leader.host.damaged_logs == 0
         await leader.host.stop()
         leader.is_up = False
-
-    told(story)
 
 
 @in_virtual_time
@@ -197,32 +185,31 @@ async def test_what_is_being_cut_passes_for_no_damage() -> None:
     assert log.part_at_time(70) is None
 
 
-def test_a_read_that_outlives_its_office_is_not_answered() -> None:
-    async def story(cluster: NodeCluster, leader: ClusterNode, replica: PartitionReplica) -> None:
+@in_virtual_time
+async def test_a_read_that_outlives_its_office_is_not_answered() -> None:
+    async with leader_with_log() as (_, leader, replica):
         task = await begun(replica)
         replica.group.leave()
         with pytest.raises(NotLeader):
             await task
         assert leader.host.damaged_logs == 0
 
-    told(story)
 
-
-def test_a_topic_may_be_deleted_while_it_is_read() -> None:
-    async def story(cluster: NodeCluster, leader: ClusterNode, replica: PartitionReplica) -> None:
+@in_virtual_time
+async def test_a_topic_may_be_deleted_while_it_is_read() -> None:
+    async with leader_with_log() as (_, _, replica):
         task = await begun(replica)
         replica.topic_deleted()
         with pytest.raises(UnknownTopic):
             await task
 
-    told(story)
-
 
 # requirement: M3
 @pytest.mark.parametrize("position", [Offset(0), Offset(18), LastRecords(3), AtTime(1001), AtTime(1018)])
 @pytest.mark.parametrize("segments", ["small", "one"])
-def test_damage_is_never_served_and_ends_the_replica(position: Position, segments: str) -> None:
-    async def story(cluster: NodeCluster, leader: ClusterNode, replica: PartitionReplica) -> None:
+@in_virtual_time
+async def test_damage_is_never_served_and_ends_the_replica(position: Position, segments: str) -> None:
+    async with leader_with_log(SMALL if segments == "small" else LogSettings()) as (_, leader, replica):
         value = VALUES[18] if position not in (Offset(0), AtTime(1001)) else VALUES[1]
         damaged = 0
         for path in segments_of(replica):
@@ -238,11 +225,10 @@ def test_damage_is_never_served_and_ends_the_replica(position: Position, segment
         with pytest.raises(NotLeader):
             await replica.fetch(Fetch(position=position, bytes_max=1 << 20))
 
-    told(story, SMALL if segments == "small" else LogSettings())
 
-
-def test_a_disk_that_does_not_give_what_is_asked_ends_the_replica() -> None:
-    async def story(cluster: NodeCluster, leader: ClusterNode, replica: PartitionReplica) -> None:
+@in_virtual_time
+async def test_a_disk_that_does_not_give_what_is_asked_ends_the_replica() -> None:
+    async with leader_with_log() as (_, leader, replica):
         leader.filesystem.fails_read = lambda path: path.endswith("0.log")
         with pytest.raises(NotLeader):
             await replica.fetch(Fetch(position=Offset(0), bytes_max=1 << 20))
@@ -250,5 +236,3 @@ def test_a_disk_that_does_not_give_what_is_asked_ends_the_replica() -> None:
         assert isinstance(stopped, OSError)
         assert stopped.errno == errno.EIO
         assert leader.host.damaged_logs == 0
-
-    told(story)

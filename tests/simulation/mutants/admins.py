@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.simulation.mutants.plant import Edit, Mutant
+from tests.helpers.planted_bugs import Edit, Mutant
 
 INCARNATIONS = "tests/scenarios/partitions/test_incarnations.py"
 COMMANDS = "tests/unit/partitions/metadata/test_replica_commands.py"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from tests.helpers.planted_bugs import Edit, Mutant
 from tests.simulation.mutants.client_reads import READING, ROUTING
-from tests.simulation.mutants.plant import Edit, Mutant
 
 PIPELINE = (
     Mutant(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.simulation.mutants.plant import Mutant
+from tests.helpers.planted_bugs import Mutant
 
 if TYPE_CHECKING:
     from chaos.simulator.odds import Odds

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from tests.helpers.planted_bugs import Mutant
 from tests.simulation.mutants.http_reads import FETCHING
-from tests.simulation.mutants.plant import Mutant
 
 PRODUCING = (
     Mutant(

@@ -27,9 +27,9 @@ import pytest
 
 from chaos.simulator.levels import BROKERS, HTTP, LOG, Seed, seeds
 from chaos.simulator.odds import Odds
+from tests.helpers.planted_bugs import Mutant, planted
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.mutants.forks import forked
-from tests.simulation.mutants.plant import Mutant, planted
 
 LIMIT_S = 15.0  # of a process's time: the target
 PATIENCE_S = 60.0  # of the same: a bug that is seen later than that is missed

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.simulation.mutants.plant import Mutant
+from tests.helpers.planted_bugs import Mutant
 
 LOGS = (
     Mutant(

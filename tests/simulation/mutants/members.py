@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.simulation.mutants.plant import Edit, Mutant
+from tests.helpers.planted_bugs import Edit, Mutant
 
 SCENARIO = "tests/scenarios/node/test_memberships.py"
 FILES = "tests/unit/storage/test_members.py"

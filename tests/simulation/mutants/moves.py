@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.simulation.mutants.plant import Edit, Mutant
+from tests.helpers.planted_bugs import Edit, Mutant
 
 MOVING = "tests/scenarios/partitions/test_moving.py"
 STEPS = "tests/unit/partitions/test_reassignment.py"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.simulation.mutants.plant import Edit, Mutant
+from tests.helpers.planted_bugs import Edit, Mutant
 
 CALLS = "tests/unit/node/test_calls.py"
 HALF_OPEN = "tests/scenarios/network/test_half_open_links.py"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from chaos.simulator.odds import FORGET, Odds
-from tests.simulation.mutants.plant import Mutant
+from tests.helpers.planted_bugs import Mutant
 
 _CORE = "tests/unit/core/test_rejoin.py"
 

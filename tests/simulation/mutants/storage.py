@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.simulation.mutants.plant import Edit, Mutant
+from tests.helpers.planted_bugs import Edit, Mutant
 
 _RETENTION = "tests/scenarios/partitions/test_retention.py"
 _SNAPSHOTS = "tests/unit/storage/test_snapshots.py"

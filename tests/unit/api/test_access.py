@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from api.settings import CorsSettings, HttpSettings
 from raftlog.types import NodeId
+from tests.helpers.async_tests import in_real_time
 from tests.helpers.http_server import HttpServer, Reply, serve
 
 BOTH_WAYS = pytest.mark.parametrize("more", [{}, {"TE": "trailers"}], ids=["plain", "aiohttp"])
@@ -38,20 +39,17 @@ async def ask(server: HttpServer, host: str, more: dict[str, str]) -> Reply:
         "port.example:8080",
     ],
 )
-def test_a_name_that_the_broker_knows_is_taken(host: str, more: dict[str, str]) -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_a_name_that_the_broker_knows_is_taken(host: str, more: dict[str, str]) -> None:
+    async with serve(
+        own_names=frozenset({"own.example"}), allowed_hosts=frozenset({"listed.example", "port.example:8080"})
+    ) as server:
         controller = server.cluster.controller
         brokers = dict(controller.image.brokers)
         brokers[NodeId(3)] = replace(brokers[NodeId(3)], http_url="http://b3.example:7072")
         controller.image = replace(controller.image, brokers=brokers)
         for _ in range(2):
             assert (await ask(server, host, more)).status == 200
-
-    serve(
-        scenario,
-        own_names=frozenset({"own.example"}),
-        allowed_hosts=frozenset({"listed.example", "port.example:8080"}),
-    )
 
 
 @BOTH_WAYS
@@ -71,8 +69,9 @@ def test_a_name_that_the_broker_knows_is_taken(host: str, more: dict[str, str]) 
         ),
     ],
 )
-def test_any_other_name_is_refused_with_the_setting(host: str, more: dict[str, str]) -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_any_other_name_is_refused_with_the_setting(host: str, more: dict[str, str]) -> None:
+    async with serve(allowed_hosts=frozenset({"port.example:8080"})) as server:
         for _ in range(2):
             refused = await ask(server, host, more)
             assert (refused.status, refused.code) == (421, "misdirected_request")
@@ -81,27 +80,24 @@ def test_any_other_name_is_refused_with_the_setting(host: str, more: dict[str, s
         assert made.status == 421
         assert (await server.get("/v1/topics/made")).status == 404
 
-    serve(scenario, allowed_hosts=frozenset({"port.example:8080"}))
 
-
-def test_all_names_are_taken_if_the_setting_says_so() -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_all_names_are_taken_if_the_setting_says_so() -> None:
+    async with serve(allowed_hosts=frozenset({"*"})) as server:
         for host in ("evil.example", "evil.example:7070", "", "a b"):
             assert (await ask(server, host, {})).status == 200
 
-    serve(scenario, allowed_hosts=frozenset({"*"}))
 
-
-def test_http_1_0_may_name_no_host() -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_http_1_0_may_name_no_host() -> None:
+    async with serve() as server:
         answer = await server.raw(b"GET /v1/cluster HTTP/1.0\r\n\r\n", until_closed=True)
         assert answer.startswith(b"HTTP/1.0 200 ")
 
-    serve(scenario)
 
-
-def test_a_broker_that_went_takes_its_name_along() -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_a_broker_that_went_takes_its_name_along() -> None:
+    async with serve() as server:
         controller = server.cluster.controller
         before = controller.image
         gone = replace(before.brokers[NodeId(3)], http_url="http://b3.example:7072")
@@ -110,15 +106,14 @@ def test_a_broker_that_went_takes_its_name_along() -> None:
         controller.image = before
         assert (await ask(server, "b3.example:7072", {})).status == 421
 
-    serve(scenario)
-
 
 @BOTH_WAYS
 @pytest.mark.parametrize(
     "origin", ["http://evil.example", "null", "http://localhost:3000", "http://localhost", ""]
 )
-def test_a_foreign_page_may_not_write(origin: str, more: dict[str, str]) -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_a_foreign_page_may_not_write(origin: str, more: dict[str, str]) -> None:
+    async with serve() as server:
         await server.topic(partitions=1)
         sent = {"Host": "localhost:7070", "Origin": origin, **more}
         transfer = "/v1/topics/orders/partitions/0:transfer-leadership"
@@ -135,8 +130,6 @@ def test_a_foreign_page_may_not_write(origin: str, more: dict[str, str]) -> None
         assert read.status == 200
         assert not [name for name in read.headers if name.startswith("access-control-")]
 
-    serve(scenario)
-
 
 @BOTH_WAYS
 @pytest.mark.parametrize(
@@ -148,18 +141,18 @@ def test_a_foreign_page_may_not_write(origin: str, more: dict[str, str]) -> None
         ("[::1]:7070", "http://[::1]:7070"),
     ],
 )
-def test_a_page_of_the_broker_itself_may_write(host: str, origin: str, more: dict[str, str]) -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_a_page_of_the_broker_itself_may_write(host: str, origin: str, more: dict[str, str]) -> None:
+    async with serve() as server:
         made = await server.call("POST", "/v1/topics", TOPIC, {"Host": host, "Origin": origin, **more})
         assert made.status == 201
-
-    serve(scenario)
 
 
 @BOTH_WAYS
 @pytest.mark.parametrize("accept", ["application/json", "text/event-stream"])
-def test_a_listed_page_may_read_and_write(accept: str, more: dict[str, str]) -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_a_listed_page_may_read_and_write(accept: str, more: dict[str, str]) -> None:
+    async with serve(allowed_origins=frozenset({UI})) as server:
         sent = {"Origin": UI, **more}
         made = await server.call("POST", "/v1/topics", TOPIC, sent)
         refused = await server.call("POST", "/v1/topics", TOPIC, sent)
@@ -178,21 +171,19 @@ def test_a_listed_page_may_read_and_write(accept: str, more: dict[str, str]) -> 
         foreign = await server.call("POST", "/v1/topics", TOPIC, {"Origin": "http://ui.example", **more})
         assert (foreign.status, foreign.code) == (403, "origin_not_allowed")
 
-    serve(scenario, allowed_origins=frozenset({UI}))
 
-
-def test_all_pages_may_write_if_the_setting_says_so_and_never_with_credentials() -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_all_pages_may_write_if_the_setting_says_so_and_never_with_credentials() -> None:
+    async with serve(allowed_origins=frozenset({"*"})) as server:
         made = await server.call("POST", "/v1/topics", TOPIC, {"Origin": "http://any.example"})
         assert made.status == 201
         assert made.headers["access-control-allow-origin"] == "*"
         assert "access-control-allow-credentials" not in made.headers
 
-    serve(scenario, allowed_origins=frozenset({"*"}))
 
-
-def test_a_browser_that_asks_is_told_what_a_listed_page_may_send() -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_a_browser_that_asks_is_told_what_a_listed_page_may_send() -> None:
+    async with serve(allowed_origins=frozenset({UI})) as server:
         asking = {"Access-Control-Request-Method": "PATCH", "Access-Control-Request-Headers": "content-type"}
         path = "/v1/topics/orders/config"  # whether there is such a topic is the request's to say
         told = await server.call("OPTIONS", path, sent={"Origin": UI, **asking})
@@ -207,8 +198,6 @@ def test_a_browser_that_asks_is_told_what_a_listed_page_may_send() -> None:
         assert not [name for name in foreign.headers if name.startswith("access-control-")]
         assert (await server.call("OPTIONS", "/nothing", sent={"Origin": UI, **asking})).status == 404
         assert (await server.call("OPTIONS", path, sent={"Origin": UI})).status == 405
-
-    serve(scenario, allowed_origins=frozenset({UI}))
 
 
 @pytest.mark.parametrize("host", ["http://a", "a/b", "", "a:b", "*.example"])

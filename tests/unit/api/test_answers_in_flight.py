@@ -35,8 +35,9 @@ WAYS = {
 
 
 @pytest.mark.parametrize("header", WAYS.values(), ids=WAYS)
-def test_the_oldest_reader_that_does_not_read_gives_way(header: str) -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_the_oldest_reader_that_does_not_read_gives_way(header: str) -> None:
+    async with serve(Limits(untaken_bytes_max=UNTAKEN_BYTES_MAX)) as server:
         await _store_bombs(server, 1)
         answers = server.request_pipeline.admission.answers
         with ExitStack() as stack:
@@ -50,12 +51,11 @@ def test_the_oldest_reader_that_does_not_read_gives_way(header: str) -> None:
         while answers.untaken_bytes:
             await asyncio.sleep(0.001)
 
-    serve(scenario, Limits(untaken_bytes_max=UNTAKEN_BYTES_MAX))
-
 
 @pytest.mark.parametrize("header", WAYS.values(), ids=WAYS)
-def test_readers_that_do_not_read_cost_no_more_than_what_they_leave_untaken(header: str) -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_readers_that_do_not_read_cost_no_more_than_what_they_leave_untaken(header: str) -> None:
+    async with serve(Limits(untaken_bytes_max=UNTAKEN_BYTES_MAX)) as server:
         await _store_bombs(server, 2)
         with ExitStack() as stack, _traced():
             for _ in range(6):
@@ -65,8 +65,6 @@ def test_readers_that_do_not_read_cost_no_more_than_what_they_leave_untaken(head
                         break
                     await asyncio.sleep(0.001)
                 assert tracemalloc.get_traced_memory()[0] <= UNTAKEN_BYTES_MAX + OTHER_BYTES_MAX
-
-    serve(scenario, Limits(untaken_bytes_max=UNTAKEN_BYTES_MAX))
 
 
 async def _store_bombs(server: HttpServer, count: int) -> None:

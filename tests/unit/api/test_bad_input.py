@@ -10,7 +10,8 @@ import pytest
 
 from api.http.services import Limits
 from raftlog.types import TopicPartition
-from tests.helpers.http_server import HttpServer, serve
+from tests.helpers.async_tests import in_real_time
+from tests.helpers.http_server import serve
 
 TOPIC = "/v1/topics/orders/records"
 PATH = "/v1/topics/orders/partitions/0/records"
@@ -59,8 +60,9 @@ HEAD = f"POST {TOPIC} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/j
     ],
     ids=lambda value: repr(value)[:60],
 )
-def test_a_wrong_record_is_refused_by_its_pointer(body: bytes, pointer: str | None) -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_a_wrong_record_is_refused_by_its_pointer(body: bytes, pointer: str | None) -> None:
+    async with serve() as server:
         await server.topic(partitions=1)
         refused = await server.call("POST", TOPIC, body, JSON)
         assert (refused.status, refused.code) == (422, "invalid_record"), refused
@@ -69,11 +71,10 @@ def test_a_wrong_record_is_refused_by_its_pointer(body: bytes, pointer: str | No
         assert refused.json["errors"]
         assert server.cluster.gateway.log(TopicPartition("orders", 0)).end == 0
 
-    serve(scenario)
 
-
-def test_all_wrong_records_are_named_at_once() -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_all_wrong_records_are_named_at_once() -> None:
+    async with serve() as server:
         await server.topic(partitions=1)
         body = {"records": [{"value": 1}, {"value": "?", "encoding": "base64"}, {"value": 1, "partition": 7}]}
         errors = (await server.post(TOPIC, body)).json["errors"]
@@ -82,15 +83,14 @@ def test_all_wrong_records_are_named_at_once() -> None:
         many = {"records": [{"value": 1, "partition": 7}] * 1000}
         assert len((await server.post(TOPIC, many)).body) < 5000
 
-    serve(scenario)
-
 
 @pytest.mark.parametrize(
     "name",
     ["nope", "x" * 250, "%2e%2e", "..%2fx", "a%2Fb", "%00", "%d0%bErders", "orders%20", "Orders", "%ff", "%"],
 )
-def test_a_topic_that_nobody_made_is_not_found(name: str) -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_a_topic_that_nobody_made_is_not_found(name: str) -> None:
+    async with serve() as server:
         await server.topic()
         for method, path in (
             ("GET", ""),
@@ -105,14 +105,13 @@ def test_a_topic_that_nobody_made_is_not_found(name: str) -> None:
             assert answer.startswith(b"HTTP/1.1 404 "), answer
             assert b"application/problem+json" in answer
 
-    serve(scenario)
-
 
 @pytest.mark.parametrize(
     "path", ["/v1/topics/../x", "/v1/topics/", "/v1//topics", "/v1/topics/orders/", "//", "/v2"]
 )
-def test_a_path_that_is_not_there_is_a_problem_too(path: str) -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_a_path_that_is_not_there_is_a_problem_too(path: str) -> None:
+    async with serve() as server:
         await server.topic()
         answer = await server.raw(
             f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode(), until_closed=True
@@ -120,26 +119,22 @@ def test_a_path_that_is_not_there_is_a_problem_too(path: str) -> None:
         assert answer.startswith(b"HTTP/1.1 404 "), answer
         assert b'"code":"' in answer
 
-    serve(scenario)
 
-
-def test_a_percent_encoded_name_is_the_same_topic() -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_a_percent_encoded_name_is_the_same_topic() -> None:
+    async with serve() as server:
         await server.topic("a.b")
         answer = await server.raw(b"GET /v1/topics/%61%2Eb HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert answer.startswith(b"HTTP/1.1 200 ")
 
-    serve(scenario)
-
 
 @pytest.mark.parametrize("partition", ["3", "-1", "x", "1.0", "99999999999999999999", "%d9%a1", "0x1", "+1"])
-def test_a_partition_that_is_not_there_is_not_found(partition: str) -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_a_partition_that_is_not_there_is_not_found(partition: str) -> None:
+    async with serve() as server:
         await server.topic()
         got = await server.get(f"/v1/topics/orders/partitions/{partition}/records")
         assert (got.status, got.code) == (404, "partition_not_found")
-
-    serve(scenario)
 
 
 @pytest.mark.parametrize(
@@ -168,13 +163,12 @@ def test_a_partition_that_is_not_there_is_not_found(partition: str) -> None:
         ("route=there", "route"),
     ],
 )
-def test_a_wrong_query_parameter_is_named(query: str, field: str) -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_a_wrong_query_parameter_is_named(query: str, field: str) -> None:
+    async with serve() as server:
         await server.topic(partitions=1)
         refused = await server.get(f"{PATH}?{query}")
         assert (refused.status, refused.code, refused.json["field"]) == (422, "invalid_request", field)
-
-    serve(scenario)
 
 
 @pytest.mark.parametrize(
@@ -187,17 +181,17 @@ def test_a_wrong_query_parameter_is_named(query: str, field: str) -> None:
         ("delay=1", "delay"),
     ],
 )
-def test_a_wrong_produce_parameter_is_named(query: str, field: str) -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_a_wrong_produce_parameter_is_named(query: str, field: str) -> None:
+    async with serve() as server:
         await server.topic(partitions=1)
         refused = await server.post(f"{TOPIC}?{query}", {"records": [{"value": 1}]})
         assert (refused.status, refused.json["field"]) == (422, field)
 
-    serve(scenario)
 
-
-def test_media_types_are_negotiated_or_refused_with_a_list() -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_media_types_are_negotiated_or_refused_with_a_list() -> None:
+    async with serve() as server:
         await server.topic(partitions=1)
         wrong = await server.call("POST", TOPIC, b"<x/>", {"Content-Type": "text/xml"})
         assert (wrong.status, wrong.code) == (415, "unsupported_media_type")
@@ -213,11 +207,10 @@ def test_media_types_are_negotiated_or_refused_with_a_list() -> None:
             assert (await server.get(PATH, Accept=accept)).headers["content-type"] == "application/json"
         assert (await server.get("/v1/topics", Accept="application/json;q=0")).status == 406
 
-    serve(scenario)
 
-
-def test_a_body_announced_as_too_large_is_refused_before_it_is_read() -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_a_body_announced_as_too_large_is_refused_before_it_is_read() -> None:
+    async with serve() as server:
         await server.topic(partitions=1)
         head = HEAD + f"Content-Length: {10 << 30}\r\n"
         answer = await server.raw(f"{head}\r\nxxxx".encode(), until_closed=True)
@@ -227,21 +220,19 @@ def test_a_body_announced_as_too_large_is_refused_before_it_is_read() -> None:
         expecting = await server.raw(f"{head}Expect: 100-continue\r\n\r\n".encode())
         assert expecting.startswith(b"HTTP/1.1 413 ")
 
-    serve(scenario)
 
-
-def test_a_body_that_is_expected_is_asked_for() -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_a_body_that_is_expected_is_asked_for() -> None:
+    async with serve() as server:
         await server.topic(partitions=1)
         head = HEAD + "Content-Length: 25\r\n"
         answer = await server.raw(f"{head}Expect: 100-continue\r\n\r\n".encode())
         assert answer == b"HTTP/1.1 100 Continue\r\n\r\n"
 
-    serve(scenario)
 
-
-def test_a_body_that_grows_too_large_is_refused_while_it_is_read() -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_a_body_that_grows_too_large_is_refused_while_it_is_read() -> None:
+    async with serve(Limits(body_bytes_max=16_000)) as server:
         await server.topic(partitions=1)
         head = f"POST {TOPIC} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/octet-stream\r\n"
         chunk = b"1000\r\n" + b"x" * 0x1000 + b"\r\n"
@@ -254,11 +245,10 @@ def test_a_body_that_grows_too_large_is_refused_while_it_is_read() -> None:
         packed = {"Content-Type": "application/octet-stream", "Content-Encoding": "gzip"}
         assert (await server.call("POST", TOPIC, bomb, packed)).code == "record_too_large"
 
-    serve(scenario, Limits(body_bytes_max=16_000))
 
-
-def test_a_compressed_body_is_undone() -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_a_compressed_body_is_undone() -> None:
+    async with serve() as server:
         await server.topic(partitions=1)
         packed = JSON | {"Content-Encoding": "gzip"}
         body = gzip.compress(b'{"records":[{"value":"zipped"}]}')
@@ -268,11 +258,10 @@ def test_a_compressed_body_is_undone() -> None:
         short = await server.call("POST", TOPIC, body[:-4], packed)
         assert (short.status, short.json["field"]) == (422, "body")
 
-    serve(scenario)
 
-
-def test_a_slow_body_ends_in_time() -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_a_slow_body_ends_in_time() -> None:
+    async with serve(Limits(body_timeout_s=0.1)) as server:
         await server.topic(partitions=1)
         head = HEAD + "Content-Length: 100\r\n\r\n"
         answer = await server.raw(head.encode() + b"{", until_closed=True)
@@ -280,11 +269,10 @@ def test_a_slow_body_ends_in_time() -> None:
         assert b'"code":"request_timeout"' in answer
         assert b"raftlog_http_body_bytes 0.0" in (await server.get("/metrics")).body
 
-    serve(scenario, Limits(body_timeout_s=0.1))
 
-
-def test_a_body_that_trickles_ends_before_its_time() -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_a_body_that_trickles_ends_before_its_time() -> None:
+    async with serve(Limits(body_grace_s=0.1, body_rate_min=1000)) as server:
         await server.topic(partitions=1)
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
         writer.write((HEAD + "Content-Length: 100\r\n\r\n").encode())
@@ -296,12 +284,11 @@ def test_a_body_that_trickles_ends_before_its_time() -> None:
         assert answered.result().startswith(b"HTTP/1.1 408 ")
         writer.close()
 
-    serve(scenario, Limits(body_grace_s=0.1, body_rate_min=1000))
 
-
-def test_announced_bodies_that_do_not_come_take_no_room() -> None:
+@in_real_time
+async def test_announced_bodies_that_do_not_come_take_no_room() -> None:
     # requirement: N2
-    async def scenario(server: HttpServer) -> None:
+    async with serve(Limits(bodies_bytes_max=2500, bodies_bytes_client_max=2000)) as server:
         await server.topic(partitions=1)
         writers = []
         for _ in range(8):
@@ -315,47 +302,44 @@ def test_announced_bodies_that_do_not_come_take_no_room() -> None:
         for writer in writers:
             writer.close()
 
-    serve(scenario, Limits(bodies_bytes_max=2500, bodies_bytes_client_max=2000))
 
-
-def test_a_client_that_hangs_up_in_the_middle_of_a_body_is_forgotten(
+@in_real_time
+async def test_a_client_that_hangs_up_in_the_middle_of_a_body_is_forgotten(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def scenario(server: HttpServer) -> None:
-        await server.topic(partitions=1)
-        _, writer = await asyncio.open_connection("127.0.0.1", server.port)
-        head = HEAD + "Content-Length: 100\r\n\r\n"
-        writer.write(head.encode() + b"{")
-        await writer.drain()
-        async with asyncio.timeout(2):
-            while b"raftlog_http_body_bytes 1.0" not in (await server.get("/metrics")).body:
-                await asyncio.sleep(0.01)
-            writer.close()
-            while b"raftlog_http_body_bytes 0.0" not in (await server.get("/metrics")).body:
-                await asyncio.sleep(0.01)
-
     with caplog.at_level(logging.WARNING):
-        serve(scenario)
+        async with serve() as server:
+            await server.topic(partitions=1)
+            _, writer = await asyncio.open_connection("127.0.0.1", server.port)
+            head = HEAD + "Content-Length: 100\r\n\r\n"
+            writer.write(head.encode() + b"{")
+            await writer.drain()
+            async with asyncio.timeout(2):
+                while b"raftlog_http_body_bytes 1.0" not in (await server.get("/metrics")).body:
+                    await asyncio.sleep(0.01)
+                writer.close()
+                while b"raftlog_http_body_bytes 0.0" not in (await server.get("/metrics")).body:
+                    await asyncio.sleep(0.01)
     assert not caplog.records
 
 
-def test_an_internal_error_shows_no_traceback_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario(server: HttpServer) -> None:
-        await server.topic(partitions=1)
-        server.cluster.gateway.faults[TopicPartition("orders", 0)] = ValueError("a secret of the inside")
-        failed = await server.get(PATH)
-        assert (failed.status, failed.code) == (500, "internal")
-        assert b"secret" not in failed.body
-        assert b"Traceback" not in failed.body
-        assert failed.headers["raftlog-request-id"] in caplog.text
-
+@in_real_time
+async def test_an_internal_error_shows_no_traceback_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.ERROR):
-        serve(scenario)
+        async with serve() as server:
+            await server.topic(partitions=1)
+            server.cluster.gateway.faults[TopicPartition("orders", 0)] = ValueError("a secret of the inside")
+            failed = await server.get(PATH)
+            assert (failed.status, failed.code) == (500, "internal")
+            assert b"secret" not in failed.body
+            assert b"Traceback" not in failed.body
+            assert failed.headers["raftlog-request-id"] in caplog.text
     assert "a secret of the inside" in caplog.text
 
 
-def test_a_method_that_a_path_does_not_have_names_those_it_has() -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_a_method_that_a_path_does_not_have_names_those_it_has() -> None:
+    async with serve() as server:
         refused = await server.call("PUT", "/v1/topics")
         assert (refused.status, refused.code, refused.headers["allow"]) == (
             405,
@@ -363,15 +347,12 @@ def test_a_method_that_a_path_does_not_have_names_those_it_has() -> None:
             "GET, POST",
         )
 
-    serve(scenario)
 
-
-def test_too_many_records_in_one_request_are_refused() -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_too_many_records_in_one_request_are_refused() -> None:
+    async with serve(Limits(records_per_request_max=10)) as server:
         await server.topic(partitions=1)
         refused = await server.post(TOPIC, {"records": [{"value": 1}] * 11})
         assert (refused.status, refused.code, refused.json["limit_records"]) == (413, "record_too_large", 10)
         lines = await server.post(TOPIC, b'{"value":1}\n' * 11, Content_Type="application/x-ndjson")
         assert lines.status == 413
-
-    serve(scenario, Limits(records_per_request_max=10))

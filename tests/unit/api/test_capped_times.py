@@ -7,7 +7,8 @@ import pytest
 from api.http import parameters
 from api.http.routes import CAPPED
 from api.http.services import Limits
-from tests.helpers.http_server import HttpServer, serve
+from tests.helpers.async_tests import in_real_time
+from tests.helpers.http_server import serve
 
 PATH = "/v1/topics/orders/partitions/0/records"
 HEADER = "raftlog-wait-capped"
@@ -24,8 +25,9 @@ HEADER = "raftlog-wait-capped"
         ("999999999999d", "50ms"),
     ],
 )
-def test_an_answer_says_that_its_wait_was_cut(wait: str, told: str | None) -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_an_answer_says_that_its_wait_was_cut(wait: str, told: str | None) -> None:
+    async with serve(Limits(wait_ms_max=50)) as server:
         await server.topic(partitions=1)
         for accept in ("application/json", "application/vnd.raftlog.batch.v1"):
             empty = await server.get(f"{PATH}?wait={wait}", Accept=accept)
@@ -37,36 +39,32 @@ def test_an_answer_says_that_its_wait_was_cut(wait: str, told: str | None) -> No
         )
         assert (moved.status, moved.headers.get(HEADER)) == (200, told)
 
-    serve(scenario, Limits(wait_ms_max=50))
-
 
 @pytest.mark.parametrize(
     ("timeout", "told"), [("2s", None), ("2001ms", "2s"), ("1h", "2s"), ("999999999999d", "2s")]
 )
-def test_an_answer_says_that_its_timeout_was_cut(timeout: str, told: str | None) -> None:
+@in_real_time
+async def test_an_answer_says_that_its_timeout_was_cut(timeout: str, told: str | None) -> None:
     header = "raftlog-timeout-capped"
-
-    async def scenario(server: HttpServer) -> None:
+    async with serve(Limits(produce_timeout_ms_max=2_000, produce_timeout_ms_default=1_000)) as server:
         await server.topic(partitions=1)
         for path in (PATH, "/v1/topics/orders/records"):
             done = await server.post(f"{path}?timeout={timeout}", {"records": [{"value": "v"}]})
             assert (done.status, done.headers.get(header)) == (200, told)
             assert HEADER not in done.headers
 
-    serve(scenario, Limits(produce_timeout_ms_max=2_000, produce_timeout_ms_default=1_000))
 
-
-def test_no_other_answer_speaks_of_a_wait() -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_no_other_answer_speaks_of_a_wait() -> None:
+    async with serve() as server:
         await server.topic(partitions=1)
         for path in (PATH, f"{PATH}?offset=0", "/v1/topics"):
             assert HEADER not in (await server.get(path)).headers
 
-    serve(scenario)
 
-
-def test_the_document_names_the_header_wherever_a_request_may_wait() -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_the_document_names_the_header_wherever_a_request_may_wait() -> None:
+    async with serve() as server:
         paths = (await server.get("/openapi.json")).json["paths"]
         assert isinstance(paths, dict)
         for path, methods in paths.items():
@@ -76,8 +74,6 @@ def test_the_document_names_the_header_wherever_a_request_may_wait() -> None:
                     for name, header in CAPPED.items():
                         is_named = header in answer.get("headers", {})
                         assert is_named == (name in parameters and int(status) < 400), (path, method, status)
-
-    serve(scenario)
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,9 @@ import pytest
 
 from partitions.values import FetchRequest, FetchResult
 from raftlog.types import TopicPartition
+from tests.helpers.async_tests import in_real_time
 from tests.helpers.fetching import PATH, fill, offsets_of
-from tests.helpers.http_server import HttpServer, serve
+from tests.helpers.http_server import serve
 
 ORDERS_0 = TopicPartition("orders", 0)
 
@@ -16,11 +17,11 @@ ORDERS_0 = TopicPartition("orders", 0)
     ("offset", "status"),
     [("earliest", 200), ("-9", 200), ("-1", 200), ("timestamp:1", 200), ("0", 410)],
 )
-def test_only_who_names_an_offset_is_told_that_it_is_deleted(offset: str, status: int) -> None:
+@in_real_time
+async def test_only_who_names_an_offset_is_told_that_it_is_deleted(offset: str, status: int) -> None:
     """A control record comes first, so every one of these fetches has to go on reading behind it."""
     # requirement: C2
-
-    async def scenario(server: HttpServer) -> None:
+    async with serve() as server:
         await fill(server)
         gateway, fetch, has_read = server.cluster.gateway, server.cluster.gateway.fetch, False
         gateway.change_leader(ORDERS_0)
@@ -41,5 +42,3 @@ def test_only_who_names_an_offset_is_told_that_it_is_deleted(offset: str, status
         assert got.status == status, got.body
         if status == 200:
             assert offsets_of(got) == [gateway.log(ORDERS_0).end - 1]
-
-    serve(scenario)

@@ -7,8 +7,8 @@ import contextlib
 import resource
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
@@ -16,6 +16,7 @@ from api.app import RequestPipeline
 from api.connections.connection_limit import ANSWERED_AT_ONCE_MAX
 from api.connections.listener import HttpListener
 from api.descriptors import shares
+from tests.helpers.async_tests import in_real_time
 from tests.helpers.http_server import fake_cluster
 
 GET = b"GET /v1/topics HTTP/1.1\r\nHost: localhost\r\n"
@@ -47,20 +48,15 @@ def test_setting_that_does_not_fit_is_told(caplog: pytest.LogCaptureFixture) -> 
     assert "ulimit -n" in caplog.text
 
 
-def with_listener(
-    connections_max: int, scenario: Callable[[HttpListener, AsyncExitStack], Awaitable[None]]
-) -> None:
-    """Run a scenario against a listener, and close its connections and the listener after it."""
-
-    async def run() -> None:
-        request_pipeline = RequestPipeline(fake_cluster(None, 3).services)
-        listener = HttpListener(request_pipeline, shutdown_timeout_s=1.0, connections_max=connections_max)
-        await listener.start("127.0.0.1", 0)
-        async with asyncio.timeout(20), AsyncExitStack() as stack:
-            stack.push_async_callback(listener.stop)
-            await scenario(listener, stack)
-
-    asyncio.run(run())
+@asynccontextmanager
+async def listening(connections_max: int) -> AsyncIterator[tuple[HttpListener, AsyncExitStack]]:
+    """A listener, and what is closed before it."""
+    request_pipeline = RequestPipeline(fake_cluster(None, 3).services)
+    listener = HttpListener(request_pipeline, shutdown_timeout_s=1.0, connections_max=connections_max)
+    await listener.start("127.0.0.1", 0)
+    async with asyncio.timeout(20), AsyncExitStack() as stack:
+        stack.push_async_callback(listener.stop)
+        yield listener, stack
 
 
 async def connect(listener: HttpListener, stack: AsyncExitStack) -> Connection:
@@ -77,8 +73,9 @@ async def ask(connection: Connection, more: bytes = b"") -> bytes:
     return await reader.read(65536)
 
 
-def test_connection_beyond_the_limit_is_answered_and_closed() -> None:
-    async def scenario(listener: HttpListener, stack: AsyncExitStack) -> None:
+@in_real_time
+async def test_connection_beyond_the_limit_is_answered_and_closed() -> None:
+    async with listening(2) as (listener, stack):
         plain, long = await connect(listener, stack), await connect(listener, stack)
         assert (await ask(plain)).startswith(b"HTTP/1.1 200")
         assert (await ask(long, NOT_PLAIN)).startswith(b"HTTP/1.1 200")
@@ -97,11 +94,10 @@ def test_connection_beyond_the_limit_is_answered_and_closed() -> None:
             if (await ask(await connect(listener, stack))).startswith(b"HTTP/1.1 200"):
                 return
 
-    with_listener(2, scenario)
 
-
-def test_few_connections_beyond_the_limit_are_kept_for_an_answer() -> None:
-    async def scenario(listener: HttpListener, stack: AsyncExitStack) -> None:
+@in_real_time
+async def test_few_connections_beyond_the_limit_are_kept_for_an_answer() -> None:
+    async with listening(1) as (listener, stack):
         assert (await ask(await connect(listener, stack))).startswith(b"HTTP/1.1 200")
         silent = [await connect(listener, stack) for _ in range(ANSWERED_AT_ONCE_MAX)]
         newest = await connect(listener, stack)
@@ -112,11 +108,10 @@ def test_few_connections_beyond_the_limit_are_kept_for_an_answer() -> None:
             with contextlib.suppress(ConnectionResetError):
                 assert await reader.read() == b""
 
-    with_listener(1, scenario)
 
-
-def test_a_flood_of_silent_connections_does_not_hide_health() -> None:
-    async def scenario(listener: HttpListener, stack: AsyncExitStack) -> None:
+@in_real_time
+async def test_a_flood_of_silent_connections_does_not_hide_health() -> None:
+    async with listening(1) as (listener, stack):
         assert (await ask(await connect(listener, stack))).startswith(b"HTTP/1.1 200")
         for _ in range(5):
             for _ in range(2 * ANSWERED_AT_ONCE_MAX):
@@ -125,11 +120,10 @@ def test_a_flood_of_silent_connections_does_not_hide_health() -> None:
             writer.write(b"GET /healthz/live HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert (await reader.read(65536)).startswith(b"HTTP/1.1 200")
 
-    with_listener(1, scenario)
 
-
-def test_health_and_metrics_are_served_beyond_the_limit() -> None:
-    async def scenario(listener: HttpListener, stack: AsyncExitStack) -> None:
+@in_real_time
+async def test_health_and_metrics_are_served_beyond_the_limit() -> None:
+    async with listening(1) as (listener, stack):
         assert (await ask(await connect(listener, stack))).startswith(b"HTTP/1.1 200")
         for path in (b"/healthz/live", b"/healthz/ready", b"/metrics"):
             reader, writer = await connect(listener, stack)
@@ -138,8 +132,6 @@ def test_health_and_metrics_are_served_beyond_the_limit() -> None:
             with contextlib.suppress(ConnectionResetError):  # and the deadline ends the connection
                 while await reader.read(65536):
                     pass
-
-    with_listener(1, scenario)
 
 
 def test_soft_limit_is_raised_to_the_hard_one() -> None:
@@ -152,11 +144,10 @@ def test_soft_limit_is_raised_to_the_hard_one() -> None:
     assert ended.stdout == "200 (200, 200)\n"
 
 
-def test_refusals_are_logged_once_in_a_while(caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario(listener: HttpListener, stack: AsyncExitStack) -> None:
+@in_real_time
+async def test_refusals_are_logged_once_in_a_while(caplog: pytest.LogCaptureFixture) -> None:
+    async with listening(1) as (listener, stack):
         assert (await ask(await connect(listener, stack))).startswith(b"HTTP/1.1 200")
         for _ in range(5):
             assert (await ask(await connect(listener, stack))).startswith(b"HTTP/1.1 503")
-
-    with_listener(1, scenario)
     assert caplog.text.count("limits.connections_max") == 1

@@ -14,13 +14,15 @@ from api.http.services import Limits
 from api.resources.documentation import openapi
 from raftlog.errors import BY_CODE, NotSent, RaftlogError
 from raftlog.wire import headers, paths
-from tests.helpers.http_server import HttpServer, serve
+from tests.helpers.async_tests import in_real_time
+from tests.helpers.http_server import serve
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "http-api.md"
 
 
-def test_the_openapi_document_has_every_route_and_a_problem_for_each() -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_the_openapi_document_has_every_route_and_a_problem_for_each() -> None:
+    async with serve() as server:
         document = (await server.get("/openapi.json")).json
         assert document["openapi"] == "3.1.0"
         described = document["paths"]
@@ -34,8 +36,6 @@ def test_the_openapi_document_has_every_route_and_a_problem_for_each() -> None:
         assert described[paths.OPENAPI]
         assert described[paths.DOCS]
 
-    serve(scenario)
-
 
 def test_operation_ids_are_unique() -> None:
     document = openapi(ROUTES, "0", Limits())
@@ -45,7 +45,8 @@ def test_operation_ids_are_unique() -> None:
     assert len(ids) == len(set(ids))
 
 
-def test_the_page_for_people_is_whole_and_needs_nothing_else() -> None:
+@in_real_time
+async def test_the_page_for_people_is_whole_and_needs_nothing_else() -> None:
     class Links(HTMLParser):
         def __init__(self) -> None:
             super().__init__()
@@ -56,7 +57,7 @@ def test_the_page_for_people_is_whole_and_needs_nothing_else() -> None:
             self.tags.append(tag)
             self.links += [value or "" for name, value in attrs if name in ("src", "href")]
 
-    async def scenario(server: HttpServer) -> None:
+    async with serve() as server:
         page = await server.get("/docs")
         assert page.headers["content-type"] == "text/html"
         text = page.body.decode()
@@ -68,8 +69,6 @@ def test_the_page_for_people_is_whole_and_needs_nothing_else() -> None:
         links.feed(text)
         assert links.links == [paths.OPENAPI, *(paths.problem(kind.code) for kind in TABLE)]
         assert "script" not in links.tags
-
-    serve(scenario)
 
 
 def test_every_error_has_a_status_and_a_title() -> None:

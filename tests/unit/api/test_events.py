@@ -15,6 +15,7 @@ from api.http.services import Limits
 from api.resources.events import RECORDS_PER_WRITE
 from raftlog.records.reader import open_batch
 from raftlog.types import TopicPartition
+from tests.helpers.async_tests import in_real_time
 from tests.helpers.event_stream import PATH, stream
 from tests.helpers.http_server import HttpServer, serve
 
@@ -27,8 +28,9 @@ async def produce(server: HttpServer, *values: object) -> None:
     assert sent.status == 200
 
 
-def test_a_stream_begins_at_the_earliest_record_and_follows() -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_a_stream_begins_at_the_earliest_record_and_follows() -> None:
+    async with serve() as server:
         await server.topic(partitions=1)
         await produce(server, "a", "b")
         async with stream(server) as events:
@@ -42,25 +44,22 @@ def test_a_stream_begins_at_the_earliest_record_and_follows() -> None:
             await events.until(rb"id: 3\n.*\n\n")
             assert events.ids == [0, 1, 3]
 
-    serve(scenario)
 
-
-def test_a_stream_goes_on_after_the_last_id() -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_a_stream_goes_on_after_the_last_id() -> None:
+    async with serve() as server:
         await server.topic(partitions=1)
         await produce(server, *"abc")
         async with stream(server, "?offset=0", last_id="1") as events:
             await events.until(rb"id: 2\n.*\n\n")
             assert events.ids == [2]
 
-    serve(scenario)
 
-
-def test_a_fetch_of_more_records_than_one_write_takes_is_streamed_whole() -> None:
+@in_real_time
+async def test_a_fetch_of_more_records_than_one_write_takes_is_streamed_whole() -> None:
     # requirement: C2
     count = 2 * RECORDS_PER_WRITE + 1
-
-    async def scenario(server: HttpServer) -> None:
+    async with serve() as server:
         await server.topic(partitions=1)
         await produce(server, *range(count))
         async with stream(server) as events:
@@ -69,46 +68,42 @@ def test_a_fetch_of_more_records_than_one_write_takes_is_streamed_whole() -> Non
             await events.until(rb"id: %d\n" % count)
             assert events.ids == list(range(count + 1))
 
-    serve(scenario)
 
-
-def test_pretty_printed_json_stays_one_line() -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_pretty_printed_json_stays_one_line() -> None:
+    async with serve() as server:
         await server.topic(partitions=1)
         raw = {"Content-Type": "application/octet-stream"}
         await server.call("POST", PATH, b'{\n  "a": 1\n}', raw)
         async with stream(server) as events:
             assert b'"value":{"a":1}' in await events.until(rb"id: 0\ndata: [^\n]*\n\n")
 
-    serve(scenario)
 
-
-def test_a_heartbeat_comes_while_nothing_is_written() -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_a_heartbeat_comes_while_nothing_is_written() -> None:
+    async with serve(Limits(heartbeat_ms=30)) as server:
         await server.topic(partitions=1)
         await produce(server, "a")
         async with stream(server, "?offset=latest") as events:
             await events.until(
                 rb"(event: heartbeat\ndata: {\"next_offset\":1,\"high_watermark\":1}\n\n.*){3}"
             )
-
-    serve(scenario, Limits(heartbeat_ms=30))
     assert Limits().heartbeat_ms == 15_000
 
 
-def test_a_deleted_topic_ends_the_stream() -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_a_deleted_topic_ends_the_stream() -> None:
+    async with serve() as server:
         await server.topic(partitions=1)
         async with stream(server) as events:
             await events.until(rb"heartbeat")
             await server.call("DELETE", "/v1/topics/orders")
             assert re.search(rb'event: problem\ndata: {.*"code":"topic_not_found"', await events.rest())
 
-    serve(scenario)
 
-
-def test_a_reader_that_hangs_up_is_forgotten() -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_a_reader_that_hangs_up_is_forgotten() -> None:
+    async with serve() as server:
         await server.topic(partitions=1)
         async with stream(server) as events:
             await events.until(rb"heartbeat")
@@ -118,11 +113,10 @@ def test_a_reader_that_hangs_up_is_forgotten() -> None:
                 await asyncio.sleep(0.01)
         assert b"raftlog_http_parked_requests 0.0" in (await server.get("/metrics")).body
 
-    serve(scenario)
 
-
-def test_what_is_wrong_is_a_problem_before_the_stream_begins() -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_what_is_wrong_is_a_problem_before_the_stream_begins() -> None:
+    async with serve() as server:
         await server.topic(partitions=1)
         accept = {"Accept": "text/event-stream"}
         assert (await server.call("GET", f"{PATH}?offset=5", sent=accept)).status == 416
@@ -130,37 +124,34 @@ def test_what_is_wrong_is_a_problem_before_the_stream_begins() -> None:
         assert (await server.call("GET", PATH, sent=accept | {"Last-Event-ID": "x"})).status == 422
         assert (await server.call("GET", PATH.replace("orders", "nope"), sent=accept)).status == 404
 
-    serve(scenario)
 
-
-def test_streams_end_when_the_broker_stops() -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_streams_end_when_the_broker_stops() -> None:
+    async with serve() as server:
         await server.topic(partitions=1)
         async with stream(server) as events:
             await events.until(rb"heartbeat")
             server.request_pipeline.close()
             assert b'"code":"draining"' in await events.rest()
 
-    serve(scenario)
-
 
 @pytest.mark.parametrize(
     ("query", "accept"), [("?offset=latest&wait=50s", "application/json"), ("", "text/event-stream")]
 )
-def test_nothing_waits_once_the_broker_has_begun_to_stop(query: str, accept: str) -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_nothing_waits_once_the_broker_has_begun_to_stop(query: str, accept: str) -> None:
+    async with serve() as server:
         await server.topic(partitions=1)
         server.request_pipeline.close()
         async with asyncio.timeout(3):
             answer = await server.get(PATH + query, Accept=accept)
         assert b'"code":"draining"' in answer.body
 
-    serve(scenario)
 
-
-def test_a_read_that_max_bytes_ends_is_gone_on_with() -> None:
+@in_real_time
+async def test_a_read_that_max_bytes_ends_is_gone_on_with() -> None:
     # requirement: C2
-    async def scenario(server: HttpServer) -> None:
+    async with serve() as server:
         await server.topic(partitions=1)
         for value in ("one", "two", "three"):
             assert (await server.post(PATH, {"records": [{"value": value}]})).status == 200
@@ -168,17 +159,16 @@ def test_a_read_that_max_bytes_ends_is_gone_on_with() -> None:
             await events.until(rb"three")
             assert events.ids == [0, 1, 2]
 
-    serve(scenario)
 
-
-def test_readers_of_the_same_records_share_their_events() -> None:
+@in_real_time
+async def test_readers_of_the_same_records_share_their_events() -> None:
     opened: list[str] = []
 
     def note(frame: FrameType, event: str, _: object) -> None:
         if event == "call" and frame.f_code is open_batch.__code__ and frame.f_back is not None:
             opened.append(frame.f_back.f_code.co_name)
 
-    async def scenario(server: HttpServer) -> None:
+    async with serve() as server:
         await server.topic(partitions=1)
         async with AsyncExitStack() as stack:
             readers = [await stack.enter_async_context(stream(server)) for _ in range(3)]
@@ -193,17 +183,16 @@ def test_readers_of_the_same_records_share_their_events() -> None:
             assert opened.count("pages") == 1
             assert len({part.partition(b"event: record")[2] for part in said}) == 1
 
-    serve(scenario)
-
 
 @pytest.mark.parametrize(
     ("query", "ids", "value"),
     [("?offset=1", [1], b'"value":"b"'), ("?format=base64", [0, 1], b'"value":"Yg=="')],
 )
-def test_readers_that_want_something_else_of_the_same_records_get_it(
+@in_real_time
+async def test_readers_that_want_something_else_of_the_same_records_get_it(
     query: str, ids: list[int], value: bytes
 ) -> None:
-    async def scenario(server: HttpServer) -> None:
+    async with serve() as server:
         await server.topic(partitions=1)
         await produce(server, "a", "b")
         async with stream(server) as usual, stream(server, query) as other:
@@ -212,19 +201,16 @@ def test_readers_that_want_something_else_of_the_same_records_get_it(
             assert value in await other.until(rb"id: 1\n.*\n\n")
             assert other.ids == ids
 
-    serve(scenario)
 
-
-def test_a_topic_that_is_made_again_shows_its_own_records() -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_a_topic_that_is_made_again_shows_its_own_records() -> None:
+    async with serve() as server:
         for value in ("old", "new"):
             await server.topic(partitions=1)
             await produce(server, value)
             async with stream(server) as events:
                 assert value.encode() in await events.until(rb"id: 0\n.*\n\n")
             assert (await server.call("DELETE", "/v1/topics/orders")).status == 200
-
-    serve(scenario)
 
 
 def test_events_are_kept_within_a_bound_and_the_oldest_go_first() -> None:

@@ -13,6 +13,7 @@ from raftlog.records.batch import Codec, split_batches
 from raftlog.records.builder import Record, build_batch
 from raftlog.types import NodeId, TopicPartition
 from raftlog.wire import media_types
+from tests.helpers.async_tests import in_real_time
 from tests.helpers.fetching import PATH, fill, offsets_of, records_of
 from tests.helpers.http_server import HttpServer, serve
 
@@ -26,8 +27,9 @@ async def store(server: HttpServer, *values: bytes | None) -> None:
     assert (await server.call("POST", PATH, batch, {"Content-Type": media_types.BATCH})).status == 200
 
 
-def test_batches_that_another_broker_sent_leave_as_they_came() -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_batches_that_another_broker_sent_leave_as_they_came() -> None:
+    async with serve() as server:
         await fill(server, "a", "b")
         gateway = server.cluster.gateway
         fetch = gateway.fetch
@@ -42,12 +44,11 @@ def test_batches_that_another_broker_sent_leave_as_they_came() -> None:
         assert got.body == own.body
         assert len(split_batches(got.body)) == 2
 
-    serve(scenario)
 
-
-def test_every_field_of_a_record_is_shown() -> None:
+@in_real_time
+async def test_every_field_of_a_record_is_shown() -> None:
     # requirement: M1
-    async def scenario(server: HttpServer) -> None:
+    async with serve() as server:
         await server.topic(partitions=1, message_timestamp_type="CreateTime")
         record = {
             "key": "k",
@@ -86,8 +87,6 @@ def test_every_field_of_a_record_is_shown() -> None:
             "up_to_date": True,
         }
 
-    serve(scenario)
-
 
 @pytest.mark.parametrize(
     ("query", "offsets", "next_offset"),
@@ -103,9 +102,10 @@ def test_every_field_of_a_record_is_shown() -> None:
         ("offset=0&max_bytes=1", [0], 1),
     ],
 )
-def test_a_fetch_begins_where_it_is_told(query: str, offsets: list[int], next_offset: int) -> None:
+@in_real_time
+async def test_a_fetch_begins_where_it_is_told(query: str, offsets: list[int], next_offset: int) -> None:
     # requirement: C1
-    async def scenario(server: HttpServer) -> None:
+    async with serve() as server:
         await fill(server, *range(5))
         got = await server.get(f"{PATH}?{query}")
         assert offsets_of(got) == offsets
@@ -113,14 +113,13 @@ def test_a_fetch_begins_where_it_is_told(query: str, offsets: list[int], next_of
         assert got.json["up_to_date"] is (next_offset == 5)
         assert got.headers["raftlog-next-offset"] == str(next_offset)
 
-    serve(scenario)
-
 
 @pytest.mark.parametrize(
     "query", ["offset=latest", "offset=timestamp:2999-01-01T00:00:00%2B02:00", "offset=1"]
 )
-def test_nothing_there_is_204_and_says_where_to_go_on(query: str) -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_nothing_there_is_204_and_says_where_to_go_on(query: str) -> None:
+    async with serve() as server:
         await fill(server, "a")
         got = await server.get(f"{PATH}?{query}")
         assert (got.status, got.body) == (204, b"")
@@ -129,12 +128,11 @@ def test_nothing_there_is_204_and_says_where_to_go_on(query: str) -> None:
         binary = await server.get(f"{PATH}?{query}", Accept=media_types.BATCH)
         assert (binary.status, binary.headers["raftlog-next-offset"]) == (204, "1")
 
-    serve(scenario)
 
-
-def test_above_the_end_is_416_and_below_the_start_is_410() -> None:
+@in_real_time
+async def test_above_the_end_is_416_and_below_the_start_is_410() -> None:
     # requirement: RT4
-    async def scenario(server: HttpServer) -> None:
+    async with serve() as server:
         await fill(server, *range(4))
         above = await server.get(f"{PATH}?offset=9")
         assert (above.status, above.code) == (416, "offset_out_of_range")
@@ -145,8 +143,6 @@ def test_above_the_end_is_416_and_below_the_start_is_410() -> None:
         assert (below.json["start"], below.json["offset"]) == (2, 1)
         gone = await server.get("/v1/topics/orders/messages/0/1")
         assert gone.status == 410
-
-    serve(scenario)
 
 
 @pytest.mark.parametrize(
@@ -171,43 +167,41 @@ def test_above_the_end_is_416_and_below_the_start_is_410() -> None:
         (None, "json", None, "utf8"),
     ],
 )
-def test_format_says_how_values_stand_in_json(
+@in_real_time
+async def test_format_says_how_values_stand_in_json(
     stored: bytes | None, format: str, value: object, encoding: str
 ) -> None:
-    async def scenario(server: HttpServer) -> None:
+    async with serve() as server:
         await fill(server)
         await store(server, stored)
         (record,) = records_of(await server.get(f"{PATH}?format={format}"))
         assert (record["value"], record["encoding"]) == (value, encoding)
 
-    serve(scenario)
-
 
 @pytest.mark.parametrize(("stored", "format"), [(b"\xff", "utf8"), (b"\xff", "json"), (b"text", "json")])
-def test_a_value_that_cannot_be_shown_so_names_its_offset(stored: bytes, format: str) -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_a_value_that_cannot_be_shown_so_names_its_offset(stored: bytes, format: str) -> None:
+    async with serve() as server:
         await fill(server)
         await store(server, b"1", stored)
         refused = await server.get(f"{PATH}?format={format}")
         assert (refused.status, refused.code) == (422, "invalid_record")
         assert "offset 1" in str(refused.json["detail"])
 
-    serve(scenario)
 
-
-def test_keys_that_are_no_text_are_base64_and_can_be_sent_back() -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_keys_that_are_no_text_are_base64_and_can_be_sent_back() -> None:
+    async with serve() as server:
         await fill(server)
         record = {"key": "/w==", "key_encoding": "base64", "value": "x"}
         assert (await server.post(PATH, {"records": [record]})).status == 200
         (got,) = records_of(await server.get(PATH))
         assert (got["key"], got["key_encoding"]) == ("/w==", "base64")
 
-    serve(scenario)
 
-
-def test_control_records_are_stepped_over() -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_control_records_are_stepped_over() -> None:
+    async with serve() as server:
         await fill(server, "a")
         for _ in range(3):
             server.cluster.gateway.change_leader(ORDERS_0)
@@ -223,12 +217,11 @@ def test_control_records_are_stepped_over() -> None:
         binary = await server.get(f"{PATH}?offset=1", Accept=media_types.BATCH)
         assert [batch.header.is_control for batch in split_batches(binary.body)] == [True] * 3 + [False]
 
-    serve(scenario)
 
-
-def test_a_long_poll_is_woken_by_a_record_and_not_by_a_control_record() -> None:
+@in_real_time
+async def test_a_long_poll_is_woken_by_a_record_and_not_by_a_control_record() -> None:
     # requirement: C3
-    async def scenario(server: HttpServer) -> None:
+    async with serve() as server:
         await fill(server, "a")
         poll = asyncio.create_task(server.get(f"{PATH}?offset=1&wait=5s"))
         await until_waiting(server, 1)
@@ -240,46 +233,42 @@ def test_a_long_poll_is_woken_by_a_record_and_not_by_a_control_record() -> None:
             got = await poll
         assert [record["value"] for record in records_of(got)] == ["hello"]
 
-    serve(scenario)
 
-
-def test_a_long_poll_with_nothing_ends_in_its_time() -> None:
+@in_real_time
+async def test_a_long_poll_with_nothing_ends_in_its_time() -> None:
     # requirement: C3
-    async def scenario(server: HttpServer) -> None:
+    async with serve() as server:
         await fill(server, "a")
         began = asyncio.get_running_loop().time()
         got = await server.get(f"{PATH}?offset=1&wait=200ms")
         assert (got.status, got.headers["raftlog-next-offset"]) == (204, "1")
         assert 0.19 < asyncio.get_running_loop().time() - began < 1
 
-    serve(scenario)
 
-
-def test_min_bytes_waits_for_more() -> None:
+@in_real_time
+async def test_min_bytes_waits_for_more() -> None:
     # requirement: B4
-    async def scenario(server: HttpServer) -> None:
+    async with serve() as server:
         await fill(server, "x" * 100)
         poll = asyncio.create_task(server.get(f"{PATH}?offset=0&wait=5s&min_bytes=300"))
         await until_waiting(server, 1)
         await server.post(PATH, {"records": [{"value": "x" * 100}]})
         assert offsets_of(await poll) == [0, 1]
 
-    serve(scenario)
 
-
-def test_wait_is_capped_below_the_idle_time_of_load_balancers() -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_wait_is_capped_below_the_idle_time_of_load_balancers() -> None:
+    async with serve(Limits(wait_ms_max=50)) as server:
         await fill(server, "a")
         began = asyncio.get_running_loop().time()
         assert (await server.get(f"{PATH}?offset=1&wait=1h")).status == 204
         assert asyncio.get_running_loop().time() - began < 2
-
-    serve(scenario, Limits(wait_ms_max=50))
     assert Limits().wait_ms_max == 55_000
 
 
-def test_deleting_a_topic_ends_a_long_poll_at_once() -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_deleting_a_topic_ends_a_long_poll_at_once() -> None:
+    async with serve() as server:
         await fill(server, "a")
         poll = asyncio.create_task(server.get(f"{PATH}?offset=1&wait=30s"))
         await until_waiting(server, 1)
@@ -287,11 +276,10 @@ def test_deleting_a_topic_ends_a_long_poll_at_once() -> None:
         async with asyncio.timeout(1):
             assert (await poll).code == "topic_not_found"
 
-    serve(scenario)
 
-
-def test_a_client_that_hangs_up_frees_its_parked_request() -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_a_client_that_hangs_up_frees_its_parked_request() -> None:
+    async with serve() as server:
         await fill(server, "a")
         _, writer = await asyncio.open_connection("127.0.0.1", server.port)
         writer.write(f"GET {PATH}?offset=1&wait=50s HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
@@ -302,11 +290,10 @@ def test_a_client_that_hangs_up_frees_its_parked_request() -> None:
         assert b"raftlog_http_parked_requests 0.0" in metrics.body
         assert b'status="499"' in metrics.body
 
-    serve(scenario)
 
-
-def test_parked_requests_are_counted() -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_parked_requests_are_counted() -> None:
+    async with serve(Limits(parked_client_max=2)) as server:
         await fill(server, "a")
         polls = [asyncio.create_task(server.get(f"{PATH}?offset=1&wait=500ms")) for _ in range(2)]
         await until_waiting(server, 2)
@@ -315,11 +302,10 @@ def test_parked_requests_are_counted() -> None:
         assert (await server.get(f"{PATH}?offset=1")).status == 204
         assert [(await poll).status for poll in polls] == [204, 204]
 
-    serve(scenario, Limits(parked_client_max=2))
 
-
-def test_a_message_has_a_permalink() -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_a_message_has_a_permalink() -> None:
+    async with serve() as server:
         await fill(server, "a", "b")
         got = await server.get("/v1/topics/orders/messages/0/1")
         assert (got.json["value"], got.json["topic"], got.json["partition"], got.json["offset"]) == (
@@ -334,8 +320,6 @@ def test_a_message_has_a_permalink() -> None:
         control = await server.get("/v1/topics/orders/messages/0/2")
         assert (control.status, control.code) == (404, "record_not_found")
 
-    serve(scenario)
-
 
 @pytest.mark.parametrize(
     ("at", "offset"),
@@ -348,18 +332,18 @@ def test_a_message_has_a_permalink() -> None:
         ("-1", 2),
     ],
 )
-def test_offsets_are_found_by_time(at: str, offset: int) -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_offsets_are_found_by_time(at: str, offset: int) -> None:
+    async with serve() as server:
         await fill(server, *range(3))
         got = await server.get(f"{OFFSETS}?at={at}")
         assert got.json["offset"] == offset
         assert (got.json["timestamp"] is None) is (offset == 3)
 
-    serve(scenario)
 
-
-def test_route_holds_for_reads_too() -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_route_holds_for_reads_too() -> None:
+    async with serve() as server:
         await fill(server, "a")
         server.cluster.gateway.leaders[ORDERS_0] = NodeId(3)
         assert (await server.get(PATH)).headers["raftlog-leader"] == "127.0.0.1:7072"
@@ -370,11 +354,10 @@ def test_route_holds_for_reads_too() -> None:
             .startswith("http://127.0.0.1:7072/")
         )
 
-    serve(scenario)
 
-
-def test_a_wait_does_not_begin_again_when_a_record_of_a_broker_comes() -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_a_wait_does_not_begin_again_when_a_record_of_a_broker_comes() -> None:
+    async with serve() as server:
         await fill(server)
         gateway, fetch, waits_ms = server.cluster.gateway, server.cluster.gateway.fetch, []
 
@@ -390,8 +373,6 @@ def test_a_wait_does_not_begin_again_when_a_record_of_a_broker_comes() -> None:
         assert (await waiting).status == 204
         assert waits_ms[0] == 1000
         assert 0 <= waits_ms[1] <= 500
-
-    serve(scenario)
 
 
 async def until_waiting(server: HttpServer, count: int) -> None:

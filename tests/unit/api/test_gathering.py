@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from random import Random
 
 import pytest
@@ -13,9 +14,9 @@ from raftlog.errors import NotEnoughReplicas, RecordTooLarge
 from raftlog.records.builder import Record
 from raftlog.records.reader import read_records
 from raftlog.types import Offset, TopicPartition
+from tests.helpers.async_tests import in_real_time, in_virtual_time
 from tests.helpers.fake_services import FakeCluster, fake_cluster
-from tests.helpers.http_server import HttpServer, serve
-from tests.helpers.virtual_time import run_virtual
+from tests.helpers.http_server import serve
 
 ANY = range(4)
 ORDERS = "orders"
@@ -27,21 +28,18 @@ def part(*values: str, size_bytes: int = 100, bytes_max: int = 1 << 20, now_ms: 
     return Part(records, size_bytes=size_bytes, bytes_max=bytes_max, now_ms=now_ms)
 
 
-def gathering(scenario: Callable[[FakeCluster, RequestBatcher], Awaitable[None]]) -> None:
-    """Run a scenario with a topic of four partitions, by virtual time."""
-
-    async def run() -> None:
-        cluster = fake_cluster(None)
-        await cluster.services.controller.create_topic(
-            ORDERS,
-            partitions=4,
-            replication_factor=3,
-            config={"message.timestamp.type": "CreateTime"},
-            timeout_ms=1000,
-        )
-        await scenario(cluster, RequestBatcher(cluster.services.gateway, Random(1), 1000))
-
-    run_virtual(run())
+@asynccontextmanager
+async def gathering() -> AsyncIterator[tuple[FakeCluster, RequestBatcher]]:
+    """A cluster with a topic of four partitions."""
+    cluster = fake_cluster(None)
+    await cluster.services.controller.create_topic(
+        ORDERS,
+        partitions=4,
+        replication_factor=3,
+        config={"message.timestamp.type": "CreateTime"},
+        timeout_ms=1000,
+    )
+    yield cluster, RequestBatcher(cluster.services.gateway, Random(1), 1000)
 
 
 def batches_of(cluster: FakeCluster) -> list[list[bytes | None]]:
@@ -50,29 +48,28 @@ def batches_of(cluster: FakeCluster) -> list[list[bytes | None]]:
     return [[record.value for record in read_records(batch)] for log in logs for batch in log.batches]
 
 
-def test_what_comes_in_one_turn_is_one_batch_and_each_request_is_told_its_own_offsets() -> None:
-    async def scenario(cluster: FakeCluster, batcher: RequestBatcher) -> None:
+@in_virtual_time
+async def test_what_comes_in_one_turn_is_one_batch_and_each_request_is_told_its_own_offsets() -> None:
+    async with gathering() as (cluster, batcher):
         parts = [part("a"), part("b", "c"), part("d")]
         receipts = await asyncio.gather(*(batcher.append(ORDERS, (2,), each) for each in parts))
         assert [receipt.base_offset for receipt in receipts] == [0, 1, 3]
         assert [receipt.record_count for receipt in receipts] == [1, 2, 1]
         assert batches_of(cluster) == [[b"a", b"b", b"c", b"d"]]
 
-    gathering(scenario)
 
-
-def test_a_record_without_a_time_has_that_of_its_own_request() -> None:
-    async def scenario(cluster: FakeCluster, batcher: RequestBatcher) -> None:
+@in_virtual_time
+async def test_a_record_without_a_time_has_that_of_its_own_request() -> None:
+    async with gathering() as (cluster, batcher):
         parts = [part("a", now_ms=5), part("b", now_ms=3)]
         await asyncio.gather(*(batcher.append(ORDERS, (0,), each) for each in parts))
         (batch,) = cluster.gateway.log(TopicPartition(ORDERS, 0)).batches
         assert [record.timestamp_ms for record in read_records(batch)] == [5, 3]
 
-    gathering(scenario)
 
-
-def test_records_without_a_place_go_together_and_all_partitions_have_their_turn() -> None:
-    async def scenario(cluster: FakeCluster, batcher: RequestBatcher) -> None:
+@in_virtual_time
+async def test_records_without_a_place_go_together_and_all_partitions_have_their_turn() -> None:
+    async with gathering() as (_, batcher):
         seen = set()
         for _ in range(40):
             parts = [part("a"), part("b")]
@@ -81,11 +78,10 @@ def test_records_without_a_place_go_together_and_all_partitions_have_their_turn(
             seen.add(parts[0].target)
         assert len(seen) == len(ANY)
 
-    gathering(scenario)
 
-
-def test_while_batches_are_under_way_the_next_requests_gather() -> None:
-    async def scenario(cluster: FakeCluster, batcher: RequestBatcher) -> None:
+@in_virtual_time
+async def test_while_batches_are_under_way_the_next_requests_gather() -> None:
+    async with gathering() as (cluster, batcher):
         cluster.gateway.append_delay_s = HOLD_S / 2
         waiting = []
         for turn in range(IN_FLIGHT_MAX + 3):
@@ -94,11 +90,10 @@ def test_while_batches_are_under_way_the_next_requests_gather() -> None:
         await asyncio.gather(*waiting)
         assert batches_of(cluster) == [[b"0"], [b"1"], [b"2", b"3", b"4"]]
 
-    gathering(scenario)
 
-
-def test_a_batch_that_hangs_holds_nobody_for_long() -> None:
-    async def scenario(cluster: FakeCluster, batcher: RequestBatcher) -> None:
+@in_virtual_time
+async def test_a_batch_that_hangs_holds_nobody_for_long() -> None:
+    async with gathering() as (cluster, batcher):
         loop = asyncio.get_running_loop()
         cluster.gateway.append_delay_s = 1000
         hanging = []
@@ -113,21 +108,19 @@ def test_a_batch_that_hangs_holds_nobody_for_long() -> None:
         assert loop.time() - began == pytest.approx(batches * HOLD_S)
         assert not any(task.done() for task in hanging)
 
-    gathering(scenario)
 
-
-def test_a_batch_takes_no_more_than_fits() -> None:
-    async def scenario(cluster: FakeCluster, batcher: RequestBatcher) -> None:
+@in_virtual_time
+async def test_a_batch_takes_no_more_than_fits() -> None:
+    async with gathering() as (cluster, batcher):
         third = BATCH_BYTES_MAX // 3 + 1
         parts = [part(str(number), size_bytes=third) for number in range(4)]
         await asyncio.gather(*(batcher.append(ORDERS, (0,), each) for each in parts))
         assert batches_of(cluster) == [[b"0", b"1"], [b"2", b"3"]]
 
-    gathering(scenario)
 
-
-def test_a_topic_that_takes_less_than_expected_refuses_only_whom_it_must() -> None:
-    async def scenario(cluster: FakeCluster, batcher: RequestBatcher) -> None:
+@in_virtual_time
+async def test_a_topic_that_takes_less_than_expected_refuses_only_whom_it_must() -> None:
+    async with gathering() as (cluster, batcher):
         await cluster.services.controller.alter_config(
             ORDERS, {"max.message.bytes": 1024}, expected_version=None, timeout_ms=1000
         )
@@ -138,11 +131,10 @@ def test_a_topic_that_takes_less_than_expected_refuses_only_whom_it_must() -> No
         assert [isinstance(outcome, RecordTooLarge) for outcome in outcomes] == [False, True, False]
         assert batches_of(cluster) == [[b"a" * 500], [b"c" * 500]]
 
-    gathering(scenario)
 
-
-def test_what_befalls_the_batch_is_told_to_every_request() -> None:
-    async def scenario(cluster: FakeCluster, batcher: RequestBatcher) -> None:
+@in_virtual_time
+async def test_what_befalls_the_batch_is_told_to_every_request() -> None:
+    async with gathering() as (cluster, batcher):
         cluster.gateway.faults[TopicPartition(ORDERS, 0)] = NotEnoughReplicas("one is left")
         parts = [part("a"), part("b")]
         outcomes = await asyncio.gather(
@@ -151,11 +143,10 @@ def test_what_befalls_the_batch_is_told_to_every_request() -> None:
         assert [type(outcome) for outcome in outcomes] == [NotEnoughReplicas, NotEnoughReplicas]
         assert all(each.target == TopicPartition(ORDERS, 0) for each in parts)
 
-    gathering(scenario)
 
-
-def test_what_was_asked_for_is_stored_though_nobody_waits() -> None:
-    async def scenario(cluster: FakeCluster, batcher: RequestBatcher) -> None:
+@in_virtual_time
+async def test_what_was_asked_for_is_stored_though_nobody_waits() -> None:
+    async with gathering() as (cluster, batcher):
         gone = asyncio.ensure_future(batcher.append(ORDERS, (0,), part("a")))
         stays = asyncio.ensure_future(batcher.append(ORDERS, (0,), part("b")))
         await asyncio.sleep(0)
@@ -163,12 +154,11 @@ def test_what_was_asked_for_is_stored_though_nobody_waits() -> None:
         assert (await stays).base_offset == Offset(1)
         assert batches_of(cluster) == [[b"a", b"b"]]
 
-    gathering(scenario)
-
 
 @pytest.mark.parametrize("path", ["/v1/topics/orders/records", "/v1/topics/orders/partitions/0/records"])
-def test_a_request_that_names_its_timeout_is_answered_within_it(path: str) -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_a_request_that_names_its_timeout_is_answered_within_it(path: str) -> None:
+    async with serve() as server:
         await server.topic(partitions=1)
         server.cluster.gateway.append_delay_s = 0.3
         body = {"records": [{"value": 1}]}
@@ -178,11 +168,10 @@ def test_a_request_that_names_its_timeout_is_answered_within_it(path: str) -> No
         assert patient.status == 200
         assert (hurried.status, hurried.code) == (504, "replication_timeout")
 
-    serve(scenario)
 
-
-def test_many_clients_at_once_share_batches_and_no_offset() -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_many_clients_at_once_share_batches_and_no_offset() -> None:
+    async with serve() as server:
         await server.topic(partitions=1)
         sent = await asyncio.gather(
             *(server.post("/v1/topics/orders/records", {"records": [{"value": n}]}) for n in range(50))
@@ -193,5 +182,3 @@ def test_many_clients_at_once_share_batches_and_no_offset() -> None:
         assert len(batches) < 50
         stored = {r.offset: r.value for batch in batches for r in read_records(batch)}
         assert [stored[offset] for offset in offsets] == [str(n).encode() for n in range(50)]
-
-    serve(scenario)

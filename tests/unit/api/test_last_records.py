@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from raftlog.types import TopicPartition
+from tests.helpers.async_tests import in_real_time
 from tests.helpers.fetching import PATH, fill, offsets_of
-from tests.helpers.http_server import HttpServer, serve
+from tests.helpers.http_server import serve
 
 ORDERS_0 = TopicPartition("orders", 0)
 LARGE = "x" * 1_000
@@ -25,11 +26,12 @@ LARGE = "x" * 1_000
         ("offset=-2&max_bytes=500", [2], 3),
     ],
 )
-def test_control_records_do_not_take_the_place_of_the_newest(
+@in_real_time
+async def test_control_records_do_not_take_the_place_of_the_newest(
     query: str, offsets: list[int], next_offset: int
 ) -> None:
     # requirement: C2
-    async def scenario(server: HttpServer) -> None:
+    async with serve() as server:
         await fill(server, LARGE, LARGE, LARGE, "small")
         for _ in range(4):
             server.cluster.gateway.change_leader(ORDERS_0)
@@ -37,5 +39,3 @@ def test_control_records_do_not_take_the_place_of_the_newest(
         assert got.status == 200
         assert (offsets_of(got), got.json["next_offset"]) == (offsets, next_offset)
         assert got.json["up_to_date"] is (next_offset == 8)
-
-    serve(scenario)

@@ -14,6 +14,7 @@ from api.resources.documentation import openapi
 from partitions.metadata.planner import NewTopic, PlannerLimits, plan
 from raftlog.errors import InvalidRequest
 from raftlog.wire import headers
+from tests.helpers.async_tests import in_real_time
 from tests.helpers.fake_services import fake_cluster
 from tests.helpers.http_server import HttpServer, Reply, serve
 
@@ -129,7 +130,8 @@ def is_refused(reply: Reply, name: str) -> bool:
         for case in limited_parameters()
     ],
 )
-def test_a_parameter_is_taken_up_to_the_limits_of_the_document(
+@in_real_time
+async def test_a_parameter_is_taken_up_to_the_limits_of_the_document(
     path: str, method: str, parameter: Schema, good: int, bad: int
 ) -> None:
     name, place = parameter["name"], parameter["in"]
@@ -142,12 +144,10 @@ def test_a_parameter_is_taken_up_to_the_limits_of_the_document(
         body = BODIES["Produce"] if method == "POST" else None
         return await server.call(method, target, body, sent=sent)
 
-    async def scenario(server: HttpServer) -> None:
+    async with serve(LIMITS) as server:
         await server.topic(partitions=1)
         assert not is_refused(await send(server, good), name)
         assert is_refused(await send(server, bad), name)
-
-    serve(scenario, LIMITS)
 
 
 @pytest.mark.parametrize(
@@ -157,19 +157,17 @@ def test_a_parameter_is_taken_up_to_the_limits_of_the_document(
         for number, case in enumerate(limited_bodies())
     ],
 )
-def test_a_body_is_taken_up_to_the_limits_of_the_document(
+@in_real_time
+async def test_a_body_is_taken_up_to_the_limits_of_the_document(
     path: str, method: str, place: tuple[str | int, ...], good: Schema, bad: Schema
 ) -> None:
     pointer = "".join(f"/{part}" for part in place)
-
-    async def scenario(server: HttpServer) -> None:
+    async with serve(LIMITS, brokers=7) as server:
         await server.topic(partitions=1)
         taken = await server.call(method, filled(path), good)
         assert not is_refused(taken, pointer), taken.body
         refused = await server.call(method, filled(path), bad)
         assert is_refused(refused, pointer), refused.body
-
-    serve(scenario, LIMITS, brokers=7)
 
 
 def test_the_factors_of_the_document_are_those_that_are_planned() -> None:

@@ -13,7 +13,8 @@ from raftlog.records.batch import Codec, split_batches
 from raftlog.records.builder import Record, build_batch
 from raftlog.records.reader import check_records
 from raftlog.wire import media_types
-from tests.helpers.http_server import HttpServer, serve
+from tests.helpers.async_tests import in_real_time
+from tests.helpers.http_server import serve
 
 PATH = "/v1/topics/orders/partitions/0/records"
 BODY_BYTES = 12 << 20
@@ -38,30 +39,26 @@ def test_a_batch_is_checked_with_two_copies_of_its_records() -> None:
     assert peak[0] < 2 * 16
 
 
-def test_a_body_is_held_once_while_it_is_inflated() -> None:
+@in_real_time
+async def test_a_body_is_held_once_while_it_is_inflated() -> None:
     body = b'{"records":[' + b",".join([b'{"value":1}'] * (BODY_BYTES // 12)) + b"]}"
     packed = zlib.compress(body, 9)
     sent = {"Content-Type": media_types.JSON, "Content-Encoding": "deflate"}
-
-    async def scenario(server: HttpServer) -> None:
+    async with serve() as server:
         await server.topic(partitions=1)
         with _peak_mib() as peak:
             answer = await server.call("POST", PATH, packed, sent)
         assert answer.code == "record_too_large"
         assert peak[0] < 12 + 8
 
-    serve(scenario)
 
-
-def test_records_are_held_once_when_they_wait_to_be_stored() -> None:
+@in_real_time
+async def test_records_are_held_once_when_they_wait_to_be_stored() -> None:
     value = "v" * (1000 << 10)
-
-    async def scenario(server: HttpServer) -> None:
+    async with serve() as server:
         await server.topic(partitions=1)
         body = msgspec.json.encode({"records": [{"value": value}] * 12})
         with _peak_mib() as peak:
             answer = await server.call("POST", PATH, body, {"Content-Type": media_types.JSON})
         assert answer.status == 200
         assert peak[0] < 4 * 12
-
-    serve(scenario)

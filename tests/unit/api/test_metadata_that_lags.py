@@ -6,12 +6,14 @@ from dataclasses import replace
 
 from partitions.metadata.image import MetadataImage
 from raftlog.types import NodeId
-from tests.helpers.http_server import HttpServer, serve
+from tests.helpers.async_tests import in_real_time
+from tests.helpers.http_server import serve
 
 
-def test_a_topic_that_was_acknowledged_elsewhere_is_never_denied() -> None:
+@in_real_time
+async def test_a_topic_that_was_acknowledged_elsewhere_is_never_denied() -> None:
     # requirement: T2
-    async def scenario(server: HttpServer) -> None:
+    async with serve() as server:
         await server.topic("orders")
         controller = server.cluster.controller
         controller.unheard = controller.image
@@ -19,22 +21,20 @@ def test_a_topic_that_was_acknowledged_elsewhere_is_never_denied() -> None:
         stored = await server.post("/v1/topics/orders/records", {"records": [{"value": "a"}]})
         assert stored.status == 200
 
-    serve(scenario)
 
-
-def test_a_broker_that_cannot_ask_says_that_it_does_not_know() -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_a_broker_that_cannot_ask_says_that_it_does_not_know() -> None:
+    async with serve() as server:
         server.cluster.controller.leader = None
         unknown = await server.get("/v1/topics/nope")
         assert (unknown.status, unknown.code) == (503, "no_leader")
         assert unknown.json["retryable"] is True
 
-    serve(scenario)
-
 
 # requirement: F6
-def test_a_broker_that_has_lost_its_metadata_denies_neither_topics_nor_brokers() -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_a_broker_that_has_lost_its_metadata_denies_neither_topics_nor_brokers() -> None:
+    async with serve() as server:
         controller = server.cluster.controller
         controller.unheard = controller.image
         controller.image, controller.leader = MetadataImage(), None
@@ -43,5 +43,3 @@ def test_a_broker_that_has_lost_its_metadata_denies_neither_topics_nor_brokers()
             assert (asked.status, asked.code) == (503, "no_leader"), path
         controller.leader = NodeId(1)
         assert (await server.get("/v1/brokers/1")).status == 200
-
-    serve(scenario)

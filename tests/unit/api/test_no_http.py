@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from api.connections.aiohttp_reader import HEADER_BYTES_MAX, HEADERS_MAX, TARGET_BYTES_MAX
-from tests.helpers.http_server import HttpServer, serve
+from tests.helpers.async_tests import in_real_time
+from tests.helpers.http_server import serve
 
 SECRET = "topsecret"
 HEAD = "GET /v1/topics HTTP/1.1\r\nHost: localhost\r\n"
@@ -44,18 +45,17 @@ def refusal(answer: bytes) -> dict[str, object]:
         ("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", "TLS"),
     ],
 )
-def test_what_is_not_http_is_a_problem_that_repeats_nothing(
+@in_real_time
+async def test_what_is_not_http_is_a_problem_that_repeats_nothing(
     sent: str, detail: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def scenario(server: HttpServer) -> None:
+    async with serve() as server:
         answer = await server.raw(sent.encode("latin-1"), until_closed=True)
         problem = refusal(answer)
         assert (problem["status"], problem["code"]) == (400, "invalid_request")
         assert re.search(detail, str(problem["detail"])), problem
         assert answer.count(b"\r\nServer: ") == 1
         assert SECRET.encode() not in answer
-
-    serve(scenario)
     assert SECRET not in caplog.text
     assert "Traceback" not in caplog.text
 
@@ -72,46 +72,42 @@ def test_what_is_not_http_is_a_problem_that_repeats_nothing(
     ],
     ids=["path", "query", "header", "name", "flood", "number"],
 )
-def test_a_head_that_is_too_large_is_a_problem(sent: str, status: int, code: str) -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_a_head_that_is_too_large_is_a_problem(sent: str, status: int, code: str) -> None:
+    async with serve() as server:
         problem = refusal(await server.raw(sent.encode(), until_closed=True))
         assert (problem["status"], problem["code"]) == (status, code)
         if code == "uri_too_long":
             assert problem["limit_bytes"] == TARGET_BYTES_MAX
 
-    serve(scenario)
 
-
-def test_a_path_of_the_greatest_length_is_read() -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_a_path_of_the_greatest_length_is_read() -> None:
+    async with serve() as server:
         path = "/" + "a" * (TARGET_BYTES_MAX - 1)
         answer = await server.raw(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         assert answer.startswith(b"HTTP/1.1 404 ")
 
-    serve(scenario)
 
-
-def test_an_answer_before_a_damaged_body_is_the_only_one(caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_an_answer_before_a_damaged_body_is_the_only_one(caplog: pytest.LogCaptureFixture) -> None:
+    async with serve() as server:
         head = f"{POST.replace('/v1/topics', '/nothing')}Transfer-Encoding: chunked\r\n\r\n"
         answer = await server.raw(f"{head}{SECRET}\r\n".encode(), until_closed=True)
         assert answer.startswith(b"HTTP/1.1 4")
         assert SECRET.encode() not in answer
-
-    serve(scenario)
     assert SECRET not in caplog.text
     assert "Traceback" not in caplog.text
 
 
-def test_many_refusals_are_counted_and_cost_the_log_one_line(caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_many_refusals_are_counted_and_cost_the_log_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    async with serve() as server:
         for _ in range(3):
             await server.raw(b"nonsense\r\n\r\n", until_closed=True)
         labels = {"method": "other", "route": "(none)", "status": "400"}
         registry = server.cluster.services.registry
         assert registry.get_sample_value("raftlog_http_requests_total", labels) == 3
-
-    serve(scenario)
     told = [record.getMessage() for record in caplog.records if "not HTTP" in record.getMessage()]
     assert len(told) == 1
     assert told[0].endswith("; 0 more since")

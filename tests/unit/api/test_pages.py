@@ -10,7 +10,8 @@ import pytest
 
 from api.http.errors import TABLE
 from raftlog.wire import paths
-from tests.helpers.http_server import HttpServer, serve
+from tests.helpers.async_tests import in_real_time
+from tests.helpers.http_server import serve
 
 BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9"
 
@@ -21,26 +22,25 @@ def plain(page: bytes) -> str:
 
 
 @pytest.mark.parametrize("accept", [BROWSER, "application/json", "*/*"])
-def test_the_root_leads_to_the_documents(accept: str) -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_the_root_leads_to_the_documents(accept: str) -> None:
+    async with serve() as server:
         answer = await server.get("/", Accept=accept)
         assert (answer.status, answer.headers["location"]) == (303, "/docs")
 
-    serve(scenario)
-
 
 @pytest.mark.parametrize("accept", [BROWSER, "text/plain", "application/json", "image/png"])
-def test_metrics_are_given_to_everybody(accept: str) -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_metrics_are_given_to_everybody(accept: str) -> None:
+    async with serve() as server:
         answer = await server.get("/metrics", Accept=accept)
         assert answer.status == 200
         assert answer.headers["content-type"].startswith("application/openmetrics-text")
 
-    serve(scenario)
 
-
-def test_the_type_of_a_problem_is_a_page_that_explains_it() -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_the_type_of_a_problem_is_a_page_that_explains_it() -> None:
+    async with serve() as server:
         kind = str((await server.get("/v1/topics/nobody")).json["type"])
         page = await server.get(urlsplit(kind).path, Accept=BROWSER)
         assert (page.status, page.headers["content-type"]) == (200, "text/html")
@@ -50,11 +50,10 @@ def test_the_type_of_a_problem_is_a_page_that_explains_it() -> None:
         assert "nothing was changed" in text
         assert "Create the topic" in text
 
-    serve(scenario)
 
-
-def test_every_problem_has_its_page_and_the_list_leads_to_it() -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_every_problem_has_its_page_and_the_list_leads_to_it() -> None:
+    async with serve() as server:
         listed = (await server.get("/problems")).body.decode()
         for error, kind in TABLE.items():
             assert f"href='{paths.problem(error.code)}'" in listed
@@ -62,14 +61,11 @@ def test_every_problem_has_its_page_and_the_list_leads_to_it() -> None:
             assert all(str(part) in text for part in kind)
             assert ("nothing was changed" in text) == error.is_definite
 
-    serve(scenario)
-
 
 @pytest.mark.parametrize("code", ["nothing", "no-leaders", "%3Cscript%3E", "x" * 300])
-def test_an_unknown_problem_is_not_found(code: str) -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_an_unknown_problem_is_not_found(code: str) -> None:
+    async with serve() as server:
         answer = await server.get(f"/problems/{code}")
         assert (answer.status, answer.code) == (404, "path_not_found")
         assert "/problems lists them" in str(answer.json["detail"])
-
-    serve(scenario)

@@ -6,6 +6,7 @@ import pytest
 
 from raftlog.types import NodeId
 from raftlog.wire import paths
+from tests.helpers.async_tests import in_real_time
 from tests.helpers.fake_admin import FakeAdmin
 from tests.helpers.http_server import HttpServer, serve
 
@@ -19,8 +20,9 @@ def admin(server: HttpServer) -> FakeAdmin:
     return found
 
 
-def test_leadership_moves_to_the_broker_named_or_to_any() -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_leadership_moves_to_the_broker_named_or_to_any() -> None:
+    async with serve() as server:
         await server.topic("orders")
         moved = await server.post(f"{ORDERS}:transfer-leadership", {"to": 3})
         assert (moved.status, moved.json) == (
@@ -31,11 +33,10 @@ def test_leadership_moves_to_the_broker_named_or_to_any() -> None:
             assert (await server.post(f"{ORDERS}:transfer-leadership", body)).status == 200
         assert (await server.get(ORDERS)).json["leader"] != 3
 
-    serve(scenario)
 
-
-def test_a_transfer_that_cannot_be_says_why() -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_a_transfer_that_cannot_be_says_why() -> None:
+    async with serve() as server:
         await server.topic("orders")
         stranger = await server.post(f"{ORDERS}:transfer-leadership", {"to": 9})
         assert (stranger.status, stranger.code) == (422, "invalid_request")
@@ -46,12 +47,11 @@ def test_a_transfer_that_cannot_be_says_why() -> None:
         late = await server.post(f"{ORDERS}:transfer-leadership", {"to": 3})
         assert (late.status, late.code) == (504, "leadership_not_moved")
 
-    serve(scenario)
-
 
 # requirement: F2
-def test_a_target_is_taken_and_shown_and_waited_for() -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_a_target_is_taken_and_shown_and_waited_for() -> None:
+    async with serve(brokers=5) as server:
         await server.topic("orders")
         assert (await server.get(ORDERS)).json["reassignment"] is None
         taken = await server.post(f"{ORDERS}:add-replica", {"broker_id": 4})
@@ -65,8 +65,6 @@ def test_a_target_is_taken_and_shown_and_waited_for() -> None:
         assert fewer.json["reassignment"]["target"] == [2, 3, 4]  # type: ignore[index]
         done = await server.post(f"{ORDERS}:set-replicas?wait=10s", {"replicas": [4, 5, 2]})
         assert (done.status, done.json["replicas"], done.json["reassignment"]) == (200, [4, 5, 2], None)
-
-    serve(scenario, brokers=5)
 
 
 @pytest.mark.parametrize(
@@ -94,8 +92,9 @@ def test_a_target_is_taken_and_shown_and_waited_for() -> None:
         ("transfer-leadership", {"to": True}, 422),
     ],
 )
-def test_what_makes_no_sense_changes_nothing(action: str, body: object, status: int) -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_what_makes_no_sense_changes_nothing(action: str, body: object, status: int) -> None:
+    async with serve(brokers=4) as server:
         await server.topic("orders")
         before = server.cluster.controller.image
         path, mark, query = action.partition("?")
@@ -106,11 +105,10 @@ def test_what_makes_no_sense_changes_nothing(action: str, body: object, status: 
         assert answer.code == "invalid_request"
         assert server.cluster.controller.image is before
 
-    serve(scenario, brokers=4)
 
-
-def test_topics_partitions_and_actions_that_are_not_there_are_told() -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_topics_partitions_and_actions_that_are_not_there_are_told() -> None:
+    async with serve() as server:
         await server.topic("orders")
         body = {"broker_id": 3}
         assert (await server.post("/v1/topics/none/partitions/0:add-replica", body)).code == "topic_not_found"
@@ -119,12 +117,11 @@ def test_topics_partitions_and_actions_that_are_not_there_are_told() -> None:
         ).code == "partition_not_found"
         assert (await server.post(f"{ORDERS}:explode", body)).code == "method_not_allowed"
 
-    serve(scenario)
-
 
 # requirement: F6
-def test_the_last_resort_estimates_first_and_takes_its_phrase_only() -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_the_last_resort_estimates_first_and_takes_its_phrase_only() -> None:
+    async with serve() as server:
         await server.topic("orders")
         needless = await server.post(RECOVER, {"confirm": "anything"})
         assert (needless.status, needless.code) == (409, "conflict")
@@ -141,5 +138,3 @@ def test_the_last_resort_estimates_first_and_takes_its_phrase_only() -> None:
             {"survivor": 1, "lost": [2, 3], "last_offset": 41, "committed_offset": 40, "at": 1000}
         ]
         assert paths.of_partition(paths.UNSAFE_RECOVER, "orders", 0) == RECOVER
-
-    serve(scenario)

@@ -15,8 +15,8 @@ from api.connections.plain_requests import BODY_BYTES_MAX, read_head, write_answ
 from api.http.answers_in_flight import AnswersInFlight
 from api.http.services import Limits
 from raftlog.wire import media_types
-from tests.helpers.async_tests import in_virtual_time
-from tests.helpers.http_server import HttpServer, serve
+from tests.helpers.async_tests import in_real_time, in_virtual_time
+from tests.helpers.http_server import serve
 
 HOST = "Host: localhost\r\n"
 NOT_PLAIN = "TE: trailers\r\n"  # changes nothing, and sends a connection the long way
@@ -72,15 +72,14 @@ ONE = b'{"records":[{"value":"v"}]}'
         ("GET /docs", b"", ""),
     ],
 )
-def test_both_ways_answer_alike(line: str, body: bytes, more: str) -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_both_ways_answer_alike(line: str, body: bytes, more: str) -> None:
+    async with serve() as server:
         await server.topic(partitions=1)
         await server.post("/v1/topics/orders/records", {"records": [{"value": "first"}]})
         short = await server.raw(request(line, body, more))
         long = await server.raw(request(line, body, more + NOT_PLAIN))
         assert VARYING.sub(rb"\1\2", short) == VARYING.sub(rb"\1\2", long)
-
-    serve(scenario)
 
 
 @pytest.mark.parametrize(
@@ -94,8 +93,9 @@ def test_both_ways_answer_alike(line: str, body: bytes, more: str) -> None:
         ("GET", "/v1/partitions/orders/:unsafe-recover", None),
     ],
 )
-def test_an_action_is_a_path_of_its_own(method: str, path: str, allowed: str | None) -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_an_action_is_a_path_of_its_own(method: str, path: str, allowed: str | None) -> None:
+    async with serve() as server:
         await server.topic(partitions=1)
         for more in ("", NOT_PLAIN):
             answer = await server.raw(request(f"{method} {path}", more=more))
@@ -106,14 +106,13 @@ def test_an_action_is_a_path_of_its_own(method: str, path: str, allowed: str | N
                 assert answer.startswith(b"HTTP/1.1 405 ")
                 assert f"\r\nAllow: {allowed}\r\n".encode() in answer
 
-    serve(scenario)
-
 
 @pytest.mark.parametrize(
     "accept", [media_types.EVENT_STREAM, "text/*", "TEXT/Event-Stream;q=0.5", "application/json;q=0,text/*"]
 )
-def test_what_is_negotiated_to_a_stream_is_given_by_aiohttp(accept: str) -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_what_is_negotiated_to_a_stream_is_given_by_aiohttp(accept: str) -> None:
+    async with serve() as server:
         await server.topic(partitions=1)
         for more in ("", NOT_PLAIN):
             accepting = f"{more}Accept: {accept}\r\n"
@@ -123,8 +122,6 @@ def test_what_is_negotiated_to_a_stream_is_given_by_aiohttp(accept: str) -> None
             assert b"Content-Type: text/event-stream\r\n" in answer
             answer = await server.raw(request("GET /v1/topics/orders", more=accepting))
             assert answer.startswith(b"HTTP/1.1 406 ")
-
-    serve(scenario)
 
 
 @pytest.mark.parametrize(
@@ -175,8 +172,9 @@ def test_what_is_plain_is_read() -> None:
 
 
 @pytest.mark.parametrize("piece_bytes", [50, 10_000])
-def test_requests_behind_one_another_are_answered_in_order(piece_bytes: int) -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_requests_behind_one_another_are_answered_in_order(piece_bytes: int) -> None:
+    async with serve() as server:
         await server.topic(partitions=1)
         produce = request("POST /v1/topics/orders/records", ONE)
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
@@ -195,11 +193,10 @@ def test_requests_behind_one_another_are_answered_in_order(piece_bytes: int) -> 
         ]
         writer.close()
 
-    serve(scenario)
 
-
-def test_a_body_may_come_in_pieces_and_the_connection_goes_on() -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_a_body_may_come_in_pieces_and_the_connection_goes_on() -> None:
+    async with serve() as server:
         await server.topic(partitions=1)
         produce = request("POST /v1/topics/orders/records", ONE)
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
@@ -212,11 +209,10 @@ def test_a_body_may_come_in_pieces_and_the_connection_goes_on() -> None:
                 assert (await reader.read(65536)).startswith(b"HTTP/1.1 200 OK\r\n")
         writer.close()
 
-    serve(scenario)
 
-
-def test_a_refused_body_that_still_comes_is_read_and_forgotten() -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_a_refused_body_that_still_comes_is_read_and_forgotten() -> None:
+    async with serve() as server:
         await server.topic(partitions=1)
         body = b"x" * 100_000
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
@@ -227,22 +223,20 @@ def test_a_refused_body_that_still_comes_is_read_and_forgotten() -> None:
             assert (await reader.read(65536)).startswith(b"HTTP/1.1 200 ")
         writer.close()
 
-    serve(scenario)
 
-
-def test_a_body_that_is_too_large_or_late_ends_the_connection() -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_a_body_that_is_too_large_or_late_ends_the_connection() -> None:
+    async with serve(Limits(body_bytes_max=1000, body_timeout_s=0.1)) as server:
         await server.topic(partitions=1)
         large = request("POST /v1/topics/orders/records", b"x" * 5000)
         assert (await server.raw(large, until_closed=True)).startswith(b"HTTP/1.1 413 ")
         late = request("POST /v1/topics/orders/records", b"x" * 500)[:-1]
         assert (await server.raw(late, until_closed=True)).startswith(b"HTTP/1.1 408 ")
 
-    serve(scenario, Limits(body_bytes_max=1000, body_timeout_s=0.1))
 
-
-def test_a_client_that_hangs_up_in_the_middle_of_a_body_gives_its_place_back() -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_a_client_that_hangs_up_in_the_middle_of_a_body_gives_its_place_back() -> None:
+    async with serve() as server:
         await server.topic(partitions=1)
         _, writer = await asyncio.open_connection("127.0.0.1", server.port)
         writer.write(request("POST /v1/topics/orders/records", b"x" * 500)[:-1])
@@ -254,8 +248,6 @@ def test_a_client_that_hangs_up_in_the_middle_of_a_body_gives_its_place_back() -
             writer.close()
             while registry.get_sample_value(gauge):
                 await asyncio.sleep(0.01)
-
-    serve(scenario)
 
 
 def test_no_answer_has_a_line_too_many() -> None:

@@ -18,7 +18,8 @@ from raftlog.records.keys import partition_for_key
 from raftlog.records.reader import read_records
 from raftlog.types import NodeId, TopicPartition
 from raftlog.wire import media_types
-from tests.helpers.http_server import HttpServer, Reply, serve
+from tests.helpers.async_tests import in_real_time
+from tests.helpers.http_server import Reply, serve
 from tests.helpers.producing import BINARY, ORDERS_0, ORDERS_1, PARTITION, TOPIC, one_batch
 
 
@@ -27,9 +28,10 @@ def records_of(reply: Reply) -> list[dict[str, object]]:
     return msgspec.convert(reply.json["records"], list[dict[str, object]])
 
 
-def test_keys_go_where_kafkas_clients_send_them() -> None:
+@in_real_time
+async def test_keys_go_where_kafkas_clients_send_them() -> None:
     # requirement: K1
-    async def scenario(server: HttpServer) -> None:
+    async with serve() as server:
         await server.topic()
         sent = await server.post(TOPIC, {"records": [{"key": f"u{n}", "value": n} for n in range(50)]})
         assert sent.status == 200
@@ -47,12 +49,11 @@ def test_keys_go_where_kafkas_clients_send_them() -> None:
             "replicas": 2,
         }
 
-    serve(scenario)
 
-
-def test_an_integer_key_is_its_decimal_text() -> None:
+@in_real_time
+async def test_an_integer_key_is_its_decimal_text() -> None:
     # requirement: K4
-    async def scenario(server: HttpServer) -> None:
+    async with serve() as server:
         await server.topic()
         sent = await server.post(TOPIC, {"records": [{"key": 42, "value": 1}, {"key": "42", "value": 1}]})
         first, second = records_of(sent)
@@ -60,12 +61,11 @@ def test_an_integer_key_is_its_decimal_text() -> None:
         got = await server.get(f"/v1/topics/orders/partitions/{first['partition']}/records")
         assert [record["key"] for record in records_of(got)] == ["42", "42"]
 
-    serve(scenario)
 
-
-def test_records_without_a_key_go_together_and_evenly() -> None:
+@in_real_time
+async def test_records_without_a_key_go_together_and_evenly() -> None:
     # requirement: K2
-    async def scenario(server: HttpServer) -> None:
+    async with serve() as server:
         await server.topic()
         seen = Counter[object]()
         for _ in range(60):
@@ -75,11 +75,10 @@ def test_records_without_a_key_go_together_and_evenly() -> None:
         assert set(seen) == {0, 1, 2}
         assert min(seen.values()) >= 8
 
-    serve(scenario)
 
-
-def test_a_partition_in_the_record_overrides_its_key() -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_a_partition_in_the_record_overrides_its_key() -> None:
+    async with serve() as server:
         await server.topic()
         body = {"records": [{"key": "u1", "value": 1, "partition": n} for n in (2, 0)]}
         assert [receipt["partition"] for receipt in records_of(await server.post(TOPIC, body))] == [2, 0]
@@ -88,8 +87,6 @@ def test_a_partition_in_the_record_overrides_its_key() -> None:
         assert str(wrong.json["errors"]).startswith("['/records/1/partition: ")
         other = await server.post(PARTITION, {"records": [{"value": 1, "partition": 1}]})
         assert other.status == 422
-
-    serve(scenario)
 
 
 @pytest.mark.parametrize(
@@ -106,29 +103,28 @@ def test_a_partition_in_the_record_overrides_its_key() -> None:
         ({"value": "a", "encoding": "json"}, b'"a"'),
     ],
 )
-def test_a_json_value_means_these_bytes(record: dict[str, object], stored: bytes | None) -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_a_json_value_means_these_bytes(record: dict[str, object], stored: bytes | None) -> None:
+    async with serve() as server:
         await server.topic(partitions=1)
         assert (await server.post(TOPIC, {"records": [record]})).status == 200
         (batch,) = server.cluster.gateway.log(ORDERS_0).batches
         assert read_records(batch)[0].value == stored
 
-    serve(scenario)
 
-
-def test_numbers_are_kept_digit_by_digit() -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_numbers_are_kept_digit_by_digit() -> None:
+    async with serve() as server:
         await server.topic(partitions=1)
         text = b'{"records":[{"value":{"big": 9223372036854775808, "long":1.000000000000000000001}}]}'
         assert (await server.post(TOPIC, text, Content_Type="application/json")).status == 200
         got = await server.get(PARTITION)
         assert b'{"big":9223372036854775808,"long":1.000000000000000000001}' in got.body
 
-    serve(scenario)
 
-
-def test_headers_and_tags_are_kept() -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_headers_and_tags_are_kept() -> None:
+    async with serve() as server:
         await server.topic(partitions=1)
         raw = [["n", base64.b64encode(b"\xff").decode()], ["twice", "YQ=="], ["twice", "Yg=="]]
         record = {
@@ -143,11 +139,10 @@ def test_headers_and_tags_are_kept() -> None:
         assert got["headers_raw"] == raw
         assert got["tags"] == ["a", "b"]
 
-    serve(scenario)
 
-
-def test_a_trace_is_kept_as_a_record_header() -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_a_trace_is_kept_as_a_record_header() -> None:
+    async with serve() as server:
         await server.topic(partitions=1)
         trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
         await server.post(TOPIC, {"records": [{"value": 1}]}, traceparent=trace)
@@ -155,12 +150,11 @@ def test_a_trace_is_kept_as_a_record_header() -> None:
         for record in records_of(await server.get(PARTITION)):
             assert record["headers"] == {"traceparent": trace}
 
-    serve(scenario)
 
-
-def test_a_raw_body_is_one_record() -> None:
+@in_real_time
+async def test_a_raw_body_is_one_record() -> None:
     # requirement: T9
-    async def scenario(server: HttpServer) -> None:
+    async with serve() as server:
         await server.topic()
         sent = await server.post(
             TOPIC,
@@ -176,23 +170,21 @@ def test_a_raw_body_is_one_record() -> None:
         assert (got["value"], got["encoding"], got["size"]) == ("AAH/", "base64", got["size"])
         assert (got["key"], got["tags"], got["headers"]) == ("k", ["a", "b"], {"source": "web"})
 
-    serve(scenario)
 
-
-def test_newline_delimited_records() -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_newline_delimited_records() -> None:
+    async with serve() as server:
         await server.topic(partitions=1)
         sent = await server.post(TOPIC, b'{"value":1}\n\n{"value":2}\n', Content_Type=media_types.NDJSON)
         assert len(records_of(sent)) == 2
         wrong = await server.post(TOPIC, b'{"value":1}\n{"valeu":2}\n', Content_Type=media_types.NDJSON)
         assert wrong.json["field"] == "/records/1/valeu"
 
-    serve(scenario)
 
-
-def test_a_binary_batch_is_stored_as_it_is() -> None:
+@in_real_time
+async def test_a_binary_batch_is_stored_as_it_is() -> None:
     # requirement: L8
-    async def scenario(server: HttpServer) -> None:
+    async with serve() as server:
         await server.topic(partitions=1, message_timestamp_type="CreateTime")
         batch = one_batch(b"a", b"b")
         sent = await server.call("POST", PARTITION, batch + batch, BINARY)
@@ -206,23 +198,21 @@ def test_a_binary_batch_is_stored_as_it_is() -> None:
         assert stored.base_offset == 2  # whole batches: the first begins before the offset asked for
         assert bytes(stored.data)[16:] == batch[16:]
 
-    serve(scenario)
 
-
-def test_a_binary_batch_needs_a_partition() -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_a_binary_batch_needs_a_partition() -> None:
+    async with serve() as server:
         await server.topic()
         refused = await server.call("POST", TOPIC, one_batch(b"a"), BINARY)
         assert (refused.status, refused.code) == (415, "unsupported_media_type")
         assert "/v1/topics/orders/partitions/{partition}/records" in str(refused.json["detail"])
         assert media_types.BATCH not in str(refused.json["supported"])
 
-    serve(scenario)
 
-
-def test_a_flipped_bit_is_refused() -> None:
+@in_real_time
+async def test_a_flipped_bit_is_refused() -> None:
     # requirement: M3
-    async def scenario(server: HttpServer) -> None:
+    async with serve() as server:
         await server.topic()
         batch = bytearray(one_batch(b"value"))
         batch[-1] ^= 1
@@ -233,12 +223,11 @@ def test_a_flipped_bit_is_refused() -> None:
         short = await server.call("POST", PARTITION, bytes(batch[:30]), BINARY)
         assert short.code == "corrupt_batch"
 
-    serve(scenario)
-
 
 @pytest.mark.parametrize(("acks", "replicas"), [("quorum", 2), ("all", 2), ("every", 3), ("3", 3), ("1", 2)])
-def test_acks_are_named_in_the_answer(acks: str, replicas: int) -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_acks_are_named_in_the_answer(acks: str, replicas: int) -> None:
+    async with serve() as server:
         await server.topic()
         sent = await server.post(f"{TOPIC}?acks={acks}", {"records": [{"value": 1}]})
         durability = sent.json["durability"]
@@ -246,12 +235,11 @@ def test_acks_are_named_in_the_answer(acks: str, replicas: int) -> None:
         assert durability["replicas"] == replicas
         assert durability["committed"] is (acks != "1")
 
-    serve(scenario)
-
 
 @pytest.mark.parametrize("weaker", [{"committed": False}, {"fsynced": False}, {"replicas": 1}], ids=str)
-def test_what_is_told_of_durability_holds_for_every_partition(weaker: dict[str, Any]) -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_what_is_told_of_durability_holds_for_every_partition(weaker: dict[str, Any]) -> None:
+    async with serve() as server:
         await server.topic()
         strong = Durability(acks="quorum", committed=True, fsynced=True, replicas=2)
         durabilities = server.cluster.gateway.durabilities
@@ -259,23 +247,21 @@ def test_what_is_told_of_durability_holds_for_every_partition(weaker: dict[str, 
         sent = await server.post(TOPIC, {"records": [{"value": n, "partition": n} for n in range(2)]})
         assert sent.json["durability"] == asdict(replace(strong, **weaker))
 
-    serve(scenario)
 
-
-def test_acks_0_is_accepted_without_an_offset() -> None:
+@in_real_time
+async def test_acks_0_is_accepted_without_an_offset() -> None:
     # requirement: RP7
-    async def scenario(server: HttpServer) -> None:
+    async with serve() as server:
         await server.topic(partitions=1)
         sent = await server.post(f"{TOPIC}?acks=0", {"records": [{"value": 1}, {"value": 2}]})
         assert (sent.status, sent.json) == (202, {"accepted": 2})
         binary = await server.call("POST", f"{PARTITION}?acks=0", one_batch(b"a"), BINARY)
         assert (binary.status, binary.json) == (202, {"accepted": 1})
 
-    serve(scenario)
 
-
-def test_a_request_that_spreads_tells_what_failed() -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_a_request_that_spreads_tells_what_failed() -> None:
+    async with serve() as server:
         await server.topic()
         server.cluster.gateway.faults[TopicPartition("orders", 1)] = NoLeader("orders/1 is electing a leader")
         body = {"records": [{"value": n, "partition": n % 3} for n in range(6)]}
@@ -289,11 +275,10 @@ def test_a_request_that_spreads_tells_what_failed() -> None:
         assert receipts[3]["offset"] == 1
         assert sent.json["durability"]
 
-    serve(scenario)
 
-
-def test_a_request_to_one_partition_has_one_status() -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_a_request_to_one_partition_has_one_status() -> None:
+    async with serve() as server:
         await server.topic()
         server.cluster.gateway.faults[ORDERS_0] = NotEnoughReplicas("one replica of three is healthy")
         refused = await server.post(TOPIC, {"records": [{"value": 1, "partition": 0}] * 3})
@@ -301,12 +286,11 @@ def test_a_request_to_one_partition_has_one_status() -> None:
         assert refused.headers["retry-after"] == "1"
         assert refused.json["retry_after_ms"] == 300
 
-    serve(scenario)
 
-
-def test_a_record_above_the_topics_limit_is_too_large_and_one_at_it_is_not() -> None:
+@in_real_time
+async def test_a_record_above_the_topics_limit_is_too_large_and_one_at_it_is_not() -> None:
     # requirement: T8
-    async def scenario(server: HttpServer) -> None:
+    async with serve() as server:
         await server.topic(partitions=1)
         refused = await server.post(TOPIC, {"records": [{"value": "x" * 2_000_000}]})
         assert (refused.status, refused.code) == (413, "record_too_large")
@@ -316,11 +300,10 @@ def test_a_record_above_the_topics_limit_is_too_large_and_one_at_it_is_not() -> 
         assert (await server.call("POST", TOPIC, b"x" * room, raw)).status == 200
         assert (await server.call("POST", TOPIC, b"x" * (room + 1), raw)).status == 413
 
-    serve(scenario)
 
-
-def test_many_records_become_as_many_batches_as_they_need() -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_many_records_become_as_many_batches_as_they_need() -> None:
+    async with serve() as server:
         await server.topic(partitions=1, max_message_bytes=1024)
         sent = await server.post(TOPIC, {"records": [{"value": "x" * 300}] * 10})
         assert [receipt["offset"] for receipt in records_of(sent)] == list(range(10))
@@ -328,22 +311,20 @@ def test_many_records_become_as_many_batches_as_they_need() -> None:
         assert len(batches) > 3
         assert all(len(batch.data) <= 1024 for batch in batches)
 
-    serve(scenario)
-
 
 @pytest.mark.parametrize("name", ["If-Offset", "Raftlog-Fence", "Idempotency-Key", "Raftlog-Transaction"])
-def test_a_header_that_would_change_the_meaning_is_not_ignored(name: str) -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_a_header_that_would_change_the_meaning_is_not_ignored(name: str) -> None:
+    async with serve() as server:
         await server.topic()
         refused = await server.call("POST", PARTITION, {"records": [{"value": 1}]}, {name: "1"})
         assert (refused.status, refused.json["field"]) == (422, name)
 
-    serve(scenario)
 
-
-def test_route_says_what_a_broker_does_that_does_not_lead() -> None:
+@in_real_time
+async def test_route_says_what_a_broker_does_that_does_not_lead() -> None:
     # requirement: P4
-    async def scenario(server: HttpServer) -> None:
+    async with serve() as server:
         await server.topic()
         server.cluster.gateway.leaders[ORDERS_0] = NodeId(2)
         body = {"records": [{"value": 1}]}
@@ -360,11 +341,10 @@ def test_route_says_what_a_broker_does_that_does_not_lead() -> None:
         server.cluster.gateway.leaders[ORDERS_0] = NodeId(1)
         assert (await server.post(PARTITION + "?route=none", body)).status == 200
 
-    serve(scenario)
 
-
-def test_what_was_sent_is_stored_although_its_client_hangs_up() -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_what_was_sent_is_stored_although_its_client_hangs_up() -> None:
+    async with serve() as server:
         await server.topic(partitions=1)
         server.cluster.gateway.append_delay_s = 0.2
         body = b'{"records":[{"value":1}]}'
@@ -382,5 +362,3 @@ def test_what_was_sent_is_stored_although_its_client_hangs_up() -> None:
         async with asyncio.timeout(2):
             await log.changed.wait()
         assert log.end == 1
-
-    serve(scenario)

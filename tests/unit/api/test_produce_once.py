@@ -7,12 +7,14 @@ import asyncio
 import pytest
 
 from api.http.services import Limits
-from tests.helpers.http_server import HttpServer, serve
+from tests.helpers.async_tests import in_real_time
+from tests.helpers.http_server import serve
 from tests.helpers.producing import BINARY, ORDERS_0, PARTITION, TOPIC, one_batch
 
 
-def test_a_retry_with_the_same_sequence_is_stored_once() -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_a_retry_with_the_same_sequence_is_stored_once() -> None:
+    async with serve() as server:
         await server.topic()
         identity = (await server.post("/v1/producers")).json
         assert identity["epoch"] == 0
@@ -24,11 +26,10 @@ def test_a_retry_with_the_same_sequence_is_stored_once() -> None:
         (batch,) = server.cluster.gateway.log(ORDERS_0).batches
         assert (batch.header.producer_id, batch.header.base_sequence) == (identity["producer_id"], 0)
 
-    serve(scenario)
 
-
-def test_the_producer_headers_come_together_and_to_one_partition() -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_the_producer_headers_come_together_and_to_one_partition() -> None:
+    async with serve() as server:
         await server.topic(max_message_bytes=1024)
         body: object = {"records": [{"value": 1}]}
         whole = {"Producer-Id": "1", "Producer-Epoch": "0", "Producer-Seq": "0"}
@@ -45,12 +46,11 @@ def test_the_producer_headers_come_together_and_to_one_partition() -> None:
         large = {"records": [{"value": "x" * 300}] * 10}  # does not fit into one batch
         assert (await server.call("POST", PARTITION, large, whole)).code == "record_too_large"
 
-    serve(scenario)
 
-
-def test_too_much_in_flight_is_refused_before_it_is_read() -> None:
+@in_real_time
+async def test_too_much_in_flight_is_refused_before_it_is_read() -> None:
     # requirement: N2
-    async def scenario(server: HttpServer) -> None:
+    async with serve(Limits(bodies_bytes_max=2500)) as server:
         await server.topic(partitions=1)
         server.cluster.gateway.append_delay_s = 0.2
         raw = {"Content-Type": "application/octet-stream"}
@@ -62,8 +62,6 @@ def test_too_much_in_flight_is_refused_before_it_is_read() -> None:
         assert 1 <= len(refused) <= 2
         assert (await server.call("POST", TOPIC, b"x" * 1000, raw)).status == 200
 
-    serve(scenario, Limits(bodies_bytes_max=2500))
-
 
 @pytest.mark.parametrize(
     ("limits", "code"),
@@ -72,20 +70,20 @@ def test_too_much_in_flight_is_refused_before_it_is_read() -> None:
         (Limits(bodies_bytes_client_max=4000, bodies_bytes_max=1500), "overloaded"),
     ],
 )
-def test_what_was_refused_takes_no_place(limits: Limits, code: str) -> None:
+@in_real_time
+async def test_what_was_refused_takes_no_place(limits: Limits, code: str) -> None:
     # requirement: N2
-    async def scenario(server: HttpServer) -> None:
+    async with serve(limits) as server:
         await server.topic(partitions=1)
         raw = {"Content-Type": "application/octet-stream"}
         for _ in range(5):
             assert (await server.call("POST", TOPIC, b"x" * 2000, raw)).code == code
         assert (await server.call("POST", TOPIC, b"x" * 1000, raw)).status == 200
 
-    serve(scenario, limits)
 
-
-def test_one_client_cannot_take_everything() -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_one_client_cannot_take_everything() -> None:
+    async with serve(Limits(bodies_bytes_client_max=2500)) as server:
         await server.topic(partitions=1)
         server.cluster.gateway.append_delay_s = 0.2
         raw = {"Content-Type": "application/octet-stream"}
@@ -93,5 +91,3 @@ def test_one_client_cannot_take_everything() -> None:
         assert sorted(reply.status for reply in replies) == [200, 200, 429]
         (refused,) = (reply for reply in replies if reply.status == 429)
         assert (refused.code, refused.json["retryable"]) == ("quota_exceeded", True)
-
-    serve(scenario, Limits(bodies_bytes_client_max=2500))

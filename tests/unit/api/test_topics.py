@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from tests.helpers.http_server import HttpServer, serve
+from tests.helpers.async_tests import in_real_time
+from tests.helpers.http_server import serve
 
 
-def test_a_topic_is_made_described_and_deleted() -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_a_topic_is_made_described_and_deleted() -> None:
+    async with serve() as server:
         made = await server.topic("orders", retention_ms=5000)
         assert made.headers["location"] == "/v1/topics/orders"
         assert made.json["name"] == "orders"
@@ -22,30 +24,27 @@ def test_a_topic_is_made_described_and_deleted() -> None:
         assert gone.status == 200
         assert (await server.get("/v1/topics/orders")).code == "topic_not_found"
 
-    serve(scenario)
 
-
-def test_creating_a_topic_twice_is_a_conflict_and_changes_nothing() -> None:
+@in_real_time
+async def test_creating_a_topic_twice_is_a_conflict_and_changes_nothing() -> None:
     # requirement: T1
-    async def scenario(server: HttpServer) -> None:
+    async with serve() as server:
         made = await server.topic("orders")
         again = await server.post("/v1/topics", {"name": "orders", "partitions": 9, "replication_factor": 3})
         assert (again.status, again.code) == (409, "topic_exists")
         assert (await server.get("/v1/topics/orders")).json == made.json
 
-    serve(scenario)
 
-
-def test_a_replication_factor_that_is_left_out_is_the_brokers_default() -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_a_replication_factor_that_is_left_out_is_the_brokers_default() -> None:
+    async with serve() as server:
         made = await server.post("/v1/topics", {"name": "plain"})
         assert (made.json["partitions"], made.json["replication_factor"]) == (1, 3)
 
-    serve(scenario)
 
-
-def test_topics_are_listed_in_pages() -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_topics_are_listed_in_pages() -> None:
+    async with serve() as server:
         for name in "cab":
             await server.topic(name, partitions=1)
         first = await server.get("/v1/topics?limit=2")
@@ -55,11 +54,10 @@ def test_topics_are_listed_in_pages() -> None:
         assert [item["name"] for item in second.json["items"]] == ["c"]  # type: ignore[attr-defined]
         assert second.json["next_page_token"] is None
 
-    serve(scenario)
 
-
-def test_partitions_are_listed_by_number_in_pages() -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_partitions_are_listed_by_number_in_pages() -> None:
+    async with serve() as server:
         await server.topic(partitions=12)
         seen: list[object] = []
         path = "/v1/topics/orders/partitions?limit=5"
@@ -85,11 +83,10 @@ def test_partitions_are_listed_by_number_in_pages() -> None:
         missing = await server.get("/v1/topics/orders/partitions/12")
         assert (missing.status, missing.code) == (404, "partition_not_found")
 
-    serve(scenario)
 
-
-def test_config_is_complete_and_says_what_was_set() -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_config_is_complete_and_says_what_was_set() -> None:
+    async with serve() as server:
         await server.topic(retention_ms=5000)
         path = "/v1/topics/orders/config"
         got = await server.get(path)
@@ -101,11 +98,10 @@ def test_config_is_complete_and_says_what_was_set() -> None:
         assert whole.json["config"]["retention.bytes"] == 1  # type: ignore[index]
         assert whole.json["config"]["segment.bytes"] == 4096  # type: ignore[index]
 
-    serve(scenario)
 
-
-def test_a_change_with_if_match_holds_only_while_nobody_else_changed() -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_a_change_with_if_match_holds_only_while_nobody_else_changed() -> None:
+    async with serve() as server:
         tag = (await server.topic()).headers["etag"]
         path, body = "/v1/topics/orders/config", {"config": {"retention.ms": 1}}
         first = await server.call("PATCH", path, body, {"If-Match": tag})
@@ -116,8 +112,6 @@ def test_a_change_with_if_match_holds_only_while_nobody_else_changed() -> None:
         assert foreign.status == 412
         gone = await server.call("DELETE", "/v1/topics/orders", sent={"If-Match": first.headers["etag"]})
         assert gone.status == 200
-
-    serve(scenario)
 
 
 @pytest.mark.parametrize(
@@ -138,22 +132,20 @@ def test_a_change_with_if_match_holds_only_while_nobody_else_changed() -> None:
         "a\\b",
     ],
 )
-def test_a_name_that_could_be_a_path_or_a_twin_is_refused(name: str) -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_a_name_that_could_be_a_path_or_a_twin_is_refused(name: str) -> None:
+    async with serve() as server:
         made = await server.post("/v1/topics", {"name": name, "replication_factor": 3})
         assert (made.status, made.code) == (422, "invalid_request")
         assert (await server.get("/v1/topics")).json["items"] == []
 
-    serve(scenario)
 
-
-def test_the_longest_name_is_taken() -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_the_longest_name_is_taken() -> None:
+    async with serve() as server:
         name = "x" * 249
         await server.topic(name)
         assert (await server.get(f"/v1/topics/{name}")).status == 200
-
-    serve(scenario)
 
 
 @pytest.mark.parametrize(
@@ -170,10 +162,9 @@ def test_the_longest_name_is_taken() -> None:
         ({"name": "x", "replication_factor": 2}, "replication_factor"),
     ],
 )
-def test_a_wrong_field_is_named(body: object, pointer: str) -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_a_wrong_field_is_named(body: object, pointer: str) -> None:
+    async with serve() as server:
         refused = await server.post("/v1/topics", body)
         assert (refused.status, refused.code) == (422, "invalid_request")
         assert refused.json["field"] == pointer
-
-    serve(scenario)

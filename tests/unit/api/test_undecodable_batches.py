@@ -8,6 +8,7 @@ import pytest
 from raftlog.records.batch import Codec
 from raftlog.records.builder import Record, build_batch
 from raftlog.wire import media_types
+from tests.helpers.async_tests import in_real_time
 from tests.helpers.event_stream import PATH, stream
 from tests.helpers.http_server import HttpServer, serve
 from tests.helpers.undecodable_batch import FIRST_RECORD, SECOND_RECORD, undecodable_batch
@@ -23,19 +24,19 @@ async def store(server: HttpServer, *batches: bytes, validate: str = "false") ->
 
 
 @pytest.mark.parametrize("at", [FIRST_RECORD, SECOND_RECORD])
-def test_a_topic_takes_no_batch_that_cannot_be_read_unless_it_is_told_to(at: int) -> None:
+@in_real_time
+async def test_a_topic_takes_no_batch_that_cannot_be_read_unless_it_is_told_to(at: int) -> None:
     # requirement: M5
-    async def scenario(server: HttpServer) -> None:
+    async with serve() as server:
         assert await store(server, ONE, undecodable_batch(at), validate="true") == 422
         assert (await server.get(PATH)).status == 204, "all of the request was refused"
 
-    serve(scenario)
-
 
 @pytest.mark.parametrize(("at", "readable"), [(FIRST_RECORD, 1), (SECOND_RECORD, 2)])
-def test_a_reader_gets_what_precedes_the_damage_and_then_where_to_go_on(at: int, readable: int) -> None:
+@in_real_time
+async def test_a_reader_gets_what_precedes_the_damage_and_then_where_to_go_on(at: int, readable: int) -> None:
     # requirement: M3
-    async def scenario(server: HttpServer) -> None:
+    async with serve() as server:
         assert await store(server, ONE, undecodable_batch(at), TWO) == 200
         first = await server.get(PATH)
         assert (first.status, first.json["next_offset"]) == (200, readable)
@@ -49,12 +50,11 @@ def test_a_reader_gets_what_precedes_the_damage_and_then_where_to_go_on(at: int,
         message = await server.get(f"/v1/topics/orders/messages/0/{readable}")
         assert (message.status, message.code) == (422, "undecodable_batch")
 
-    serve(scenario)
-
 
 @pytest.mark.parametrize(("at", "readable"), [(FIRST_RECORD, 1), (SECOND_RECORD, 2)])
-def test_a_reader_may_skip_it(at: int, readable: int) -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_a_reader_may_skip_it(at: int, readable: int) -> None:
+    async with serve() as server:
         assert await store(server, ONE, undecodable_batch(at), TWO) == 200
         page = (await server.get(f"{PATH}?undecodable=skip")).json
         assert [record["offset"] for record in page["records"]] == [*range(readable), 4]
@@ -62,21 +62,19 @@ def test_a_reader_may_skip_it(at: int, readable: int) -> None:
         alone = await server.get(f"{PATH}?undecodable=skip&offset=-1")
         assert [record["value"] for record in alone.json["records"]] == ["two"]
 
-    serve(scenario)
 
-
-def test_a_page_with_nothing_but_skipped_records_says_so() -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_a_page_with_nothing_but_skipped_records_says_so() -> None:
+    async with serve() as server:
         assert await store(server, undecodable_batch(FIRST_RECORD)) == 200
         page = await server.get(f"{PATH}?undecodable=skip")
         assert (page.status, page.json["records"], page.json["next_offset"]) == (200, [], 3)
         assert page.json["skipped"] == [{"offset": 0, "next_offset": 3}]
 
-    serve(scenario)
 
-
-def test_an_event_stream_ends_with_a_problem_or_skips() -> None:
-    async def scenario(server: HttpServer) -> None:
+@in_real_time
+async def test_an_event_stream_ends_with_a_problem_or_skips() -> None:
+    async with serve() as server:
         assert await store(server, ONE, undecodable_batch(SECOND_RECORD), TWO) == 200
         async with stream(server) as failing:
             seen = await failing.rest()
@@ -87,5 +85,3 @@ def test_an_event_stream_ends_with_a_problem_or_skips() -> None:
             await skipping.until(rb"two")
             assert skipping.ids == [0, 1, 4]
             assert b'event: skipped\ndata: {"offset":2,"next_offset":4}\n\n' in skipping.seen
-
-    serve(scenario)

@@ -20,6 +20,7 @@ from bench.report import Floor, Section
 from bench.rows_of_growth import plot
 from raftlog.records.batch import Codec
 from raftlog.records.builder import Record, build_batch
+from tests.helpers.async_tests import in_real_time
 
 
 def _measured(records_per_s: float) -> Measured:
@@ -38,10 +39,11 @@ class _Counted:
         pass
 
 
-def test_the_closed_loop_sends_no_more_than_it_was_told() -> None:
+@in_real_time
+async def test_the_closed_loop_sends_no_more_than_it_was_told() -> None:
     connections = [_Counted(), _Counted()]
 
-    found = asyncio.run(closed_loop.run(connections, records=10, seconds=60, requests_max=7))
+    found = await closed_loop.run(connections, records=10, seconds=60, requests_max=7)
 
     assert found.requests == 7
     assert sum(connection.sent for connection in connections) == 7 + len(
@@ -107,7 +109,8 @@ def test_frames_are_cut_out_of_any_split(step: int) -> None:
     assert frames.found == [(PRODUCE, n, p) for n, p in enumerate(payloads)]
 
 
-def test_a_nats_reader_counts_messages_and_their_bytes() -> None:
+@in_real_time
+async def test_a_nats_reader_counts_messages_and_their_bytes() -> None:
     async def read() -> tuple[int, int]:
         reader = NatsReader()
         here, there = socket.socketpair()
@@ -124,10 +127,11 @@ def test_a_nats_reader_counts_messages_and_their_bytes() -> None:
             await asyncio.sleep(0)
         return counted
 
-    assert asyncio.run(read()) == (3, 7)
+    assert await read() == (3, 7)
 
 
-def test_an_http_answer_is_whole_when_its_length_has_come() -> None:
+@in_real_time
+async def test_an_http_answer_is_whole_when_its_length_has_come() -> None:
     async def ask() -> list[tuple[int, int]]:
         connection = raw_http.HttpConnection()
         here, there = socket.socketpair()
@@ -146,10 +150,11 @@ def test_an_http_answer_is_whole_when_its_length_has_come() -> None:
             await asyncio.sleep(0)
         return found
 
-    assert asyncio.run(ask()) == [(200, 5), (204, 0)]
+    assert await ask() == [(200, 5), (204, 0)]
 
 
-def test_a_kafka_reader_goes_on_behind_the_last_whole_batch() -> None:
+@in_real_time
+async def test_a_kafka_reader_goes_on_behind_the_last_whole_batch() -> None:
     batch = build_batch([Record(b"x")] * 3, codec=Codec.NONE, timestamp_ms=0)
     data = batch + batch[:70]
     answer = (
@@ -162,7 +167,7 @@ def test_a_kafka_reader_goes_on_behind_the_last_whole_batch() -> None:
 
     reader = KafkaReader(Answering(), "t", 0)
 
-    assert asyncio.run(reader.read()) == (3, len(batch))
+    assert await reader.read() == (3, len(batch))
 
 
 def test_processes_are_read_as_the_kernel_counts_them() -> None:
@@ -182,7 +187,8 @@ def _feed(protocol: asyncio.BufferedProtocol, data: bytes, step: int) -> None:
         at += len(part)
 
 
-def test_a_client_of_bare_processes_is_told_of_a_lost_connection() -> None:
+@in_real_time
+async def test_a_client_of_bare_processes_is_told_of_a_lost_connection() -> None:
     async def send() -> None:
         client = FrameClient(0, b"payload")
         here, there = socket.socketpair()
@@ -191,4 +197,4 @@ def test_a_client_of_bare_processes_is_told_of_a_lost_connection() -> None:
         await client.send()
 
     with pytest.raises(ConnectionError):
-        asyncio.run(send())
+        await send()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from copy import copy
 
 import pytest
@@ -14,30 +15,29 @@ from raftlog.aio import Client
 from raftlog.client.environment import Environment
 from raftlog.clock import Clock
 from raftlog.errors import CommitUnknown, ConnectionLost, NotLeader, NotSent, Overloaded, RaftlogError
+from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.fake_broker import FakeCluster, Trouble, fake_cluster
 from tests.helpers.memory_http import MemoryHttp
-from tests.helpers.virtual_time import VirtualClock, run_virtual
+from tests.helpers.virtual_time import VirtualClock
 
-Story = Callable[[FakeCluster, Client], Awaitable[None]]
 HOUR_S = 3600.0
 
 
-def tell(story: Story, *, partitions: int = 1, brokers: int = 1, clock: Clock | None = None) -> None:
-    """Run a story with a cluster and a client of it. One that never ends fails after an hour."""
-
-    async def run() -> None:
-        network = MemoryHttp()
-        environment = Environment(
-            clock=clock or VirtualClock(), rng=random.Random(7), connector=network.connector
-        )
-        async with (
-            asyncio.timeout(HOUR_S),
-            fake_cluster(partitions, brokers, network=network) as cluster,
-            Client(cluster.urls, retry_timeout="10s", environment=environment) as client,
-        ):
-            await story(cluster, client)
-
-    run_virtual(run())
+@asynccontextmanager
+async def connected(
+    *, partitions: int = 1, brokers: int = 1, clock: Clock | None = None
+) -> AsyncIterator[tuple[FakeCluster, Client]]:
+    """A cluster and a client of it. A test that never ends fails after an hour."""
+    network = MemoryHttp()
+    environment = Environment(
+        clock=clock or VirtualClock(), rng=random.Random(7), connector=network.connector
+    )
+    async with (
+        asyncio.timeout(HOUR_S),
+        fake_cluster(partitions, brokers, network=network) as cluster,
+        Client(cluster.urls, retry_timeout="10s", environment=environment) as client,
+    ):
+        yield cluster, client
 
 
 def now() -> float:
@@ -54,20 +54,20 @@ class SlowClock(VirtualClock):
 
 
 @pytest.mark.parametrize("clock", [VirtualClock(), SlowClock()], ids=["exact", "slow"])
-def test_a_batch_leaves_after_its_linger_though_its_timer_fires_a_little_early(clock: Clock) -> None:
+@in_virtual_time
+async def test_a_batch_leaves_after_its_linger_though_its_timer_fires_a_little_early(clock: Clock) -> None:
     # requirement: B1
-    async def story(cluster: FakeCluster, client: Client) -> None:
+    async with connected(clock=clock) as (_, client):
         async with client.producer("orders", linger="1s") as producer:
             receipt = await (await producer.send("x"))
         assert receipt.offset == 0
         assert 1.0 <= now() < 1.1
 
-    tell(story, clock=clock)
 
-
-def test_after_a_silence_in_which_brokers_forget_a_producer_its_order_stays() -> None:
+@in_virtual_time
+async def test_after_a_silence_in_which_brokers_forget_a_producer_its_order_stays() -> None:
     # requirement: P6
-    async def story(cluster: FakeCluster, client: Client) -> None:
+    async with connected() as (cluster, client):
         producer = client.producer("orders", linger=0, batch_bytes=1)
         await (await producer.send("0"))
         await asyncio.sleep(HOUR_S / 2)
@@ -78,15 +78,14 @@ def test_after_a_silence_in_which_brokers_forget_a_producer_its_order_stays() ->
         await producer.close()
         assert cluster.partition().values() == [b"%d" % number for number in range(7)]
 
-    tell(story)
-
 
 @pytest.mark.parametrize("trouble", [Trouble.HANG_AFTER, Trouble.UNKNOWN_AFTER])
-def test_at_the_deadline_the_outcome_is_unknown_and_what_follows_is_neither_lost_nor_doubled(
+@in_virtual_time
+async def test_at_the_deadline_the_outcome_is_unknown_and_what_follows_is_neither_lost_nor_doubled(
     trouble: Trouble,
 ) -> None:
     # requirement: D2
-    async def story(cluster: FakeCluster, client: Client) -> None:
+    async with connected() as (cluster, client):
         producer = client.producer("orders", linger="1ms", delivery_timeout="200ms")
         await (await producer.send("0"))
         cluster.trouble(*[trouble] * (1 if trouble is Trouble.HANG_AFTER else 100))
@@ -103,12 +102,11 @@ def test_at_the_deadline_the_outcome_is_unknown_and_what_follows_is_neither_lost
         assert cluster.partition().batches[-1].header.producer_epoch == 1
         await producer.close()
 
-    tell(story)
 
-
-def test_no_pause_before_a_retry_outlasts_the_deadline_and_nothing_is_sent_then() -> None:
+@in_virtual_time
+async def test_no_pause_before_a_retry_outlasts_the_deadline_and_nothing_is_sent_then() -> None:
     # requirement: D2
-    async def story(cluster: FakeCluster, client: Client) -> None:
+    async with connected() as (cluster, client):
         cluster.retry_after_ms = 60_000
         cluster.trouble(Trouble.OVERLOADED, Trouble.UNKNOWN_AFTER)
         producer = client.producer("orders", linger=0, delivery_timeout="2s")
@@ -120,12 +118,11 @@ def test_no_pause_before_a_retry_outlasts_the_deadline_and_nothing_is_sent_then(
         assert (await (await producer.send("y"))).offset == 0
         await producer.close()
 
-    tell(story)
 
-
-def test_the_first_send_to_a_topic_is_refused_by_the_deadline_whatever_pause_brokers_ask_for() -> None:
+@in_virtual_time
+async def test_the_first_send_to_a_topic_is_refused_by_the_deadline_whatever_pause_brokers_ask_for() -> None:
     # requirement: D2
-    async def story(cluster: FakeCluster, client: Client) -> None:
+    async with connected() as (cluster, client):
         cluster.refusal = Overloaded("too much", retry_after_ms=60_000)
         producer = client.producer("orders", delivery_timeout="2s")
         with pytest.raises(Overloaded):
@@ -135,11 +132,10 @@ def test_the_first_send_to_a_topic_is_refused_by_the_deadline_whatever_pause_bro
         assert (await (await producer.send("x"))).offset == 0
         await producer.close()
 
-    tell(story)
 
-
-def test_closing_is_bounded_and_tells_each_record_what_is_known_of_it() -> None:
-    async def story(cluster: FakeCluster, client: Client) -> None:
+@in_virtual_time
+async def test_closing_is_bounded_and_tells_each_record_what_is_known_of_it() -> None:
+    async with connected() as (cluster, client):
         producer = client.producer("orders", linger=0, batch_bytes=200)
         cluster.trouble(Trouble.HANG_AFTER)
         sent = await producer.send("0")
@@ -155,13 +151,12 @@ def test_closing_is_bounded_and_tells_each_record_what_is_known_of_it() -> None:
             await producer.send("late")
         await producer.close()
 
-    tell(story)
-
 
 @pytest.mark.parametrize("end", ["room", "close"])
-def test_a_send_that_waits_for_room_goes_on_or_is_told_of_the_close(end: str) -> None:
+@in_virtual_time
+async def test_a_send_that_waits_for_room_goes_on_or_is_told_of_the_close(end: str) -> None:
     # requirement: N2
-    async def story(cluster: FakeCluster, client: Client) -> None:
+    async with connected() as (cluster, client):
         producer = client.producer("orders", linger=0, buffer_bytes=1_000)
         cluster.trouble(Trouble.HANG_AFTER)
         await producer.send(b"x" * 900)  # nothing else is there that could make room
@@ -176,12 +171,11 @@ def test_a_send_that_waits_for_room_goes_on_or_is_told_of_the_close(end: str) ->
             with pytest.raises(NotSent):
                 await waiting
 
-    tell(story)
-
 
 @pytest.mark.parametrize("what", ["the producer id", "the leader"])
-def test_a_batch_whose_time_is_over_ends_no_question_that_others_wait_for(what: str) -> None:
-    async def story(cluster: FakeCluster, client: Client) -> None:
+@in_virtual_time
+async def test_a_batch_whose_time_is_over_ends_no_question_that_others_wait_for(what: str) -> None:
+    async with connected(partitions=2) as (cluster, client):
         producer = client.producer("orders", linger=0, delivery_timeout="2s")
         await client.topics.partitions("orders")
         if what == "the leader":
@@ -199,11 +193,10 @@ def test_a_batch_whose_time_is_over_ends_no_question_that_others_wait_for(what: 
         cluster.knows.set()
         assert (await late).partition == 1
 
-    tell(story, partitions=2)
 
-
-def test_a_silent_leader_is_doubted_again_when_no_broker_could_be_asked() -> None:
-    async def story(cluster: FakeCluster, client: Client) -> None:
+@in_virtual_time
+async def test_a_silent_leader_is_doubted_again_when_no_broker_could_be_asked() -> None:
+    async with connected(brokers=2) as (cluster, client):
         producer = client.producer("orders", linger=0)
         await (await producer.send("0"))
         cluster.trouble(Trouble.HANG_AFTER)
@@ -217,12 +210,11 @@ def test_a_silent_leader_is_doubted_again_when_no_broker_could_be_asked() -> Non
         assert (await pending).offset == 1
         assert now() - asked_at < 3
 
-    tell(story, brokers=2)
 
-
-def test_a_read_has_its_time_for_retries_however_long_it_has_waited() -> None:
+@in_virtual_time
+async def test_a_read_has_its_time_for_retries_however_long_it_has_waited() -> None:
     # requirement: C3
-    async def story(cluster: FakeCluster, client: Client) -> None:
+    async with connected() as (cluster, client):
         waiting = asyncio.create_task(client.partition("orders", 0).read(0, wait="50s"))
         await asyncio.sleep(49)
         await cluster.brokers[1].stop()
@@ -231,11 +223,10 @@ def test_a_read_has_its_time_for_retries_however_long_it_has_waited() -> None:
         await client.send("orders", "x")
         assert [message.value for message in await waiting] == [b"x"]
 
-    tell(story)
 
-
-def test_brokers_that_name_each_other_as_the_leader_are_not_asked_without_a_pause() -> None:
-    async def story(cluster: FakeCluster, client: Client) -> None:
+@in_virtual_time
+async def test_brokers_that_name_each_other_as_the_leader_are_not_asked_without_a_pause() -> None:
+    async with connected(brokers=2) as (cluster, client):
         producer = client.producer("orders", linger=0, delivery_timeout="10s")
         await (await producer.send("known"))
         other = copy(cluster)  # what broker 2 believes
@@ -246,11 +237,10 @@ def test_brokers_that_name_each_other_as_the_leader_are_not_asked_without_a_paus
             await (await producer.send("x"))
         assert cluster.produce_count + other.produce_count - asked < 100
 
-    tell(story, brokers=2)
 
-
-def test_a_read_goes_on_once_a_leader_is_elected() -> None:
-    async def story(cluster: FakeCluster, client: Client) -> None:
+@in_virtual_time
+async def test_a_read_goes_on_once_a_leader_is_elected() -> None:
+    async with connected() as (cluster, client):
         cluster.known_leader = 99  # nobody
         reading = asyncio.ensure_future(client.partition("orders", 0).read("earliest"))
         await asyncio.sleep(2)
@@ -259,20 +249,18 @@ def test_a_read_goes_on_once_a_leader_is_elected() -> None:
         await reading
         assert now() < 4
 
-    tell(story)
 
-
-def test_a_read_goes_to_the_leader_that_a_refusal_names_although_metadata_are_old() -> None:
-    async def story(cluster: FakeCluster, client: Client) -> None:
+@in_virtual_time
+async def test_a_read_goes_to_the_leader_that_a_refusal_names_although_metadata_are_old() -> None:
+    async with connected(brokers=2) as (cluster, client):
         cluster.leader, cluster.known_leader = 2, 1
         await client.partition("orders", 0).read("earliest")
         assert now() < 1
 
-    tell(story, brokers=2)
 
-
-def test_a_producer_id_that_could_not_be_had_is_asked_for_again() -> None:
-    async def story(cluster: FakeCluster, client: Client) -> None:
+@in_virtual_time
+async def test_a_producer_id_that_could_not_be_had_is_asked_for_again() -> None:
+    async with connected() as (cluster, client):
         await client.send("orders", "known", partition=0)  # with an id of its own
         cluster.knows.clear()
         producer = client.producer("orders", linger=0, delivery_timeout="60s")
@@ -282,16 +270,13 @@ def test_a_producer_id_that_could_not_be_had_is_asked_for_again() -> None:
         assert (await pending).offset == 1
         assert now() < 25
 
-    tell(story)
 
-
-def test_a_flush_waits_for_the_partition_that_takes_longest() -> None:
-    async def story(cluster: FakeCluster, client: Client) -> None:
+@in_virtual_time
+async def test_a_flush_waits_for_the_partition_that_takes_longest() -> None:
+    async with connected(partitions=2) as (cluster, client):
         producer = client.producer("orders", linger="1h")
         cluster.partition_troubles[0] = deque([Trouble.NO_LEADER] * 3)
         receipts = [await producer.send("x", partition=partition) for partition in range(2)]
         await producer.flush()
         assert [receipt.done() for receipt in receipts] == [True, True]
         await producer.close()
-
-    tell(story, partitions=2)

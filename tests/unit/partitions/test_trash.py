@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import Callable
 from typing import TypeVar
@@ -11,6 +10,7 @@ import pytest
 
 from partitions.hosting.trash import Trash
 from raftlog.testing.fake_filesystem import FakeFilesystem, PowerLost
+from tests.helpers.async_tests import in_real_time
 
 FOLDER = "/data/orders-0123/Partition-1"
 HOUR_MS = 3_600_000
@@ -57,20 +57,21 @@ def entries(filesystem: FakeFilesystem) -> list[str]:
 
 
 # requirement: T7
-def test_a_folder_in_the_trash_is_whole_and_goes_after_the_delay() -> None:
+@in_real_time
+async def test_a_folder_in_the_trash_is_whole_and_goes_after_the_delay() -> None:
     filesystem, clocks = with_folder(), Clocks()
     trash = trash_on(filesystem, clocks)
     trash.put(FOLDER, "moved-away")
     assert not filesystem.exists(FOLDER)
     kept = "/data/trash/1700000000000-moved-away/orders-0123/Partition-1/0.log"
     assert filesystem.read_file(kept) == b"records"
-    asyncio.run(trash.look())
+    await trash.look()
     assert trash.size_bytes == len(b"records")
     clocks.pass_ms(HOUR_MS - 1)
-    asyncio.run(trash.look())
+    await trash.look()
     assert filesystem.exists(kept)
     clocks.pass_ms(1)
-    asyncio.run(trash.look())
+    await trash.look()
     assert entries(filesystem) == []
     assert trash.size_bytes == 0
 
@@ -87,37 +88,40 @@ def test_what_comes_twice_at_one_time_is_kept_twice_and_what_is_not_there_makes_
     assert entries(filesystem) == ["1700000000000-deleted", "1700000000001-deleted"]
 
 
-def test_a_clock_that_is_set_removes_nothing_early_while_the_broker_runs() -> None:
+@in_real_time
+async def test_a_clock_that_is_set_removes_nothing_early_while_the_broker_runs() -> None:
     filesystem, clocks = with_folder(), Clocks()
     trash = trash_on(filesystem, clocks)
     trash.put(FOLDER, "deleted")
-    asyncio.run(trash.look())
+    await trash.look()
     clocks.wall += 10 * HOUR_MS
-    asyncio.run(trash.look())
+    await trash.look()
     assert len(entries(filesystem)) == 1
     clocks.pass_ms(HOUR_MS)
-    asyncio.run(trash.look())
+    await trash.look()
     assert entries(filesystem) == []
 
 
 @pytest.mark.parametrize(("wall_passed_ms", "left_ms"), [(HOUR_MS - 60_000, 60_000), (-HOUR_MS, HOUR_MS)])
-def test_the_delay_goes_on_after_a_restart_and_is_never_longer_than_the_setting(
+@in_real_time
+async def test_the_delay_goes_on_after_a_restart_and_is_never_longer_than_the_setting(
     wall_passed_ms: int, left_ms: int
 ) -> None:
     filesystem, clocks = with_folder(), Clocks()
     trash_on(filesystem, clocks).put(FOLDER, "deleted")
     clocks.wall += wall_passed_ms
     again = trash_on(filesystem, clocks)
-    asyncio.run(again.look())
+    await again.look()
     clocks.pass_ms(left_ms - 1)
-    asyncio.run(again.look())
+    await again.look()
     assert len(entries(filesystem)) == 1
     clocks.pass_ms(1)
-    asyncio.run(again.look())
+    await again.look()
     assert entries(filesystem) == []
 
 
-def test_without_room_the_oldest_goes_at_once_one_at_a_look_and_only_until_there_is_room() -> None:
+@in_real_time
+async def test_without_room_the_oldest_goes_at_once_one_at_a_look_and_only_until_there_is_room() -> None:
     filesystem, clocks = with_folder(), Clocks()
     room = [False, True]
     trash = trash_on(filesystem, clocks, has_room=lambda: room.pop(0) if room else True)
@@ -126,21 +130,23 @@ def test_without_room_the_oldest_goes_at_once_one_at_a_look_and_only_until_there
         filesystem.replace_file(f"{FOLDER}/0.log", b"records")
         trash.put(FOLDER, "deleted")
         clocks.pass_ms(1000)
-    asyncio.run(trash.look())
+    await trash.look()
     assert entries(filesystem) == ["1700000001000-deleted", "1700000002000-deleted"]
-    asyncio.run(trash.look())
+    await trash.look()
     assert len(entries(filesystem)) == 2
 
 
-def test_what_an_operator_puts_there_stays() -> None:
+@in_real_time
+async def test_what_an_operator_puts_there_stays() -> None:
     filesystem, clocks = with_folder(), Clocks()
     trash = trash_on(filesystem, clocks, has_room=lambda: False)
     filesystem.make_directories("/data/trash/notes")
-    asyncio.run(trash.look())
+    await trash.look()
     assert entries(filesystem) == ["notes"]
 
 
-def test_wherever_the_power_goes_the_folder_is_whole_at_one_place() -> None:
+@in_real_time
+async def test_wherever_the_power_goes_the_folder_is_whole_at_one_place() -> None:
     crashes = 0
     for after in range(12):
         for seed in range(10):
@@ -155,9 +161,9 @@ def test_wherever_the_power_goes_the_folder_is_whole_at_one_place() -> None:
             if filesystem.exists(FOLDER):
                 trash_on(filesystem, clocks).put(FOLDER, "deleted")
             again = trash_on(filesystem, clocks)
-            asyncio.run(again.look())
+            await again.look()
             clocks.pass_ms(2 * HOUR_MS)
-            asyncio.run(again.look())
+            await again.look()
             assert filesystem.paths() == []
             assert entries(filesystem) == []
     assert crashes > 20

@@ -62,9 +62,9 @@ def function_of(place: str) -> FunctionType:
             found = found.fget
         elif isinstance(found, classmethod | staticmethod):
             found = found.__func__
-    if not isinstance(found, FunctionType):
-        raise NotPlanted(f"{place} is no function any more")
-    return inspect.unwrap(found)  # type: ignore[return-value]
+    if isinstance(found, FunctionType) and isinstance(inner := inspect.unwrap(found), FunctionType):
+        return inner
+    raise NotPlanted(f"{place} is no function any more")
 
 
 @contextlib.contextmanager
