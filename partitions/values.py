@@ -78,7 +78,7 @@ class AppendReceipt:
 
 
 class Start(enum.Enum):
-    """Places in a partition that are found by the one who serves the read."""
+    """Positions in a partition that the leader resolves when it serves the read."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -116,7 +116,7 @@ class FetchResult:
 
     offset: Offset  # where the read began, once its position was found
     data: bytes | memoryview  # batches back to back; empty when there is nothing
-    next_offset: Offset  # where to go on: one past the last record in ``data``, or ``offset``
+    next_offset: Offset  # where to continue: one past the last record in ``data``, or ``offset``
     log_start_offset: Offset
     high_watermark: Offset
     leader_epoch: Term

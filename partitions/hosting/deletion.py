@@ -25,7 +25,7 @@ ASK_TIMEOUT_MS: Final = 2000
 
 
 class DeletePermits:
-    """One broker's questions and answers about who may go."""
+    """One broker's requests for delete permits, and its answers to others."""
 
     def __init__(
         self,

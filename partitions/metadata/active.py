@@ -1,7 +1,7 @@
 """The duties of the active controller: requests become commands, and silence is noticed.
 
 Decides: that planning goes one request at a time, so that every plan sees the one before it.
-Leaves to others: what makes a good plan (``planner``), who counts as alive (``liveness``), finding
+Leaves to others: what makes a good plan (``planner``), which brokers count as alive (``liveness``), finding
 the active controller (``service``). Every broker has this part; it acts where it leads.
 """
 

@@ -42,7 +42,7 @@ class UnsafeRecovery:
 class PartitionInfo:
     """Where one partition lives; ``replicas[0]`` is the preferred leader.
 
-    ``replicas`` voted when a leader last said so; who votes now stands in the group's own log.
+    ``replicas`` are the voters that a leader last reported; the present ones stand in the group's own log.
     """
 
     partition: int

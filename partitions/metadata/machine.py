@@ -1,6 +1,6 @@
 """Effects of the commands of the metadata log: images from images.
 
-Decides: which commands are carried out, topic and group ids, and who comes first when two want the
+Decides: which commands are carried out, topic and group ids, and which request wins when two want the
 same name. Leaves to others: good choices (``planner``), the order of commands (Raft).
 
 Total and deterministic: whatever stands in a committed batch is carried out, or answered with an

@@ -1,7 +1,7 @@
 """From what somebody asks for to the command that brings it about.
 
 Decides: whether a request makes sense, and with ``placement`` where a new topic's replicas go.
-Leaves to others: who comes first (``machine``) and replicating the command (``service``). Pure:
+Leaves to others: which request wins (``machine``) and replicating the command (``service``). Pure:
 the same request on the same image gives the same command, or the same error.
 """
 

@@ -1,6 +1,6 @@
 """Effects of commands about replicas on the metadata: target, voters, and unsafe recovery.
 
-Decides: which report of a leader is news, who begins without a membership, and that a recovered
+Decides: which report of a leader is news, which replicas begin without a membership, and that a recovered
 partition becomes another group. Leaves to others: which targets are wise (``move_planner``), and working
 towards them (``partitions.reassignment.reassigner``). Pure and total, as ``machine`` is.
 """
@@ -43,7 +43,7 @@ def set_replicas(image: MetadataImage, command: SetReplicas, version: int) -> Ap
 
 
 def replicas_changed(image: MetadataImage, command: ReplicasChanged, version: int) -> Applied:
-    """A leader says who votes. An older membership than the one known is no news.
+    """A leader reports its voters. An older membership than the known one changes nothing.
 
     The target is reached only where the leader worked towards this very target: a report of an earlier one
     that comes late may name the same brokers, while the group has gone on from there.

@@ -1,7 +1,7 @@
 """The controller as any part of any broker calls it.
 
 Decides: where a request goes, when it is tried again, and when it is answered: once the metadata
-here holds what it brought about. Leaves to others: carrying it out (``active``), and who leads
+here holds what it brought about. Leaves to others: carrying it out (``active``), and which broker leads
 (Raft). Also keeps this broker registered.
 
 A request that may be repeated (a second time changes nothing, however late it comes) is tried until its

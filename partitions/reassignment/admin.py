@@ -45,7 +45,7 @@ class Metadata(Protocol):
 
 
 class PartitionAdmin:
-    """One broker's way to change who holds and leads partitions. It answers the other brokers, too."""
+    """Changes replicas and leaders of partitions, from one broker. It answers the other brokers, too."""
 
     def __init__(self, host: GroupHost, metadata: Metadata, gateway: Gateway, clock: Clock) -> None:
         self._host = host

@@ -32,7 +32,7 @@ LOOK_S: Final = 0.1  # a learner has caught up when it holds what the log held o
 ASK_TIMEOUT_MS: Final = 2000
 REPORT_TIMEOUT_MS: Final = 5000
 CONFIRM_TIMEOUT_MS: Final = 2000
-CHANGE_TIMEOUT_S: Final = 10.0  # then it is looked at again; the change itself may go on
+CHANGE_TIMEOUT_S: Final = 10.0  # then it is looked at again; the change itself may continue
 SAY_AGAIN_S: Final = 5.0
 
 Key = tuple[str, int]
@@ -49,7 +49,7 @@ class Metadata(Protocol):
         """Metadata that holds everything acknowledged before this call. Raises ``NoLeader``."""
 
     async def change_replicas(self, request: ReplicasChanged, timeout_ms: int) -> TopicInfo:
-        """Report who votes."""
+        """Report the voters."""
 
 
 _SILENT: Final = rpc.PreparedAnswer(is_open=False, is_rejoining=False)

@@ -1,4 +1,4 @@
-"""The last resort, when a majority of a partition is gone for good: who survives, and what may be lost.
+"""Unsafe recovery of a partition that has lost its majority for good: the survivor, and the possible loss.
 
 Decides: whether it is needed, whose log becomes the truth, and the phrase that confirms it. Leaves to
 others: asking the replicas and carrying it out (``admin``, ``hosting.opener``). Pure.

@@ -3,9 +3,9 @@
 Decides: what each kind of acknowledgement waits for, and what is said when it does not come in
 time. Leaves to others: committing (``raftlog``) and which replicas are healthy (``replica``).
 
-Nothing here reports failure once records have been appended: whoever cannot wait any longer is
+Nothing here reports failure once records have been appended: a caller whose time is up is
 told ``CommitUnknown``, with ``committed`` True when only the wanted number of replicas is missing.
-A caller that goes away takes nothing with it; the proposal goes on.
+A caller that disconnects changes nothing; the proposal continues.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Reads that wait for records which are not committed yet, ordered by what they wait for.
 
-Decides: whom a risen commit index wakes. Leaves to others: what the woken find; a wake is a hint
+Decides: which waiters a risen commit index wakes. Leaves to others: what they find; a wake is a hint
 to look again and means nothing more, so waking everybody is how a lost leadership or a deleted topic
 is told.
 """
@@ -36,7 +36,7 @@ class FetchWaiters:
                 self._forget(index, waiter)
 
     def advance(self, commit_index: Index) -> None:
-        """Wake those who wait for this index or a lower one."""
+        """Wake the waiters for this index or a lower one."""
         while self._by_index and self._by_index.peekitem(0)[0] <= commit_index:
             self._wake(self._by_index.popitem(0)[1])
 

@@ -56,7 +56,7 @@ class ProducerTable:
         self._producers_max = producers_max
         self._jump_ms = expiration_ms // 2  # a longer step of the stamps is a jump
         self._settled_ms = expiration_ms // 24  # a jump is believed once stamps have gone on for so long
-        self._first_ms = -1  # the first stamp; who wrote before it counts as having written then
+        self._first_ms = -1  # the first stamp; earlier writes count as written then
         self._newest_ms = -1  # of all stamps
         self._behind_ms = 0  # jumps that are not believed yet
         self._steady_ms = 0  # how long stamps have gone on since the last jump
@@ -143,7 +143,7 @@ class ProducerTable:
         self._first_ms, self._newest_ms, self._behind_ms, self._steady_ms = clock
 
     def _advance(self, stamped_ms: int) -> None:
-        """The stamps go on; what has been silent for too long by the table's clock is forgotten."""
+        """Advance the clock; remove producers that have been silent for too long by it."""
         if self._newest_ms < 0:
             self._first_ms = self._newest_ms = stamped_ms
             return

@@ -53,7 +53,7 @@ class PartitionReplica:
         admission: ProducerAdmission | None = None,
     ) -> None:
         self.target = target
-        self.replicas = tuple(replicas)  # who votes, in the order of the metadata
+        self.replicas = tuple(replicas)  # the voters, in the order of the metadata
         self.machine = PartitionMachine()
         self._clock = clock
         self._admission = admission  # without one, every producer is taken
@@ -95,7 +95,7 @@ class PartitionReplica:
         return len(self._reads.waiters)
 
     def reconfigure(self, config: TopicConfig) -> None:
-        """The topic's configuration is new; what is under way goes on by the old one."""
+        """The topic's configuration is new; pending requests continue with the old one."""
         self._config = config
         self._rules = TopicRules.of(config, len(self.replicas))
 

@@ -1,6 +1,6 @@
 """Any partition from any broker: the local replica when it leads, else one hop to the one that does.
 
-Decides: whom to ask, how long to look for a leader, which call may be repeated, and how many
+Decides: which broker to ask, how long to look for a leader, which call may be repeated, and how many
 produced bytes this broker holds at once. Leaves to others: serving (``replica``), what a call looks
 like (``rpc``), which partitions exist (the metadata image).
 
@@ -78,7 +78,9 @@ class Gateway:
         self._calls = calls
         self._bytes_in_flight_max = bytes_in_flight_max
         self._why_offline = why_offline
-        self._leaders: dict[TopicPartition, NodeId] = {}  # who answered last, where no replica here knows
+        self._leaders: dict[
+            TopicPartition, NodeId
+        ] = {}  # the broker that answered last, where no replica here knows
         self.bytes_in_flight = 0
         calls.serve(rpc.APPEND, self._serve_append)
         calls.serve(rpc.FETCH, self._serve_fetch)

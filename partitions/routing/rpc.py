@@ -130,7 +130,7 @@ class LogEndOf(Struct, frozen=True, array_like=True):
 
 
 class LogEnd(Struct, frozen=True, array_like=True, kw_only=True):
-    """How much one replica holds, and who votes by its log."""
+    """The end of one replica's log, and the voters that it names."""
 
     last: EntryId
     commit_index: Index

@@ -1,7 +1,7 @@
 """The appends of a leader to each peer: probes, entries, or a snapshot offer.
 
 Decides which entries a peer may get and when they leave. Leaves to others: what a peer's answers mean for
-its ``Progress`` (``leader``), and who the peers are (``peers``).
+its ``Progress`` (``leader``), and which peers there are (``peers``).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Appends:
         """The last entry that the peer may get; a peer that is no voter gets committed entries only.
 
         A candidate may need the peer's vote by a membership that the peer does not know yet. Entries that
-        are not committed would make the peer refuse that vote, and nobody could win where the voters have
+        are not committed would make the peer refuse that vote, and no one could win where the voters have
         lost those entries.
         """
         member = self._member

@@ -62,7 +62,7 @@ class Changes:
     def _enough_know(self, voters: frozenset[NodeId]) -> bool:
         """Whether every added voter, and a majority of all, hold the newest membership.
 
-        A member whose log never named it gives no vote: with such voters nobody might win once this leader
+        A member whose log never named it gives no vote: with such voters no one might win once this leader
         is gone. Learners begin with such a log, and so does an initial replica that opens late. A member that
         rejoins gives no vote either, and a learner whose connection broke may rejoin: it must reply first.
         """

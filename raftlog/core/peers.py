@@ -2,7 +2,7 @@
 
 Decides what a quorum of the membership in force has reached: a majority of each half while it is joint;
 learners and a leader that was removed do not count. Also decides when a removed member is dropped: once it
-holds the committed entry that removes it, so that it does not campaign in vain, and after an election
+holds the committed entry that removes it, so that it does not campaign for nothing, and after an election
 timeout at the latest; and when a peer that rejoins may count again.
 """
 

@@ -9,7 +9,7 @@ A driver owns the clock, the disk and the network. It repeats one loop::
 A ``Ready`` is handed out once: the driver carries out all of it before it takes the next one.
 
 1. ``settled`` answers requests. The batches of an ``Appended`` proposal belong to the entries of ``write``.
-2. ``write`` goes to the disk. The driver may start it and go on; when it is durable, it first sends
+2. ``write`` goes to the disk. The driver may start it and continue; when it is durable, it first sends
    ``write.send_after`` and then steps ``WriteFinished``.
 3. ``replicate`` and ``send`` leave at once: they need not wait for ``write``. A driver that sends less of an
    append than ordered steps ``AppendCut``, and ``AppendDropped`` if it sends nothing.

@@ -1,6 +1,6 @@
 """Work that waits for the disk, away from the event loop.
 
-Nothing is decided here but what becomes of such work when whoever waits for it is cancelled.
+Nothing is decided here but what becomes of such work when the task that waits for it is cancelled.
 """
 
 from __future__ import annotations

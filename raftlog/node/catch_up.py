@@ -1,4 +1,4 @@
-"""How fast one broker brings those up to date that are far behind, so that the rest of its work goes on.
+"""The rate at which one broker sends to replicas that are far behind, so that its other work continues.
 
 Decides: whether another append may leave now for a member that lacks more than ``FAR_BYTES``. One rate holds
 for all groups of a broker together. A refusal costs the member one heartbeat interval.
@@ -11,7 +11,7 @@ from typing import Final
 from raftlog.clock import Clock
 
 FAR_BYTES: Final = 8 << 20
-BURST_S: Final = 0.2  # longer than a heartbeat interval: who was refused asks again after one
+BURST_S: Final = 0.2  # longer than a heartbeat interval: a refused follower asks again after one
 
 
 class CatchUpRate:

@@ -8,7 +8,7 @@ time otherwise: then nothing expires by age, and the broker says so in its log a
 Wall clocks themselves decide in two cases. While no broker has a time yet, as when a whole cluster starts,
 the brokers go by their wall clocks once a majority of them agree. And a jump that a majority makes
 together is believed once these clocks have agreed for ``pause_ms``, so that a cluster whose machines were
-suspended goes on without an operator.
+suspended continues without an operator.
 """
 
 from __future__ import annotations

@@ -150,7 +150,7 @@ class _Round:
         self.outcome: asyncio.Future[list[OSError | None]] = self._loop.create_future()
 
     def run(self, number: int) -> None:
-        """Run one of them; whoever is last tells the loop."""
+        """Run one of them; the last one tells the loop."""
         try:
             self._errors[number] = _run_one(self._syncs[number])
         except BaseException as error:

@@ -203,7 +203,7 @@ class GroupHost:
     async def close_group(self, group_id: GroupId) -> None:
         """Take part no more at once; return when its files are closed. Nothing happens when it is not here.
 
-        A cancellation waits for that, too: whoever comes next may remove the files, or open them.
+        A cancellation waits for that, too: the next user may remove the files, or open them.
         """
         group = self._groups.pop(group_id, None)
         self._awake.pop(group_id, None)

@@ -22,7 +22,7 @@ class PeerWatch:
         self._seconds_since_heard = seconds_since_heard
         self._met: set[NodeId] = set()
         self._heard: dict[NodeId, int] = {}  # peers that are reachable, and when they were last heard
-        self._connected: dict[NodeId, int] = {}  # peers to whom a link stands, and since when
+        self._connected: dict[NodeId, int] = {}  # peers with an open link, and since when
         self._stopping: set[NodeId] = set()
         self.ticks = 0
 

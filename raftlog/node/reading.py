@@ -2,7 +2,7 @@
 
 Decides: what is read on the loop (little, of the newest batches, which the page cache holds) and what on a
 thread: all else, since it may wait for the disk and its checksums take time. Leaves to others: what is
-checked (``storage``), and what becomes of a damaged replica (whoever reads).
+checked (``storage``), and what becomes of a damaged replica (the reader).
 """
 
 from __future__ import annotations

@@ -7,13 +7,13 @@ others: what is damaged (``verify``), writing files (``segment_writer``), when a
 Four rules, each a consequence of Raft's own:
 
 1. *By an anchor.* Below the newest entry that this log is known to have had durably (its durable end, or what
-   the epochs file covers), whoever holds that entry has the same log (Log Matching). Any peer will do.
-2. *By a leader.* What has no anchor, or one that nobody holds, is replaced by the log of a leader whose term
-   is at least any in which this replica may have voted or acknowledged: as a follower would take it from
-   that leader's appends. All that was ever committed in earlier terms stands there.
-3. *By everybody.* A slot that is lost may have held a vote. All other voters say the newest term they know:
-   no vote was given in a later one, since its candidate knew it first. This replica goes on in that term
-   with its vote spent on itself. A peer that has forgotten its own term, too, says what its log tells;
+   the epochs file covers), every peer with that entry has the same log (Log Matching). Any of them will do.
+2. *By a leader.* Entries without an anchor, or with one that no peer has, are replaced by the log of a leader
+   whose term is at least any in which this replica may have voted or acknowledged: as a follower would take
+   it from that leader's appends. All that was ever committed in earlier terms stands there.
+3. *By all voters.* A slot that is lost may have held a vote. All other voters report the newest term they
+   know: no vote was given in a later one, since its candidate knew it first. This replica continues in that
+   term with its vote given to itself. A peer that has lost its own term, too, reports that of its log;
    then a thousand terms are left out.
 4. *Anew.* What no log has any more, since the others begin later, or what stands nowhere else, is not
    repaired: the whole log is replaced by that of a leader as in rule 2, from where that begins, as a

@@ -42,7 +42,7 @@ Places = dict[tuple[str, int], int]
 
 
 class Ask(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
-    """Entries ``first..last`` of a group's log; with ``first > last`` only who and how far the peer is."""
+    """Entries ``first..last`` of a group's log; with ``first > last`` only the peer's state and indexes."""
 
     group_id: GroupId
     first: Index = Index(0)
@@ -144,7 +144,7 @@ class RepairService:
         return told, await self.run_blocking(lambda: _from_runs(self.filesystem, seen, ask, self._places))
 
     def _voters_in(self, seen: VerifyReport, ask: Ask) -> tuple[NodeId, ...]:
-        """Only a question for who and how far is worth reading them."""
+        """Only a question for state and indexes is worth reading them."""
         return voters_in_files(self.filesystem, seen) if ask.members_at != NO_INDEX else ()
 
 
@@ -181,7 +181,7 @@ async def _from_group(group: RaftGroup[object], ask: Ask) -> tuple[Told, list[Bu
 
 
 def _members_of(group: RaftGroup[object], index: Index) -> bytes:
-    """Only what is committed counts, and only a log that reaches the place can say who took part there."""
+    """Only what is committed counts, and only a log that reaches the index knows the members there."""
     if not group.log.first_index - 1 <= index <= group.commit_index:
         return b""
     members = group.membership_at(index)

@@ -12,7 +12,7 @@ from raftlog.types import GroupId, NodeId
 
 @dataclass(frozen=True, slots=True)
 class RepairTarget:
-    """A replica that is here, damaged and closed, and who else has one as far as the metadata tell.
+    """A damaged and closed replica of this broker, and the other replicas that the metadata name.
 
     The voters may be others: each log names them, and ``Repairer`` asks those, too.
     """
@@ -27,7 +27,7 @@ class CannotRepair(Exception):
 
 
 class NeedsFullResync(CannotRepair):
-    """No other log has what this one lacks: it begins anew with what its leader's log begins with."""
+    """No other log has what this one lacks: it needs a full resync from its leader's log start."""
 
 
 class NeedsOperator(CannotRepair):

@@ -59,7 +59,7 @@ class VerifyReport:
     torn: list[Damage] = field(default_factory=list)
     stale: list[Damage] = field(default_factory=list)  # indexes that will be built again
     flipped: list[Damage] = field(default_factory=list)  # slots with a bit that is turned back on reading
-    anchor: EntryId | None = None  # a durable entry: whoever holds it has the same log up to it
+    anchor: EntryId | None = None  # a durable entry: every log with it is the same up to it
     epochs: Epochs = field(default_factory=Epochs)  # of the epochs file, below ``covers``
     covers: int = -1
 

@@ -44,7 +44,7 @@ class File(Protocol):
         """Write all buffers at the end; return the position of the first byte.
 
         Raises ``OSError`` (for instance ENOSPC); the file is then as long as before, so that
-        the caller may go on once there is room.
+        the caller may continue once there is room.
         """
 
     def read_at(self, position: int, length: int) -> bytes:

@@ -49,7 +49,7 @@ class HeldFiles:
             self._open.discard(file)
 
     def make_room(self) -> None:
-        """The process is short of descriptors: let go of the less recently used half."""
+        """The process is short of descriptors: close the less recently used half."""
         with self._lock:
             for _ in range((len(self._recent) + 1) // 2):
                 self._recent.popitem(last=False)

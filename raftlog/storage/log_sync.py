@@ -48,7 +48,7 @@ class SyncFailure:
 
 
 class LogSync:
-    """See ``Sync``. What it needs was copied when it was taken, so the log may go on meanwhile."""
+    """See ``Sync``. What it needs was copied when it was taken, so the log may change meanwhile."""
 
     __slots__ = (
         "_directory",

@@ -74,7 +74,7 @@ class LogMembers:
                 self.is_due = True
 
     def move_start(self, start: Index, following: Index, base: MembershipEntry | None = None) -> None:
-        """The log is to begin at ``following``: returns once the disk knows who takes part there.
+        """The log is to begin at ``following``: returns once the members there are durable.
 
         ``base`` says it where the log does not lead up to there.
         """
@@ -117,7 +117,7 @@ def load_members(filesystem: Filesystem, directory: str) -> LogMembers:
         return LogMembers(filesystem, directory, ())
     if payload is None:
         raise LogCorrupt(
-            f"{path}: the checksum is wrong, and who took part before the log began stands nowhere else; "
+            f"{path}: the checksum is wrong, and no other file has the members before the log start; "
             "its broker repairs it from the other replicas"
         )
     return LogMembers(filesystem, directory, decode_entries(payload))

@@ -146,7 +146,7 @@ class Segment:
         self.size = position + header.batch_length + BATCH_OVERHEAD
 
     def close(self) -> None:
-        """Become a closed segment: write the index file, let go of memory and of the file."""
+        """Become a closed segment: write the index file, release memory and file."""
         assert self._index is not None
         write_index(self._filesystem, self.path + INDEX_SUFFIX, self._index, self.summary)
         self.let_go()

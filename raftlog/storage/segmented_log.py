@@ -91,7 +91,7 @@ class SegmentedLog(LogChanges):
             at = self._append_run(batches, at)
 
     def _append_run(self, batches: Sequence[Batch], at: int) -> int:
-        """Write as many batches as the active segment takes, at least one; return where to go on."""
+        """Write as many batches as the active segment takes, at least one; return where to continue."""
         size, size_max = self._active.size, self._settings.segment_bytes
         now_ms = self._clock.wall_ms()
         if size and (size + len(batches[at].data) > size_max or self._is_due(now_ms)):

@@ -5,7 +5,7 @@ when syncs run and which groups there are (``raftlog.node``).
 
 Read ``raft_group`` first. ``recent_entries`` holds a batch from its proposal until it is applied; from there
 ``log_writer`` brings it into the log, ``replication`` sends it and ``applier`` feeds it to the state machine.
-``pending_requests`` keeps who else waits for what, ``leader_requests`` is what one may ask of a leader,
+``pending_requests`` has all other requests that wait, ``leader_requests`` those that only a leader answers,
 ``view`` what one may ask of any replica, ``snapshot_transfer`` brings up a replica whose log ends before the
 leader's begins. ``ports`` says what a group needs of its broker.
 """

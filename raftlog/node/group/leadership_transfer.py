@@ -1,6 +1,6 @@
 """Giving leadership to another replica, and waiting until one has it.
 
-Decides: whom it may be given to, and that it is asked for again while the time lasts. Leaves to others:
+Decides: which member may get it, and that it is asked for again while the time lasts. Leaves to others:
 when the successor is told to campaign (``core``).
 """
 

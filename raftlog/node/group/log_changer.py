@@ -15,7 +15,7 @@ from raftlog.storage.log_storage import LogChange, LogStorage
 
 
 class LogChanger:
-    """The one who carries out changes of one log. All methods belong to the event loop's thread."""
+    """Carries out the changes of one log. All methods belong to the event loop's thread."""
 
     def __init__(self, log: LogStorage) -> None:
         self._log = log

@@ -45,7 +45,7 @@ class Synced(NamedTuple):
 
 
 class LogWriter(Generic[Reply]):
-    """The one who appends to and truncates one group's log."""
+    """Appends to one group's log and truncates it."""
 
     def __init__(
         self, log: LogStorage, recent: RecentEntries[Reply], node_id: NodeId, wall_ms: Callable[[], int]

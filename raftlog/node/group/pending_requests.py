@@ -149,7 +149,7 @@ class Waits:
                 _finish(future, None)
 
     def role_changed(self) -> None:
-        """Role, term or leader is another: whoever waits looks again."""
+        """Role, term or leader has changed: pending requests look again."""
         waiting, self._role_changes = self._role_changes, {}
         for future in waiting:
             _finish(future, None)
@@ -171,7 +171,7 @@ class Waits:
         self._replicated = left
 
     def ready(self) -> None:
-        """The leader is ready, or has stopped leading: whoever waits looks again."""
+        """The leader is ready, or has stopped leading: pending requests look again."""
         waiting, self._ready = self._ready, {}
         for future in waiting:
             _finish(future, None)

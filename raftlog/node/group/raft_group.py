@@ -228,7 +228,7 @@ class RaftGroup(LeaderRequests[Reply]):
         return changed
 
     def _changed(self, error: OSError | None) -> None:
-        """A change has run. Where the disk had no room nothing has happened, and the group goes on."""
+        """A change has run. Where the disk had no room nothing has happened, and the group continues."""
         try:
             self._changer.end(error)
         except InvariantViolated as violated:

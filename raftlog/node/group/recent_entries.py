@@ -1,7 +1,7 @@
 """The newest entries of one log, in memory: one run of batches from a proposal until it is applied.
 
-Everybody who needs an entry finds it here: the log writer, replication, the state machine and whoever
-waits for the outcome. Each of them goes by an index, and nothing is moved from one container to another::
+The log writer, replication, the state machine and the requests that wait for an outcome find their entries
+here. Each of them goes by an index, and nothing is moved from one container to another::
 
     applied_index      log.last_index      named_index
           |--- written ------|--- unwritten ----|--- staged ---

@@ -1,7 +1,7 @@
 """Messages of a leader that the core cannot make itself: bytes of entries, and its resignation.
 
 Decides: how much one append carries, who is so far behind that it must not have all of the disk and the
-network (``catch_up`` says how much), and whom a leader that ends calls to stand in its place. Leaves to
+network (``catch_up`` says how much), and which member a leader that ends calls to campaign. Leaves to
 others: what is due to whom (``core``), where the bytes come from (``recent_entries``).
 """
 

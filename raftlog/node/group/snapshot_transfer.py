@@ -101,7 +101,7 @@ class SnapshotTransfer:
         self.whole: tuple[FetchSnapshot, bytes] | None = None  # what has come and is to be installed
 
     def want(self, request: FetchSnapshot) -> None:
-        """Fetch this one, unless that is under way or done; go on where an earlier try ended."""
+        """Fetch this one, unless that is under way or done; continue where an earlier try ended."""
         if self._request == request and (self._task is not None or self.whole is not None):
             return
         if self._request is None or self._request.snapshot != request.snapshot:
@@ -157,7 +157,7 @@ class SnapshotTransfer:
             )
             if self._manifest is not None and len(self._received) >= self._manifest[0]:
                 self._manifest, self._received = None, bytearray()
-            self._task = None  # the next offer begins anew, or goes on
+            self._task = None  # the next offer starts or continues a fetch
             return
         self._task = None
         self.whole = (request, state)

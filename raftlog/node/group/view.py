@@ -17,7 +17,7 @@ from raftlog.types import GroupId, Index, NodeId, Term
 
 
 class GroupView:
-    """One member of one group, for those who look on. All of it belongs to the event loop's thread."""
+    """One member of one group, read-only. All of it belongs to the event loop's thread."""
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
 """Authentication of a connection between nodes: mutual proof of the cluster's secret, without IO.
 
-Four messages of fixed size; the dialler proves itself first, so that a stranger who connects gets
+Four messages of fixed size; the dialler proves itself first, so that a stranger gets
 nothing that is made with the secret::
 
     dialler → listener   hello            72 bytes
@@ -14,7 +14,7 @@ nothing that is made with the secret::
 
 A proof covers both random numbers, both ids, the version and the role, so it fits one connection in
 one direction and cannot be replayed or reflected. How long a handshake may take, and what is logged
-of a refusal, is decided by whoever owns the connection.
+of a refusal, is decided by the owner of the connection.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class Handshake(Protocol):
 
 
 class DiallerHandshake:
-    """The side that opened the connection, and knows whom it wants to reach."""
+    """The side that opened the connection, and knows which node it wants to reach."""
 
     def __init__(self, credentials: Credentials, peer: NodeId, nonce: bytes) -> None:
         self._credentials = credentials
@@ -165,7 +165,7 @@ class ListenerHandshake:
         self.bytes_expected = _HELLO.size
 
     def greeting(self) -> bytes:
-        """Nothing: who dials speaks first."""
+        """Nothing: the dialler sends first."""
         return b""
 
     def receive(self, message: bytes) -> bytes:

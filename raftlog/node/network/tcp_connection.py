@@ -39,7 +39,7 @@ class ConnectionOwner(Protocol):
     """Receives the events of a connection."""
 
     def connection_proven(self, connection: Connection) -> None:
-        """The handshake is over and ``connection.peer`` is who it says."""
+        """The handshake has proven that the other end is ``connection.peer``."""
 
     def connection_refused(self, connection: Connection, reason: str) -> None:
         """It is being closed because the other side sent what it must not; ``connection_closed`` follows."""

@@ -39,7 +39,7 @@ class TransportLimits:
     queue_bytes_max: int = 64 * _MEBIBYTE
     """For each peer; headers count."""
     handshake_ms_max: int = 5_000
-    """For whoever connects to this node."""
+    """The listener for other nodes."""
     dial_ms_max: int = 750
     """For a connection that this node dials, and once more for its handshake. Bytes that a broken network
     has swallowed never come: an attempt that outlasts the trouble must end soon after it."""
@@ -102,7 +102,7 @@ class OutboundLink:
             self._dial_now.set()
 
     def disconnect(self) -> None:
-        """Break the connection; one that is only being made may go on."""
+        """Break the connection; one that is only being made may continue."""
         if self.connection.is_open:
             self.connection.abort()
 

@@ -4,8 +4,8 @@ This node's frames to a peer travel on the connection that this node dialled, an
 the one that the peer dialled, so two nodes that dial each other at the same moment never have to
 agree on which connection stays. When the peer's connection ends or is replaced, this node ends its own, too,
 and dials again: one that is half open does not outlive its twin. How bytes become frames is decided in
-``framing``, who gets in in ``handshake``, which connections are kept in ``tcp_links``; whether a silent
-peer is dead is left to the layer above.
+``framing``, which nodes may connect in ``handshake``, which connections are kept in ``tcp_links``;
+whether a silent peer is dead is left to the layer above.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class TcpTransport:
         return math.inf if self._inbound is None else self._inbound.seconds_since_heard(peer)
 
     def disconnect(self, peer: NodeId) -> None:
-        """Break the connections to and from this peer; dialling goes on."""
+        """Break the connections to and from this peer; dialling continues."""
         if self._inbound is not None:
             self._inbound.disconnect(peer)
         if peer in self._links:

@@ -62,7 +62,7 @@ class Transport(Protocol):
         """
 
     def disconnect(self, peer: NodeId) -> None:
-        """Break the connections to and from this peer, which ``peer_lost`` reports; dialling goes on."""
+        """Break the connections to and from this peer, which ``peer_lost`` reports; dialling continues."""
 
     async def stop(self) -> None:
         """Close all connections and the listener."""
