@@ -43,7 +43,6 @@ class LoopDelay:
         self._handle = self._wait()
 
     def stop(self) -> None:
-        """Stop sampling."""
         self._handle.cancel()
 
     def _wait(self) -> asyncio.TimerHandle:

@@ -108,17 +108,18 @@ class Limits(BaseModel):
 
     body_bytes_max: Annotated[int, Field(ge=1024)] = 16 << 20
     request_bytes_in_flight_max: Annotated[int, Field(ge=1 << 20)] = 256 << 20
-    response_bytes_in_flight_max: Annotated[int, Field(ge=1 << 20)] = 256 << 20  # not taken by their clients
-    uncommitted_bytes_max: Annotated[int, Field(ge=1 << 20)] = 256 << 20  # in logs led here, not committed
+    # not read by their clients yet
+    response_bytes_in_flight_max: Annotated[int, Field(ge=1 << 20)] = 256 << 20
+    uncommitted_bytes_max: Annotated[int, Field(ge=1 << 20)] = 256 << 20  # in logs led here, uncommitted
     fetch_bytes_max: Annotated[int, Field(ge=1024)] = 16 << 20
     wait_ms_max: Annotated[int, Field(ge=0)] = 55_000
     peer_queue_bytes_max: Annotated[int, Field(ge=1 << 20)] = 64 << 20
     disk_reserve_bytes: Annotated[int, Field(ge=0)] = 64 << 20
     partitions_max: Annotated[int, Field(ge=1)] = 10_000
-    partition_metrics_max: Annotated[int, Field(ge=0)] = 1000  # replicas that metrics show one by one
-    connections_max: Annotated[int, Field(ge=1)] | None = None  # of HTTP clients; None for what fits
-    producers_max: Annotated[int, Field(ge=1)] = 250_000  # remembered by this broker, about 400 bytes each
-    scrub_bytes_per_s: Annotated[int, Field(ge=0)] = 10 << 20  # read through for damage; 0 for none
+    partition_metrics_max: Annotated[int, Field(ge=0)] = 1000  # replicas listed individually by /metrics
+    connections_max: Annotated[int, Field(ge=1)] | None = None  # of HTTP clients; None for the default
+    producers_max: Annotated[int, Field(ge=1)] = 250_000  # entries on this broker, about 400 bytes each
+    scrub_bytes_per_s: Annotated[int, Field(ge=0)] = 10 << 20  # scrubbed; 0 for never
     catch_up_bytes_per_s: Annotated[int, Field(ge=0)] = 100 << 20  # to replicas far behind; 0 for no limit
     repair_bytes_per_s: Annotated[int, Field(ge=0)] = 50 << 20  # fetched by damaged replicas; 0 for no limit
 
@@ -134,8 +135,10 @@ class Timing(BaseModel):
     quiet_ticks: Annotated[int, Field(ge=1)] = QUIET_TICKS
     dead_timeout_ms: Annotated[int, Field(ge=500)] = 3000
     retention_check_ms: Annotated[int, Field(ge=100)] = 60_000
-    clock_jump_ms_max: Annotated[int, Field(ge=1000)] = 600_000  # a clock further off deletes nothing by age
-    clock_pause_ms: Annotated[int, Field(ge=1000)] = 3_600_000  # then a jump of a majority is believed
+    # a clock with a larger difference deletes nothing by age
+    clock_jump_ms_max: Annotated[int, Field(ge=1000)] = 600_000
+    # after this time a jump of a majority is accepted
+    clock_pause_ms: Annotated[int, Field(ge=1000)] = 3_600_000
     trash_delay_ms: Annotated[int, Field(ge=0)] = 3_600_000
 
     @model_validator(mode="after")
@@ -163,8 +166,9 @@ class BrokerSettings(BaseSettings):
     http: HttpSettings = HttpSettings()
     cors: CorsSettings = CorsSettings()
     rpc: Listener = Listener()
-    advertised_http: str | None = None  # the URL that clients are told; default: http://<host>:<port>
-    peers: dict[int, Peer] = Field(default_factory=dict)  # all brokers that hold the metadata, this one too
+    advertised_http: str | None = None  # the URL for clients; default: http://<host>:<port>
+    # all members of the metadata group, including this broker
+    peers: dict[int, Peer] = Field(default_factory=dict)
     rack: str | None = None
     insecure: bool = False  # listen beyond loopback without TLS and authentication
     log_level: str = "info"

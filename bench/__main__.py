@@ -1,7 +1,7 @@
 """``make bench``: run the suite and write ``docs/benchmarks.md``.
 
-``--quick`` takes about three minutes and leaves Kafka out; ``--only ROW`` measures one row. Both print
-the page and write nothing, unless ``--output DIRECTORY`` says where to.
+``--quick`` takes about three minutes and omits Kafka; ``--only ROW`` measures one row. Both print
+the page and write nothing, unless ``--output DIRECTORY`` is given.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ ALONE = ("idle", "failover")
 
 
 async def measure(bench: Bench, names: list[str]) -> list[Section]:
-    """Measure rows; whatever happens, every process that was started is ended."""
+    """Measure rows; every started process is ended in any case."""
     task = asyncio.current_task()
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)

@@ -1,8 +1,8 @@
-"""The ceiling: the least that three processes must do for a replicated, fsynced log in Python.
+"""The ceiling: the minimum work of three processes for a replicated, fsynced log in Python.
 
-Each node checks a batch's checksum, appends it, passes it on, and answers once the leader and
-one follower have synced it; one sync serves all that wait. There are no elections, no terms, no
-recovery, no HTTP: what a real broker costs on top of this is the price of being one.
+Each node checks a batch's checksum, appends it, forwards it, and replies once the leader and
+one follower have synced it; one sync serves all waiting batches. There are no elections, no terms, no
+recovery, no HTTP: the difference to a real broker is their cost.
 
 ``python -m bench.ceiling FIRST_PORT NODE DIRECTORY`` runs one node.
 """
@@ -25,14 +25,14 @@ from bench.frames import APPEND, APPENDED, DONE, PRODUCE, FrameClient, Frames, d
 from chaos.cluster import free_ports
 
 NODES = 3
-FILE_BYTES_MAX = 256 << 20  # a stream's file is begun anew, as the others delete old segments
+FILE_BYTES_MAX = 256 << 20  # a stream's file is restarted, as the others delete old segments
 BATCH_HEADER_BYTES = 61
 
-_Waiting = tuple[int, int, Frames]  # kind, stream, whom to answer
+_Waiting = tuple[int, int, Frames]  # kind, stream, receiver of the reply
 
 
 class Node:
-    """One of the three processes; it leads the streams whose clients come to it."""
+    """One of the three processes; it leads the streams whose clients connect to it."""
 
     def __init__(self, node: int, directory: Path) -> None:
         self._node = node
@@ -44,12 +44,12 @@ class Node:
         self._waiting: list[_Waiting] = []
         self._is_syncing = False
         self._rounds: queue.SimpleQueue[tuple[list[int], list[_Waiting]]] = queue.SimpleQueue()
-        self._synced: dict[int, list[int]] = {}  # of a stream: how many batches each node has synced
-        self._clients: dict[int, deque[Frames]] = {}  # who waits, in the order of their batches
+        self._synced: dict[int, list[int]] = {}  # per stream: how many batches each node has synced
+        self._clients: dict[int, deque[Frames]] = {}  # waiting clients, in the order of their batches
         threading.Thread(target=self._sync_rounds, daemon=True).start()
 
     def produce(self, stream: int, payload: memoryview, client: Frames) -> None:
-        """A batch from a client: check, append, pass on."""
+        """A batch from a client: check, append, forward."""
         crc32c.crc32c(payload)
         for follower in self._followers:
             follower.write(APPEND, stream, payload)
@@ -160,7 +160,6 @@ class Ceiling:
 
     @property
     def pids(self) -> list[int]:
-        """Process ids of the nodes."""
         return [process.pid for process in self._processes]
 
     async def start(self, streams: int) -> None:
@@ -178,7 +177,6 @@ class Ceiling:
         return await dial(self._first_port + stream % NODES, stream, payload)
 
     async def stop(self) -> None:
-        """End the processes."""
         for process in self._processes:
             process.terminate()
             process.wait(10)
@@ -203,7 +201,7 @@ async def _serve(first_port: int, node: int, directory: Path) -> None:
     loop = asyncio.get_running_loop()
     await loop.create_server(lambda: Accepted(owner), "127.0.0.1", first_port + NODES + node)
     await owner.connect(first_port + NODES)
-    # Clients find the door open only when the node can replicate.
+    # Clients can connect only when the node can replicate.
     await loop.create_server(lambda: Accepted(owner), "127.0.0.1", first_port + node)
     await asyncio.Event().wait()
 

@@ -1,7 +1,8 @@
 """Frames of the bare processes: u32 length, u8 kind, u8 stream, payload.
 
-Decides nothing but how a byte stream is cut: a large payload is read straight into memory of its
-own, and what is written in one turn of the loop leaves in one system call.
+A large payload is read directly into its own buffer, and all frames written in one turn of the loop are sent
+in
+one system call.
 """
 
 from __future__ import annotations
@@ -28,18 +29,17 @@ class Frames(asyncio.BufferedProtocol):
         self.transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the transport."""
-        # uvloop's transports have the methods without being of the class.
+        # uvloop's transports have the methods without being subclasses.
         self.transport = cast("asyncio.Transport", transport)
 
     def get_buffer(self, size_hint: int) -> memoryview:
-        """Where the next bytes belong."""
+        """The buffer for the next bytes."""
         if self._large is not None:
             return self._large[self._filled :]
         return self._scratch[self._end :]
 
     def buffer_updated(self, count: int) -> None:
-        """Hand over every whole frame."""
+        """Deliver every complete frame."""
         if self._large is not None:
             self._filled += count
             if self._filled == len(self._large):
@@ -75,7 +75,7 @@ class Frames(asyncio.BufferedProtocol):
         raise NotImplementedError
 
     def write(self, kind: int, stream: int, payload: bytes | memoryview = b"") -> None:
-        """Send a frame with all others of this loop turn."""
+        """Send a frame with all others of this turn of the loop."""
         if not self._out:
             asyncio.get_running_loop().call_soon(self._flush)
         self._out.append(FRAME.pack(len(payload), kind, stream))
@@ -98,17 +98,17 @@ class FrameClient(Frames):
         self._done: asyncio.Future[bytes] | None = None
 
     def frame(self, kind: int, stream: int, payload: memoryview) -> None:
-        """The answer."""
+        """The reply."""
         if self._done is not None and not self._done.done():
             self._done.set_result(bytes(payload))
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Whoever waits is told."""
+        """A waiting request fails."""
         if self._done is not None and not self._done.done():
             self._done.set_exception(ConnectionError("a bare process closed the connection"))
 
     async def ask(self, kind: int, payload: bytes) -> bytes:
-        """One frame and its answer."""
+        """One frame and its reply."""
         self._done = asyncio.get_running_loop().create_future()
         self.write(kind, self._stream, payload)
         return await self._done
@@ -118,7 +118,6 @@ class FrameClient(Frames):
         await self.ask(PRODUCE, self._payload)
 
     async def close(self) -> None:
-        """Close the connection."""
         if self.transport is not None:
             self.transport.close()
 
@@ -132,4 +131,4 @@ async def dial(port: int, stream: int, payload: bytes) -> FrameClient:
             return client
         except OSError:
             await asyncio.sleep(0.05)
-    raise RuntimeError(f"nobody listens on port {port}")
+    raise RuntimeError(f"no process listens on port {port}")

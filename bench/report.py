@@ -1,7 +1,6 @@
-"""The page that a run writes: tables, plots, and what this release promised.
+"""The page of a run: tables, plots, and the promises of this release.
 
-Decides: how figures are shown. A page says on which commit, machine and day it was measured, since
-only the ratios between systems in one run mean anything elsewhere.
+A page names its commit, machine and day, since only the ratios between systems in one run are comparable.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ Figures = Mapping[str, Mapping[str, Measured]]
 
 @dataclass(frozen=True, slots=True)
 class Floor:
-    """A promise of this release, and what was reached."""
+    """A promise of this release, and the measured value."""
 
     what: str
     reached: float
@@ -32,13 +31,13 @@ class Floor:
 
     @property
     def is_kept(self) -> bool:
-        """Whether the figure is on the right side."""
+        """Whether the figure is on the right side of the bound."""
         return self.reached <= self.wanted if self.is_upper else self.reached >= self.wanted
 
 
 @dataclass(slots=True)
 class Section:
-    """One row of the suite: a title, what was done, its tables and plots."""
+    """One row of the suite: a title, a description, its tables and plots."""
 
     title: str
     text: str

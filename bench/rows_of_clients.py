@@ -1,4 +1,4 @@
-"""Rows for what users have in hand: plain HTTP with JSON, and the Python client."""
+"""Rows for client interfaces: plain HTTP with JSON, and the Python client."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CONNECTIONS = 64
 
 
 class _JsonOver:
-    """raftlog as plain HTTP sees it: any broker, a topic, no partition."""
+    """raftlog over plain HTTP: any broker, a topic, no partition."""
 
     def __init__(self, system: RaftlogSystem) -> None:
         self.name = system.name
@@ -29,10 +29,10 @@ class _JsonOver:
         self._connected = 0
 
     async def start(self, streams: int) -> None:
-        """It runs already."""
+        """It is running already."""
 
     async def stop(self) -> None:
-        """Whoever started it stops it."""
+        """The caller stops it."""
 
     async def connect(self, stream: int, records: int, record_bytes: int) -> HttpConnection:
         """A connection to the next broker."""
@@ -72,7 +72,7 @@ async def http_json(bench: Bench) -> Section:
 
 
 async def python_client(bench: Bench) -> Section:
-    """Records built, partitioned, batched and acknowledged by the client of this project."""
+    """Records built, partitioned, batched and acknowledged by the Python client."""
     section = Section(
         "Python client",
         f"One `raftlog.aio` producer with its defaults sends records one by one to {STREAMS} partitions and "
@@ -105,7 +105,7 @@ async def _send(bench: Bench, record_bytes: int) -> Measured:
     value = b"x" * record_bytes
     sent = 0
     async with Client(bench.raftlog.cluster.bootstrap) as client, client.producer(TOPIC) as producer:
-        await (await producer.send(value))  # metadata and connections are there
+        await (await producer.send(value))  # metadata and connections exist
         began = time.perf_counter()
         while time.perf_counter() < began + bench.seconds:
             for _ in range(500):

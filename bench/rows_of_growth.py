@@ -36,13 +36,13 @@ async def growth(bench: Bench) -> Section:
 
 
 def plot(path: Path, label: str, lines: Mapping[str, Points], *, is_logarithmic: bool) -> None:
-    """One picture with a line for each system, from zero up."""
+    """One plot with a line for each system, from zero up."""
     import matplotlib as mpl
 
     mpl.use("agg")
     from matplotlib import pyplot
 
-    mpl.rcParams["svg.hashsalt"] = "raftlog"  # the same points give the same file
+    mpl.rcParams["svg.hashsalt"] = "raftlog"  # equal points give equal files
     figure, axes = pyplot.subplots(figsize=(7, 4))
     for name, points in lines.items():
         axes.plot([x for x, _ in points], [y / 1000 for _, y in points], marker="o", label=name)

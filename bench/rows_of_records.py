@@ -70,7 +70,7 @@ async def synchronous(bench: Bench) -> Section:
 
 
 async def end_to_end(bench: Bench) -> Section:
-    """From a producer to a consumer that waits."""
+    """From a producer to a waiting consumer."""
     section = Section(
         "End to end",
         "From the moment a record of 1 KB is sent until a consumer that was waiting for it has it. raftlog "
@@ -83,7 +83,7 @@ async def end_to_end(bench: Bench) -> Section:
 
 
 async def consume(bench: Bench) -> Section:
-    """Reading what is there, as quickly as it comes."""
+    """Reading existing records at the maximum rate."""
     wanted_bytes = (32 if bench.is_quick else 128) << 20
     section = Section(
         "Consume",
@@ -123,7 +123,7 @@ async def _end_to_end_round(seconds: float, system: System) -> Measured:
         began = time.perf_counter()
         while (sent := time.perf_counter()) < began + seconds:
             reading = asyncio.ensure_future(_read_one(reader))
-            await asyncio.sleep(0)  # the consumer waits before the record leaves
+            await asyncio.sleep(0)  # the consumer waits before the record is sent
             acknowledged = asyncio.ensure_future(connection.send())
             await asyncio.wait_for(reading, 10)
             latencies.append(time.perf_counter() - sent)
@@ -140,7 +140,7 @@ async def _read_one(reader: Reader) -> None:
 
 
 async def _fill(system: System, wanted_bytes: int) -> None:
-    """Write so much to each stream that a reader will not come to its end."""
+    """Write enough to each stream that a reader does not reach its end."""
     load = Load(records=100, record_bytes=1024, streams=STREAMS, in_flight=2, seconds=1)
     written = 0.0
     for _ in range(120):
@@ -152,7 +152,7 @@ async def _fill(system: System, wanted_bytes: int) -> None:
 async def _consume_round(
     streams: int, wanted_bytes: int, costs: dict[str, list[float]], system: System
 ) -> Measured:
-    """Bytes (as records) a second; what it cost goes into ``costs``, in CPU seconds a GB."""
+    """Bytes (as records) per second; adds the cost to ``costs``, in CPU seconds per GB."""
     assert isinstance(system, ReadableSystem)
     readers = [await system.follow(stream, from_start=True) for stream in range(streams)]
     try:
@@ -176,7 +176,7 @@ async def _read_bytes(reader: Reader, wanted_bytes: int) -> int:
 
 
 def _bare_copy(size_bytes: int) -> tuple[float, float]:
-    """Bytes a second and CPU seconds a GB of the plainest way from a file into a socket."""
+    """Bytes per second and CPU seconds per GB of the simplest copy from a file to a socket."""
     ours, theirs = socket.socketpair()
     with ours, theirs, tempfile.TemporaryFile() as file:
         file.write(bytes(size_bytes))

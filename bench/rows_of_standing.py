@@ -1,4 +1,4 @@
-"""Rows about clusters rather than loads: what idle partitions cost, and how long a failover takes."""
+"""Rows about clusters rather than loads: the cost of idle partitions, and the duration of a failover."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from bench.suite import Bench
 from raftlog.wire import media_types, paths
 
 PARTITIONS = 1000
-ASLEEP_S = 15.0  # after the last election: far more than the quiet time of a group
+ASLEEP_S = 15.0  # after the last election: much longer than the quiet time of a group
 FAILOVERS = 10
 
 
 async def idle(bench: Bench) -> Section:
-    """A thousand partitions that nobody uses."""
+    """A thousand idle partitions."""
     partitions = 200 if bench.is_quick else PARTITIONS
     observed_s = 5.0 if bench.is_quick else 20.0
     section = Section(

@@ -1,4 +1,4 @@
-"""What all rows of the suite share: the systems, how many rounds, how long, and taking turns."""
+"""Shared by all rows of the suite: the systems, the rounds, their duration, and their order."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Bench:
         await self.baseline.start(1)
 
     async def stop(self) -> None:
-        """End every process, whatever happened."""
+        """Stop every process in any case."""
         for system in (getattr(self, "raftlog", None), getattr(self, "ceiling", None), self.baseline):
             if system is not None:
                 await system.stop()
@@ -66,7 +66,7 @@ class Bench:
             await peer.stop()
 
     async def in_turn(self, systems: Sequence[System], load: Load) -> dict[str, Measured]:
-        """A B C A B C …: the median of each."""
+        """Rounds in the order A B C A B C …: the median of each."""
 
         async def one(system: System) -> Measured:
             return await run(system, load)
@@ -76,7 +76,9 @@ class Bench:
     async def rounds_of(
         self, systems: Sequence[System], one: Callable[[System], Awaitable[Measured]]
     ) -> dict[str, Measured]:
-        """The same for any measurement of a system. One that fails is left out from then on, and said so."""
+        """The same for any measurement of a system. A system that fails is omitted from then on, with a
+        message.
+        """
         found: dict[str, list[Measured]] = {system.name: [] for system in systems}
         running = list(systems)
         for number in range(self.rounds):
@@ -89,7 +91,7 @@ class Bench:
         return {name: median(rounds) for name, rounds in found.items() if rounds}
 
     def say(self, text: str) -> None:
-        """Progress, for whoever waits."""
+        """Print progress."""
         sys.stderr.write(f"{time.strftime('%H:%M:%S')} {text}\n")
         sys.stderr.flush()
 

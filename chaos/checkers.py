@@ -1,9 +1,9 @@
-"""The judge: what a history of sends and polls of a log must never show.
+"""Checks a history of sends and polls of a log for anomalies.
 
 The anomalies are those of Jepsen's workload for Kafka-like logs (``tests/kafka.clj``), without
-transactions, and those of reading a log's end linearizably. Each function takes a history and names
-what it found; an empty list is innocence, as far as the history can tell. Linear in the number of
-operations but for sorts by time.
+transactions, and those of linearizable reads of a log's end. Each function takes a history and returns
+the anomalies found; an empty list means that the history shows none. Linear in the number of
+operations except for sorts by time.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from chaos.history import History, Outcome, Send
 
 @dataclass(frozen=True, slots=True)
 class Anomaly:
-    """One thing that must not be."""
+    """A violation of the guarantees."""
 
     kind: str
     partition: int
@@ -45,7 +45,7 @@ def duplicates(history: History) -> Iterator[Anomaly]:
     for partition, offset, value in _sightings(history):
         first = seen.setdefault((partition, value), offset)
         if first != offset:
-            yield Anomaly("duplicate", partition, f"{value!r} stands at {first} and {offset}")
+            yield Anomaly("duplicate", partition, f"{value!r} is at {first} and {offset}")
 
 
 def lost_writes(history: History) -> Iterator[Anomaly]:
@@ -60,7 +60,9 @@ def lost_writes(history: History) -> Iterator[Anomaly]:
 
 
 def unread_again(history: History) -> Iterator[Anomaly]:
-    """A value that some poll returned is not in the final read, nor deleted: it was shown and then lost."""
+    """A value that some poll returned is not in the final read, nor deleted: it was readable and then
+    lost.
+    """
     read = {(poll.partition, value) for poll in history.final for _, value in poll.records}
     starts = history.log_starts()
     for poll in history.polls:
@@ -70,21 +72,21 @@ def unread_again(history: History) -> Iterator[Anomaly]:
 
 
 def aborted_reads(history: History) -> Iterator[Anomaly]:
-    """A value whose send surely failed was read."""
+    """A value whose send definitely failed was read."""
     failed = {(send.partition, send.value) for send in history.sends if send.outcome is Outcome.FAILED}
     for poll in history.all_polls():
         for offset, value in poll.records:
             if (poll.partition, value) in failed:
-                yield Anomaly("aborted read", poll.partition, f"{value!r} failed and stands at {offset}")
+                yield Anomaly("aborted read", poll.partition, f"{value!r} failed and is at {offset}")
 
 
 def invented_values(history: History) -> Iterator[Anomaly]:
-    """A value was read that nobody sent to that partition."""
+    """A value was read that was never sent to that partition."""
     sent = {(send.partition, send.value) for send in history.sends}
     for poll in history.all_polls():
         for offset, value in poll.records:
             if (poll.partition, value) not in sent:
-                yield Anomaly("invented value", poll.partition, f"{value!r} stands at {offset}")
+                yield Anomaly("invented value", poll.partition, f"{value!r} is at {offset}")
 
 
 def disordered_polls(history: History) -> Iterator[Anomaly]:
@@ -99,9 +101,9 @@ def disordered_polls(history: History) -> Iterator[Anomaly]:
 
 
 def skipped_records(history: History) -> Iterator[Anomaly]:
-    """Inside one poll, or from one poll of a process to its next, a record was left out that others saw.
+    """Inside one poll, or from one poll of a process to its next, a record was omitted that others saw.
 
-    Not one of which the process was told that it is deleted.
+    The process was not told that it is deleted.
     """
     offsets: dict[int, set[int]] = defaultdict(set)
     for poll in history.all_polls():
@@ -114,7 +116,7 @@ def skipped_records(history: History) -> Iterator[Anomaly]:
     last: dict[tuple[int, int], int] = {}
     for poll in history.all_polls():
         key = (poll.process, poll.partition)
-        if poll.log_start and key in last:  # as if it had read what is deleted
+        if poll.log_start and key in last:  # as if it had read the deleted records
             last[key] = max(last[key], bisect_left(order[poll.partition], poll.log_start) - 1)
         if not poll.records:
             continue
@@ -123,7 +125,7 @@ def skipped_records(history: History) -> Iterator[Anomaly]:
         expected = last.get(key, numbers[0] - 1) + 1
         last[key] = numbers[-1]
         if numbers[0] <= expected and numbers[-1] - numbers[0] == len(numbers) - 1:
-            continue  # without a hole; whether it rises is another's question
+            continue  # contiguous; another function checks that offsets rise
         for number, (offset, value) in zip(numbers, poll.records, strict=True):
             if number > expected:
                 detail = f"{number - expected} before {value!r} at {offset}"
@@ -132,7 +134,7 @@ def skipped_records(history: History) -> Iterator[Anomaly]:
 
 
 def stale_looks(history: History) -> Iterator[Anomaly]:
-    """An end that was asked for after something was acknowledged, read or seen to be the end is below it."""
+    """A linearizable end is below a record acknowledged, read or known to be the end before."""
     # (when it was known, partition, what the end was at least)
     known = [
         (send.completed_s, send.partition, send.offset + 1)
@@ -159,7 +161,7 @@ def stale_looks(history: History) -> Iterator[Anomaly]:
 
 
 def reads_from_the_future(history: History) -> Iterator[Anomaly]:
-    """A value was read before anybody began to send it: a mistake of the harness's clock, or of ours."""
+    """A value was read before its send began: an error of the clock of the harness, or of a checker."""
     invoked = {(send.partition, send.value): send.invoked_s for send in history.sends}
     for poll in history.all_polls():
         for offset, value in poll.records:
@@ -168,8 +170,8 @@ def reads_from_the_future(history: History) -> Iterator[Anomaly]:
 
 
 def reordered_sends(history: History) -> Iterator[Anomaly]:
-    """A send that began after another had been acknowledged stands before it (real time), for
-    all processes; and the values of one process stand in the order it sent them.
+    """A send that began after another had been acknowledged is stored before it (real time), for
+    all processes; or the values of one process are stored in another order than sent.
     """
     by_partition: dict[int, list[Send]] = defaultdict(list)
     for send in history.sends:
@@ -191,7 +193,7 @@ def reordered_sends(history: History) -> Iterator[Anomaly]:
 
 
 def _real_time_order(partition: int, sends: list[Send]) -> Iterator[Anomaly]:
-    """Sweep over begins and ends by time: a send must stand above all that had ended when it began."""
+    """Sweep over begins and ends by time: a send must be above all that had ended when it began."""
     events = [(send.invoked_s, 1, send) for send in sends] + [(send.completed_s, 0, send) for send in sends]
     highest: Send | None = None
     for _, begins, send in sorted(events, key=lambda event: event[:2]):

@@ -1,8 +1,8 @@
-"""A real cluster under control: broker processes that are started, killed, paused and asked.
+"""A real cluster under control: broker processes that are started, killed, paused and queried.
 
-Decides: how processes are started and stopped, and when a broker counts as ready. Leaves to
-others: what load runs meanwhile and what is judged. Every process that is started here is ended
-here, by its pid.
+Decides: how processes are started and stopped, and when a broker counts as ready. Every process that is
+started
+here is ended here, by its pid.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from api.cluster_files import create_cluster, existing_brokers, settings_path
 from raftlog.__main__ import COMMAND
 
 PORT_MIN = 10_000
-EPHEMERAL_PORT_MIN = 32_768  # what Linux gives to outgoing connections begins here
+EPHEMERAL_PORT_MIN = 32_768  # the range of outgoing connections on Linux begins here
 
 
 class ClusterFailed(Exception):
-    """A broker did not do what it was told within the time; the message shows the end of its log."""
+    """A broker did not become ready or end in time; the message has the end of its log."""
 
 
 class Cluster:
@@ -55,7 +55,7 @@ class Cluster:
         self._limit = ["prlimit", f"--nofile={open_files_max}", "--"] if open_files_max else []
         self._environment = {**os.environ, **(environment or {})}
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
-        self._killed: set[int] = set()  # pids whose end was our doing
+        self._killed: set[int] = set()  # pids that were ended here
         if not existing_brokers(directory):
             create_cluster(directory, brokers=brokers, http_port=free_ports(brokers))
         self._urls = {broker: _http_url(settings_path(directory, broker)) for broker in self.brokers}
@@ -67,7 +67,7 @@ class Cluster:
 
     @property
     def running(self) -> list[int]:
-        """Ids of the brokers whose process lives."""
+        """Ids of the brokers with a running process."""
         return [broker for broker, process in sorted(self._processes.items()) if process.poll() is None]
 
     @property
@@ -89,23 +89,23 @@ class Cluster:
         return self._processes[broker].pid
 
     def data_directory(self, broker: int) -> Path:
-        """Where one broker keeps its logs."""
+        """The directory of one broker's logs."""
         return settings_path(self.directory, broker).parent / "data"
 
     def log_text(self, broker: int) -> str:
-        """Everything that one broker has printed."""
+        """The output of one broker."""
         path = self._log_path(broker)
         return path.read_text(errors="replace") if path.exists() else ""
 
     def start(self, *brokers: int, wait_s: float = 30) -> None:
-        """Start brokers (default: all that do not run) and wait until they are ready."""
+        """Start brokers (default: all that are not running) and wait until they are ready."""
         chosen = brokers or tuple(broker for broker in self.brokers if broker not in self.running)
         for broker in chosen:
             self.launch(broker)
         self.wait_ready(*chosen, wait_s=wait_s)
 
     def launch(self, broker: int, *, environment: Mapping[str, str] | None = None) -> None:
-        """Start one broker's process and do not wait; it alone gets the additional ``environment``."""
+        """Start one broker's process without waiting; only it gets the additional ``environment``."""
         config = settings_path(self.directory, broker)
         with self._log_path(broker).open("ab") as log:
             self._processes[broker] = subprocess.Popen(
@@ -117,7 +117,7 @@ class Cluster:
             )
 
     def wait_ready(self, *brokers: int, wait_s: float = 30) -> None:
-        """Wait until these brokers answer that they are ready. Raises ``ClusterFailed``."""
+        """Wait until these brokers report that they are ready. Raises ``ClusterFailed``."""
         deadline = time.monotonic() + wait_s
         for broker in brokers:
             while not self.is_ready(broker):
@@ -136,7 +136,9 @@ class Cluster:
         process.wait()
 
     def ended(self, broker: int, *, wait_s: float = 30) -> tuple[int, str]:
-        """Wait for an end that was provoked; its status and what the process printed, held against nobody."""
+        """Wait for an expected exit; returns its status and the output, which is then not checked for
+        errors.
+        """
         process = self._processes[broker]
         status = self._wait_stopped(broker, wait_s)
         self._killed.add(process.pid)
@@ -150,7 +152,7 @@ class Cluster:
         return self._wait_stopped(broker, wait_s)
 
     def stop_all(self, *, wait_s: float = 15) -> list[int]:
-        """SIGTERM to all that run, at once; their exit statuses. Raises ``ClusterFailed``."""
+        """SIGTERM to all running brokers at once; returns their exit statuses. Raises ``ClusterFailed``."""
         stopping = self.running
         for broker in stopping:
             self._processes[broker].terminate()
@@ -165,18 +167,18 @@ class Cluster:
         self._processes[broker].send_signal(signal.SIGCONT)
 
     def get(self, path: str, *, broker: int | None = None) -> dict[str, object]:
-        """A JSON answer of one broker (default: the first that runs). Raises ``OSError``."""
+        """A JSON response of one broker (default: the first that runs). Raises ``OSError``."""
         url = self._urls[broker if broker is not None else self.running[0]]
         with urllib.request.urlopen(url + path, timeout=10) as answer:
             found: dict[str, object] = json.load(answer)
             return found
 
     def metric(self, name: str, *, broker: int) -> float:
-        """One figure of one broker, summed over its labels. Raises ``OSError``."""
+        """One metric of one broker, summed over its labels. Raises ``OSError``."""
         return self.metrics(name, broker=broker)[0]
 
     def metrics(self, *names: str, broker: int) -> list[float]:
-        """The same for several, as of one moment. A name may come with labels."""
+        """Several metrics at the same time. A name may include labels."""
         with urllib.request.urlopen(f"{self._urls[broker]}/metrics", timeout=10) as answer:
             lines = answer.read().decode().splitlines()
         return [
@@ -187,7 +189,7 @@ class Cluster:
         ]
 
     def broken(self) -> list[str]:
-        """What no broker may ever do: end by itself, or print a traceback."""
+        """Unexpected exits and tracebacks of brokers."""
         found = []
         for broker, process in sorted(self._processes.items()):
             status = process.poll()
@@ -246,7 +248,7 @@ class Cluster:
             raise ClusterFailed(f"broker {broker} did not stop:\n{self.log_text(broker)[-3000:]}") from None
 
     def is_ready(self, broker: int) -> bool:
-        """Whether it says that it can serve."""
+        """Whether it reports that it can serve."""
         try:
             with urllib.request.urlopen(f"{self._urls[broker]}/healthz/ready", timeout=2) as answer:
                 return bool(answer.status == 200)
@@ -263,15 +265,17 @@ def _http_url(config: Path) -> str:
     return load_settings(config).http.url
 
 
-_slots = count(os.getpid() * 211)  # processes of the same minute begin far from each other
+_slots = count(os.getpid() * 211)  # clusters of the same minute get distant ports
 
 
 def free_ports(how_many: int) -> int:
-    """The first of so many free ports in a row; so are those ``RPC_PORT_STEP`` above them.
+    """The first of several consecutive free ports; those ``RPC_PORT_STEP`` above are free, too.
 
-    All lie below the range that outgoing connections take their ports from: else a client that
-    looks for a broker that is down could be given the broker's own port. A broker that is down
-    keeps no port from others, so no two clusters of one process begin within the same ten ports.
+    All are below the range of outgoing connections: otherwise a client that dials a stopped broker could get
+    the
+    broker's own port. A stopped broker does not reserve its port, so clusters of one process begin at least
+    ten
+    ports apart.
     """
     rows = [
         first + row

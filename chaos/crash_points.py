@@ -1,12 +1,12 @@
-"""A death after every disk operation of a fixed workload: ``python -m chaos.crash_points``.
+"""A crash after every disk operation of a fixed workload: ``python -m chaos.crash_points``.
 
-Decides: what the workload does, and that every one of its disk operations is once the last before a kill and
-once the last before a power loss, after which the disk keeps what was synced and any part of the rest. Leaves
-to others: brokers, storage and recovery, which run as they ship in the simulator, and what must hold
+Decides: the workload, and that every one of its disk operations is once the last before a kill and
+once the last before a power loss, after which the disk keeps synced data and any part of the rest. Leaves
+to others: brokers, storage and recovery, which are production code in the simulator, and the checks
 (``chaos.simulator.checker``, ``chaos.simulator.convergence``).
 
-Three brokers; the disk of one is counted. The operations are found by running the workload once, so a new one
-is a new crash point without a word here.
+Three brokers; the disk operations of one are counted by running the workload once, so a new operation is
+a new crash point automatically.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ POINTS_A_PROCESS: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Outcomes:
-    """What the enumeration came to: row 7 of the scoreboard."""
+    """Result of the enumeration: row 7 of the scoreboard."""
 
     operations: int
     crashes: int
@@ -39,7 +39,7 @@ class Outcomes:
     seconds: float
 
     def last_line(self) -> str:
-        """For people and scripts."""
+        """For users and scripts."""
         return (
             f"operations={self.operations} crashes={self.crashes} power_losses={self.power_losses} "
             f"recovered={self.recovered} failed={len(self.failures)} seconds={self.seconds:.1f}"
@@ -47,7 +47,7 @@ class Outcomes:
 
 
 def run_point(point: CrashPoint | None, *, keeps_lines: bool = False) -> Workload:
-    """One run. Its ``violations`` are empty where everything came back; nobody reads what brokers log."""
+    """One run. ``violations`` is empty after a complete recovery; the brokers' logs are discarded."""
     logging.disable(logging.CRITICAL)
     was_enabled = gc.isenabled()
     gc.disable()
@@ -63,7 +63,7 @@ def run_point(point: CrashPoint | None, *, keeps_lines: bool = False) -> Workloa
 
 
 def enumerate_points(stride: int = 1) -> tuple[int, list[CrashPoint]]:
-    """How many operations the workload has, and every ``stride``-th with both manners of death."""
+    """The number of operations of the workload, and every ``stride``-th with both kinds of crash."""
     workload = run_point(None)
     if workload.violations:
         raise RuntimeError(f"the workload fails without a death: {workload.violations[0]}")
@@ -108,7 +108,7 @@ def _failures(points: list[CrashPoint]) -> list[str]:
 
 
 def _failure(point: CrashPoint) -> str:
-    """What did not hold after this death; nothing when all did."""
+    """The violation after this crash, if any."""
     violations = run_point(point).violations
     if not violations:
         return ""
@@ -118,7 +118,7 @@ def _failure(point: CrashPoint) -> str:
 
 
 def main() -> int:
-    """The exit status: 1 when a death was not survived."""
+    """The exit status: 1 after any failed recovery."""
     parser = argparse.ArgumentParser(prog="python -m chaos.crash_points", description=__doc__)
     parser.add_argument("--stride", type=int, default=1, help="every so many-th operation only (1)")
     parser.add_argument("--at", type=int, help="this one only, with its timeline")

@@ -1,6 +1,6 @@
-"""The workload whose every disk operation is a crash point, and what must hold after a death in it.
+"""The workload whose disk operations are the crash points, and the checks after a crash.
 
-Decides: what three brokers are made to do, and that one of them dies after a given operation of its disk.
+Decides: the operations of three brokers, and that one of them crashes after a given disk operation.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ ODDS: Final = replace(CALM, retention_check_ms=200)
 
 @dataclass(frozen=True, slots=True)
 class CrashPoint:
-    """After which operation the counted machine dies, and how."""
+    """The operation after which the counted machine crashes, and the kind of crash."""
 
     operation: int
     manner: str
 
 
 class Workload(Simulation):
-    """One run of the workload. It ends where the counted machine dies; then all must come back."""
+    """One run of the workload. It ends at the crash of the counted machine; then all must recover."""
 
     def __init__(self, point: CrashPoint | None, *, odds: Odds = ODDS, keeps_lines: bool = False) -> None:
         super().__init__(SEED, odds, keeps_lines=keeps_lines)
         self.counted = self.machines[1]
-        self.steps: list[tuple[str, int]] = []  # the operations after which each step was done
+        self.steps: list[tuple[str, int]] = []  # the number of operations after each step
         self._point = point
         self._values = 0
         self._client = Client(self, "writer")
@@ -58,7 +58,7 @@ class Workload(Simulation):
             self.counted.is_killed_in_a_change = point.manner == KILL
 
     async def live(self) -> None:
-        """The workload up to the death, a death at its end if none came, and what must then hold."""
+        """The workload up to the crash (at its end if none came), and the checks after it."""
         for machine in self.machines:
             machine.start()
         work = asyncio.get_running_loop().create_task(self._work())
@@ -113,12 +113,12 @@ class Workload(Simulation):
         await self.make_topic(MOVING, 1, 1)
 
     async def _fill_segments(self) -> None:
-        """Records enough for several segments, in batches of one and of many."""
+        """Enough records for several segments, in batches of one and of many."""
         for number in range(12):
             await self._send(TOPIC, count=1 + number % 3)
 
     async def _lead(self, topic: str = TOPIC) -> None:
-        """The counted machine leads from now on."""
+        """The counted machine becomes leader."""
         group_id = self._group(topic)
 
         def leads(machine: Machine) -> bool:
@@ -137,7 +137,9 @@ class Workload(Simulation):
             await asyncio.sleep(0.2)
 
     async def _cut_a_divergent_tail(self) -> None:
-        """It is cut off, takes records that nobody else gets, and finds another leader when it comes back."""
+        """It is isolated, accepts records that nobody else gets, and finds another leader after its
+        return.
+        """
         others = [machine for machine in self.machines if machine is not self.counted]
         directions = [(self.counted.node, other.node) for other in others]
         self.network.block(directions + [(to, sender) for sender, to in directions], holds=False)
@@ -160,7 +162,7 @@ class Workload(Simulation):
         await asyncio.sleep(0.5)
 
     async def _stop_and_start(self) -> None:
-        """In good order: the log is closed with a checkpoint."""
+        """A clean stop: the log is closed with a checkpoint."""
         self.counted.stop()
         await self._until(lambda: not self.counted.is_up)
         for _ in range(2):
@@ -168,7 +170,7 @@ class Workload(Simulation):
         await self._start_again()
 
     async def _fall_behind_the_log_start(self) -> None:
-        """Meanwhile the others lose the beginning of their logs."""
+        """Meanwhile the beginnings of the others' logs are deleted."""
         self.counted.kill()
         for _ in range(14):
             await self._send(FADING, to=self.machines[0])
@@ -177,21 +179,21 @@ class Workload(Simulation):
         await self._until(self._is_level)
 
     async def _leave_and_return_behind_the_log_start(self) -> None:
-        """Its replica goes, and comes back by a snapshot."""
+        """Its replica is removed, and added again by a snapshot."""
         await self._move(FADING, 1, 3)
         for _ in range(6):
             await self._send(FADING)
         await self._move(FADING, 1, 2, 3)
 
     async def _join(self) -> None:
-        """It learns a log of which it has never held a replica, and votes in another's place."""
+        """It learns a log as an added replica, and votes in place of another."""
         await self._move(MOVING, 1, 3)
         for _ in range(3):
             await self._send(MOVING, count=3)
         await self._move(MOVING, 1, 2)
 
     async def _lead_a_change(self) -> None:
-        """It leads others through a change."""
+        """It leads a membership change."""
         await self._lead(MOVING)
         await self._send(MOVING)
         await self._move(MOVING, 2, 3)
@@ -209,7 +211,7 @@ class Workload(Simulation):
     # How it is done.
 
     async def _move(self, topic: str, *nodes: int) -> None:
-        """Until the replicas are there and nowhere else."""
+        """Until the replicas are on these brokers and nowhere else."""
         wish = MoveReplicas(topic, 0, tuple(NodeId(node) for node in nodes))
         await self._ask(lambda broker: broker.admin.change_replicas(wish, 1500))
         await self._until(lambda: all(self._has_moved(machine, wish) for machine in self.machines))
@@ -238,7 +240,7 @@ class Workload(Simulation):
             self.violated("L2 a healed cluster works", f"the workload waits in vain after {self.steps}")
 
     def _is_level(self) -> bool:
-        """Whether all logs of all groups end at one index, committed."""
+        """Whether all logs of all groups end at one committed index."""
         ends: dict[GroupId, set[int]] = {}
         for machine in self.machines:
             for group_id, group in ({} if machine.broker is None else machine.broker.host.groups).items():
@@ -254,7 +256,7 @@ class Workload(Simulation):
     async def _send(
         self, topic: str, *, to: Machine | None = None, count: int = 1, timeout_ms: int = 1500
     ) -> None:
-        """One batch; tried again until it is acknowledged, unless it goes to the counted machine in vain."""
+        """One batch, retried until it is acknowledged, unless only the crashed machine could do so."""
         first = self._values + 1
         self._values += count
         values = [f"{topic}-{number}" for number in range(first, first + count)]
@@ -277,7 +279,7 @@ class Workload(Simulation):
                     if not error.is_definite or to is self.counted:
                         break
                     await asyncio.sleep(0.1)
-        finally:  # also when the machine dies meanwhile
+        finally:  # also when the machine crashes meanwhile
             if target in self.checked:
                 self._note(self.checked.index(target), values, invoked, outcome, offset)
 

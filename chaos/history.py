@@ -1,7 +1,7 @@
-"""What clients saw: the only evidence that the checkers accept.
+"""What clients saw: the only input of the checkers.
 
 Times are seconds of one monotonic clock. A send whose outcome is ``UNKNOWN`` may have happened
-at any time after it was invoked, or never; only an answer that promises that nothing was written
+at any time after it was invoked, or never; only a response that guarantees that nothing was written
 counts as ``FAILED``.
 """
 
@@ -14,7 +14,7 @@ from itertools import chain, pairwise
 
 
 class Outcome(enum.Enum):
-    """How a send ended, as its client knows it."""
+    """The outcome of a send for its client."""
 
     ACKNOWLEDGED = "acknowledged"
     FAILED = "failed"
@@ -23,10 +23,10 @@ class Outcome(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Send:
-    """One value offered to one partition, with all its retries. Values are unique in a history.
+    """One value sent to one partition, with all its retries. Values are unique in a history.
 
-    A client that does not know what became of a send goes on as another process: what is in doubt
-    may still land behind what it sends next.
+    After an unknown outcome a client continues as another process: the uncertain send
+    may still be stored after its next ones.
     """
 
     process: int
@@ -40,9 +40,9 @@ class Send:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Poll:
-    """Consecutive records that one process read from one partition, in the order it got them.
+    """Consecutive records that one process read from one partition, in order.
 
-    ``log_start``: it was told that all below is deleted, and went on from there.
+    ``log_start``: the process was told that all records below are deleted, and continued there.
     """
 
     process: int
@@ -55,7 +55,7 @@ class Poll:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """A linearizable question for the end of a partition: one past the newest committed record."""
+    """A linearizable read of the end of a partition: one past the newest committed record."""
 
     partition: int
     invoked_s: float
@@ -65,7 +65,7 @@ class Look:
 
 @dataclass(slots=True)
 class History:
-    """Everything that happened; ``final`` polls read every partition from its start to its end."""
+    """All operations; ``final`` polls read every partition from its start to its end."""
 
     sends: list[Send] = field(default_factory=list)
     polls: list[Poll] = field(default_factory=list)
@@ -73,24 +73,24 @@ class History:
     final: list[Poll] = field(default_factory=list)
 
     def all_polls(self) -> Iterator[Poll]:
-        """Every read, the final ones last."""
+        """Every poll, the final ones last."""
         return chain(self.polls, self.final)
 
     def log_starts(self) -> dict[int, int]:
-        """Where each partition begins in the end, as the final reads were told. What is below is deleted."""
+        """The log start of each partition in the final reads. Records below are deleted."""
         starts: dict[int, int] = {}
         for poll in self.final:
             starts[poll.partition] = max(starts.get(poll.partition, 0), poll.log_start)
         return starts
 
     def count(self, outcome: Outcome) -> int:
-        """How many sends ended so."""
+        """The number of sends with this outcome."""
         return sum(send.outcome is outcome for send in self.sends)
 
     def longest_silence_s(self, begins_s: float, ends_s: float) -> float:
-        """The longest time in a window in which one partition acknowledged nothing to anyone.
+        """The longest time in a window in which one partition acknowledged nothing.
 
-        A client's view of an outage: from its last acknowledgement before to the first one after.
+        An outage as clients see it: from the last acknowledgement before to the first one after.
         """
         times: dict[int, list[float]] = {}
         for send in self.sends:

@@ -1,8 +1,8 @@
-"""A client with nothing clever in it: one request, one attempt, and an error that says what is known.
+"""A minimal HTTP client: one request, one attempt, and an error that states its outcome.
 
-Decides: which failures of a connection leave a request in doubt (``ConnectionLost``) and which mean
-that it never left (``NotSent``). Leaves to others: retries. It does not use ``raftlog.client``, so
-that a mistake there cannot hide one in the brokers.
+Decides: which failures of a connection make the outcome unknown (``ConnectionLost``) and which mean
+that nothing was sent (``NotSent``). Leaves to others: retries. It does not use ``raftlog.client``, so
+that an error there cannot hide one in the brokers.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from raftlog.records.reader import read_records
 from raftlog.wire import headers, media_types, paths, problems
 
 CONNECT_S = 1.0
-PRODUCE_TIMEOUT_MS = 3000  # what the broker is told
-ANSWER_S = 6.0  # for a broker that stopped in the middle of an answer
+PRODUCE_TIMEOUT_MS = 3000  # the broker's timeout
+ANSWER_S = 6.0  # of a broker that stopped during a response
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Body:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What one fetch returned."""
+    """Result of one fetch."""
 
     records: tuple[tuple[int, str], ...]
     next_offset: int
@@ -46,7 +46,7 @@ class Page:
 
 
 class Client:
-    """Talks to one broker at a time; ``rotate`` goes on to another."""
+    """Uses one broker at a time; ``rotate`` switches to another."""
 
     def __init__(self, urls: Sequence[str], topic: str, rng: random.Random) -> None:
         self.rng = rng
@@ -56,11 +56,11 @@ class Client:
         self._session: aiohttp.ClientSession | None = None
 
     def rotate(self) -> None:
-        """Ask the next broker from now on."""
+        """Use the next broker from now on."""
         self._at = (self._at + 1) % len(self._urls)
 
     def body(self, values: Sequence[str], producer_id: int, sequence: int, *, binary: bool) -> Body:
-        """A produce request: a batch as it is stored, or JSON with the producer in its headers."""
+        """A produce request: a stored batch, or JSON with the producer in its headers."""
         if binary:
             records = [Record(value.encode()) for value in values]
             data = build_batch(
@@ -81,7 +81,7 @@ class Client:
         return Body(data, {"Content-Type": media_types.JSON, **identity}, len(values))
 
     async def producer_id(self) -> int:
-        """An identity of one's own."""
+        """A new producer id."""
         answer = await self._call("POST", paths.PRODUCERS, b"{}", {"Content-Type": media_types.JSON})
         return int(json.loads(answer[1])["producer_id"])
 
@@ -98,7 +98,7 @@ class Client:
         return offsets[0]
 
     async def fetch(self, partition: int, offset: int, *, wait_ms: int, binary: bool) -> Page:
-        """Records from an offset on, as far as one answer goes."""
+        """Records from an offset on, as many as one response has."""
         path = f"{paths.partition_records(self._topic, partition)}?offset={offset}&wait={wait_ms}ms"
         accept = media_types.BATCH if binary else media_types.JSON
         status, data, found = await self._call("GET", path, None, {"Accept": accept})
@@ -140,7 +140,7 @@ class Client:
     async def _call(
         self, method: str, path: str, data: bytes | None, sent: dict[str, str]
     ) -> tuple[int, bytes, dict[str, str]]:
-        """Status, body and headers of an answer that is no problem; a problem is raised as its error."""
+        """Status, body and headers of a successful response; a problem is raised as its error."""
         assert self._session is not None
         try:
             async with self._session.request(

@@ -1,7 +1,8 @@
-"""Load on real brokers over plain HTTP, and an honest record of what its clients saw.
+"""Load on real brokers over plain HTTP, and an exact record of what its clients saw.
 
-Decides: who sends and reads what, how long a client retries, and which answers count as "surely
-not". Leaves to others: what breaks meanwhile (the caller) and the verdict (``checkers``).
+Decides: what is sent and read, how long a client retries, and which responses are definite failures. Leaves
+to
+others: the faults (the caller) and the checks (``checkers``).
 
 A send is one batch with a producer id and a sequence, and all its retries: the same bytes, to any
 broker, until one answers. A retry is never another send, so a value at two offsets is an anomaly.
@@ -27,23 +28,23 @@ from raftlog.errors import RaftlogError
 
 
 class WorkloadFailed(Exception):
-    """The load could not be begun, or its final read not be finished, in time."""
+    """The load could not be started, or its final read not be finished, in time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """How much load, and how patient its clients are."""
+    """The amount of load, and the patience of its clients."""
 
     producers: int = 6
     readers_per_partition: int = 1
     records_max: int = 3  # in one send
     pause_ms_max: int = 20  # between two sends of one producer
-    send_s: float = 30.0  # after so long a send that got no answer is given up
+    send_s: float = 30.0  # after this time a send without a response is given up
     final_read_s: float = 60.0
 
 
 class Workload:
-    """Clients on a thread of their own, while the caller's thread breaks things.
+    """Clients on a thread of their own, while the caller's thread injects faults.
 
     ::
 
@@ -59,7 +60,7 @@ class Workload:
     ) -> None:
         self.history = History()
         self.refusals: Counter[str] = Counter()  # retryable answers, by their code
-        self.surprises: list[str] = []  # answers that no client should ever have got
+        self.surprises: list[str] = []  # responses that no client should ever get
         self._urls = list(urls)
         self._topic = topic
         self._partitions = partitions
@@ -73,11 +74,11 @@ class Workload:
 
     @property
     def acknowledged(self) -> int:
-        """How many values have been acknowledged so far."""
+        """The number of values acknowledged so far."""
         return self._acknowledged
 
     def wait_for_acknowledged(self, more: int, *, within_s: float = 30) -> None:
-        """Return once ``more`` values than now have been acknowledged. Raises ``WorkloadFailed``."""
+        """Return once ``more`` further values have been acknowledged. Raises ``WorkloadFailed``."""
         goal = self._acknowledged + more
         deadline = time.monotonic() + within_s
         while self._acknowledged < goal:
@@ -95,7 +96,7 @@ class Workload:
         self._thread.start()
 
     def stop(self) -> History:
-        """Stop the producers, read everything once more, and return the history."""
+        """Stop the producers, read everything again, and return the history."""
         self._stopping.set()
         self._thread.join()
         if self._failure is not None:
@@ -124,7 +125,7 @@ class Workload:
     def _run(self) -> None:
         try:
             asyncio.run(self._main())
-        except BaseException as error:  # told to whoever stops or waits
+        except BaseException as error:  # raised by ``stop`` and by waits
             self._failure = error
 
     async def _main(self) -> None:
@@ -156,7 +157,7 @@ class Workload:
             return None
 
     async def _produce_as(self, client: Client, process: int, producer_id: int, binary: bool) -> None:
-        """Send until the end, or until the outcome of a send, and with it the next sequence, is unknown."""
+        """Send until the end, or until the outcome of a send, and so the next sequence, is unknown."""
         sequences = dict.fromkeys(range(self._partitions), 0)
         numbers = count()
         while not self._stopping.is_set():
@@ -188,7 +189,7 @@ class Workload:
             await asyncio.sleep(client.rng.uniform(0, self._shape.pause_ms_max / 1000))
 
     async def _send(self, client: Client, partition: int, body: Body) -> tuple[Outcome, int | None]:
-        """One batch, with its retries, until an answer settles it or patience ends."""
+        """One batch, with its retries, until a definite response or the end of the patience."""
         deadline = time.monotonic() + self._shape.send_s
         in_doubt = False
         while True:
@@ -201,7 +202,7 @@ class Workload:
                 return (Outcome.UNKNOWN if in_doubt else Outcome.FAILED), None
 
     async def _follow(self, client: Client, partition: int, binary: bool) -> None:
-        """Read one partition from its start, and go on as it grows."""
+        """Read one partition from its start, and follow its end."""
         process, offset = next(self._processes), 0
         while not self._stopping.is_set():
             invoked_s = time.monotonic()
@@ -234,7 +235,7 @@ class Workload:
             await asyncio.sleep(client.rng.uniform(0, 0.1))
 
     async def _read_everything(self, client: Client) -> None:
-        """The final read: from the start to beyond every offset that anyone has seen."""
+        """The final read: from the start to beyond every offset that any client has seen."""
         seen = dict.fromkeys(range(self._partitions), -1)
         for send in self.history.sends:
             seen[send.partition] = max(seen[send.partition], -1 if send.offset is None else send.offset)
@@ -258,7 +259,7 @@ class Workload:
                     )
 
     async def _refused(self, client: Client, error: RaftlogError) -> bool:
-        """Note a refusal, go to another broker and wait a little; False when a retry cannot help."""
+        """Note a refusal, switch to another broker and pause; False when a retry cannot help."""
         self.refusals[error.code] += 1
         if not error.retryable:
             self.surprises.append(f"{type(error).__name__}: {error} {error.details}")

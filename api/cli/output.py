@@ -23,7 +23,7 @@ from raftlog.errors import ConnectionLost, NotSent, RaftlogError
 REFUSED = 1
 WRONG_USAGE = 2
 UNKNOWN = 3
-NOBODY_REACHED = 4
+UNREACHABLE = 4
 INTERRUPTED = 130
 
 
@@ -121,7 +121,7 @@ def errors_reported(*, changing: bool = False) -> Iterator[None]:
         note(f"error ({error.code}): {text}")
         raise typer.Exit(exit_code(error, changing=changing)) from None
     except BrokenPipeError:
-        nobody_reads()
+        reader_has_closed()
     except OSError as error:
         note(f"error: {error}")
         raise typer.Exit(REFUSED) from None
@@ -129,7 +129,7 @@ def errors_reported(*, changing: bool = False) -> Iterator[None]:
         raise typer.Exit(INTERRUPTED) from None
 
 
-def nobody_reads() -> None:
+def reader_has_closed() -> None:
     """The reader of the output has closed the pipe: write no more, even at the end of the interpreter."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -137,7 +137,7 @@ def nobody_reads() -> None:
 def exit_code(error: RaftlogError, *, changing: bool) -> int:
     """The exit code of an error."""
     if isinstance(error, NotSent) or (isinstance(error, ConnectionLost) and not changing):
-        return NOBODY_REACHED
+        return UNREACHABLE
     return REFUSED if error.is_definite or not changing else UNKNOWN
 
 

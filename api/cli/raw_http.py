@@ -16,9 +16,8 @@ from raftlog.wire import headers, media_types, paths
 READ_BYTES = 1 << 20
 FETCH_BYTES = 8 << 20
 _SHOWN_BYTES = 500  # of an answer that is an error
-_MEMORY = memoryview(
-    bytearray(READ_BYTES)
-)  # shared by all connections: received bytes are handled before the next read
+# Shared by all connections: received bytes are handled before the next read.
+_MEMORY = memoryview(bytearray(READ_BYTES))
 
 
 @dataclass(frozen=True, slots=True)

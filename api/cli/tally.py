@@ -14,14 +14,14 @@ from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple
 
-from api.cli.output import NOBODY_REACHED, REFUSED, UNKNOWN, exit_code
+from api.cli.output import REFUSED, UNKNOWN, UNREACHABLE, exit_code
 from raftlog.client.receipts import BlockingPendingReceipt, OnAck, Receipt
 from raftlog.errors import RaftlogError
 from raftlog.units import counted
 
 _STEPS_PER_S = 10_000  # times are kept to a tenth of a millisecond, to save memory
-_GRAVEST_FIRST = (UNKNOWN, NOBODY_REACHED, REFUSED)
-_SAID = {UNKNOWN: "that may be stored or not", NOBODY_REACHED: "not sent", REFUSED: "refused"}
+_GRAVEST_FIRST = (UNKNOWN, UNREACHABLE, REFUSED)
+_SAID = {UNKNOWN: "of unknown outcome", UNREACHABLE: "not sent", REFUSED: "refused"}
 _ALL_TIMED = 1_000
 _TIMED_OF_MANY = 16
 

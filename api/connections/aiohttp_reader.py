@@ -129,7 +129,7 @@ class _Connection(web.RequestHandler):
         """An invalid end of a body after its response is not logged as an error."""
         error = kw.get("exc_info")
         if isinstance(error, _REFUSED):
-            self._tell("the rest of a body that nobody read")
+            self._tell("the unread rest of a body")
         else:
             _LOG.error(*args, exc_info=error if isinstance(error, BaseException) else True)
 

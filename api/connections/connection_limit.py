@@ -23,7 +23,7 @@ from raftlog.wire import paths
 _log = logging.getLogger("raftlog.http")
 
 ANSWERED_AT_ONCE_MAX: Final = 16  # of connections beyond the limit; their descriptors are in the reserve
-ANSWER_S: Final = 1.0  # a connection beyond the limit is closed after so long
+ANSWER_S: Final = 1.0  # a connection beyond the limit is closed after this time
 RETRY_AFTER_MS: Final = 1000
 SERVED: Final = (b"GET /healthz/", f"GET {paths.METRICS} ".encode())
 

@@ -87,12 +87,12 @@ class FastPathConnection(asyncio.Protocol):
         self.task: asyncio.Task[None] | None = None
         self.idle_since = 0.0
         self._server = server
-        self._request: PlainRequest | None = None  # read, and not answered
-        self._ahead = b""  # what has come behind it
-        self._linger: asyncio.TimerHandle | None = None  # it is answered, and its body is not there yet
+        self._request: PlainRequest | None = None  # parsed, without a response yet
+        self._ahead = b""  # bytes received after it
+        self._linger: asyncio.TimerHandle | None = None  # responded, while its body is incomplete
         self._is_last = False
-        self._is_full = False  # the client does not take what it was answered
-        self._head: Head | None = None  # of the request before
+        self._is_full = False  # the client does not read its responses
+        self._head: Head | None = None  # of the previous request
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Wait for a request."""

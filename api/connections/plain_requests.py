@@ -45,7 +45,7 @@ class PlainBody:
     __slots__ = ("_chunks", "_error", "_waiter", "missing")
 
     def __init__(self, beginning: bytes, missing: int) -> None:
-        self.missing = missing  # bytes that have not come yet
+        self.missing = missing  # bytes not received yet
         self._chunks = [beginning] if beginning else []
         self._error: BaseException | None = None
         self._waiter: asyncio.Future[None] | None = None
@@ -158,7 +158,6 @@ class _Date:
         self._text = ""
 
     def text(self) -> str:
-        """The current time."""
         second = int(time.time())
         if second != self._second:
             self._second, self._text = second, formatdate(second, usegmt=True)

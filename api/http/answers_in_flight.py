@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 
 from raftlog.node.computing import computed
 
-LARGE_PAGES_MAX: Final = 2  # one thread makes them; the other one is on its way to the thread or back
+LARGE_PAGES_MAX: Final = 2  # a thread builds one; the other is handed to the thread or back
 LARGE_PAGE_BYTES: Final = 48 << 20  # of one: its batches, a batch that is open, the page and its JSON
 RECENT_BYTES_MAX: Final = 4 << 20  # of events, for all streams together
 Result = TypeVar("Result")

@@ -28,8 +28,8 @@ from raftlog.types import Offset, TopicPartition
 
 REQUEST_BYTES_MAX: Final = 16 << 10  # a larger request gets a batch of its own
 BATCH_BYTES_MAX: Final = 128 << 10
-IN_FLIGHT_MAX: Final = 2  # batches of one queue: one on its way while the other is on the disk
-HOLD_S: Final = 0.05  # a partition that has no leader must not hold up its queue
+IN_FLIGHT_MAX: Final = 2  # batches of one queue: one in transfer while the other is being synced
+HOLD_S: Final = 0.05  # a partition without a leader must not block its queue
 
 
 Send = Callable[[Sequence[int], Sequence["Part"]], Coroutine[None, None, None]]
@@ -42,9 +42,9 @@ class Part:
 
     def __init__(self, records: Sequence[Record], *, size_bytes: int, bytes_max: int, now_ms: int) -> None:
         self.records = records
-        self.size_bytes = size_bytes  # of a batch that holds them alone, or more
-        self.bytes_max = bytes_max  # what the topic takes
-        self.now_ms = now_ms  # the time of records that bring none
+        self.size_bytes = size_bytes  # upper bound of the size of a batch with these records alone
+        self.bytes_max = bytes_max  # the limit of the topic
+        self.now_ms = now_ms  # the time of records without one
         self.target: TopicPartition | None = None
         self.receipt: asyncio.Future[AppendReceipt] = asyncio.get_running_loop().create_future()
 

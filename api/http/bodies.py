@@ -24,9 +24,9 @@ from api.http.services import Limits
 from raftlog.errors import InvalidRequest, RecordTooLarge, UnsupportedMediaType
 from raftlog.wire import media_types
 
-CONTENT_ENCODINGS = ("identity", "gzip", "deflate")  # undone while the body is read
+CONTENT_ENCODINGS = ("identity", "gzip", "deflate")  # decoded while the body is read
 ANY_ZLIB_WINDOW = 47  # tells gzip and zlib apart by their heads
-INFLATED_BYTES_MAX = 1 << 20  # at once, and no more of a body is held twice
+INFLATED_BYTES_MAX = 1 << 20  # at once, so that a body is not held twice
 
 T = TypeVar("T")
 

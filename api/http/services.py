@@ -146,21 +146,21 @@ class Limits:
     body_bytes_max: int = 64 << 20  # one request, after decompression
     bodies_bytes_max: int = 256 << 20  # all requests being handled
     bodies_bytes_client_max: int = 192 << 20  # those of one client address
-    untaken_bytes_max: int = 256 << 20  # answers that clients have not taken yet
+    untaken_bytes_max: int = 256 << 20  # responses that clients have not read yet
     parked_max: int = 20_000  # long polls and event streams
     parked_client_max: int = 10_000
     records_per_request_max: int = RECORDS_MAX
     fetch_bytes_default: int = 1 << 20
     fetch_bytes_max: int = 64 << 20  # of binary batches
-    fetch_json_bytes_max: int = 8 << 20  # showing them as JSON takes the loop's time
+    fetch_json_bytes_max: int = 8 << 20  # converting them to JSON blocks the loop
     wait_ms_max: int = 55_000  # below the idle time-outs of usual load balancers
     produce_timeout_ms_default: int = 30_000
     produce_timeout_ms_max: int = 300_000
     control_timeout_ms: int = 10_000  # topics, configuration, producer ids
     body_timeout_s: float = 60.0  # a body must have arrived
-    body_grace_s: float = 5.0  # from then on it must have come at
-    body_rate_min: int = 16 << 10  # so many bytes a second
-    write_timeout_s: float = 60.0  # one event must have been taken by its reader
+    body_grace_s: float = 5.0  # after this time, the minimum rate
+    body_rate_min: int = 16 << 10  # of received bytes per second
+    write_timeout_s: float = 60.0  # for the reader to read one event
     heartbeat_ms: int = 15_000  # of event streams
     replication_factor_default: int = 3
 
@@ -180,7 +180,7 @@ class Services:
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
     health: HealthProbes = field(default_factory=HealthProbes)
     limits: Limits = field(default_factory=Limits)
-    own_names: frozenset[str] = frozenset()  # that ``Host`` may have, besides those of all brokers
+    own_names: frozenset[str] = frozenset()  # accepted in ``Host``, besides those of all brokers
     allowed_hosts: frozenset[str] = frozenset()  # names, or name:port; * for all
     allowed_origins: frozenset[str] = frozenset()  # of web pages that may write and read; * for all
 

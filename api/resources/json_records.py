@@ -29,11 +29,11 @@ from raftlog.wire import bodies, media_types
 from raftlog.wire.headers import TAG_RECORD_HEADER
 from raftlog.wire.limits import TAG_CHARACTERS_MAX
 
-ERRORS_MAX = 20  # a request that is wrong everywhere is not answered with a book
-RECORD_OVERHEAD_BYTES = 36  # more than the lengths, deltas and attributes of a record can take
+ERRORS_MAX = 20  # a request with errors everywhere gets a bounded response
+RECORD_OVERHEAD_BYTES = 36  # upper bound of the lengths, deltas and attributes of a record
 HEADER_OVERHEAD_BYTES = 10
 
-WHOLE_BYTES_MAX = 256 << 10  # of JSON that is decoded in one go: few milliseconds
+WHOLE_BYTES_MAX = 256 << 10  # of JSON that is decoded in one call: few milliseconds
 _LINE = re.compile(rb"\S[^\n]*")
 
 

@@ -1,7 +1,7 @@
-"""Requests with one mistake each, made from the contract that a broker itself publishes.
+"""Requests with one mistake each, derived from the contract that a broker publishes.
 
-Every parameter of every operation is given every value that it must not have, and every body is replaced by
-what is no such body. None of these requests may be accepted for what it says, and none may be a 500.
+Every parameter of every operation gets every kind of invalid value, and every body is replaced by
+invalid ones. No such request may be accepted, and none may return 500.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _requests(topic: str, document: dict[str, Any]) -> Iterator[tuple[str, str, 
 
 
 def _filled(template: str, topic: str, bad: dict[str, Any], value: str) -> str | None:
-    """The path with one bad parameter; None for one that is no part of it."""
+    """The path with one bad parameter; None if the path does not have it."""
     values = {"topic": topic, **GOOD}
     encoded = quote(value.encode("utf-8", "surrogatepass"), safe="")
     if bad.get("in") == "path":

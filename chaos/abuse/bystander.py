@@ -1,7 +1,7 @@
-"""An honest client in a process of its own, whose service the attacks must not take.
+"""A correct client in a process of its own, which the attacks must not disturb.
 
-It asks every broker whether it lives and produces numbered values, both fifty times a second on connections
-that stay, and says how long each took. What was acknowledged is told at the end, to be looked for.
+It checks the liveness of every broker and produces numbered values, both fifty times a second on persistent
+connections, and measures the durations. In the end it reports the acknowledged values for a final read.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _TAKE, _STOP = "take", "stop"
 
 @dataclass(slots=True)
 class Seen:
-    """What it has seen in a while; times in seconds."""
+    """Its results of a period; times in seconds."""
 
     probes: list[float] = field(default_factory=list)
     produces: list[float] = field(default_factory=list)
@@ -36,7 +36,7 @@ class Seen:
 
 
 class Bystander:
-    """Serves itself of these brokers, as long as the block lasts."""
+    """A client of these brokers while the block lasts."""
 
     def __init__(self, urls: Sequence[str], topic: str) -> None:
         context = multiprocessing.get_context("spawn")
@@ -44,7 +44,7 @@ class Bystander:
         self._process = context.Process(target=_run, args=(other, list(urls), topic), daemon=True)
 
     def take(self) -> Seen:
-        """What it has seen since it was asked before."""
+        """Its results since the last call."""
         self._pipe.send(_TAKE)
         seen = self._pipe.recv()
         assert isinstance(seen, Seen)

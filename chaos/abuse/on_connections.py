@@ -23,7 +23,7 @@ def _address(target: Target, broker: int) -> tuple[str, int]:
 
 
 def idle_connections(target: Target) -> Counter[str]:
-    """As many connections as a broker has descriptors; a request in between is answered or refused."""
+    """As many connections as a broker has descriptors; a request meanwhile gets a response or a refusal."""
     with target.connections(IDLE_MAX) as opened:
         told = Counter({"opened": len(opened)})
         told[target.ask("GET", "/healthz/live")[0]] += 1
@@ -47,7 +47,7 @@ def announced_bodies(target: Target) -> Counter[str]:
 
 
 def readers_that_do_not_read(target: Target) -> Counter[str]:
-    """Event streams from the beginning, and fetches, whose clients never take an answer."""
+    """Event streams from the beginning, and fetches, whose clients never read the response."""
     fetch = f"GET {target.records}?offset=earliest HTTP/1.1\r\nHost: localhost\r\n"
     stream = f"{fetch}Accept: text/event-stream\r\n\r\n"
     fetch += "\r\n"
@@ -63,7 +63,7 @@ def readers_that_do_not_read(target: Target) -> Counter[str]:
 
 
 def not_http(target: Target) -> Counter[str]:
-    """Noise, TLS, and requests that almost are some."""
+    """Noise, TLS, and almost valid requests."""
     rng = random.Random(11)
     shapes = (
         lambda: rng.randbytes(rng.randint(1, 3000)),
@@ -86,7 +86,7 @@ def not_http(target: Target) -> Counter[str]:
 
 
 def noise_on_node_ports(target: Target) -> Counter[str]:
-    """Bytes that are no handshake, on the ports where brokers talk to one another."""
+    """Bytes that are not a handshake, on the ports between brokers."""
     rng = random.Random(12)
     http = b"GET / HTTP/1.1\r\n" + _HOST + b"\r\n"
     noise = [http if at % 3 == 0 else rng.randbytes(rng.randint(1, 4000)) for at in range(target.times(300))]
@@ -95,7 +95,7 @@ def noise_on_node_ports(target: Target) -> Counter[str]:
 
 
 def long_waits(target: Target) -> Counter[str]:
-    """Waits of years, from 300 connections that hang up."""
+    """Waits of years, from 300 connections that disconnect."""
     wait = f"GET {target.records}?offset=latest&wait=99999999s HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
     with target.connections(target.times(300), wait) as opened:
         time.sleep(HOLD_S * target.scale)

@@ -24,7 +24,7 @@ def _bomb(content: bytes) -> bytes:
 
 
 def bombs_read_as_json(target: Target) -> Counter[str]:
-    """A few kilobytes that become a record of 15 MiB, read by five at the same time."""
+    """A few kilobytes that decompress to a record of 15 MiB, five concurrent reads."""
     told: Counter[str] = Counter()
     for content in (bytes(BOMB_BYTES), b"x" * BOMB_BYTES, b"[" + b"1," * (BOMB_BYTES // 2 - 1) + b"1]"):
         answer, body = target.ask("POST", target.records, _bomb(content), BATCH)
@@ -76,7 +76,7 @@ def undecodable_batches(target: Target) -> Counter[str]:
 
 
 def long_pages(target: Target) -> Counter[str]:
-    """Readers of pages of ten thousand records, five at a time, through 100,000 of them."""
+    """Five concurrent readers of pages of ten thousand records, through 100,000 of them."""
     batch = build_batch([Record(b"v")] * 10_000, codec=Codec.ZSTD, timestamp_ms=1)
     told = Counter(target.ask("POST", target.records, batch, BATCH)[0] for _ in range(target.times(10)))
 
@@ -91,7 +91,7 @@ def long_pages(target: Target) -> Counter[str]:
 
 
 def many_producers(target: Target) -> Counter[str]:
-    """New producer ids, and one batch with each id that nobody was given."""
+    """New producer ids, and one batch with each of several ids that were never allocated."""
     told: Counter[str] = Counter()
     for number in range(target.times(500)):
         told[target.ask("POST", paths.PRODUCERS, b"{}", {"Content-Type": media_types.JSON})[0]] += 1
@@ -108,7 +108,7 @@ def many_producers(target: Target) -> Counter[str]:
 
 
 def foreign_pages(target: Target) -> Counter[str]:
-    """What a page in an operator's browser can send: a foreign Host, a foreign Origin."""
+    """Requests that a page in an operator's browser can send: a foreign Host, a foreign Origin."""
     told: Counter[str] = Counter()
     move = paths.of_partition(paths.TRANSFER_LEADERSHIP, target.topic, 0)
     for _ in range(target.times(100)):

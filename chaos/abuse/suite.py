@@ -1,8 +1,9 @@
-"""All attacks against three real brokers that may open 1,024 files each, and what the brokers made of them.
+"""All attacks against three real brokers that may open 1,024 files each, and their results.
 
-Decides: what is measured around an attack and what counts as a failure. A failure is an answer that no
-request may get, a traceback, the end of a process, or an acknowledged record that cannot be read. Times and
-memory are measured and shown; the caller compares them with its targets.
+Decides: what is measured during an attack and what counts as a failure: a forbidden response, a traceback,
+the
+end of a process, or an acknowledged record that cannot be read. Times and
+memory are measured and reported; the caller compares them with its targets.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ IN_TIME: Final = (
     'raftlog_event_loop_delay_seconds_bucket{le="0.05"}',
 )
 SETTLE_S: Final = 2.0
-READ_S: Final = 30.0  # so long the bystander's records may be refused in the end
+READ_S: Final = 30.0  # how long the bystander's records may be refused in the end
 BEYOND_BOUND_MIB: Final = 32
 
 
@@ -53,13 +54,13 @@ ATTACKS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One attack. Memory is of the broker that grew most."""
+    """One attack. Memory is that of the broker that grew most."""
 
     name: str
     seconds: float
     told: Counter[str]
-    held: int  # looks at an event loop, of all brokers, that something had held for more than 50 ms
-    late: int  # looks that came so late for any reason, a busy machine among them
+    held: int  # samples of event loops, of all brokers, that were blocked for more than 50 ms
+    late: int  # samples with that delay for any reason, including a busy machine
     slowest_probe_ms: float
     produce_p99_ms: float
     refused: Counter[str]  # of the bystander's requests
@@ -69,17 +70,16 @@ class Result:
 
     @property
     def keeps_bounds(self) -> bool:
-        """Whether no loop was held up, and no more memory taken than is granted."""
+        """Whether no loop was blocked, and memory stayed within the bounds."""
         return self.held == 0 and self.peak_mib <= self.bound_mib + BEYOND_BOUND_MIB
 
     @property
     def wrong(self) -> list[str]:
-        """Answers that no request may get."""
+        """Responses that no request may get."""
         return [answer for answer in self.told if answer.startswith("500") or answer.endswith("no problem")]
 
     @property
     def line(self) -> str:
-        """All of it in a line."""
         refused = f", refused {dict(self.refused)}" if self.refused else ""
         return (
             f"{self.seconds:.1f} s; loops held {self.held}, late {self.late}; "
@@ -91,7 +91,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What came of all attacks; without ``failures`` no promise was broken."""
+    """Results of all attacks; without ``failures`` no guarantee was broken."""
 
     results: list[Result]
     acknowledged: int
@@ -165,7 +165,7 @@ def _resident_mib(cluster: Cluster, what: str = "VmRSS") -> list[float]:
 
 
 def _too_late(cluster: Cluster) -> tuple[float, float]:
-    """Looks beyond 50 ms: without the time that the machine had no processor, and with it."""
+    """Samples beyond 50 ms: without the time that the process had no CPU, and with it."""
     figures = [cluster.metrics(LOOKS, *IN_TIME, broker=broker) for broker in cluster.brokers]
     return sum(looks - held for looks, held, _ in figures), sum(looks - late for looks, _, late in figures)
 
@@ -187,4 +187,4 @@ def _stored(cluster: Cluster, target: Target) -> Iterable[str]:
                 yield from (str(record["value"]) for record in page["records"])
                 offset = page["next_offset"]
             else:
-                time.sleep(0.2)  # connections of the last attack may not be gone yet
+                time.sleep(0.2)  # connections of the last attack may not be closed yet

@@ -1,4 +1,4 @@
-"""What an attack has in hand: the addresses of a cluster, a topic of its own, and ways to send anything."""
+"""Tools of an attack: the addresses of a cluster, a topic of its own, and ways to send any bytes."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from raftlog.wire import media_types, paths
 NOT_ANSWERED: Final = "not answered"
 BATCH: Final = {"Content-Type": media_types.BATCH}
 TIMEOUT_S: Final = 60.0
-ANSWER_S: Final = 1.0  # so long an answer to noise is waited for, and the end of the connection
+ANSWER_S: Final = 1.0  # how long to wait for a response to noise, and for the end of the connection
 
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """One way to hurt. ``run`` counts the answers; none may be a 500, or an error without a problem.
+    """One attack. ``run`` counts the responses; none may be a 500, or an error without a problem.
 
-    ``bound_mib`` is the memory that documented limits grant to it: inflated bodies, a decompressed batch,
-    and answers that nobody has taken.
+    ``bound_mib`` is the memory that documented limits allow it: decompressed bodies, a decompressed batch,
+    and unread responses.
     """
 
     name: str
@@ -36,7 +36,7 @@ class Attack:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A cluster under attack. ``scale`` is 1.0, or less where there is little time."""
+    """A cluster under attack. ``scale`` is 1.0, or less for short runs."""
 
     urls: Sequence[str]
     node_ports: Sequence[tuple[str, int]]
@@ -44,7 +44,7 @@ class Target:
     scale: float
 
     def times(self, number: int) -> int:
-        """So many of something, scaled."""
+        """A number of repetitions, scaled."""
         return max(1, round(number * self.scale))
 
     @property
@@ -61,7 +61,7 @@ class Target:
         *,
         broker: int = 0,
     ) -> tuple[str, bytes]:
-        """One request on its own connection: what came of it, and the body."""
+        """One request on its own connection: its result, and the body."""
         where = urlsplit(self.urls[broker % len(self.urls)])
         connection = http.client.HTTPConnection(where.hostname or "", where.port, timeout=TIMEOUT_S)
         try:
@@ -75,7 +75,7 @@ class Target:
             connection.close()
 
     def at_once(self, width: int, work: Callable[[int], str], *, count: int = 0) -> Counter[str]:
-        """Do it ``count`` times (else once each), ``width`` of them at the same time."""
+        """Call it ``count`` times (else once each), ``width`` at the same time."""
         with ThreadPoolExecutor(width) as threads:
             return Counter(threads.map(work, range(count or width)))
 
@@ -83,7 +83,7 @@ class Target:
     def connections(
         self, count: int, first: bytes = b"", *, broker: int = 0
     ) -> Iterator[list[socket.socket]]:
-        """So many connections that have sent ``first``, as long as the block lasts."""
+        """Connections that have sent ``first``, while the block lasts."""
         where = urlsplit(self.urls[broker])
         with contextlib.ExitStack() as stack:
             opened: list[socket.socket] = []
@@ -98,7 +98,7 @@ class Target:
 
 
 def raw_exchange(address: tuple[str, int], data: bytes) -> str:
-    """Send bytes and hear the first line of the answer, if there is one."""
+    """Send bytes and return the first line of the response, if any."""
     try:
         with socket.create_connection(address, timeout=5) as link:
             link.sendall(data)

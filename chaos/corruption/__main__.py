@@ -1,4 +1,4 @@
-"""``python -m chaos.corruption``: many damaged disks and a verdict; or one case, told in full."""
+"""``python -m chaos.corruption``: many damaged disks and a summary; or one case with details."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CASES, ALL_REPLICAS = 1000, 200
 
 
 def main() -> int:
-    """The exit status: 1 where something was lost, served damaged, missed, or not repaired."""
+    """The exit status: 1 if data was lost, served damaged, missed, or not repaired."""
     parser = argparse.ArgumentParser(prog="python -m chaos.corruption", description=__doc__)
     parser.add_argument("--cases", type=int, default=CASES, help=f"with one damaged replica ({CASES})")
     parser.add_argument(

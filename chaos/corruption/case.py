@@ -1,8 +1,8 @@
-"""One case: fill, stop, damage, start, load; and what must hold in the end.
+"""One case: fill, stop, damage, start, load; and the checks in the end.
 
-Must hold: no value that was acknowledged is missing or another; no byte that a consumer gets is another
-than what was acknowledged; in the end all replicas work, are sound and hold the same bytes; and nobody
-but the brokers themselves has done anything for it.
+No acknowledged value is missing or changed; no consumer reads a changed byte; in the end all replicas work,
+are
+intact and hold the same bytes; and nobody but the brokers has repaired anything.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ FILLINGS: Final = 12
 TRIES: Final = 40  # to find a damage that changes something
 BATCHES_AFTER: Final = 4
 PATIENCE_S: Final = 60.0
-AWAY: Final = 0.2  # how many victims miss how the others' logs lose their beginning
-IN_USE: Final = 0.25  # how many cases damage the active segment of a running broker as well
+AWAY: Final = 0.2  # share of victims that miss the deletion of the others' beginnings
+IN_USE: Final = 0.25  # share of cases that also damage the active segment of a running broker
 END: Final = 1 << 60
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What became of one damage: detected, or harmless for a reason that was shown, or else missed."""
+    """Result of one damage: detected, or shown to be harmless for a reason, or else missed."""
 
     damage: Damage
     is_detected: bool
@@ -50,7 +50,7 @@ class Verdict:
 
     @property
     def is_missed(self) -> bool:
-        """Whether nothing noticed it and nothing shows that it cannot matter."""
+        """Whether nothing detected it and nothing shows that it is harmless."""
         return not self.is_detected and self.harmless is None
 
     def __str__(self) -> str:
@@ -61,7 +61,7 @@ class Verdict:
 
 @dataclass(slots=True)
 class Outcome:
-    """What a case came to."""
+    """Result of a case."""
 
     seed: int
     verdicts: tuple[Verdict, ...]
@@ -74,7 +74,7 @@ class Outcome:
 
     @property
     def is_good(self) -> bool:
-        """Whether everything held, and no damage was missed."""
+        """Whether all checks passed, and no damage was missed."""
         is_missed = any(verdict.is_missed for verdict in self.verdicts)
         return not (self.lost or self.served_damaged or self.troubles or is_missed)
 
@@ -90,11 +90,13 @@ def _filled(number: int) -> Filled:
 
 
 def run_case(seed: int, *, all_replicas: bool = False, damages: bool = True) -> Outcome:
-    """Damage one replica, or each in another place, and see. Without ``damages`` nothing may be noticed."""
+    """Damage one replica, or each in another place, and check. Without ``damages`` nothing may be
+    detected.
+    """
     rng = random.Random(f"case {seed} {all_replicas}")
     number = rng.randrange(FILLINGS)
     if all_replicas and is_cut(number):
-        number -= 1  # what stands beside a log that was cut may be whole nowhere
+        number -= 1  # files beside a truncated log may be complete nowhere
     filled = _filled(number)
     case = _Case(seed, filled, rng, all_replicas=all_replicas)
     cluster = RottingCluster(f"case {seed} {all_replicas}", filled.images, case.work)
@@ -121,7 +123,7 @@ def run_case(seed: int, *, all_replicas: bool = False, damages: bool = True) -> 
 
 @dataclass(frozen=True, slots=True)
 class _Struck:
-    """A machine whose disk was damaged; ``is_found`` when reading everything through finds something new."""
+    """A machine whose disk was damaged; ``is_found`` when verifying finds something new."""
 
     machine: Machine
     damage: Damage
@@ -131,7 +133,7 @@ class _Struck:
     is_found: bool
 
     def verdict(self, noticed: set[NodeId]) -> Verdict:
-        """What became of it, by whether its broker has repaired something and by the disk in the end."""
+        """Its result: whether its broker has repaired something, and the disk in the end."""
         if self.is_found or self.machine.node in noticed:
             return Verdict(self.damage, True, None)
         disk = Disk(self.before, self.after, self.machine.disk.image(), self.older)
@@ -146,7 +148,7 @@ def _victims(
 
 
 def _damaged(machine: Machine, older: dict[str, bytes], rng: random.Random, case: _Case) -> Damage:
-    """Damage that leaves every entry whole on some replica."""
+    """Damage that leaves every entry intact on some replica."""
     before = machine.disk.image()
     for _ in range(TRIES):
         damage = do_damage(machine.disk, older, rng, rng.choice(CATEGORIES), rng.choice(KINDS))
@@ -169,10 +171,11 @@ def _directories(machine: Machine) -> list[str]:
 
 
 def _lost_places(machine: Machine) -> list[Place]:
-    """Which entries of which log are not whole on this machine any more.
+    """Entries of each log that are no longer intact on this machine.
 
-    Damage above the promise, which a power loss may have left far behind, cannot be told from a torn tail: as
-    of an entry that never was synced, there must be no more than one replica that has lost it.
+    Damage above the promise, which a power loss may have left far behind, cannot be distinguished from a torn
+    tail:
+    like an entry that was never synced, at most one replica may have lost it.
     """
     found: list[Place] = []
     for directory in _directories(machine):
@@ -184,7 +187,7 @@ def _lost_places(machine: Machine) -> list[Place]:
 
 
 def _findings(machine: Machine) -> set[str]:
-    """What reading everything through finds on a disk."""
+    """The findings of verifying a disk."""
     found = set(_damaged_twins(machine))
     for directory in _directories(machine):
         seen = examine(machine.disk, directory)
@@ -216,7 +219,7 @@ class _Case:
         self.victim: Machine | None = None
 
     def overlaps(self, places: list[Place]) -> bool:
-        """Whether some entry would be whole nowhere."""
+        """Whether some entry would be intact nowhere."""
         return any(
             mine[0] == other[0] and mine[1] <= other[2] and other[1] <= mine[2]
             for mine in places
@@ -245,7 +248,7 @@ class _Case:
         self._look_at_the_end(cluster)
 
     def _damage_in_use(self, machine: Machine) -> None:
-        """All replicas are equal and whole: one bit flips where a running broker has written."""
+        """All replicas are equal and intact: one bit flips in the active segment of a running broker."""
         assert machine.broker is not None
         log = machine.broker.manager.replicas[TOPIC, 0].group.log
         assert isinstance(log, SegmentedLog)
@@ -257,14 +260,14 @@ class _Case:
             self._in_use = machine.node, Damage("active segment", "bit flip", active.path, where)
 
     def in_use(self) -> tuple[Verdict, ...]:
-        """What became of damage done while its broker ran: nothing excuses that it is not found."""
+        """Result of damage to a running broker: it must be detected."""
         if self._in_use is None:
             return ()
         node, damage = self._in_use
         return (Verdict(damage, node in self.noticed, None),)
 
     async def _cut_without(self, victim: Machine | None, cluster: RottingCluster) -> None:
-        """The others go on, and their logs lose their beginning, while the damaged one is off."""
+        """The others continue, and the beginnings of their logs are deleted, while the damaged one is off."""
         for machine in cluster.machines:
             if machine is not victim:
                 machine.start()
@@ -286,7 +289,7 @@ class _Case:
             self.troubles.append(f"acknowledged and not there: {missing[:5]}")
 
     async def _read(self, cluster: RottingCluster) -> dict[int, bytes]:
-        """Everything that is kept, through any broker, as a consumer of batches sees it."""
+        """All records, through any broker, as a consumer of batches sees them."""
         found: dict[int, bytes] = {}
         position = self._start
         while True:
@@ -384,7 +387,7 @@ class _Case:
                 self.troubles.append(f"the logs of {name} differ")
 
     def _compare_states(self, cluster: RottingCluster) -> None:
-        """Whoever has applied as much has the same state, and the same members take part."""
+        """Replicas with equal applied indexes have equal states and memberships."""
         states: dict[tuple[int, int], set[bytes]] = {}
         members: dict[tuple[int, int], set[Membership]] = {}
         for machine in cluster.machines:

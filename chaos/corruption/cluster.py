@@ -1,7 +1,7 @@
-"""A simulated cluster in which nothing goes wrong but its disks, and what it looks like when it was filled.
+"""A simulated cluster without faults except on its disks, and its filling.
 
-Decides: what stands on the disks before a case begins: several segments, terms and checkpoints, written
-and ended in ways that the seed draws; some logs have lost their beginning to retention. Filling takes
+Decides: the content of the disks before a case: several segments, terms and checkpoints, written
+and ended in random ways; the beginnings of some logs are deleted by retention. Filling takes
 longer than a case, so it is done once for many.
 """
 
@@ -37,19 +37,19 @@ Image = dict[str, bytes]
 
 @dataclass(slots=True)
 class Filled:
-    """What the disks hold, what they held half-way, and what was acknowledged: value by offset."""
+    """The disks after the filling and half-way, and the acknowledged values by offset."""
 
     images: dict[NodeId, Image] = field(default_factory=dict)
     older: dict[NodeId, Image] = field(default_factory=dict)
     acknowledged: dict[int, bytes] = field(default_factory=dict)
-    start: int = 0  # what lay before it has been removed
+    start: int = 0  # records before it are deleted
 
 
 class NoFaults(Faults):
-    """Nothing is switched on by itself."""
+    """No machine is restarted automatically."""
 
     def start_again(self) -> None:
-        """A machine that has stopped stays off."""
+        """A stopped machine stays off."""
 
 
 class RottingCluster(Simulation):
@@ -67,20 +67,20 @@ class RottingCluster(Simulation):
             machine.disk.load(disks.get(machine.node, {}))
 
     def rng(self, name: str) -> random.Random:
-        """A stream for each subsystem, of this case."""
+        """A stream of randomness for each subsystem of this case."""
         return random.Random(f"{getattr(self, 'name', '')} {name}")
 
     def _wire(self) -> None:
-        """Nobody looks at files and frames: they are damaged on purpose."""
+        """No checks of files and frames: they are damaged on purpose."""
 
     def stepped(self, process: Process, function: Callable[..., object]) -> None:
-        """Nobody looks."""
+        """No checks."""
 
     async def _live(self) -> None:
         await self._work(self)
 
     def go(self) -> list[str]:
-        """Run; return what must not be, and was."""
+        """Run; return the violations."""
         logging.disable(logging.CRITICAL)
         try:
             self.loop.run(self._live(), LONGEST_S)
@@ -99,7 +99,7 @@ class RottingCluster(Simulation):
             machine.start()
 
     async def stop_all(self) -> None:
-        """End every broker in good order."""
+        """Stop every broker cleanly."""
         for machine in self.machines:
             machine.stop()
         for machine in self.machines:
@@ -107,7 +107,7 @@ class RottingCluster(Simulation):
                 await asyncio.sleep(0.05)
 
     async def create_topic(self) -> None:
-        """Make the topic, once brokers are there."""
+        """Create the topic, once the brokers serve."""
         while True:
             with contextlib.suppress(RaftlogError):
                 try:
@@ -126,7 +126,7 @@ class RottingCluster(Simulation):
             await asyncio.sleep(0.1)
 
     async def produce(self, acknowledged: dict[int, bytes], rng: random.Random) -> None:
-        """One batch through any broker, until it is acknowledged."""
+        """One batch through any broker, retried until it is acknowledged."""
         values = []
         for _ in range(rng.choice((1, 1, 2, 4))):
             self._values += 1
@@ -148,7 +148,7 @@ class RottingCluster(Simulation):
             return
 
     async def cut(self, acknowledged: dict[int, bytes]) -> int:
-        """Have the older half of the log removed on every machine that runs; where it begins now."""
+        """Delete the older half of the log on every running machine; return the log start."""
         while True:
             await asyncio.sleep(0.1)
             leader = self._leader()
@@ -188,7 +188,7 @@ class RottingCluster(Simulation):
 
 
 def is_cut(filling: int) -> bool:
-    """Whether the logs of a filling have lost their beginning."""
+    """Whether the beginnings of the logs of a filling are deleted."""
     return filling % 3 == 2
 
 
@@ -212,7 +212,7 @@ def _log_start(machine: Machine) -> int | None:
 
 
 def fill(seed: int) -> Filled:
-    """Disks with a history."""
+    """Fill disks with a history."""
     filled = Filled()
     rng = random.Random(f"filling {seed}")
     end: str = rng.choice(("stop", "kill", "lose power"))

@@ -1,6 +1,6 @@
-"""What may happen to a file of a broker while nobody looks.
+"""Kinds of damage to a broker's files.
 
-Decides: which kinds there are and which bytes they change. Every kind can meet every file.
+Decides: which bytes each kind changes. Every kind applies to every file.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ CATEGORIES: Final = (
     "disk id",
     "replicas",
 )
-PAGE_BYTES: Final = 256  # of files as small as these
+PAGE_BYTES: Final = 256  # of files of this size or less
 KEPT_TWICE: Final = (APPLIED_FILE, DISK_FILE, REPLICAS_FILE)
 
 _NAMES: Final = {
@@ -54,7 +54,7 @@ _NAMES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """One deed: what was done to which file."""
+    """One damage: its kind and its file."""
 
     category: str
     kind: str
@@ -66,7 +66,7 @@ class Damage:
 
 
 def categories_of(image: Image) -> dict[str, list[str]]:
-    """The files of one broker by what they are, each list in order."""
+    """The files of one broker by category, each list in order."""
     found: dict[str, list[str]] = {}
     newest: dict[str, str] = {}
     for path in sorted(image):
@@ -98,7 +98,7 @@ def _category(path: str, newest: dict[str, str]) -> str | None:
 def do_damage(
     disk: FakeFilesystem, older: Image, rng: random.Random, category: str, kind: str
 ) -> Damage | None:
-    """Damage one file of a category; None where this kind cannot change any of its bytes."""
+    """Damage one file of a category; None if this kind changes none of its bytes."""
     image = disk.image()
     paths = categories_of(image).get(category, [])
     if not paths:

@@ -1,11 +1,11 @@
-"""Whether damage that no broker has noticed is harmless. That is shown, not supposed.
+"""Shows that undetected damage is harmless.
 
-Decides: what shows it. A disk is compared just before the damage, just after it, and at the end of the case:
-every file that the damage changed must be back as it was, or be one whose bytes count for nothing, by what
-the slots and the log said *before* the damage. What cannot be shown is a miss.
+A disk is compared just before the damage, just after it, and at the end of the case:
+every file that the damage changed must be restored, or be one whose bytes are not needed, according to
+the slots and the log *before* the damage. Damage that cannot be shown to be harmless is missed.
 
-The judge reads files by the formats' own decoders, one by one, and trusts none of the code that looks for
-damage. That all replicas end with the same log, state and members is looked at by ``case``.
+The files are parsed by the formats' own decoders, independently of the production code that detects
+damage. ``case`` checks that all replicas end with the same log, state and members.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ INTERVAL_BYTES: Final = 4096  # of a sparse index
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """One machine's files: before the damage, after it, at the end; ``older`` is what may have come back."""
+    """One machine's files: before the damage, after it, at the end; ``older`` is an older copy."""
 
     before: Image
     after: Image
@@ -42,7 +42,7 @@ class Disk:
 
 
 def shown_harmless(disk: Disk) -> str | None:
-    """Why the damage cannot matter; None where that cannot be shown."""
+    """Why the damage is harmless; None if that cannot be shown."""
     changed = sorted(
         path for path in {*disk.before, *disk.after} if disk.before.get(path) != disk.after.get(path)
     )
@@ -70,7 +70,7 @@ def _reason(disk: Disk, path: str) -> str | None:
 
 
 def _of_slot(disk: Disk, folder: str) -> str | None:
-    """Term, vote and log start are what they were, and both slots can be read in the end.
+    """Term, vote and log start are unchanged, and both slots can be read in the end.
 
     The promise may be an earlier one, as it is not synced.
     """
@@ -84,7 +84,7 @@ def _of_slot(disk: Disk, folder: str) -> str | None:
 
 
 def _of_segment(disk: Disk, path: str) -> str | None:
-    """Nothing of what changed was promised, or the log has lost it by right."""
+    """None of the changed bytes was promised, or retention has deleted them."""
     folder = path.rpartition("/")[0]
     truth = _state(disk.before, folder)
     before, after = disk.before[path], disk.after.get(path, b"")
@@ -100,7 +100,7 @@ def _of_segment(disk: Disk, path: str) -> str | None:
 
 
 def _of_index(disk: Disk, path: str) -> str | None:
-    """Nobody reads a wrong one: it is gone, or it has been built again from its segment."""
+    """A wrong one is not used: it is removed, or has been rebuilt from its segment."""
     segment = path.removesuffix(INDEX_SUFFIX) + LOG_SUFFIX
     if segment not in disk.end:
         return "its segment is gone"
@@ -112,7 +112,7 @@ def _of_index(disk: Disk, path: str) -> str | None:
 
 
 def _of_epochs(disk: Disk, folder: str) -> str | None:
-    """What the file said, and what it says in the end, stands in the batches."""
+    """The content of the file, then and in the end, agrees with the batches."""
     batches = list(_batches(disk.end, folder))
     return (
         "all of it stands in the batches"
@@ -137,7 +137,7 @@ def _agrees(image: Image, folder: str, batches: list[Batch]) -> bool:
 
 
 def _of_state(disk: Disk, path: str) -> str | None:
-    """The log is applied from another state. What stands there in the end is a state of this very log."""
+    """The log is applied from another state. The state there in the end is one of this log."""
     found = disk.end.get(path)
     if found is None or found != disk.after.get(path):
         return "the log was applied without it"
@@ -145,7 +145,7 @@ def _of_state(disk: Disk, path: str) -> str | None:
 
 
 def _of_members(disk: Disk, folder: str) -> str | None:
-    """Those in force where the log begins are the same, or the log itself goes back to them."""
+    """The membership at the log start is unchanged, or the log goes back to its first entry."""
     start, path = _state(disk.before, folder).log_start, f"{folder}/{MEMBERS_NAME}"
     if path not in disk.end:
         return "the log goes back to its first entry" if start == 0 else None
@@ -156,7 +156,7 @@ def _of_members(disk: Disk, folder: str) -> str | None:
 
 
 def _state(image: Image, folder: str) -> ReplicaState:
-    """What the slot with the highest number says."""
+    """The content of the slot with the highest number."""
     return max(_slots(image, folder), key=lambda slot: slot.sequence, default=Slot(0, newborn())).state
 
 
@@ -183,7 +183,7 @@ def _batches(image: Image, folder: str) -> Iterator[Batch]:
 
 
 def _whole(data: bytes) -> Iterator[tuple[int, Batch]]:
-    """Positions and batches up to the first that is not whole."""
+    """Positions and batches up to the first incomplete one."""
     at = 0
     with contextlib.suppress(CorruptBatch):
         while at < len(data):

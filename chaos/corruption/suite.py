@@ -1,4 +1,4 @@
-"""Many cases and what they came to."""
+"""Many cases and their summary."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ class Summary:
     all_replicas: int  # with each replica damaged in another place
     detected: int
     harmless: int  # not detected, and shown to be harmless; ``reasons`` names kinds and reasons
-    missed: int  # neither: nothing shows that it cannot matter
+    missed: int  # neither: nothing shows that it is harmless
     repaired: int  # replicas that were repaired from their peers
-    lost: int  # acknowledged values that are not there in the end
-    served_damaged: int  # times that a consumer got other bytes than were acknowledged
-    failed: int  # cases in which something did not hold
+    lost: int  # acknowledged values that are missing in the end
+    served_damaged: int  # reads by consumers of other bytes than were acknowledged
+    failed: int  # cases with a failed check
     seconds: float
     reasons: tuple[tuple[str, int], ...]
 
     @property
     def is_good(self) -> bool:
-        """Whether everything held in every case, and no damage was missed."""
+        """Whether all checks passed in every case, and no damage was missed."""
         return not (self.lost or self.served_damaged or self.failed or self.missed)
 
     def line(self) -> str:
-        """For people and scripts."""
+        """For users and scripts."""
         return (
             f"cases={self.cases} all_replicas={self.all_replicas} detected={self.detected} "
             f"harmless={self.harmless} missed={self.missed} repaired={self.repaired} lost={self.lost} "
@@ -53,7 +53,7 @@ def run_suite(
     jobs: int = 1,
     on_outcome: Callable[[Outcome], None] = lambda outcome: None,
 ) -> Summary:
-    """Run the cases ``first``.. of both sorts."""
+    """Run the cases from ``first`` on, of both kinds."""
     began = time.monotonic()
     outcomes: list[Outcome] = []
     for outcome in _all(first, cases, all_replicas, jobs):

@@ -1,10 +1,10 @@
-"""The system calls of the real filesystem adapter, recorded and judged.
+"""Checks the system calls of the real filesystem adapter against a model of POSIX.
 
-The simulator runs the storage on a fake disk, so nothing there sees whether ``OsFilesystem`` keeps the
-port's promises with the calls that it makes. Here it runs for real: every call goes through ``posix``, a
-model of what POSIX makes durable, and ``judged`` compares what each operation promises with that model.
+The simulator runs the storage on a fake disk, so it does not check whether ``OsFilesystem`` keeps the
+port's contract with its calls. Here the adapter runs for real: every call goes through ``posix``, a
+model of POSIX durability, and ``judged`` compares the contract of each operation with that model.
 
-Decides: what the calls make durable, and which call breaks a rule. Calls are made to be cut short or to fail
-as the system may. Leaves to others: what the storage does with the port (``chaos.simulator``). A call that is
-interrupted is not among them: the interpreter repeats it (PEP 475), the adapter never sees it.
+Decides: what the calls make durable, and which call breaks a rule. Calls are shortened or fail
+as the system may do. Leaves to others: how the storage uses the port (``chaos.simulator``). Interrupted
+calls are not covered: the interpreter repeats them (PEP 475).
 """

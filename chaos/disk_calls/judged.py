@@ -1,7 +1,7 @@
-"""The port of the storage, with every promise of an operation held against the calls that it made.
+"""The filesystem port, with every operation's contract checked against its system calls.
 
-``judged_disk`` puts the traced ``os`` into the adapter and gives a filesystem to run anything on: the
-conformance suite, a log, whole brokers. What was broken stands in ``Posix.violations``.
+``judged_disk`` puts the traced ``os`` into the adapter and returns a filesystem for any test: the
+conformance suite, a log, whole brokers. ``Posix.violations`` has the violations.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from raftlog.storage.filesystem import Buffer, File, Filesystem
 
 
 class JudgedFile:
-    """An open file whose operations must have done what they say."""
+    """An open file whose operations are checked."""
 
     def __init__(self, file: File, posix: Posix) -> None:
         self._file = file
@@ -31,7 +31,7 @@ class JudgedFile:
 
     @property
     def path(self) -> str:
-        """Where it was opened."""
+        """The path at its opening."""
         return self._file.path
 
     @property
@@ -40,7 +40,7 @@ class JudgedFile:
         return self._file.size
 
     def append(self, buffers: Sequence[Buffer]) -> int:
-        """All buffers stand at the end, and nothing before them has changed; or all is as it was."""
+        """All buffers are at the end, and earlier bytes are unchanged; or the file is unchanged."""
         before, data = bytes(self._node.content[: self.size]), b"".join(buffers)
         try:
             start = self._file.append(buffers)
@@ -48,19 +48,19 @@ class JudgedFile:
             self._expect(bytes(self._node.content) == before, "a failed append leaves the file as it was")
             self._check_size("a failed append")
             raise
-        self._expect(start == len(before), "append says where its bytes stand")
+        self._expect(start == len(before), "append returns the position of its bytes")
         self._expect(bytes(self._node.content) == before + data, "append writes all its bytes at the end")
         self._check_size("append")
         return start
 
     def read_at(self, position: int, length: int) -> bytes:
-        """All that stands there, however often the system cuts a read short."""
+        """All bytes in the range, also after short reads."""
         data = self._file.read_at(position, length)
         self._expect(data == self._node.content[position : position + length], "a read returns all there is")
         return data
 
     def write_at(self, position: int, data: Buffer) -> None:
-        """These bytes stand there, and nothing else has changed."""
+        """These bytes are written, and no others changed."""
         expected = bytearray(self._node.content)
         expected[position : position + len(data)] = data
         self._file.write_at(position, data)
@@ -68,13 +68,12 @@ class JudgedFile:
         self._check_size("write_at")
 
     def truncate(self, size: int) -> None:
-        """The file has this size."""
         self._file.truncate(size)
         self._expect(len(self._node.content) == size, "truncate cuts the file")
         self._check_size("truncate")
 
     def sync(self) -> None:
-        """What was written before it began is on the disk; else it raises."""
+        """Everything written before it began is durable; else it raises."""
         version, failed = self._node.version, self._failures()
         self._file.sync()
         if not self._is_closed:
@@ -103,35 +102,32 @@ class JudgedFile:
 
 
 class JudgedFilesystem:
-    """A filesystem whose operations must have done what they say."""
+    """A filesystem whose operations are checked."""
 
     def __init__(self, filesystem: Filesystem, posix: Posix) -> None:
         self._filesystem = filesystem
         self._posix = posix
 
     def open(self, path: str, *, create: bool = False) -> File:
-        """A file from before keeps its bytes."""
+        """An existing file keeps its bytes."""
         before = bytes(self._posix.node(path).content) if os.path.exists(path) else b""
         file = JudgedFile(self._filesystem.open(path, create=create), self._posix)
         self._expect(bytes(file._node.content) == before, path, "opening changes no byte")
         return file
 
     def hold(self, file: File) -> bool:
-        """Promises nothing about the disk."""
         return self._filesystem.hold(file)
 
     def let_go(self, file: File) -> None:
-        """Promises nothing about the disk."""
         self._filesystem.let_go(file)
 
     def read_file(self, path: str) -> bytes:
-        """All bytes."""
         data = self._filesystem.read_file(path)
         self._expect(data == self._posix.node(path).content, path, "read_file returns all bytes")
         return data
 
     def replace_file(self, path: str, data: bytes) -> None:
-        """Afterwards the new bytes are durable under this name; until then, and on failure, the old ones."""
+        """Afterwards the new bytes are durable under this name; before, and on failure, the old ones."""
         old = self._posix.node(path) if os.path.exists(path) else None
         before = None if old is None else bytes(old.content)
         try:
@@ -161,7 +157,7 @@ class JudgedFilesystem:
         return self._filesystem.list_directory(path)
 
     def make_directories(self, path: str) -> None:
-        """All that are new are named on the disk."""
+        """The names of all new directories are durable."""
         self._filesystem.make_directories(path)
         self._expect(os.path.isdir(path), path, "make_directories makes them")
         for parent in _with_parents(path):
@@ -181,7 +177,7 @@ class JudgedFilesystem:
         self._expect(not os.path.exists(path), path, "remove removes")
 
     def remove_tree(self, path: str) -> None:
-        """All below it is gone, on the disk too."""
+        """Everything below it is removed durably."""
         self._filesystem.remove_tree(path)
         self._expect(not os.path.exists(path), path, "remove_tree removes")
         self._expect(
@@ -189,7 +185,7 @@ class JudgedFilesystem:
         )
 
     def sync_directory(self, path: str) -> None:
-        """The names that it had are on the disk."""
+        """The current names are durable."""
         node = self._posix.node(path)
         version = node.version
         self._filesystem.sync_directory(path)
@@ -198,11 +194,9 @@ class JudgedFilesystem:
         )
 
     def tree_bytes(self, path: str) -> int:
-        """Promises nothing about the disk."""
         return self._filesystem.tree_bytes(path)
 
     def free_bytes(self, path: str) -> int:
-        """How much room is left."""
         return self._filesystem.free_bytes(path)
 
     def _content(self, path: str) -> bytes | None:
@@ -229,9 +223,9 @@ def _with_parents(path: str) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class JudgedDisk:
-    """What a judged run has: a filesystem to work on, what may interfere, and the model with its verdict.
+    """Parts of a checked run: a filesystem, the interference, and the model with its violations.
 
-    ``system`` makes calls without the adapter, as a process that has died since.
+    ``system`` makes calls without the adapter, like a process that has crashed since.
     """
 
     filesystem: Filesystem
@@ -240,13 +234,13 @@ class JudgedDisk:
     posix: Posix
 
     def open_files(self) -> list[Node]:
-        """What is open and not a directory."""
+        """The open regular files."""
         return [file.node for file in self.posix.descriptors.values()]
 
 
 @contextlib.contextmanager
 def judged_disk(seed: int, short: float = 0.0) -> Iterator[JudgedDisk]:
-    """The real filesystem under judgement. ``short``: how many reads and writes the system cuts short."""
+    """The real filesystem with checks. ``short``: how many reads and writes are shortened."""
     posix, interference = Posix(), Interference(Random(seed), short)
     traced = TracedOs(posix, interference)
     instead = {"os": traced, "_sync_data": traced.fdatasync, "shutil": SimpleNamespace(rmtree=traced.rmtree)}

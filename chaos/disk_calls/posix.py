@@ -1,10 +1,10 @@
-"""What a sequence of system calls has made durable, as POSIX has it.
+"""What a sequence of system calls has made durable, according to POSIX.
 
 A sync of a file makes durable what was written to it before the sync began, not its name; a sync of a
-directory makes durable which names it had then. Nothing else does. Whatever existed before is durable.
+directory makes durable its current names. Nothing else does. Files that existed before are durable.
 
-``TracedOs`` stands in for the module ``os`` inside the adapter: it makes the calls, and notes them here. The
-adapter may use no call that is not named here, so a new one must be taught to the model first.
+``TracedOs`` replaces the module ``os`` inside the adapter: it makes the calls, and records them here. The
+adapter may use only calls that are defined here, so a new one must be added to the model first.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ class Node:
 
     @property
     def is_durable(self) -> bool:
-        """Whether all that was written to it, or named in it, is on the disk."""
+        """Whether everything written to it, or named in it, is durable."""
         return self.durable_version == self.version
 
 
 @dataclass(slots=True)
 class Descriptor:
-    """An open file. After a failed sync nobody knows what the disk holds."""
+    """An open file. After a failed sync the content of the disk is unknown."""
 
     node: Node
     sync_has_failed: bool = False
 
 
 class Posix:
-    """Files, directories and descriptors, as far as calls have touched them; and which rules were broken."""
+    """Files, directories and descriptors that calls have used; and violations of rules."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
@@ -61,7 +61,7 @@ class Posix:
         self.violations.append(what)
 
     def node(self, path: str) -> Node:
-        """What has this name; a file or directory from before is durable as it is."""
+        """The node with this name; a file or directory from before is durable."""
         path = os.path.abspath(path)
         found = self._nodes.get(path)
         if found is None:
@@ -73,12 +73,12 @@ class Posix:
         return found
 
     def is_named_durably(self, path: str) -> bool:
-        """Whether this name, as programs see it, is on the disk."""
+        """Whether this name, as programs see it, is durable."""
         path = os.path.abspath(path)
         return self._nodes.get(path) is self._durable_names.get(path)
 
     def durable_files(self) -> dict[str, bytes]:
-        """What a power loss now would leave in any case."""
+        """The files that any power loss now would leave."""
         with self.lock:
             return {
                 path: node.durable
@@ -92,7 +92,7 @@ class Posix:
     # What calls change.
 
     def name(self, path: str, node: Node | None) -> None:
-        """A name is given, or taken with None."""
+        """A name is set, or removed with None."""
         path = os.path.abspath(path)
         parent = self.node(os.path.dirname(path))
         if node is None:
@@ -103,7 +103,7 @@ class Posix:
         parent.changed_names[path] = parent.version
 
     def move_below(self, path: str, target: str) -> None:
-        """What lies below a directory that has another name goes with it, here and on the disk at once."""
+        """Nodes below a renamed directory move with it, in memory and on the disk at once."""
         path, target = os.path.abspath(path) + os.sep, os.path.abspath(target) + os.sep
         for names in (self._nodes, self._durable_names):
             for name in [name for name in names if name.startswith(path)]:
@@ -119,7 +119,7 @@ class Posix:
         node.version += 1
 
     def cut(self, node: Node, size: int) -> None:
-        """A file is cut, or filled up with zeros."""
+        """A file is truncated, or extended with zeros."""
         del node.content[size:]
         node.content.extend(bytes(size - len(node.content)))
         node.version += 1
@@ -149,19 +149,19 @@ class Posix:
 
 
 class Interference:
-    """Calls that are cut short, or fail once: what a system may do at any time."""
+    """Calls that are shortened, or fail once, as any system may do at any time."""
 
     def __init__(self, rng: Random, short: float = 0.0) -> None:
         self._rng = rng
         self._short = short
-        self.failing: dict[str, list[int]] = {}  # by call: errors of the next ones; 0 for none
+        self.failing: dict[str, list[int]] = {}  # errors of the next calls, by name of the call; 0 for none
 
     def length(self, wanted: int) -> int:
-        """How many bytes a call takes at once: at least one."""
+        """How many bytes a call processes at once: at least one."""
         return self._rng.randint(1, wanted) if wanted > 1 and self._rng.random() < self._short else wanted
 
     def strike(self, call: str) -> None:
-        """Raise what this call shall meet."""
+        """Raise the error for this call, if any."""
         errors = self.failing.get(call)
         if errors and (number := errors.pop(0)):
             raise OSError(number, f"{call} fails on purpose: {errno.errorcode[number]}")
@@ -211,7 +211,6 @@ class TracedOs:
             return descriptor
 
     def close(self, descriptor: int) -> None:
-        """Of an open descriptor, once."""
         with self._posix.lock:
             self._enter("close")
             self._of("close", descriptor)
@@ -219,17 +218,15 @@ class TracedOs:
             os.close(descriptor)
 
     def fstat(self, descriptor: int) -> os.stat_result:
-        """Changes nothing."""
         with self._posix.lock:
             self._of("fstat", descriptor)
             return os.fstat(descriptor)
 
     def pwrite(self, descriptor: int, data: Buffer, position: int) -> int:
-        """May be cut short."""
         return self._written("pwrite", descriptor, bytes(data), position)
 
     def pwritev(self, descriptor: int, buffers: Sequence[Buffer], position: int) -> int:
-        """May be cut short, anywhere."""
+        """May be shortened, anywhere."""
         return self._written("pwritev", descriptor, b"".join(buffers), position)
 
     def _written(self, call: str, descriptor: int, data: bytes, position: int) -> int:
@@ -241,7 +238,6 @@ class TracedOs:
             return written
 
     def pread(self, descriptor: int, length: int, position: int) -> bytes:
-        """May be cut short."""
         with self._posix.lock:
             self._enter("pread")
             self._of("pread", descriptor)
@@ -295,11 +291,10 @@ class TracedOs:
     rename = replace
 
     def walk(self, path: str) -> Iterator[tuple[str, list[str], list[str]]]:
-        """Changes nothing."""
         return os.walk(path)
 
     def remove(self, path: str) -> None:
-        """The name is gone, on the disk with the next sync of its directory."""
+        """The name is removed, durably with the next sync of its directory."""
         with self._posix.lock:
             self._enter("remove")
             self._posix.node(path)
@@ -328,11 +323,9 @@ class TracedOs:
                 self._posix.name(name, None)
 
     def listdir(self, path: str) -> list[str]:
-        """Changes nothing."""
         self._enter("listdir")
         return os.listdir(path)
 
     def statvfs(self, path: str) -> os.statvfs_result:
-        """Changes nothing."""
         self._enter("statvfs")
         return os.statvfs(path)

@@ -1,4 +1,4 @@
-"""``python -m chaos.simulator``: many seeds and a verdict, or one seed and its timeline.
+"""``python -m chaos.simulator``: many seeds and a summary, or one seed and its timeline.
 
 A sweep runs every seed that ever failed, then new ones that follow from the commit (``seed_choice``).
 """
@@ -51,7 +51,7 @@ def main() -> int:
 
 
 def run_all(first: First, count: int, jobs: int, limit_s: float) -> list[Result]:
-    """What the seeds came to, as many as the time allows; violations are printed as they are seen."""
+    """Run as many seeds as the time allows; print violations as they occur."""
     old = len(failed_before())
     minutes = min((old + count) * SEED_S / jobs, limit_s) / 60
     print(
@@ -76,7 +76,7 @@ def run_all(first: First, count: int, jobs: int, limit_s: float) -> list[Result]
 
 
 def tell_failures(results: list[Result], *, remembers: bool) -> None:
-    """How to replay what failed, and its lines for the file of failed seeds, appended if ``remembers``."""
+    """How to repeat failed runs, and their lines for the file of failed seeds, appended if ``remembers``."""
     lines = failures(results)
     if not lines:
         return
@@ -90,7 +90,7 @@ def tell_failures(results: list[Result], *, remembers: bool) -> None:
 
 
 def replay(seed: Seed, *, shrinks: bool) -> int:
-    """One run, drawn; or the smallest that fails like it."""
+    """One run with its timeline; or the smallest one that fails alike."""
     result = seed.run(keeps_lines=not shrinks)
     if shrinks and result.violations:
         shrunk = Shrinker(seed, result).shrink()
@@ -104,7 +104,7 @@ def replay(seed: Seed, *, shrinks: bool) -> int:
 
 
 def report(results: list[Result]) -> int:
-    """The last line, for people and scripts; and what it means for the exit status."""
+    """Print the last line, for users and scripts; return the exit status."""
     print(last_line(results))
     return 1 if any(result.violations for result in results) else 0
 

@@ -1,7 +1,7 @@
 """Administrators who create, delete, move, alter and recover the same few topics, each through any broker.
 
-Decides: what they ask for, and what must hold of the names they share: a topic is there until somebody wants
-it deleted, is not there again once it was deleted, and shows no record of another one of its name.
+Decides: their requests, and the rules of the shared names: a topic exists until an administrator
+deletes it, does not reappear after its deletion, and has no record of another topic of its name.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ NAMES: Final = ("shared-0", "shared-1")
 LOST_ANSWER_ODDS: Final = 0.15
 RECOVERY_S: Final = 12.0
 ACTIONS: Final = {"create": 5, "delete": 2, "alter": 1, "move": 4, "use": 5, "recover": 3}
-"""What is done, and how often."""
+"""Actions and their weights."""
 
 
 @dataclass(slots=True)
 class SharedNames:
-    """What all administrators of a run know together."""
+    """Shared knowledge of all administrators of a run."""
 
-    made: dict[str, tuple[str, float]] = field(default_factory=dict)  # by id: name, when it was asked for
-    deletions: dict[str, list[float]] = field(default_factory=dict)  # by name: when each was asked for
-    gone: set[str] = field(default_factory=set)  # ids of those that surely were deleted
-    written: dict[str, str] = field(default_factory=dict)  # value to the id of the topic that it was sent to
+    made: dict[str, tuple[str, float]] = field(default_factory=dict)  # by id: name, time of the request
+    deletions: dict[str, list[float]] = field(default_factory=dict)  # by name: times of the requests
+    gone: set[str] = field(default_factory=set)  # ids of definitely deleted topics
+    written: dict[str, str] = field(default_factory=dict)  # value to the id of the topic to which it was sent
     values: int = 0
-    recovering: set[str] = field(default_factory=set)  # names that nobody deletes or moves meanwhile
+    recovering: set[str] = field(default_factory=set)  # names that are not deleted or moved meanwhile
 
 
 class Administrator(Client):
-    """One of several; each goes on when something is refused, or is in doubt."""
+    """One of several; each continues after refusals and unknown outcomes."""
 
     lost_answer_odds = LOST_ANSWER_ODDS
 
@@ -64,7 +64,7 @@ class Administrator(Client):
         }
 
     def machine(self) -> Machine:
-        """Any broker's that is up, where one is."""
+        """Any broker, preferably a running one."""
         machines = self.cluster.machines
         return self.rng.choice([machine for machine in machines if machine.is_up] or machines)
 
@@ -93,7 +93,7 @@ class Administrator(Client):
     async def _delete(self, name: str) -> None:
         self._shared.deletions.setdefault(name, []).append(self.cluster.loop.now)
         topic = await self.ask(self.machine(), lambda broker: self._look(broker, name))
-        is_sure = self.rng.random() < 0.5  # which one it is
+        is_sure = self.rng.random() < 0.5  # whether the deletion names the version
         if topic is not None:
             version = topic.version if is_sure else None
             await self.ask(
@@ -127,7 +127,7 @@ class Administrator(Client):
         await self.ask(self.machine(), lambda broker: broker.admin.change_replicas(wish, TIMEOUT_MS))
 
     async def _use(self, name: str) -> None:
-        """Write into whichever topic has the name, and read all of it: nothing was sent to another one."""
+        """Write to the topic that has the name, and read all of it: no record of another topic may appear."""
         self._shared.values += 1
         value = f"shared-{self._shared.values}"
         data = build_batch([Record(value=value.encode())], codec=Codec.NONE, timestamp_ms=0)
@@ -163,7 +163,7 @@ class Administrator(Client):
             position = result.next_offset
 
     async def _look(self, broker: Broker, name: str) -> TopicInfo | None:
-        """The topic by confirmed metadata, which are held to what was asked for."""
+        """The topic in confirmed metadata, which is compared with the requests."""
         asked_at, shared = self.cluster.loop.now, self._shared
         made = {topic_id for topic_id, (known, _) in shared.made.items() if known == name}
         gone = set(shared.gone)
@@ -177,19 +177,19 @@ class Administrator(Client):
             _, began = shared.made[topic_id]
             if not any(asked >= began - PATIENCE_S for asked in shared.deletions.get(name, ())):
                 detail = f"{name} was made as {topic_id}; broker {broker.node_id} has {found!r}"
-                self.cluster.violated("I15 what was not deleted stays", detail)
+                self.cluster.violated("I15 nothing else is deleted", detail)
         return topic
 
     @staticmethod
     def _is_still(broker: Broker, topic: TopicInfo) -> bool:
-        """Whether this broker has known of no other one and no recovery meanwhile."""
+        """Whether this broker has seen neither another topic of the name nor a recovery meanwhile."""
         now = broker.controller.image.topics.get(topic.name)
         return now is not None and _identity(now) == _identity(topic)
 
     # The last resort.
 
     async def _recover(self, name: str) -> None:
-        """A majority of the replicas is off for good, as far as anybody knows, and comes back later."""
+        """A majority of the replicas is off, apparently permanently, and comes back later."""
         topic = await self.ask(self.machine(), lambda broker: self._look(broker, name))
         machines = self.cluster.machines
         if (
@@ -202,7 +202,7 @@ class Administrator(Client):
         lost = [machines[node - 1] for node in self.rng.sample(replicas, (len(replicas) + 1) // 2)]
         is_possible = len(lost) < len(replicas) and 2 * (len(machines) - len(lost)) > len(machines)
         if self.cluster.is_healed or not is_possible:
-            return  # nothing would be left to recover from, or no majority of the metadata group
+            return  # no replica would be left to recover from, or no majority of the metadata group
         for machine in lost:
             machine.is_kept_off = True
             machine.kill()

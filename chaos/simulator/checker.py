@@ -1,11 +1,12 @@
-"""What must hold after every step, looked at from outside: files, frames and a group's few numbers.
+"""Invariants after every step, checked from outside: files, frames and a group's few numbers.
 
-Decides: what counts as a violation while a run goes on. The numbers are those of
+Decides: what counts as a violation during a run. The numbers are those of
 ``docs/invariants.md``. Leaves to others: what clients saw (``chaos.checkers``), and the end of the
 run (``convergence``).
 
-Everything is incremental: a group is looked at when one of its numbers has changed, and of its
-files only what has changed is read.
+Checks are incremental: a group is checked when one of its numbers has changed, and only the changed part of
+its
+files is read.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ Report = Callable[[str, str], None]
 
 
 class Checker:
-    """The checker of a run. ``on_leader`` and ``on_commit`` tell the faults where it hurts most."""
+    """The checker of a run. ``on_leader`` and ``on_commit`` notify the faults of critical moments."""
 
     def __init__(self, clocks: Clocks, violated: Report) -> None:
         self.replicas: defaultdict[NodeId, dict[GroupId, ReplicaRecord]] = defaultdict(dict)
@@ -68,7 +69,7 @@ class Checker:
                     self._closed(machine, group_id)
 
     def frame(self, machine: Machine, to: NodeId, frame: bytes) -> None:
-        """A frame leaves: no promise may stand on less than the disk holds (I7)."""
+        """A frame is sent: its votes and acknowledgements must be durable (I7)."""
         if frame[0] != FrameKind.RAFT:
             return
         length = int.from_bytes(frame[1:_HEAD])
@@ -104,13 +105,15 @@ class Checker:
             self._votes(record, machine, term, machine.node)
 
     def files_removed(self, machine: Machine, directory: str) -> None:
-        """A topic's folder goes, or that of a replica that has moved, and what it had promised with it."""
+        """The folder of a deleted topic or a moved replica is removed, and its votes and acknowledgements
+        with it.
+        """
         for group_id, replica in list(self.replicas[machine.node].items()):
             if f"{replica.directory}/".startswith(f"{directory}/"):
                 self._closed(machine, group_id)
 
     def files_lost(self, machine: Machine, path: str) -> None:
-        """A disk is about to lose a file or a folder, and replicas what they have promised."""
+        """A disk is about to lose a file or a folder, with votes and acknowledgements of replicas."""
         for group_id, replica in list(self.replicas[machine.node].items()):
             if f"{replica.directory}/".startswith(f"{path}/") or path.startswith(f"{replica.directory}/"):
                 replica.durable.refresh()
@@ -121,16 +124,16 @@ class Checker:
                 record.replicas.pop(machine.node, None)
 
     def died(self, machine: Machine) -> None:
-        """What any death leaves is a whole log, with a torn tail at most: no damage to be repaired (I27)."""
+        """A crash leaves at most a torn tail: no damage (I27)."""
         for replica in self.replicas[machine.node].values():
             seen = examine(machine.disk, replica.directory)
             if not seen.is_clean:
                 found = [f"{damage.path}: {damage.reason}" for damage in seen.damages]
                 detail = f"{machine.name} {replica.directory}: {found} {seen.holes} {seen.doubt}"
-                self._violated("I27 a death damages nothing", detail)
+                self._violated("I27 a crash damages nothing", detail)
 
     def lost_power(self, machine: Machine) -> None:
-        """What is committed must still be on a quorum of disks (I6)."""
+        """Committed entries must still be on a quorum of disks (I6)."""
         for group_id, replica in self.replicas[machine.node].items():
             record = self.groups[group_id]
             if forgotten := replica.sent_votes.forgotten():
@@ -139,12 +142,12 @@ class Checker:
             held = replica.look(record, durable=True)
             if held < len(record.committed) and record.committed[held].base <= hint:
                 detail = f"{machine.name} group {group_id}: {hint}, {record.committed[held]} is not durable"
-                self._violated("I5 the commit hint stays below what is durable", detail)
+                self._violated("I5 the commit hint is durable", detail)
             if not record.is_retired:
                 self.check_durable_quorum(record, f"after {machine.name} lost power")
 
     def check_durable_quorum(self, record: GroupRecord, when: str) -> None:
-        """Everything committed stands, durably, on a majority (I6)."""
+        """Every committed entry is durable on a majority (I6)."""
         wanted = len(record.committed)
         if not wanted:
             return
@@ -169,7 +172,7 @@ class Checker:
             record = self.groups[group_id] = record_of(group, record, self._clocks, self._violated)
         directory = cast("SegmentedLog", group.log).directory
         self.on_opened(machine, group_id, directory)
-        if record.is_retired:  # a broker that starts again may not know yet; its bytes are those of the group
+        if record.is_retired:  # a restarting broker may not know it yet; its bytes are those of the group
             ReplicaRecord(machine, directory).look(record, durable=False)
             return
         replica = self.replicas[machine.node].get(group_id)
@@ -180,10 +183,10 @@ class Checker:
                 self.check_durable_quorum(record, f"as {machine.name}, which has lost files, opens it again")
         before = replica.numbers if replica.process is machine.process else None
         if before is None:
-            replica.look(record, durable=False)  # what an earlier process has left
+            replica.look(record, durable=False)  # left by an earlier process
         replica.numbers, replica.process = numbers, machine.process
         if group.stopped is not None:
-            return  # its disk has failed: what it has in memory says nothing any more, and nobody asks it
+            return  # its disk has failed, and its state in memory is no longer used
         now = numbers_of(group)
         if before:
             self._check_monotonic(machine, group_id, before, now)
@@ -228,7 +231,7 @@ class Checker:
             self._violated("I28 one vote a term", detail)
 
     def _check_accepted(self, record: GroupRecord, replica: ReplicaRecord, term: int, match: int) -> None:
-        """Who accepts an append says that its log equals that of the leader of this term (I26)."""
+        """A follower that accepts an append has the leader's log up to the index it names (I26)."""
         leader = record.replicas.get(record.leaders.get(term, NodeId(0)))
         if leader is None or leader.numbers is None or leader.numbers[:2] != (term, Role.LEADER):
             return
@@ -241,14 +244,16 @@ class Checker:
             self._violated("I26 an accepted log is the leader's", detail)
 
     def _check_vote(self, record: GroupRecord, replica: ReplicaRecord, term: int, candidate: NodeId) -> None:
-        """A vote is given only to a log that is as new as all that the voter may have acknowledged (I4).
+        """A vote is given only to a log that is as new as all entries that the voter may have acknowledged
+        (I4).
 
-        What becomes durable after its term has begun is acknowledged to no leader of an earlier one (I7).
+        Entries that become durable after its term has begun are acknowledged to no leader of an earlier one
+        (I7).
         """
         replica.durable.refresh()
         asked = record.candidacies.get((term, candidate))
         if asked is None or record.leaders.get(term, candidate) != candidate:
-            return  # a leader has added to the voter's log meanwhile
+            return  # a leader has appended to the voter's log meanwhile
         newest = replica.durable.newest_up_to(replica.kept_index)
         if newest is not None and newest.term < term and (newest.term, newest.last) > asked:
             detail = f"{replica.machine.name} votes for {candidate} in term {term} of group {record.group_id}"
@@ -257,7 +262,7 @@ class Checker:
     def _check_complete(
         self, record: GroupRecord, replica: ReplicaRecord, now: Numbers, group: RaftGroup[object]
     ) -> None:
-        """A new leader holds whatever was committed in earlier terms (I4)."""
+        """A new leader holds all entries committed in earlier terms (I4)."""
         held = replica.look(record, durable=False)
         if group.log.last_index < now.last_index:
             return  # its disk is full, and the rest is in memory
@@ -272,11 +277,12 @@ class Checker:
             self._violated("I4 leader completeness", detail)
 
     def _check_commit(self, record: GroupRecord, replica: ReplicaRecord, now: Numbers, written: int) -> None:
-        """What one member holds for committed is the same everywhere, and for ever (I1)."""
+        """Committed entries are the same on every member, permanently (I1)."""
         held = replica.look(record, durable=False)
         view, committed = replica.seen, record.committed
         start = 0 if view.start == 0 else record.places.get(view.start, len(committed))
-        # The rest waits for room on the disk, or for a cut: what it has not cut yet is no part of the log.
+        # The rest waits for disk space, or for a truncation: entries not truncated yet are not part of the
+        # log.
         commit_index = min(now.commit_index, view.last, written)
         count = bisect_left(view.entries, commit_index, key=_last_of) + 1 if commit_index >= view.start else 0
         where = f"{replica.machine.name} group {record.group_id} commit index {commit_index}"
@@ -304,7 +310,7 @@ class Checker:
     def _check_state(
         self, record: GroupRecord, replica: ReplicaRecord, now: Numbers, group: RaftGroup[object]
     ) -> None:
-        """Whoever has applied as much has the same state, however it came by it (I21)."""
+        """Replicas with equal applied indexes have equal states (I21)."""
         state = hash(group._applier._machine.snapshot())
         if record.states.setdefault(now.applied_index, state) != state:
             detail = f"{replica.machine.name} group {record.group_id} at {now.applied_index}"
@@ -313,7 +319,7 @@ class Checker:
     def _check_membership(
         self, record: GroupRecord, replica: ReplicaRecord, group: RaftGroup[object]
     ) -> None:
-        """The newest membership of the log is in force, or what was before it where it names none (I16)."""
+        """The newest membership of the log is in force, or the one before it if the log has none (I16)."""
         view, found = replica.seen, group.membership
         expected: tuple[Membership, ...]
         if view.memberships:
@@ -332,7 +338,7 @@ class Checker:
             self._violated("I7 write-ahead", f"{replica.machine.name} names {what}: {missing}")
 
     def _closed(self, machine: Machine, group_id: GroupId) -> None:
-        """A replica that a committed membership names no more may go; those of a deleted topic all do."""
+        """A replica outside a committed membership may be deleted; those of a deleted topic all are."""
         record = self.groups[group_id]
         del self.replicas[machine.node][group_id]
         record.lost.pop(machine.node, None)
@@ -347,10 +353,10 @@ class Checker:
 
 
 def _note_membership(record: GroupRecord, replica: ReplicaRecord, commit_index: int) -> None:
-    """Who votes now that this is committed, as a log says that names its voters.
+    """The voters after this commit, according to a log that names its voters.
 
-    What follows a committed joint membership may be committed by the next one, which the leader has appended.
-    What stands before the birth of a group is a survivor's, and true by decree of whoever recovered it.
+    The membership after a committed joint one may be committed as well, since the leader has appended it.
+    Entries before the first entry of a recovered group are the survivor's, and count as committed.
     """
     broker = replica.machine.broker
     group = None if broker is None else broker.host.groups.get(record.group_id)

@@ -1,4 +1,4 @@
-"""A client that makes a topic, uses it, deletes it and makes it again: nothing old may come back."""
+"""A client that repeatedly creates, uses and deletes a topic: no old data may reappear."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ TRIES: Final = 60
 
 
 class GaveUp(Exception):
-    """It took too long: while things go wrong that is nobody's fault."""
+    """It took too long, which is no error during faults."""
 
 
 class Churner(Client):
-    """Alone on its topic, so that it knows what each life of it may hold.
+    """The only client of its topic, so it knows the content of each incarnation.
 
-    In half of the runs it deletes by version: then no deletion that comes late can hit a later life.
+    In half of the runs it deletes by version, so that a late deletion cannot hit a later incarnation.
     """
 
     def __init__(self, cluster: SimulatedCluster, name: str) -> None:
         super().__init__(cluster, name)
         self._life = 0
         self._by_version = cluster.rng(f"versions of {name}").random() < 0.5
-        self._topic_id = ""  # of a life that was made, and that nobody was asked to end
+        self._topic_id = ""  # of an incarnation that was created, and whose deletion was not requested
         self._written_before: set[str] = (
             set()
-        )  # acknowledged in earlier lives; what is in doubt may come late
+        )  # acknowledged in earlier incarnations; uncertain records may arrive late
 
     async def run(self) -> None:
-        """Life after life of one name."""
+        """Create, use and delete the topic repeatedly."""
         while self.cluster.is_producing:
             await self.cluster.rest()
             self._life += 1
@@ -88,10 +88,11 @@ class Churner(Client):
         return True
 
     async def _read(self, wanted: int) -> list[str]:
-        """Everything from the beginning on, which is ``wanted`` records at least.
+        """Read everything from the beginning, at least ``wanted`` records.
 
-        At a broker that knows of the newest life: brokers that have all been down may go by older metadata
-        for a moment, in which a topic that was deleted is one that is still there.
+        Reads from a broker that knows the newest incarnation: brokers that have all been down may use older
+        metadata
+        for a moment, in which a deleted topic still exists.
         """
 
         async def read(broker: Broker) -> list[str]:
@@ -117,14 +118,14 @@ class Churner(Client):
         return await self._until(read, ())
 
     async def _look(self, broker: Broker) -> TopicInfo | None:
-        """The topic by confirmed metadata: the one that was made, until somebody wants it deleted."""
+        """The topic in confirmed metadata: the created one, until its deletion is requested."""
         made = self._topic_id
         image = await broker.controller.current_image(TIMEOUT_MS)
         topic = image.topics.get(NAME)
         found = "" if topic is None else topic.topic_id
         if self._by_version and made and made == self._topic_id and found != made:
             detail = f"{NAME} was made as {made}; broker {broker.node_id} has {found!r}"
-            self.cluster.violated("I15 what was not deleted stays", detail)
+            self.cluster.violated("I15 nothing else is deleted", detail)
         return topic
 
     async def _create(self, broker: Broker) -> list[str]:
@@ -161,6 +162,6 @@ class Churner(Client):
 
 
 def _is_still(topic: TopicInfo | None, broker: Broker) -> bool:
-    """Whether a broker has known of no other life meanwhile."""
+    """Whether a broker has seen no other incarnation meanwhile."""
     now = broker.controller.image.topics.get(NAME)
     return topic is not None and now is not None and now.topic_id == topic.topic_id

@@ -1,8 +1,8 @@
-"""Clients of a simulated cluster: they produce, read, ask and count, and write down what they saw.
+"""Clients of a simulated cluster: they produce, read and query, and record what they saw.
 
-Decides: what a client does and which of its errors are definite. Leaves to others: the verdict
-(``chaos.checkers``). A client speaks to any broker's gateway as the HTTP layer does; the way there
-and back takes time, and an answer may be lost on it.
+Decides: the behaviour of a client and which of its errors are definite. Leaves to others: the checks
+(``chaos.checkers``). A client uses any broker's gateway, as the HTTP layer does; requests
+and responses take time, and a response may be lost.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ PATIENCE_S: Final = 6.0
 PAUSE_S: Final = 0.05
 LOST_ANSWER_ODDS: Final = 0.01
 QUORUM_ODDS: Final = 0.8
-NEXT_EPOCH_ODDS: Final = 0.5  # for who has given up, instead of another id
-GIVES_UP_ODDS: Final = 0.05  # once it is refused: a refusal must be one
-REPLACED_ODDS: Final = 0.15  # a producer ends, and a later life of it begins
+NEXT_EPOCH_ODDS: Final = 0.5  # for a producer that has given up, instead of another id
+GIVES_UP_ODDS: Final = 0.05  # after a refusal, which must be definite
+REPLACED_ODDS: Final = 0.15  # a producer ends, and its next incarnation starts
 
 Life = tuple[int, int]
-"""Id and epoch of a producer: another one begins its sequence anew."""
+"""Id and epoch of a producer: another one restarts its sequence."""
 
 
 class Client:
@@ -67,9 +67,9 @@ class Client:
         ask: Callable[[Broker], Awaitable[Result]],
         check: Callable[[Broker, Result], None] | None = None,
     ) -> Result:
-        """One request to one broker. Raises ``ConnectionLost`` when no answer comes.
+        """One request to one broker. Raises ``ConnectionLost`` without a response.
 
-        ``check`` hears the answer in the moment in which the broker gives it.
+        ``check`` gets the response at the time when the broker gives it.
         """
         network = self.cluster.network
 
@@ -91,7 +91,7 @@ class Client:
         return result
 
     def machine(self) -> Machine:
-        """Any broker's."""
+        """Any broker."""
         return self.rng.choice(self.cluster.machines)
 
     async def append(
@@ -105,11 +105,11 @@ class Client:
         )
 
     async def pause(self) -> None:
-        """Before trying again."""
+        """The pause before a retry."""
         await asyncio.sleep(PAUSE_S * (0.5 + self.rng.random()))
 
     async def fetch(self, partition: int, position: int, *, wait_ms: int) -> FetchResult:
-        """Read once from any broker. Raises what it raises."""
+        """Read once from any broker. Raises its errors."""
         request = FetchRequest(position=Offset(position), bytes_max=4096, wait_ms=wait_ms)
         target = self.cluster.checked[partition]
         result: FetchResult = await self.ask(
@@ -125,7 +125,7 @@ class Client:
         return result
 
     async def poll(self, partition: int, position: int, *, wait_ms: int) -> tuple[Poll, int]:
-        """One fetch as the history keeps it, and where to go on."""
+        """One fetch in the form of the history, and the next position."""
         invoked = self.cluster.loop.now
         result = await self.fetch(partition, position, wait_ms=wait_ms)
         records = tuple(
@@ -145,7 +145,7 @@ class Client:
         return poll, result.next_offset
 
     def deleted(self, partition: int, position: int, error: OffsetOutOfRange) -> Poll:
-        """What a reader learns whose position is no more: where the log begins, and nothing else."""
+        """A reader's position is deleted: it learns only the log start."""
         start = int(str(error.details["start"]))
         if start <= position:
             self.cluster.violated("I13 a position stays valid", f"{self.name}: {error}")
@@ -162,10 +162,11 @@ class Client:
 
 
 class Producer(Client):
-    """An idempotent producer of one partition; sends the same bytes again until it knows or gives up.
+    """An idempotent producer of one partition; resends the same bytes until the outcome is known or it gives
+    up.
 
-    Who has given up goes on with another id, or with the next epoch of its own: then nothing of the one
-    before may follow.
+    After giving up it continues with another id, or with the next epoch; no batch of the former one
+    may be stored later.
     """
 
     def __init__(self, cluster: SimulatedCluster, name: str, partition: int, *, has_id: bool) -> None:
@@ -176,12 +177,12 @@ class Producer(Client):
         self._bodies_rng = cluster.rng(f"bodies of {name}")
         self._sequence = 0
         self._life: Life = (-1, -1)
-        self._replaced: Life | None = None  # one that is over
-        self._is_known = False  # a first batch was acknowledged: from now on several may be under way
+        self._replaced: Life | None = None  # after the first acknowledged batch several may be in flight
+        self._is_known = False  # a batch was acknowledged, so several may be in flight
         self._values = 0
 
     async def run(self) -> None:
-        """Produce while things go wrong."""
+        """Produce during the faults."""
         cluster = self.cluster
         under_way: list[asyncio.Task[None]] = []
         while cluster.is_producing:
@@ -222,7 +223,9 @@ class Producer(Client):
         self._is_known = False
 
     async def _perhaps_resync_fully(self, under_way: list[asyncio.Task[None]]) -> None:
-        """End once all is known; and once the next life is known, the one before speaks again."""
+        """End once all outcomes are known; after the next incarnation has started, send once more with the
+        old one.
+        """
         if self._replaced is not None:
             life, self._replaced = self._replaced, None
             await self._speak_late(life)
@@ -234,14 +237,14 @@ class Producer(Client):
                 self._begin((life[0], life[1] + 1))
 
     async def _speak_late(self, life: Life) -> None:
-        """With the very sequence that comes next."""
+        """Sends with the next expected sequence."""
         data = self._batch([f"{self.name}-late-{life[1]}"], life, self._sequence)
         with contextlib.suppress(RaftlogError):
             receipt = await self.append(self.machine(), self._target, data)
             self.cluster.violated("I25 sequences without break", f"{life} is over, and yet {receipt}")
 
     def _next_body(self) -> tuple[int, Life, bytes, list[str]]:
-        """Mostly one batch; who has one request under way at a time may send several in it."""
+        """Mostly one batch; a producer with one request in flight may send several in it."""
         count = self._bodies_rng.choice((1, 1, 2, 3)) if self.cluster.odds.pipeline == 1 else 1
         batches = [self._next_batch() for _ in range(count)]
         values = [value for _, some in batches for value in some]
@@ -328,24 +331,24 @@ class Producer(Client):
         return (Outcome.UNKNOWN if in_doubt else Outcome.FAILED), None
 
     def _check_refusal(self, error: RaftlogError, life: Life) -> None:
-        """Sequences are refused only where one before is missing, epochs only where there is a later one."""
+        """Sequences are refused only if an earlier one is missing, epochs only if there is a later one."""
         others = self.cluster.odds.pipeline > 1 and isinstance(error, OutOfOrderSequence)
         if life == self._life and not others:
             self.cluster.violated("I12 errors", f"{self.name} in {life}: {error!r}")
 
     def _draw_acks(self) -> Acks:
-        """Mostly a quorum. Who has an id may hear sooner, and ask again to be sure, or wait for more."""
+        """Mostly a quorum. A producer with an id may use fewer and retry, or require more."""
         if not self._has_id or self._acks_rng.random() < QUORUM_ODDS:
             return QUORUM
         odds = self.cluster.odds
         kinds = [Acks(AcksKind.LEADER), Acks(AcksKind.EVERY)]
-        if odds.replicas > 1 and "reassign" not in odds.timed:  # so many it always has
+        if odds.replicas > 1 and "reassign" not in odds.timed:  # the minimum number of replicas
             kinds.append(Acks(AcksKind.COUNT, odds.replicas))
         return self._acks_rng.choice(kinds)
 
 
 class Consumer(Client):
-    """Reads one partition from its start on, and asks for its end now and then."""
+    """Reads one partition from its start on, and reads its end now and then."""
 
     def __init__(self, cluster: SimulatedCluster, name: str, partition: int) -> None:
         super().__init__(cluster, name)
@@ -353,7 +356,7 @@ class Consumer(Client):
         self._position = 0
 
     async def run(self) -> None:
-        """Read while things go wrong."""
+        """Read during the faults."""
         while self.cluster.is_producing:
             await self.cluster.rest()
             try:

@@ -1,8 +1,10 @@
-"""Wall clocks that jump, on one machine or on all, and what brokers can know of the time.
+"""Wall clocks that jump, on one machine or on all, and the cluster time of brokers.
 
-Decides: when clocks are off. No broker can tell a wrong clock where none knows the time: so machines start
-with right clocks unless a majority of the others run and know it. What leaders may stamp meanwhile (I32).
-Leaves to others: what else must hold (``log_starts`` for deleted records, ``convergence`` for producers).
+Decides: when clocks are wrong. No broker can detect a wrong clock while none knows the time: so machines
+start
+with right clocks unless a majority of the others run and know it. Checks the stamps of leaders meanwhile
+(I32).
+Leaves to others: the other checks (``log_starts`` for deleted records, ``convergence`` for producers).
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from raftlog.types import GroupId
 DAY_MS: Final = 86_400_000
 SKEWS_MS: Final = (-3_600_000, -200, 0, 200, 3_600_000, -2 * DAY_MS, 2 * DAY_MS, 20 * DAY_MS)
 RIGHT_MS: Final = 200
-ALL_ODDS: Final = 0.3  # that all clocks jump together
+ALL_ODDS: Final = 0.3  # for a jump of all clocks together
 
 
 class Clocks:
@@ -29,10 +31,10 @@ class Clocks:
     def __init__(self, run: Run, machines: Sequence[Machine]) -> None:
         self._run = run
         self._machines = machines
-        self._dated_terms: set[tuple[GroupId, int]] = set()  # whose leaders knew the time when they won
+        self._dated_terms: set[tuple[GroupId, int]] = set()  # their leaders knew the time at their election
 
     def jump(self, rng: random.Random) -> None:
-        """One clock is off from now on, or all are, by little or by days; half of them for a while only."""
+        """One clock is wrong from now on, or all are, by little or by days; half of them for a while only."""
         machines = self._machines
         chosen = machines if rng.random() < ALL_ODDS else [rng.choice(machines)]
         skew_ms = rng.choice(SKEWS_MS)
@@ -45,27 +47,25 @@ class Clocks:
             self._run.loop.later(rng.uniform(0.05, 3.0), self.set_right)
 
     def set_right(self) -> None:
-        """All clocks show the time."""
         for machine in self._machines:
             machine.wall_skew_ms = 0
 
     @property
     def are_right(self) -> bool:
-        """Whether a majority of the clocks show the time, but for what passes for right."""
+        """Whether a majority of the clocks are right, within the tolerance."""
         right = [one for one in self._machines if abs(one.wall_skew_ms) <= RIGHT_MS]
         return 2 * len(right) > len(self._machines)
 
     def starts(self, machine: Machine) -> None:
-        """A machine is about to start."""
         if not self._may_be_wrong(machine):
             self.set_right()
 
     def knows(self, machine: Machine) -> bool:
-        """Whether this machine's broker goes by a time that a majority agreed on."""
+        """Whether this machine's broker uses a time that a majority agreed on."""
         return machine.broker is not None and machine.broker.host.clock.is_known
 
     def leads(self, machine: Machine, group: GroupId, term: int) -> None:
-        """A machine has a new leader: one that knows the time must stamp it."""
+        """A machine has a new leader: if it knows the time, it must stamp it."""
         if self.knows(machine):
             self._dated_terms.add((group, term))
 
@@ -75,7 +75,7 @@ class Clocks:
         return self._run.loop.now
 
     def check_stamp(self, group: GroupId, entry: Entry, stamp_ms: int | None) -> None:
-        """An entry is seen for the first time: the stamp of its leader is near the time."""
+        """A new entry: the stamp of its leader is near the time."""
         if stamp_ms is None or (group, entry.term) not in self._dated_terms:
             return
         off_ms = stamp_ms - WALL_MS_AT_START - round(self._run.loop.now * 1000)

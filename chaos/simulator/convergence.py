@@ -1,7 +1,7 @@
-"""The end of a run: once everything is healed the cluster must work again, agree, and have lost nothing.
+"""The end of a run: after all faults are healed the cluster must work, agree, and have lost nothing.
 
-Decides: how long that may take, and what is compared. Replicas are compared as bytes on their disks,
-their producer tables with what their logs say.
+Decides: the deadlines, and what is compared. Replicas are compared as bytes on their disks,
+their producer tables with their logs.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from raftlog.records.builder import Record, build_batch
 from raftlog.types import GroupId
 from raftlog.wire.limits import PRODUCER_BATCHES_MAX
 
-RECOVERY_S: Final = 20.0  # until every partition takes records again
-LATE_S: Final = 2.5  # whatever a client has given up is over by then
+RECOVERY_S: Final = 20.0  # until every partition accepts records again
+LATE_S: Final = 2.5  # all attempts that clients have given up are over by then
 SETTLING_S: Final = 20.0  # until all replicas are equal
 
 
@@ -40,7 +40,7 @@ class Convergence:
         self._refused: RaftlogError | None = None
 
     async def reached(self, machines: Sequence[Machine] = ()) -> None:
-        """Every partition takes a record at every one of these brokers, or at all of them (L2)."""
+        """Every partition accepts a record at every one of these brokers, or at all of them (L2)."""
         cluster = self._cluster
         deadline = cluster.loop.now + RECOVERY_S
         for machine in machines or cluster.machines:
@@ -90,10 +90,10 @@ class Convergence:
         for what in trouble:
             cluster.violated("L3 replicas agree in the end", what)
         for what in held:
-            cluster.violated("L6 nothing is left over", what)
+            cluster.violated("L6 no leaks", what)
 
     async def read_everything(self) -> None:
-        """The final reads, and what stands on the disks."""
+        """The final reads, and the content of the disks."""
         for partition in range(len(self._cluster.checked)):
             await self._read(partition)
         records = self._cluster.checker.groups
@@ -102,7 +102,7 @@ class Convergence:
                 gone = [part.group_id for part in topic.partitions if records[part.group_id].is_retired]
                 if gone:
                     detail = f"{machine.name}: groups {gone} of topic {topic.name} were closed or removed"
-                    self._cluster.violated("I15 what was not deleted stays", detail)
+                    self._cluster.violated("I15 nothing else is deleted", detail)
         for record in records.values():
             if not record.is_retired:
                 self._check_disks(record)
@@ -171,7 +171,7 @@ class Convergence:
             if group is None:
                 found[node] = "is not open"
                 continue
-            # A follower may keep a tail that its leader lacks until the leader's next append cuts it.
+            # A follower may keep a tail that its leader lacks until the leader's next append truncates it.
             numbers = (group.commit_index, group.applied_index)
             found[node] = f"{numbers} {None if group.stopped is None else repr(group.stopped)}"
             ends = (group.last_index, group.durable_index) if group.is_leader else ()
@@ -188,17 +188,17 @@ class Convergence:
                 if held < len(record.committed):
                     detail = f"group {record.group_id} on {replica.machine.name}, durable={durable}"
                     counts = f"{held} of {len(record.committed)} entries, {view.last} is its last"
-                    self._cluster.violated("I6 all replicas hold all", f"{detail}: {counts}")
+                    self._cluster.violated("I6 all replicas hold all entries entries", f"{detail}: {counts}")
 
     def _check_tables(self) -> None:
-        """Each producer table is what the log says, by another way of reading it (I10)."""
+        """Each producer table agrees with the log, which is read independently (I10)."""
         for machine in self._cluster.machines:
             if machine.broker is None:
                 continue
             for key, replica in machine.broker.manager.replicas.items():
                 record = self._cluster.checker.replicas[machine.node].get(GroupId(replica.group.group_id))
                 if record is None:
-                    continue  # said already: its group counts as deleted
+                    continue  # already reported: its group counts as deleted
                 headers = [
                     header
                     for header in record.seen.headers()
@@ -209,7 +209,7 @@ class Convergence:
                     self._cluster.violated("I25 sequences without break", f"{machine.name} {key}: {trouble}")
                 expected = _table_of(headers)
                 table = replica.machine.producers
-                start = record.seen.start  # of batches before it only the table tells
+                start = record.seen.start  # of earlier batches only the table has data
                 found = {
                     producer_id: (state.epoch, window)
                     for producer_id in table
@@ -222,7 +222,7 @@ class Convergence:
 
 
 def _moves(broker: Broker) -> list[str]:
-    """Replicas that are still on their way."""
+    """Replicas that are still being moved."""
     return [
         f"broker {broker.node_id}: {topic.name}/{partition.partition} moves to {partition.target}"
         for topic in broker.controller.image.topics.values()

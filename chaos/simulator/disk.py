@@ -1,7 +1,7 @@
-"""One broker's disk: bytes that a power loss may take, and syncs that take time.
+"""One broker's disk: a power loss may remove unsynced bytes, and syncs take time.
 
-Decides: how long a sync takes and when it happens within that time. Leaves to others: what a power
-loss leaves (``FakeFilesystem``), and when one comes (``faults``).
+Decides: how long a sync takes and when it happens within that time. Leaves to others: the state after a power
+loss (``FakeFilesystem``), and when one comes (``faults``).
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from raftlog.testing.fake_filesystem import FakeFilesystem, PowerLost
 
 
 class SimulatedDisk(FakeFilesystem):
-    """A fake filesystem that tells when the machine died in the midst of a change, and which directory went.
+    """A fake filesystem that reports a crash during a change, and removed directories.
 
-    With ``dies_after`` it dies when so many changes have been made in all its lives; with
-    ``dies_writing``, part of a file's name, while such a file is written: nothing is synced any more.
+    With ``dies_after`` it crashes after that many changes in all its incarnations; with
+    ``dies_writing``, part of a file's name, during a write to such a file: nothing is synced any more.
     """
 
     def __init__(self, died: Callable[[], None], removed: Callable[[str], None]) -> None:
@@ -34,24 +34,24 @@ class SimulatedDisk(FakeFilesystem):
         self._removed = removed
 
     def hold(self, file: File) -> bool:
-        """Files of active segments are closed between their uses as soon as another one is used."""
+        """Files of active segments are closed between uses as soon as another one is used."""
         self.held.hold(file)
         return True
 
     def remove_tree(self, path: str) -> None:
-        """Remove a directory, and say so."""
+        """Remove a directory, and report it."""
         self._removed(path)
         super().remove_tree(path)
 
     def rename(self, path: str, target: str) -> None:
-        """Give a file or directory another name, and say that a directory is gone from where it was."""
+        """Rename a file or directory, and report that a directory has left its place."""
         is_directory = bool(self.list_directory(path))
         super().rename(path, target)
         if is_directory:
             self._removed(path)
 
     def count_change(self) -> None:
-        """One more change; when the machine dies at it, nothing else of it happens any more."""
+        """Count a change; when the machine crashes at it, the rest of it does not happen."""
         if self.changes == self.dies_after:
             self.dies_after = None
             self._died()
@@ -69,7 +69,7 @@ class SimulatedDisk(FakeFilesystem):
             self.dies_writing, self.crash_after_changes = None, 0
 
     def restart(self) -> None:
-        """Another life."""
+        """The next incarnation."""
         self.dies_writing = None
         super().restart()
 
@@ -80,17 +80,17 @@ class SyncQueue:
     def __init__(self, rng: random.Random, typical_s: float, now: Callable[[], float]) -> None:
         self._rng = rng
         self._typical_s = typical_s
-        self._now = now  # of the world: the broker's own clock may be off by minutes in a long run
+        self._now = now  # true time: the broker's own clock may be off by minutes in a long run
         self.slowness = 1.0
         self.stalled_until = 0.0
         self.on_synced: Callable[[], None] = lambda: None
 
     def latency(self) -> float:
-        """How long the next one takes: mostly little, now and then much."""
+        """The duration of the next sync: mostly short, sometimes long."""
         return self._typical_s * self.slowness * self._rng.expovariate(1.0)
 
     async def run(self, syncs: Sequence[DiskWork]) -> list[OSError | None]:
-        """One round; each sync happens at one moment, and the round's end is learned later."""
+        """One round; each sync happens at one moment, and the end of the round is reported later."""
         errors = []
         for sync in syncs:
             await asyncio.sleep(max(0.0, self.stalled_until - self._now()) + self.latency())

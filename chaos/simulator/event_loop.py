@@ -1,10 +1,10 @@
 """An event loop whose clock jumps, and processes that can be killed, paused and skewed on it.
 
-Decides: which callback runs next. All callbacks of one moment run in the order they were asked
-for; when none is left, the clock jumps to the next timer. Nothing here waits, and no thread runs.
+Decides: which callback runs next. All callbacks of one moment run in the order in which they were
+scheduled; when none is left, the clock jumps to the next timer. Nothing here waits, and no thread runs.
 
-Every callback belongs to the ``Process`` in whose context it was asked for. The callbacks of a dead
-process never run; those of a paused one wait for its return; a skewed one sees time pass faster.
+Every callback belongs to the ``Process`` that scheduled it. The callbacks of a dead
+process never run; those of a paused one wait until it resumes; a skewed one sees time pass faster.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 Arguments = TypeVarTuple("Arguments")
 Result = TypeVar("Result")
 
-SHORTEST_S = 1e-6  # a clock that is looked at again has moved on
-TURNS_WITHOUT_TIME_MAX = 50_000  # more callbacks in one moment never end
+SHORTEST_S = 1e-6  # a clock that is read again has advanced
+TURNS_WITHOUT_TIME_MAX = 50_000  # more callbacks in one moment count as an endless loop
 
 
 class Process:
-    """One life of one program. ``rate`` is how fast its clocks run."""
+    """One incarnation of one program. ``rate`` is the speed of its clocks."""
 
     __slots__ = ("context", "deferred", "is_alive", "is_paused", "name", "rate", "tasks")
 
@@ -42,7 +42,7 @@ class Process:
         self.deferred: list[_Callback] = []
         self.tasks: list[
             asyncio.Task[object]
-        ] = []  # kept, so that no dead task is torn down at a chance moment
+        ] = []  # kept, so that garbage collection does not end tasks of a dead process
         self.context = contextvars.copy_context()
         self.context.run(_process.set, self)
 
@@ -51,7 +51,7 @@ _process: contextvars.ContextVar[Process | None] = contextvars.ContextVar("proce
 
 
 class _Callback:
-    """What ``asyncio`` calls a handle: of a timer when it is in the heap, else of the next turn."""
+    """asyncio's handle: of a timer if it is in the heap, else of the next turn."""
 
     __slots__ = ("_is_cancelled", "_when", "arguments", "context", "function", "process")
 
@@ -70,7 +70,6 @@ class _Callback:
         self._is_cancelled = False
 
     def cancel(self) -> None:
-        """Never run it."""
         self._is_cancelled = True
 
     def cancelled(self) -> bool:
@@ -78,22 +77,22 @@ class _Callback:
         return self._is_cancelled
 
     def when(self) -> float:
-        """The time it was asked for."""
+        """The scheduled time."""
         return self._when
 
 
 class Watcher(Protocol):
-    """Who looks on."""
+    """Observes the loop."""
 
     def stepped(self, process: Process, function: Callable[..., object]) -> None:
         """A callback of this process has run."""
 
     def failed(self, process: Process | None, message: str, error: BaseException | None) -> None:
-        """A callback has raised, or an error was never looked at."""
+        """A callback has raised, or the exception of a task was never retrieved."""
 
 
 class SimulatedLoop(asyncio.BaseEventLoop):
-    """See the module. ``thread_latency`` says how long work on another thread takes, in seconds."""
+    """See the module. ``thread_latency`` is the duration of work on another thread, in seconds."""
 
     def __init__(self, watcher: Watcher, thread_latency: Callable[[Process | None], float]) -> None:
         self.now = 0.0
@@ -121,7 +120,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         *args: *Arguments,
         context: contextvars.Context | None = None,
     ) -> asyncio.Handle:
-        """Run in this moment, behind what was asked for before."""
+        """Run at this moment, after all callbacks scheduled before."""
         handle = _Callback(callback, args, context, self.now)
         self._ready.append(handle)
         return cast("asyncio.Handle", handle)
@@ -133,7 +132,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         *args: *Arguments,
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
-        """Run after so many seconds of the running process."""
+        """Run after a number of seconds of the running process."""
         return self.call_at(self.time() + delay, callback, *args, context=context)
 
     def call_at(
@@ -156,11 +155,11 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         callback: Callable[[Unpack[Arguments]], object],
         *args: *Arguments,
     ) -> None:
-        """Run in a process after so many true seconds."""
+        """Run in a process after a number of true seconds."""
         self._push(self.now + delay, _Callback(callback, args, process.context, self.now + delay))
 
     def later(self, delay: float, callback: Callable[[Unpack[Arguments]], object], *args: *Arguments) -> None:
-        """Run in no process after so many true seconds."""
+        """Run in no process after a number of true seconds."""
         self._push(self.now + delay, _Callback(callback, args, _NOBODY, self.now + delay))
 
     def at(self, when: float, callback: Callable[[Unpack[Arguments]], object], *args: *Arguments) -> None:
@@ -223,7 +222,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     @contextlib.contextmanager
     def on_a_thread(self) -> Iterator[None]:
-        """What happens within does so on another thread than the loop's."""
+        """The block counts as running on another thread than the loop's."""
         before, self.is_on_a_thread = self.is_on_a_thread, True
         try:
             yield
@@ -233,7 +232,6 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     # Processes.
 
     def start_in(self, process: Process, work: Coroutine[object, object, Result]) -> asyncio.Task[Result]:
-        """Begin a task in a process."""
         context = process.context.copy()
         task = asyncio.Task(work, loop=self, context=context)
         process.tasks.append(task)
@@ -244,7 +242,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         process.is_paused = True
 
     def resume(self, process: Process) -> None:
-        """What should have run meanwhile runs now, in its order."""
+        """Callbacks that were due meanwhile run now, in order."""
         process.is_paused = False
         self._ready.extend(process.deferred)
         process.deferred.clear()
@@ -255,10 +253,10 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         process.deferred.clear()
         self._graveyard.append(process)
 
-    # What asyncio asks of a loop.
+    # The interface of asyncio's loops.
 
     def create_future(self) -> Future[object]:
-        """A future of this loop, and of the process that asks for it."""
+        """A future of this loop, and of the process that creates it."""
         future = _Future(loop=self)
         future.process = self._current
         return future
@@ -280,7 +278,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def run_in_executor(
         self, executor: Executor | None, func: Callable[[Unpack[Arguments]], Result], *args: *Arguments
     ) -> Future[Result]:
-        """Work of another thread: it happens at one moment, a little later."""
+        """Work of another thread: it runs at one later moment."""
         future: Future[Result] = asyncio.Future(loop=self)
 
         def work() -> None:
@@ -300,7 +298,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     async def create_server(  # type: ignore[override]
         self, protocol_factory: Callable[[], asyncio.BaseProtocol], host: str, port: int, **options: object
     ) -> object:
-        """Listen on a simulated host, whose name says all; raises ``OSError`` where there are no streams."""
+        """Listen on a simulated host; raises ``OSError`` without a stream network."""
         if self.listen is None or self._current is None:
             raise OSError("nothing listens in this run")
         return self.listen(host, self._current, protocol_factory)
@@ -318,7 +316,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return self._is_closed
 
     def call_exception_handler(self, context: dict[str, object]) -> None:
-        """Somebody forgot an error; the dead are excused, whose callbacks never came to read it."""
+        """An exception was never retrieved; ignored for dead processes, whose callbacks did not run."""
         task = context.get("task") or context.get("future")
         process = task.process if isinstance(task, _Future) else None
         if not self._is_closed and (process is None or process.is_alive):
@@ -327,18 +325,18 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             self._watcher.failed(self._current, message, error if isinstance(error, BaseException) else None)
 
     def close(self) -> None:
-        """Forget everything; tasks that still wait are closed without a word."""
+        """Discard everything; waiting tasks are closed silently."""
         self._is_closed = True
         self._ready.clear()
         self._timers.clear()
         before = events._get_running_loop()
         events._set_running_loop(self)
         closed: set[asyncio.Task[object]] = set()
-        while begun := asyncio.all_tasks(self) - closed:  # a task may begin others on its way out
+        while begun := asyncio.all_tasks(self) - closed:  # a task may start others while it ends
             closed |= begun
             for task in begun:
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
-                with contextlib.suppress(RuntimeError):  # it waits for something on its way out
+                with contextlib.suppress(RuntimeError):  # it waits while it ends
                     task.get_coro().close()
         events._set_running_loop(before)
 

@@ -1,8 +1,8 @@
-"""What goes wrong: at any time, and at the worst moments.
+"""Faults at random times and at critical moments.
 
-Decides: which fault comes when, and when its effect ends. Each draws its details from a stream of its
-own, so that nothing else depends on them. Counts and remembers what has really happened; with a schedule
-just those faults come, at their times.
+Decides: which fault comes when, and when its effect ends. Each draws its details from its own stream of
+randomness, so that nothing else depends on them. Counts and records the faults that happened; with a schedule
+exactly those faults come, at their times.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Aimed = Callable[[random.Random, "Machine"], None]
 
 
 class Faults:
-    """The one who breaks things, until ``heal``."""
+    """Injects faults until ``heal``."""
 
     def __init__(self, cluster: SimulatedCluster) -> None:
         self.counts: Counter[str] = Counter()
@@ -81,12 +81,12 @@ class Faults:
         }
 
     def replay(self) -> None:
-        """Let what is written down happen. Some strikes before ``run``."""
+        """Repeat the recorded faults. Some come before ``run``."""
         for fault in self._cluster.schedule or ():
             self._cluster.loop.at(fault.at, self._cluster.loop.later, 0.0, self._strike, fault)
 
     async def run(self) -> None:
-        """Break things until it is time to heal."""
+        """Inject faults until the time of healing."""
         while not self._cluster.is_healed and self._cluster.schedule is None:
             await asyncio.sleep(self._rng.expovariate(1 / self._odds.pause_s))
             await self._cluster.rest()
@@ -97,7 +97,7 @@ class Faults:
         return Fault(len(self.happened), at, kind, 0 if machine is None else machine.node)
 
     def _strike(self, fault: Fault) -> None:
-        """Let it happen."""
+        """Inject one fault."""
         machine = self._cluster.machines[fault.node - 1] if fault.node else None
         if self._cluster.is_healed or (machine is not None and not machine.is_up):
             return
@@ -111,7 +111,7 @@ class Faults:
             self._aimed[fault.kind](rng, machine)
 
     def heal(self) -> None:
-        """From now on nothing goes wrong; what is broken is repaired at once."""
+        """No more faults; all effects are healed at once."""
         self._cluster.is_healed = True
         cluster = self._cluster
         cluster.trace.note(None, "everything is healed")
@@ -130,7 +130,7 @@ class Faults:
     # The worst moments.
 
     def frame_left(self, sender: Machine, to: NodeId, frame: bytes) -> None:
-        """A vote or an acknowledgement leaves: a good moment to die."""
+        """A vote or an acknowledgement is sent: a critical moment for a crash."""
         if frame[0] != FrameKind.RAFT or len(frame) < 8:
             return
         tag = frame[7] if frame[6] < 0x80 else 0  # small group ids: the tag is the third byte of the head
@@ -140,17 +140,17 @@ class Faults:
             self._aim("after an acknowledgement", sender, 0.1)
 
     def won(self, machine: Machine, group: GroupId, term: int) -> None:
-        """A leader is new: cut it off."""
+        """A new leader: isolate it."""
         self._aim("after winning", machine)
 
     def committed(self, machine: Machine, group: GroupId, commit: int) -> None:
-        """The commit index has just moved."""
+        """The commit index has just changed."""
         if group == METADATA_GROUP:
             self._aim(AFTER_A_METADATA_COMMIT, machine)
         self._aim("after a commit", machine, 0.3)
 
     def synced(self, machine: Machine) -> None:
-        """A disk has just got something that others may lack."""
+        """A disk has just stored entries that others may lack."""
         self._aim("after a sync", machine, 0.1)
 
     def _aim(self, kind: str, machine: Machine, thinned: float = 1.0) -> None:
@@ -198,14 +198,14 @@ class Faults:
         self.start_again()
 
     def start_again(self) -> None:
-        """Every machine that is off is switched on soon."""
+        """All stopped machines are started soon."""
         for machine in self._cluster.machines:
             if not machine.is_up and not machine.is_kept_off:
                 delay = self._restart_rng.uniform(0.05, 2.0)
                 self._cluster.loop.later(delay, _start_if_off, machine)
 
     def _lose_power(self, rng: random.Random) -> None:
-        """At once, or in the midst of a write, which it may tear."""
+        """At once, or during a write, which it may tear."""
         machine = self._any(rng)
         if rng.random() < 0.5:
             self._down(machine.lose_power)
@@ -234,7 +234,7 @@ class Faults:
         self.start_again()
 
     def _away(self, rng: random.Random) -> None:
-        """One alone is off until another fault has all switched on, or everything is healed."""
+        """One machine alone is off until another fault has started all, or all is healed."""
         if all(machine.is_up for machine in self._cluster.machines):
             self._any(rng).kill()
 
@@ -251,9 +251,9 @@ class Faults:
         self._later(rng, 0.05, 3.0, machine.resume)
 
     def _depose(self, rng: random.Random) -> None:
-        """A leader goes on alone for a while; as it comes back, the one that replaced it is gone.
+        """A leader is isolated with its clients for a while; when it returns, its successor crashes.
 
-        Sometimes its disk is full meanwhile, and what it could not write is replaced.
+        Sometimes its disk is full meanwhile, and the entries that it could not write are replaced.
         """
         deposed = self._leader(rng)
         self._links.isolate(rng, deposed)
@@ -284,9 +284,9 @@ class Faults:
         self._later(rng, 0.3, 3.0, lambda: self._repair_disk(machine))
 
     def _failing_sync(self, rng: random.Random) -> None:
-        """One file's sync fails: its page cache and its disk differ, and nobody is told again.
+        """One file's sync fails: its page cache and its disk differ, without further errors.
 
-        Its replica is out of work until its broker starts anew, whether or not the power goes.
+        Its replica is stopped until its broker restarts, whether or not the machine loses power.
         """
         machine = self._any(rng)
         struck: list[str] = []
@@ -326,7 +326,7 @@ class Faults:
                 self._cluster.loop.later_in(machine.process, 0.0, group.transfer_leadership, to)
 
     def _lead_again(self, rng: random.Random) -> None:
-        """A leader is deposed, and wants its office back while what it said in it is still under way."""
+        """A leader is deposed and elected again while its messages of the earlier term are in flight."""
         machine = self._leader(rng)
         self._links.slow_all(rng, machine)
         self._transfer_from(rng, machine)
@@ -339,12 +339,12 @@ class Faults:
                 self._cluster.loop.later_in(machine.process, 0.0, group.campaign)
 
     def _reassign(self, rng: random.Random) -> None:
-        """Somebody wants other replicas for a partition in use: often to and fro between two wishes."""
+        """Sets other replicas for a partition in use: often alternating between two targets."""
         wish = rng.choice(self._favourites) if rng.random() < 0.4 else self._wish(rng)
         forgetful = self.lost_files.forgetful
         replicas = wish.replicas or ()
         if forgetful is not None and forgetful.node in replicas and len(replicas) < 3:
-            return  # with one of two disks lost, a majority is
+            return  # with one of two disks lost, a majority is lost
         self._ask(rng, lambda broker: broker.admin.change_replicas(wish, TIMEOUT_MS))
 
     def _wish(self, rng: random.Random) -> MoveReplicas:
@@ -359,7 +359,7 @@ class Faults:
         self._ask(rng, lambda broker: broker.admin.transfer_leadership(target, to, TIMEOUT_MS))
 
     def _ask(self, rng: random.Random, ask: Callable[[Broker], Awaitable[object]]) -> None:
-        """An operator asks some broker, and takes no for an answer."""
+        """An operator's request to any broker; a refusal is accepted."""
         machine = self._any(rng)
         broker = machine.broker
         if broker is None or machine.process is None:

@@ -1,4 +1,4 @@
-"""What every run is spared: log lines that nobody reads, and garbage collection in its midst."""
+"""Runs without log output and without garbage collection."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from contextlib import contextmanager
 
 @contextmanager
 def quiet(*, collects: bool = False) -> Iterator[None]:
-    """For one run. With ``collects`` garbage is collected behind it, unless that was switched off before.
+    """For one run. With ``collects`` garbage is collected after it, unless that was off before.
 
-    In the midst of a run of whole brokers it costs as much again. What a run that was cut short has left open
-    is nobody's mistake.
+    During a run of whole brokers garbage collection doubles the cost. Errors of objects that an aborted run
+    has left
+    open are ignored.
     """
     logging.disable(logging.CRITICAL)
     was_enabled = gc.isenabled()

@@ -1,7 +1,8 @@
-"""Every incarnation of a topic is another one: its id, its groups, and the folders on every disk.
+"""Every incarnation of a topic is distinct: its id, its groups, and the folders on every disk.
 
-Decides: what two metadata images may say of one topic id, which folder a group may be opened in, and what an
-unsafe recovery must keep. Leaves to others: the bytes of a group (``records``), where replicas lie in the end
+Decides: which metadata images of one topic id are consistent, in which folder a group may be opened, and what
+an
+unsafe recovery must keep. Leaves to others: the bytes of a group (``records``), the final places of replicas
 (``placement_checks``).
 """
 
@@ -25,7 +26,7 @@ Place = tuple[str, int, int]
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """What a recovery must keep of the group before: all that its survivor knew to be committed."""
+    """What a recovery must keep of the former group: all entries that its survivor knew to be committed."""
 
     group_id: GroupId
     before: GroupId
@@ -33,7 +34,7 @@ class _Kept:
 
 
 class Incarnations:
-    """One run's checker of them, over all brokers and their whole lives."""
+    """The checker of a run, over all brokers and all their incarnations."""
 
     def __init__(self, checker: Checker, violated: Report) -> None:
         self._oracles = checker
@@ -45,7 +46,7 @@ class Incarnations:
         self._kept: list[_Kept] = []
 
     def shown(self, machine: Machine, image: MetadataImage) -> None:
-        """A broker has this metadata now."""
+        """A broker has this metadata image."""
         before, self._shown[machine.node] = self._shown.get(machine.node, {}), image.topics
         for topic in image.topics.values():
             if before.get(topic.name) is not topic:
@@ -61,7 +62,9 @@ class Incarnations:
             self._violated(_INVARIANT, f"{machine.name} has group {group_id} of {place} open in {directory}")
 
     def check_recoveries(self) -> None:
-        """The end of a run: what survivors knew to be committed stands in the groups made of their logs."""
+        """The end of a run: entries that survivors knew to be committed are in the groups made from their
+        logs.
+        """
         for kept in self._kept:
             record = self._oracles.groups.get(kept.group_id)
             if record is None or not record.entries:

@@ -1,7 +1,8 @@
-"""What brokers still hold once nobody waits for anything: it must be nothing, or it grows with every mishap.
+"""Resources that brokers hold after all requests are complete: any are leaks.
 
-Decides: what counts as held: bytes that are counted against a bound, and those that wait. Leaves to others:
-when everybody is done (``convergence``).
+Decides: which resources count: bytes that are counted against a bound, and waiting requests. Leaves to
+others:
+when all requests are complete (``convergence``).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from chaos.simulator.machine import Machine
 
 
 def leftovers(machine: Machine, of_http: Iterable[tuple[str, int]]) -> list[str]:
-    """By name; those of calls that are just under way among them."""
+    """By name, including calls that are in flight."""
     broker = machine.broker
     held = [] if broker is None else [*_of_requests(broker), *_of_groups(broker)]
     held += of_http

@@ -1,12 +1,12 @@
 """All levels under one name: ``core:17`` runs bare cores, ``log:17`` a log, ``brokers:17`` or ``17`` brokers.
 
-``brokers-long:17`` runs brokers with quiet phases of minutes: no part of a sweep, but of long runs.
-``http:17`` runs brokers with the clients and the HTTP server that ship.
+``brokers-long:17`` runs brokers with quiet phases of minutes, only in long runs, not in sweeps.
+``http:17`` runs brokers with the production clients and HTTP server.
 
-Decides: how many seeds of each a number of seeds means, so that 5,000 take less than five minutes on two
-cores. One of thirty runs whole brokers, which find what lies between the parts and take longest; ten run a
-log alone, which dies most often; the others run bare cores, whose members come and go. For ten runs of whole
-brokers there is one that has the HTTP server and the clients, too, in place of a bare core.
+Decides: the shares of the levels among a number of seeds, so that 5,000 take less than five minutes on two
+cores. One of thirty runs whole brokers, which find errors between the parts and take longest; ten run a
+log alone, which has most crashes; the others run bare cores, with membership changes. For ten runs of whole
+brokers one has the HTTP server and the clients, too, in place of a bare core.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _DRAWN: dict[str, Callable[[random.Random], AnyOdds]] = {
 
 @dataclass(frozen=True, slots=True)
 class Seed:
-    """A level and a number in it."""
+    """A level and a number."""
 
     level: str
     number: int
@@ -51,7 +51,7 @@ class Seed:
 
     @classmethod
     def named(cls, name: str) -> Seed:
-        """Raises ``ValueError`` naming the remedy."""
+        """Raises ``ValueError`` with the remedy."""
         level, _, number = name.rpartition(":")
         if level not in ("", *_DRAWN) or not number.isdigit():
             known = f"{CORE}:number, {LOG}:number, {HTTP}:number or {BROKERS}:number"
@@ -59,7 +59,7 @@ class Seed:
         return cls(level or BROKERS, int(number))
 
     def odds(self) -> AnyOdds:
-        """What this seed draws."""
+        """The random parameters of this seed."""
         return _DRAWN[self.level](random.Random(f"{self.number} odds"))
 
     def run(
@@ -70,9 +70,9 @@ class Seed:
         keeps_lines: bool = False,
         stops_at_violation: bool = False,
     ) -> Result:
-        """Its life, or that of other odds; only whole brokers can go on after a violation.
+        """Run it, optionally with other odds; only whole brokers can continue after a violation.
 
-        A log's deaths follow from its odds: it takes no ``schedule``.
+        A log's crashes follow from its odds: it takes no ``schedule``.
         """
         if self.level == CORE:
             assert odds is None or isinstance(odds, CoreOdds)
@@ -93,7 +93,7 @@ class Seed:
 
 
 def seeds(first: int, count: int) -> Iterator[Seed]:
-    """So many, of all levels; each level's numbers follow one another."""
+    """A number of seeds of all levels; each level's numbers are consecutive."""
     for number in range(first, first + count):
         rounds, place = divmod(number, len(MIX))
         level = MIX[place]

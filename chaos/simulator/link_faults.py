@@ -1,7 +1,8 @@
-"""What goes wrong between machines: directions in which nothing passes, or late; connections that end.
+"""Faults between machines: blocked, slow and silent directions, and broken connections.
 
-Decides: which directions are struck, and when they heal. Leaves to others: what a blocked, silent or slow
-direction does to frames (``network``), and when a fault comes (``faults``).
+Decides: which directions are affected, and when they heal. Leaves to others: the effect of a blocked, silent
+or
+slow direction on frames (``network``), and when a fault comes (``faults``).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ Later = Callable[[random.Random, float, float, Callable[[], None]], None]
 
 
 class LinkFaults:
-    """``later`` does something after a time between two bounds, unless everything is healed by then."""
+    """``later`` calls a function after a time between two bounds, unless all is healed by then."""
 
     def __init__(self, cluster: SimulatedCluster, later: Later) -> None:
         self._cluster = cluster
@@ -34,7 +35,7 @@ class LinkFaults:
         }
 
     def isolate(self, rng: random.Random, machine: Machine) -> None:
-        """One machine hears nobody and is heard by nobody."""
+        """One machine neither sends nor receives."""
         others = [other.node for other in self._others(machine)]
         self._block(
             rng, [(machine.node, other) for other in others] + [(other, machine.node) for other in others]
@@ -51,7 +52,7 @@ class LinkFaults:
         self._block(rng, self._drawn_pairs(rng))
 
     def _ring(self, rng: random.Random) -> None:
-        """Everybody sees a majority, and no two see the same one."""
+        """Every machine reaches a majority, and no two reach the same one."""
         nodes = [machine.node for machine in self._cluster.machines]
         rng.shuffle(nodes)
         count = len(nodes)
@@ -80,16 +81,18 @@ class LinkFaults:
                     self._cluster.network.break_connection((one, other))
 
     def slow_all(self, rng: random.Random, machine: Machine) -> None:
-        """Whatever one machine says arrives later than an election timeout, in order and without a gap."""
+        """All messages of one machine arrive later than an election timeout, in order and without a gap."""
         self._slow(rng, [(machine.node, other.node) for other in self._others(machine)])
 
     def _silent_links(self, rng: random.Random) -> None:
-        """Some connections look open and pass nothing until they are dialled again; healing does not help."""
+        """Some connections look open and deliver nothing until they are dialled again; healing does not
+        help.
+        """
         for direction in self._drawn_pairs(rng):
             self._cluster.network.silence(direction)
 
     def _stale_metadata(self, rng: random.Random) -> None:
-        """Some brokers act by old metadata, while all else goes on."""
+        """Some brokers act on old metadata, while all else continues."""
         machines = self._cluster.machines
         for machine in rng.sample(machines, rng.randint(1, len(machines) // 2)):
             self._cluster.network.withhold_metadata(machine.node)

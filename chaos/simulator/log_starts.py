@@ -1,7 +1,7 @@
-"""Where logs begin: no replica has deleted what nobody asked to delete.
+"""Checks log starts: replicas delete only what retention covers.
 
-Decides: what retention may take, by the bytes that are left on the disks. Leaves to others: that everything
-behind a log's start is there (``checker``), and what clients read (``chaos.checkers``).
+Decides: what retention may delete, by the bytes that are left on the disks. Leaves to others: the entries
+after a log's start (``checker``), and what clients read (``chaos.checkers``).
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from chaos.simulator.run import Run
 from partitions.metadata.image import TopicInfo
 from raftlog.types import METADATA_GROUP, TopicPartition
 
-SLACK_MS: Final = 450  # 200 ms pass for right, both when records are stored and when they go
-_INVARIANT: Final = "I22 only what retention asks for is deleted"
+SLACK_MS: Final = 450  # a tolerance of 200 ms, both when records are stored and when they are deleted
+_INVARIANT: Final = "I22 retention deletes no more than allowed"
 
 
 class LogStarts:
-    """One run's checker of them."""
+    """The checker of a run."""
 
     def __init__(self, run: Run, machines: Sequence[Machine], checker: Checker) -> None:
         self._run = run
@@ -29,10 +29,10 @@ class LogStarts:
         self._oracles = checker
 
     def moved(self, record: GroupRecord, replica: ReplicaRecord) -> None:
-        """A log begins elsewhere now: all in front is committed, and there was more than is to be kept.
+        """A log start has moved: all deleted entries were committed, and there was more than retention keeps.
 
-        A segment goes while the log is larger than ``retention.bytes``: with its last one it was. Or its
-        newest record, the last one that is gone, is as old as ``retention.ms`` wants by true time.
+        A segment may be deleted while the log with it is larger than ``retention.bytes``, or when its
+        newest record is as old as ``retention.ms`` by true time.
         """
         topic = self._topic_of(record, replica)
         if topic is None or record.is_retired or not replica.log_start:
@@ -59,7 +59,7 @@ class LogStarts:
         return stored_s is None or (self._run.loop.now - stored_s) * 1000 >= wanted_ms - SLACK_MS
 
     def told(self, target: TopicPartition, start: int) -> None:
-        """A client hears that all below is deleted: some replica must begin there."""
+        """A client learns that all records below are deleted: some replica must begin there."""
         starts: set[int] = set()
         for machine in self._machines:
             topics = {} if machine.broker is None else machine.broker.controller.image.topics
@@ -73,9 +73,9 @@ class LogStarts:
             self._run.violated(_INVARIANT, f"{target} is said to begin at {start}, not at {starts}")
 
     def check_all(self) -> None:
-        """The end of a run: also logs that were cut with nothing said since.
+        """The end of a run: also logs that moved without a later message.
 
-        Where a group is no more, another one may keep its log in the same place after an unsafe recovery.
+        After an unsafe recovery another group may have its log in the place of a deleted one.
         """
         for record in self._oracles.groups.values():
             for replica in () if record.is_retired else record.replicas.values():
@@ -88,7 +88,7 @@ class LogStarts:
         return 100 + 5 * (30 + self._run.odds.padding_bytes)
 
     def _topic_of(self, record: GroupRecord, replica: ReplicaRecord) -> TopicInfo | None:
-        """None for a log that is not retention's, or where its topic is not known."""
+        """None for a log without retention, or whose topic is unknown."""
         broker = replica.machine.broker
         if broker is None or record.group_id == METADATA_GROUP:
             return None

@@ -1,8 +1,8 @@
-"""A replica's log and hard state as bytes on a fake disk: read without any code of the storage.
+"""A replica's log and hard state as bytes on a fake disk, parsed without any code of the storage.
 
-Decides: which entries stand in the files of a directory, in what a program sees or in what would
-survive a power loss. Only what has changed since the last look is parsed again. The layout is that
-of ``docs/storage-format.md``; a batch counts when its checksum holds.
+Decides: which entries are in the files of a directory, as programs see them or as they would
+survive a power loss. Only changes since the last call are parsed. The layout is that
+of ``docs/storage-format.md``; a batch counts when its checksum is valid.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.testing.stored_file import UNCHANGED, StoredFile
 
 _HEADER = struct.Struct(">qiibIhiqq")  # up to the newest timestamp
-_STAMPED = APPEND_TIME_BIT | CONTROL_BIT  # whose timestamp is the leader's
+_STAMPED = APPEND_TIME_BIT | CONTROL_BIT  # the timestamp is the leader's
 _SLOT = struct.Struct(">QqqqqqqqQ?")
 _SLOT_NAMES = ("hard_state.a", "hard_state.b")
 _SLOT_MAGIC = b"RLH3"
 
 
 class Entry(NamedTuple):
-    """One batch in a log. Two entries with the same values are the same bytes, but for the term's."""
+    """One batch in a log. Two entries with equal values have the same bytes, except for the term's."""
 
     base: int
     last: int
@@ -47,7 +47,7 @@ class Entry(NamedTuple):
 
 
 class Vote(NamedTuple):
-    """Term and vote, and what stands beside them."""
+    """Term and vote, and the other fields of the slot."""
 
     term: int
     voted_for: int
@@ -65,12 +65,12 @@ class _Segment:
 
 
 class LogView:
-    """The entries of one log, as seen by programs or, if ``durable``, as the disk holds them."""
+    """The entries of one log, as programs see them or, if ``durable``, as the disk has them."""
 
     def __init__(self, disk: FakeFilesystem, directory: str, *, durable: bool) -> None:
         self.entries: list[Entry] = []
-        self.stamps_ms: list[int | None] = []  # of each entry; None where a producer set the time
-        self.memberships: list[tuple[int, Membership]] = []  # those that stand in the log, and where
+        self.stamps_ms: list[int | None] = []  # of each entry; None if a producer set the time
+        self.memberships: list[tuple[int, Membership]] = []  # those in the log, and their offsets
         self._disk = disk
         self._directory = directory
         self._durable = durable
@@ -86,11 +86,11 @@ class LogView:
 
     @property
     def start(self) -> int:
-        """Where the first file begins; behind the snapshot that has replaced them where there is none."""
+        """Where the first file begins; without a file, after the snapshot that has replaced it."""
         return self._segments[0].base if self._segments else self._log_start
 
     def refresh(self) -> int:
-        """Look again; how many entries, from the first, are still what they were."""
+        """Parse changes; return how many entries, from the first, are unchanged."""
         kept = len(self.entries)
         if self._names_version != self._disk.names_version or self._has_another_start():
             self._names_version = self._disk.names_version
@@ -111,7 +111,7 @@ class LogView:
         return kept
 
     def entry_over(self, index: int) -> Entry | None:
-        """The batch that this index lies in."""
+        """The batch with this index."""
         place = bisect_left(self.entries, index, key=attrgetter("last"))
         found = self.entries[place] if place < len(self.entries) else None
         return found if found is not None and found.base <= index else None
@@ -122,7 +122,7 @@ class LogView:
         return self.entries[place - 1] if place else None
 
     def headers(self) -> list[BatchHeader]:
-        """The headers of all entries, from the bytes; for tables that are derived from them."""
+        """The headers of all entries, from the bytes; to derive tables from them."""
         found = []
         for segment in self._segments:
             content = segment.file.disk if self._durable else segment.file.seen
@@ -138,7 +138,7 @@ class LogView:
         listed = [(int(name[:-4]), file) for name, file in files.items() if name.endswith(".log")]
         self._slots = [file for name, file in files.items() if name in _SLOT_NAMES]
         self._log_start = start = self._find_start()
-        listed = [segment for segment in listed if segment[0] >= start]  # a power loss may bring others back
+        listed = [segment for segment in listed if segment[0] >= start]  # a power loss may restore others
         known = [(segment.base, segment.file) for segment in self._segments]
         same = 0
         while same < min(len(listed), len(known)) and listed[same][1] is known[same][1]:
@@ -157,7 +157,7 @@ class LogView:
         return kept
 
     def _has_another_start(self) -> bool:
-        """A slot may say so before any file goes."""
+        """A slot may have another log start before files are removed."""
         is_written = False
         for file in self._slots:
             if self._durable:
@@ -173,7 +173,7 @@ class LogView:
         return max((slot[1].log_start for slot in slots if slot is not None), default=0)
 
     def _cut(self, at: int, position: int) -> int:
-        """Forget the entries of a segment that reach beyond a position, and all behind them."""
+        """Drop the entries of a segment beyond a position, and all after them."""
         segment = self._segments[at]
         content = segment.file.disk if self._durable else segment.file.seen
         position = min(position, len(content))
@@ -198,7 +198,7 @@ class LogView:
         return len(self.entries)
 
     def _drop(self, number: int) -> None:
-        """Forget all entries but the first so many."""
+        """Drop all entries except the first ones."""
         if number < len(self.entries):
             first_removed = self.entries[number].base
             del self.entries[number:], self.stamps_ms[number:]
@@ -232,14 +232,14 @@ class LogView:
 
 
 def durable_vote(disk: FakeFilesystem, directory: str) -> Vote:
-    """The newest whole slot that would survive a power loss whatever the disk keeps of the rest."""
+    """The newest valid slot that would survive a power loss whatever the disk keeps of unsynced data."""
     files = disk.stored_in(directory, durable=True)
     slots = [_parse_slot(file.disk) for name, file in files.items() if name in _SLOT_NAMES]
     return max((slot for slot in slots if slot is not None), default=(-1, Vote(0, -1, -1)))[1]
 
 
 def _parse_slot(data: bytearray) -> tuple[int, Vote] | None:
-    """Sequence number and values, where the checksum holds."""
+    """Sequence number and values, if the checksum is valid."""
     if len(data) < _SLOT.size + 8 or data[:4] != _SLOT_MAGIC:
         return None
     body, checksum = bytes(data[: _SLOT.size + 4]), data[_SLOT.size + 4 : _SLOT.size + 8]

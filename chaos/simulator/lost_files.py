@@ -1,7 +1,8 @@
 """Machines that come back without some of their files: a folder, the metadata log, the whole disk.
 
-Decides: which machine loses what, so that a majority of every group still holds what it has promised. Leaves
-to others: when (``faults``), and what must hold all the while (``checker``).
+Decides: which machine loses which files, so that a majority of every group keeps its votes and
+acknowledgements.
+Leaves to others: when (``faults``), and the checks (``checker``).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ METADATA: Final = f"{DATA}/__cluster_metadata"
 REGISTRY: Final = tuple(f"{DATA}/{name}{ending}" for name in (DISK_FILE, REPLICAS_FILE) for ending in ENDINGS)
 KINDS: Final = ("replica", "replica", "metadata", "metadata", "registry", "all but the registry", "disk")
 
-REPLICAS_MIN: Final = 3  # of which one may forget
+REPLICAS_MIN: Final = 3  # one of them may be lost
 
 Later = Callable[[random.Random, float, float, Callable[[], None]], None]
 """Does something after a time that is drawn between two."""
@@ -33,16 +34,18 @@ _REPLICA: Final = re.compile(rf"({DATA}/[^/]+-[0-9a-f]{{32}}/Partition-\d+)/")
 
 
 class LostFiles:
-    """At most one machine at a time has forgotten something that its replicas may have promised."""
+    """At most one machine at a time has lost votes or acknowledgements of its replicas."""
 
     def __init__(self, cluster: SimulatedCluster) -> None:
         self._cluster = cluster
         self._forgetful: Machine | None = None
 
     def strike_without_the_newest(self, rng: random.Random, later: Later) -> None:
-        """A minority is off for a while. Then another machine loses files; they come back without the rest.
+        """A minority is off for a while. Then another machine loses files; the others come back without the
+        minority.
 
-        They are a majority, and what is lost is a log of which none of the others holds all, if there is one.
+        They are a majority, and the lost log has entries that none of the others holds, if there is such a
+        log.
         """
         machines = self._cluster.machines
         behind = rng.sample(machines, (len(machines) - 1) // 2)
@@ -62,9 +65,9 @@ class LostFiles:
         later(rng, 0.2, 1.5, strike)
 
     def strike(self, rng: random.Random, aims: Sequence[tuple[Machine, str]] = ()) -> Machine | None:
-        """A machine goes off and loses files: which one, or None where none may.
+        """A machine stops and loses files: which one, or None if none may.
 
-        ``aims`` are folders of which one is lost if its machine may.
+        ``aims`` are folders of which one is lost if its machine may lose files.
         """
         able = [machine for machine in self._cluster.machines if self._may_forget(machine)]
         aims = [aim for aim in aims if aim[0] in able]
@@ -83,7 +86,7 @@ class LostFiles:
         return machine
 
     def _newest_logs(self, behind: Collection[Machine]) -> list[tuple[Machine, str]]:
-        """Logs that hold all that is committed, where one more and those ``behind`` are a majority."""
+        """Logs with all committed entries, where one more and those ``behind`` are a majority."""
         found = []
         for record in self._records():
             held = {node: one.look(record, durable=True) for node, one in record.replicas.items()}
@@ -101,7 +104,7 @@ class LostFiles:
         """The machine whose replicas have not all rejoined."""
         machine = self._forgetful
         if machine is None or machine.broker is None or not machine.broker.controller.is_registered:
-            return machine  # before its registration a new replica passes for one that it has lost
+            return machine  # before its registration a new replica counts as one that it has lost
         if all(self._has_rejoined(machine, record) for record in self._records()):
             self._forgetful = None
         return self._forgetful
@@ -121,9 +124,9 @@ class LostFiles:
                 return [METADATA]
 
     def _may_forget(self, machine: Machine) -> bool:
-        """Whether every group in which it votes, or shall vote, goes on without it.
+        """Whether every group in which it votes, or is a target, continues without it.
 
-        Where topics have a single replica none may: one that is being created may be on this machine.
+        No machine may if topics have a single replica: one that is being created may be on this machine.
         """
         if not machine.is_up or self.forgetful is not None or self._cluster.odds.replicas < REPLICAS_MIN:
             return False
@@ -144,7 +147,7 @@ class LostFiles:
         )
 
     def _held(self, machine: Machine) -> Iterator[PartitionInfo]:
-        """The partitions that the machine may hold by the metadata anywhere."""
+        """The partitions that any broker's metadata places on the machine."""
         for other in self._cluster.machines:
             if other.broker is not None:
                 for topic in other.broker.controller.image.topics.values():

@@ -1,7 +1,7 @@
-"""One broker's machine: a disk that stays, and one process after the other on it.
+"""One broker's machine: a disk, and successive processes on it.
 
-Decides: what a death leaves behind. The broker itself is ``api.broker.Broker`` as it ships; its
-world is simulated.
+Decides: the state after a crash. The broker is the production ``api.broker.Broker`` in a simulated
+environment.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ WALL_MS_AT_START = 1_700_000_000_000
 
 
 class Observer(Protocol):
-    """Hears what a machine does."""
+    """Observes a machine."""
 
     def starts(self, machine: Machine) -> None:
         """It is about to start."""
@@ -46,26 +46,26 @@ class Observer(Protocol):
         """Its process has a broker that is about to start."""
 
     async def serves(self, machine: Machine, broker: Broker) -> HttpListener | None:
-        """Its broker has started; the answer is what listens for it."""
+        """Its broker has started; returns its HTTP listener, if any."""
 
     def ended(self, machine: Machine, process: Process, *, silently: bool) -> None:
         """Its process is gone."""
 
     def start_again(self) -> None:
-        """It is off for no fault of the schedule."""
+        """It is off without a fault of the schedule."""
 
     def died(self, machine: Machine) -> None:
-        """Its process is gone, and its disk is as it was left."""
+        """Its process has ended, and its disk is unchanged since."""
 
     def lost_power(self, machine: Machine) -> None:
-        """It is off, and its disk has lost some of what was not synced."""
+        """It is off, and its disk has lost some of its unsynced data."""
 
     def files_removed(self, machine: Machine, path: str) -> None:
         """Its broker has removed a file or a folder."""
 
 
 class SimulatedClock:
-    """One machine's clocks: as fast as its process, and its wall clock off by some time."""
+    """One machine's clocks: the monotonic one at the speed of its process, the wall clock with an offset."""
 
     is_known = True
 
@@ -79,7 +79,7 @@ class SimulatedClock:
         return self._loop.now * self._process.rate
 
     def wall_ms(self) -> int:
-        """Milliseconds since 1970, as this machine believes."""
+        """Milliseconds since 1970 by this machine's wall clock."""
         return WALL_MS_AT_START + int(self.monotonic() * 1000) + self._skew_ms()
 
 
@@ -98,15 +98,15 @@ class Machine:
         self.lives = 0
         self.is_stopping = False
         self.is_killed_in_a_change = False  # or loses power
-        self.is_restart_needed = False  # a sync has failed in this life, and a replica is out of work
-        self.is_kept_off = False  # for good, as far as administrators know
+        self.is_restart_needed = False  # a sync has failed in this incarnation, and a replica is stopped
+        self.is_kept_off = False  # permanently, for administrators
         self.process: Process | None = None
         self.broker: Broker | None = None
         self.listener: HttpListener | None = None
         self._disk_rng = run.rng(f"disk {node}")
         self.syncs = SyncQueue(self._disk_rng, run.odds.sync_s, lambda: run.loop.now)
         self._transport: SimulatedTransport | None = None
-        self._calls: dict[Callable[[BaseException], None], None] = {}  # who hears that the process is gone
+        self._calls: dict[Callable[[BaseException], None], None] = {}  # observers of the end of the process
 
     @property
     def is_up(self) -> bool:
@@ -114,7 +114,7 @@ class Machine:
         return self.process is not None
 
     def start(self) -> None:
-        """Begin a new life."""
+        """Start the next incarnation."""
         run = self._run
         self.is_restart_needed = self.is_kept_off = False
         self.lives += 1
@@ -139,7 +139,7 @@ class Machine:
             on_fatal=self._fatal,
         )
         try:
-            with run.loop.on_a_thread():  # nobody is served before it is made
+            with run.loop.on_a_thread():  # it serves nothing before it is assembled
                 broker = Broker(
                     _settings(self.node, run), environment, DATA_DIRECTORY, f"http://b{self.node}"
                 )
@@ -162,31 +162,31 @@ class Machine:
             self.listener = await self._observer.serves(self, broker)
 
     def kill(self) -> None:
-        """The process dies; the machine keeps what is in its page cache."""
+        """The process is killed; the machine keeps its page cache."""
         if self._end("is killed", silently=False):
             self.disk.restart()
             self._observer.died(self)
 
     def lose_power(self, why: str = "") -> None:
-        """The machine goes off; its disk keeps what was synced, and any part of the rest."""
+        """The machine goes off; its disk keeps synced data, and any part of the rest."""
         if self._end(f"loses power {why}".rstrip(), silently=True):
             self.disk.lose_power(self._disk_rng)
             self._observer.lost_power(self)
 
     def pause(self) -> None:
-        """The process stands still."""
+        """The process is paused."""
         if self.process is not None:
             self._run.loop.pause(self.process)
             self._run.trace.note(self.node, "is paused")
 
     def resume(self) -> None:
-        """It goes on."""
+        """The process continues."""
         if self.process is not None and self.process.is_paused:
             self._run.trace.note(self.node, "is resumed")
             self._run.loop.resume(self.process)
 
     def stop(self) -> None:
-        """End in good order."""
+        """A clean stop."""
         if self.process is not None and self.broker is not None and not self.is_stopping:
             self.is_stopping = True
             self._run.trace.note(self.node, "stops in good order")
@@ -203,7 +203,9 @@ class Machine:
             self._observer.start_again()
 
     async def call(self, ask: Callable[[Broker], Awaitable[Result]]) -> Result:
-        """Ask this machine's broker from outside. Raises ``ConnectionLost`` when it is not there or ends."""
+        """Call this machine's broker from outside. Raises ``ConnectionLost`` when it is not running or
+        ends.
+        """
         loop = self._run.loop
         if self.broker is None or self.process is None:
             raise ConnectionLost(f"{self.name} is not there", sent=False)
@@ -244,20 +246,20 @@ class Machine:
         return True
 
     def _waits(self, operation: str, path: str) -> None:
-        """The disk is waited for: by a thread, or by the event loop, which is deaf meanwhile (I31)."""
+        """A disk operation that waits: on a thread, or on the event loop, which then blocks (I31)."""
         loop = self._run.loop
         if not loop.is_on_a_thread and self.process is not None and self.process.is_alive:
             self._run.violated("I31 the event loop waits for no disk", f"{self.name}: {operation} {path}")
 
     def _died(self) -> None:
-        """The disk says that its last change was the last before a death."""
+        """The disk reports that its last change was the last before a crash."""
         if self.process is not None and self.process.is_alive:
-            self.process.is_alive = False  # nothing that still runs on this stack may speak
+            self.process.is_alive = False  # code that still runs on this stack may send nothing
             self._run.loop.later(0.0, self.kill if self.is_killed_in_a_change else self.lose_power)
 
     def _fatal(self, error: BaseException) -> None:
         if self.process is not None and self.process.is_alive:
-            self._run.violated("I9 no broken invariant inside", f"{self.name}: {error!r}")
+            self._run.violated("I9 no failed assertion", f"{self.name}: {error!r}")
             self._run.loop.later(0.0, self.kill)
 
 

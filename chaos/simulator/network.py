@@ -1,15 +1,17 @@
-"""A network that keeps the contract of ``Transport`` and nothing beyond it.
+"""A network that keeps the contract of ``Transport`` and nothing more.
 
 Each direction of each pair has a connection of its own, as over TCP: frames arrive in order while
-it lasts, late, and what is under way when it breaks is lost. A blocked direction either breaks its
-connection or holds the frames until it opens again, as retransmission does. A silent connection looks
-open to both ends and passes nothing more, not even its end: only a new one works. A slow direction delays
-its frames more and more, so that they are old and never far apart. A broker may get no entry of the metadata
-group for a while, and all the rest: it acts by old metadata then. Nothing promises that
-a Raft message is delivered once: with ``replay_odds`` old ones arrive again after a reconnect.
+it lasts, late, and frames in flight when it breaks are lost. A blocked direction either breaks its
+connection or delays the frames until it opens again, as retransmission does. A silent connection looks
+open to both ends and delivers nothing more, not even its end: only a new one works. A slow direction delays
+its frames more and more, so that they are old and never far apart. A broker may get no entries of the
+metadata
+group for a while, but everything else, and then acts on old metadata. Raft messages may be delivered
+repeatedly:
+with ``replay_odds`` old ones arrive again after a reconnect.
 
-As over TCP, each end has its own view of a connection: one end may have closed what the other takes for
-open. Where nothing passes from the first to the second, the second does not hear of it.
+As over TCP, each end has its own view of a connection: one end may have closed what is open for the
+other. While nothing passes from the first to the second, the second does not learn it.
 
 Decides: when a frame arrives. Leaves to others: when directions are blocked (``faults``).
 """
@@ -39,7 +41,7 @@ Direction = tuple[NodeId, NodeId]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkOdds:
-    """How bad the network is; drawn for every seed."""
+    """The random parameters of the network of a seed."""
 
     latency_s: float
     jitter_s: float
@@ -60,16 +62,15 @@ class _Connection:
 
     @property
     def is_open(self) -> bool:
-        """Whether both ends take it for open."""
+        """Whether it is open for both ends."""
         return not self.ended
 
     def other(self, end: SimulatedTransport) -> SimulatedTransport:
-        """The end that is not this one."""
         return self.receiver if end is self.sender else self.sender
 
 
 class SimulatedNetwork:
-    """All links. ``on_frame`` sees every frame when it leaves, ``on_arrival`` when it is received."""
+    """All links. ``on_frame`` gets every frame when it is sent, ``on_arrival`` when it is received."""
 
     def __init__(self, loop: SimulatedLoop, rng: random.Random, odds: NetworkOdds) -> None:
         self.loop = loop
@@ -83,7 +84,7 @@ class SimulatedNetwork:
         self._blocked: dict[Direction, bool] = {}  # whether frames are held
         self._slow: dict[Direction, tuple[float, float]] = {}  # since when, and up to what delay
         self._without_metadata: set[NodeId] = set()
-        self._half_closed: list[_Connection] = []  # one end has closed it, and could not say so
+        self._half_closed: list[_Connection] = []  # one end has closed it, and could not notify the other
         self._sent: dict[Direction, deque[bytes]] = {}
         self._connections: dict[Direction, _Connection] = {}
 
@@ -100,14 +101,14 @@ class SimulatedNetwork:
         return (sender, to) in self._blocked
 
     def block(self, directions: Sequence[Direction], *, holds: bool) -> None:
-        """Let nothing pass; what is sent is held back, or the connections break."""
+        """Block a direction; its frames are delayed, or its connections break."""
         for direction in directions:
             self._blocked[direction] = holds
             if not holds:
                 self.break_connection(direction)
 
     def heal(self) -> None:
-        """Let everything pass again; what was held arrives now."""
+        """Unblock everything; delayed frames arrive now."""
         healed, self._blocked = self._blocked, {}
         self._slow = {}
         self._without_metadata.clear()
@@ -118,17 +119,17 @@ class SimulatedNetwork:
             connection = self._connections.get(direction)
             if connection is not None:
                 held, connection.held = connection.held, []
-                for frame in held:  # before what is still under way: it was sent before
+                for frame in held:  # frames in flight were sent before
                     self.loop.later_in(connection.receiver.process, 0.0, self._deliver, connection, frame)
 
     def silence(self, direction: Direction) -> None:
-        """The connection that is open now passes nothing more, and neither end notices."""
+        """The open connection delivers nothing more, and neither end notices."""
         connection = self._connections.get(direction)
         if connection is not None:
             connection.is_silent = True
 
     def slow(self, direction: Direction, delay_s: float) -> None:
-        """Frames take longer and longer, up to so long, until ``heal``."""
+        """Frames take longer and longer, up to a maximum, until ``heal``."""
         self._slow.setdefault(direction, (self.loop.now, delay_s))
 
     def withhold_metadata(self, node: NodeId) -> None:
@@ -136,7 +137,7 @@ class SimulatedNetwork:
         self._without_metadata.add(node)
 
     def break_connection(self, direction: Direction) -> None:
-        """Lose what is under way in one direction; both ends are told, and it is dialled again."""
+        """Lose frames in flight in one direction; both ends are notified, and it is dialled again."""
         connection = self._connections.get(direction)
         if connection is not None:
             self.end(connection, connection.sender)
@@ -175,7 +176,7 @@ class SimulatedNetwork:
             self.loop.later_in(other.process, self.latency(), self.end, connection, other, 0.0)
 
     def process_ended(self, transport: SimulatedTransport, *, silently: bool) -> None:
-        """A process is gone. A killed one's connections are reset, a machine without power is silent."""
+        """A process has ended. A killed one's connections are reset, a machine without power is silent."""
         if self.live.get(transport.node) is transport:
             del self.live[transport.node]
         for connection in list(self._connections.values()):
@@ -186,7 +187,7 @@ class SimulatedNetwork:
                     self.end(connection, transport)
 
     def started(self, transport: SimulatedTransport) -> None:
-        """A process listens; what its earlier life had open is gone now at the latest."""
+        """A process listens; connections of its earlier incarnation are closed now at the latest."""
         for connection in list(self._connections.values()):
             for end in (connection.sender, connection.receiver):
                 if end.node == transport.node and end is not transport:
@@ -196,7 +197,7 @@ class SimulatedNetwork:
     # Dialling.
 
     def redial(self, transport: SimulatedTransport, peer: NodeId, pause_s: float) -> None:
-        """Try to connect after a pause, for ever."""
+        """Try to connect after a pause, without end."""
         pause_s *= 1 + self.rng.random() / 2
         self.loop.later_in(transport.process, pause_s, self._dial, transport, peer, pause_s)
 
@@ -248,7 +249,6 @@ class SimulatedNetwork:
     # Frames.
 
     def send(self, connection: _Connection, frame: bytes) -> bool:
-        """Take a frame from its sender."""
         sender, to = connection.sender.node, connection.receiver.node
         if self.odds.refusal_odds and not self.is_calm and self.rng.random() < self.odds.refusal_odds:
             return False
@@ -284,7 +284,7 @@ class SimulatedNetwork:
 
 
 def _brings_metadata(frame: bytes) -> bool:
-    """Behind the prefix and the head's own first byte stand the group and the tag, of one byte each."""
+    """After the prefix and the head's own first byte come the group and the tag, of one byte each."""
     return frame[0] == FrameKind.RAFT and frame[6:8] == bytes((METADATA_GROUP, APPEND_TAG))
 
 
@@ -311,25 +311,24 @@ class SimulatedTransport:
             self._network.redial(self, peer, 0.001)
 
     def set_peer(self, peer: NodeId, host: str, port: int) -> None:
-        """Addresses mean nothing here; who is known is dialled."""
+        """Addresses are not used; known peers are dialled."""
         if peer not in self._peers:
             self._peers[peer] = None
             if self._is_started:
                 self._network.redial(self, peer, 0.001)
 
     def send(self, peer: NodeId, buffers: Sequence[Buffer]) -> bool:
-        """Queue one frame, where a connection stands."""
+        """Queue one frame, if connected."""
         connection = self.outgoing.get(peer)
         if connection is None or self in connection.ended or not self.process.is_alive:
             return False
         return self._network.send(connection, b"".join(buffers))
 
     def queued_bytes(self, peer: NodeId) -> int:
-        """Nothing queues here."""
         return 0
 
     def seconds_since_heard(self, peer: NodeId) -> float:
-        """How long nothing has come."""
+        """How long nothing has arrived."""
         heard_at = self.heard_at.get(peer)
         return math.inf if heard_at is None else self._network.loop.time() - heard_at
 
@@ -338,7 +337,7 @@ class SimulatedTransport:
         self._network.disconnect(self, peer)
 
     def lost(self, connection: _Connection) -> None:
-        """This end knows that a connection is closed. The peer's takes ours to it along."""
+        """This end learns that a connection is closed. The peer's takes this one to it along."""
         is_incoming, peer = connection.receiver is self, connection.other(self).node
         if self._is_started and (connection.is_accepted if is_incoming else connection.is_proven):
             self.receiver.peer_lost(peer)
@@ -347,7 +346,6 @@ class SimulatedTransport:
                 self._network.end(own, self)
 
     async def stop(self) -> None:
-        """Close everything."""
         if self._is_started:
             self._is_started = False
             self._network.process_ended(self, silently=False)

@@ -1,4 +1,4 @@
-"""What may go wrong in a run, and how often: drawn anew for every seed.
+"""The random parameters of a run: faults and their rates.
 
 A run in which everything happens at once explores little: most runs have a few kinds of faults
 only, some rare and some frequent (swarm testing).
@@ -62,7 +62,7 @@ AIMED_FAULTS: Final = (
 """Those that wait for the worst moment."""
 
 AFTER_A_METADATA_COMMIT: Final = "after a metadata commit"
-"""The active controller dies before anybody hears of what it did: while administrators race."""
+"""The active controller crashes right after a commit, in runs with administrators."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,31 +78,31 @@ class Odds:
     sync_s: float
     network: NetworkOdds
     rates: tuple[float, ...]  # of the brokers' clocks
-    faults_s: float  # how long things go wrong
+    faults_s: float  # duration of the phase with faults
     pause_s: float  # between two timed faults
     timed: tuple[str, ...]
-    aimed: dict[str, float]  # how likely each is, when its moment comes
+    aimed: dict[str, float]  # the probability of each at its moment
     producers: int
     consumers: int
-    pipeline: int  # batches of one producer that may be under way
+    pipeline: int  # batches of one producer that may be in flight
     think_s: float
-    padding_bytes: int  # of some records: beyond a sector a torn write leaves holes within a batch
+    padding_bytes: int  # of some records: a torn write beyond a sector leaves holes in a batch
     segment_bytes: int
     churns_topics: bool
     retention_bytes: int = -1  # of each partition that clients use; -1: everything is kept
     retention_ms: int = -1  # likewise
     uses_create_times: bool = False
     retention_check_ms: int = 60_000
-    administrators: int = 0  # who race for the same names
-    recovers: bool = False  # and use the last resort
+    administrators: int = 0  # that use the same names
+    recovers: bool = False  # and recover unsafely
     trash_delay_ms: int = 3_600_000
     lies_about_syncs: bool = False
     busy_s: float = 0.0  # between two quiet phases
-    quiet_s: float = 0.0  # nobody asks for anything and nothing else goes wrong for so long; 0: never
+    quiet_s: float = 0.0  # without requests and new faults; 0: never
 
     @classmethod
     def drawn_long(cls, rng: random.Random) -> Odds:
-        """As any other run, with quiet phases of minutes in which all that was begun comes to its end."""
+        """Like any other run, with quiet phases of minutes in which all pending work completes."""
         drawn = cls.drawn(rng)
         busy_s, quiet_s = rng.choice((4.0, 8.0)), rng.choice((60.0, 200.0, 600.0))
         return replace(
@@ -156,7 +156,7 @@ class Odds:
 
     @classmethod
     def drawn_http(cls, rng: random.Random) -> Odds:
-        """As any other run without administrators, with clients that come over HTTP."""
+        """Like any other run without administrators, with clients over HTTP."""
         drawn = replace(cls.drawn(rng), administrators=0, recovers=False)
         while (http := HttpOdds.drawn(rng)) is None:
             pass
@@ -164,7 +164,7 @@ class Odds:
 
     @property
     def deletes_records(self) -> bool:
-        """Whether logs lose their beginnings."""
+        """Whether retention deletes records."""
         return max(self.retention_bytes, self.retention_ms) >= 0
 
     @property
@@ -178,15 +178,15 @@ class Odds:
         return config if self.retention_ms < 0 else {**config, "retention_ms": self.retention_ms}
 
     def _with_moves(self, rng: random.Random) -> Odds:
-        """Replicas move as well, mostly with brokers to spare. The other draws stay as they are."""
+        """Replicas move as well, mostly with brokers to spare. The other parameters stay."""
         brokers = max(self.brokers, rng.choice((3, 4, 4, 5)))
         rates = (*self.rates, *(1.0 for _ in range(brokers - self.brokers)))
         return replace(self, brokers=brokers, rates=rates, timed=(*self.timed, *MOVES, STALE_METADATA))
 
     def _with_administrators(self, rng: random.Random) -> Odds:
-        """Topics come, go and move, while controllers die and brokers miss some of it.
+        """Topics are created, deleted and moved, while controllers crash and brokers miss some of it.
 
-        Or are recovered without their majority, while little else goes wrong: else nobody is taken for dead.
+        Or they are recovered without their majority, with few other faults, since brokers must count as dead.
         """
         brokers = max(self.brokers, rng.choice((3, 4, 5, 5)))
         drawn = replace(
@@ -212,13 +212,13 @@ class Odds:
             aimed=aimed,
             faults_s=18.0,
             recovers=True,
-            think_s=0.2,  # with so few faults, thousands of records are written else
+            think_s=0.2,  # otherwise, with so few faults, thousands of records are written
         )
 
     def _with_http(self, http: HttpOdds) -> Odds:
-        """Clients over HTTP take the place of most others, in a smaller cluster with fewer kinds of faults.
+        """Clients over HTTP replace most others, in a smaller cluster with fewer kinds of faults.
 
-        They write more than the smallest segments bear.
+        They write more than the smallest segments allow.
         """
         moves = (*MOVES, STALE_METADATA) if MOVES[0] in self.timed else ()
         away = (AWAY,) if AWAY in self.timed else ()
@@ -240,7 +240,9 @@ class Odds:
         )
 
     def _with_retention(self, rng: random.Random) -> Odds:
-        """Logs lose their beginnings while all else goes on, and who was away comes back behind them."""
+        """The beginnings of logs are deleted during other faults, and machines that were off come back below
+        the log start.
+        """
         drawn = replace(
             self,
             timed=(*rng.sample(self.timed, min(len(self.timed), 3)), AWAY),
@@ -253,9 +255,9 @@ class Odds:
         return drawn._with_age(rng) if rng.random() < 0.5 else drawn
 
     def _with_age(self, rng: random.Random) -> Odds:
-        """Records go by their age, while wall clocks jump and little else goes wrong.
+        """Records are deleted by age, while wall clocks jump, with few other faults.
 
-        They run equally fast, so that ages are exact.
+        Clocks run equally fast, so that ages are exact.
         """
         return replace(
             self,
@@ -291,4 +293,4 @@ CALM: Final = Odds(
     segment_bytes=1024,
     churns_topics=False,
 )
-"""Nothing goes wrong by itself, and nobody asks for anything: for runs that do so themselves."""
+"""No faults and no clients, for runs that have their own."""

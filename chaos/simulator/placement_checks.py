@@ -1,7 +1,7 @@
-"""Where replicas lie in the end: on the disks that the metadata names, and on no other.
+"""Checks the final places of replicas: on the disks that the metadata names, and on no other.
 
-Decides: what counts as a replica that should be gone, or be there. Looks at files, not at what a broker says
-of itself; and in groups, at who votes.
+Decides: which replicas are missing or left over. Uses files, not what a broker reports; and the voters of
+groups.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _REPLICA: Final = re.compile(r"/data/([^/]+-[0-9a-f]{32}/Partition-\d+)/")
 
 
 def misplaced(machine: Machine) -> list[str]:
-    """Replicas that should be gone or are missing, and groups whose voters are not those of the metadata."""
+    """Replicas that are left over or missing, and groups whose voters differ from the metadata."""
     broker = machine.broker
     if broker is None:
         return []

@@ -1,7 +1,7 @@
-"""What is known of the groups of a run and of their replicas, whoever said it.
+"""The state of the groups of a run and of their replicas, from all sources.
 
-Decides: what counts as agreed between a replica's files and what was committed (I3). Leaves to others: what
-must hold of it (``checker``).
+Decides: whether a replica's files agree with committed entries (I3). Leaves to others: the other invariants
+(``checker``).
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ Seen = tuple[int, Role, int, EntryId, int, int]
 
 @dataclass(slots=True)
 class GroupRecord:
-    """What is known of one group, whoever said it."""
+    """The state of one group, from all sources."""
 
     group_id: GroupId
-    birth: Membership  # who took part before the first entry
-    membership: Membership  # the newest that is committed
-    halves: tuple[frozenset[NodeId], ...]  # of each a majority holds all that is committed
-    born_at: int  # where the membership stands that it began with
+    birth: Membership  # the membership before the first entry
+    membership: Membership  # the newest committed one
+    halves: tuple[frozenset[NodeId], ...]  # a majority of each holds all committed entries
+    born_at: int  # the index of its first membership
     clocks: Clocks
     violated: Callable[[str, str], None]
     replicas: dict[NodeId, ReplicaRecord] = field(default_factory=dict)
@@ -41,20 +41,22 @@ class GroupRecord:
     commit_terms: list[int] = field(default_factory=list)
     places: dict[int, int] = field(default_factory=dict)  # in ``committed``, by base offset
     votes: dict[tuple[int, NodeId], NodeId] = field(default_factory=dict)  # by term and voter
-    candidacies: dict[tuple[int, NodeId], tuple[int, int]] = field(default_factory=dict)  # what logs they had
-    lost: dict[NodeId, Lost] = field(default_factory=dict)  # with files that are gone: what they held
-    stored_s: dict[tuple[int, int], float] = field(default_factory=dict)  # of entries, by a broker that knew
+    # the last entries of their logs
+    candidacies: dict[tuple[int, NodeId], tuple[int, int]] = field(default_factory=dict)
+    lost: dict[NodeId, Lost] = field(default_factory=dict)  # lost logs by node
+    # of entries, by a broker that knew cluster time
+    stored_s: dict[tuple[int, int], float] = field(default_factory=dict)
     states: dict[int, int] = field(default_factory=dict)  # hash of the machine's state, by applied index
     is_retired: bool = False  # its topic was deleted, and so are its files
 
     def is_majority(self, nodes: set[NodeId]) -> bool:
-        """Whether these are more than half of the voters: of old and new ones while they change."""
+        """Whether these are more than half of the voters: of old and new ones during a change."""
         return all(2 * len(half & nodes) > len(half) for half in self.halves)
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A log that is gone, and where its replica's next incarnation is."""
+    """A lost log, and the place of its replica's next incarnation."""
 
     machine: Machine
     directory: str
@@ -62,7 +64,7 @@ class Lost:
     entries: tuple[Entry, ...]
 
     def holds(self, group: GroupRecord) -> bool:
-        """Whether it held all that is committed, and that incarnation need not yet."""
+        """Whether it held all committed entries, and the next incarnation may lack some."""
         first = 0 if self.start == 0 else group.places.get(self.start, len(group.committed))
         wanted = group.committed[first:]
         if list(self.entries[: len(wanted)]) != wanted:
@@ -72,7 +74,7 @@ class Lost:
 
 @dataclass(slots=True)
 class Numbers:
-    """A member's numbers, as its driver tells them."""
+    """A member's numbers from its driver."""
 
     term: int
     role: Role
@@ -83,7 +85,7 @@ class Numbers:
 
 
 class ReplicaRecord:
-    """One member's files, and what it said last."""
+    """One member's files, and its last messages."""
 
     def __init__(self, machine: Machine, directory: str) -> None:
         self.machine = machine
@@ -93,18 +95,18 @@ class ReplicaRecord:
         self.numbers: Seen | None = None
         self.process: object = None
         self.log_start = 0
-        self.kept_index = 0  # what its core held for durable as its term began: it has acknowledged no more
-        self.waits = False  # for room on its disk, or for a change of the log: entries have come before
+        self.kept_index = 0  # its durable index as its term began: it has acknowledged no more
+        self.waits = False  # for disk space, or for a change of the log: entries have arrived before
         self.sent_votes = SentVotes(machine.disk, directory)
         self._agreed = {False: 0, True: 0}
 
     def opened(self, group_id: GroupId) -> RaftGroup[object] | None:
-        """The group as its broker has it open, if it has."""
+        """The group that its broker has open, if any."""
         broker = self.machine.broker
         return None if broker is None else broker.host.groups.get(group_id)
 
     def look(self, group: GroupRecord, *, durable: bool) -> int:
-        """How many committed entries, from the first, stand in this log."""
+        """The number of committed entries, from the first, in this log."""
         view = self.durable if durable else self.seen
         kept = view.refresh()
         if not durable and kept < len(view.entries):
@@ -123,13 +125,13 @@ class ReplicaRecord:
 def _note_entries(group: GroupRecord, view: LogView, first: int, machine: Machine, *, is_new: bool) -> None:
     """Log matching, by induction: an entry id names one entry and one predecessor (I3).
 
-    When they came is known of those that are new: neither written by an earlier process, nor long in memory.
+    Records the arrival of new entries: neither written by an earlier process, nor long in memory.
     """
     entries, clocks = view.entries, group.clocks
     before = entries[first - 1].term if first else 0
     for entry, stamp_ms in zip(entries[first:], view.stamps_ms[first:], strict=True):
         found = (entry.last, entry.checksum, before if entry.base else 0)
-        if entry is entries[0] and entry.base:  # the log is cut in front of it
+        if entry is entries[0] and entry.base:  # the log has a later start
             found = (*found[:2], group.entries.get((entry.base, entry.term), found)[2])
         if (entry.base, entry.term) not in group.entries:
             clocks.check_stamp(group.group_id, entry, stamp_ms)
@@ -142,21 +144,21 @@ def _note_entries(group: GroupRecord, view: LogView, first: int, machine: Machin
 
 
 def may_vote(machine: Machine, directory: str) -> bool:
-    """Whether a replica's disk says that it has forgotten nothing."""
+    """Whether a replica's disk has lost no votes."""
     return has_lived(machine.disk, directory) and not durable_vote(machine.disk, directory).is_rejoining
 
 
 def record_of(
     group: RaftGroup[object], before: GroupRecord | None, clocks: Clocks, violated: Callable[[str, str], None]
 ) -> GroupRecord:
-    """Newcomers, who know no members, may have opened before the first founder has."""
+    """Added replicas, without members, may open before the first initial replica does."""
     began, born_at = group.membership, group.status().membership_index
     replicas = {} if before is None else before.replicas
     return GroupRecord(group.group_id, began, began, began.halves, born_at, clocks, violated, replicas)
 
 
 def numbers_of(group: RaftGroup[object]) -> Numbers:
-    """A group's numbers now."""
+    """A group's current numbers."""
     return Numbers(
         group.term, group.role, group.commit_index, group.applied_index, group.last_index, group.durable_index
     )

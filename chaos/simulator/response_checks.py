@@ -1,8 +1,8 @@
-"""What a broker tells a client must be true when it tells it.
+"""A broker's responses to clients must be true when they are given.
 
-Decides: what an answer may show, acknowledge and promise, by the checker's own record of what is committed:
-that grows only when a member's commit index moves, so it cannot lag behind any broker. Leaves to others: what
-several answers say together (``chaos.checkers``).
+Decides: what a response may show and acknowledge, by the checker's own record of committed entries:
+that grows only when a member's commit index changes, so no broker is ahead of it. Leaves to others: the
+relations between several responses (``chaos.checkers``).
 """
 
 from __future__ import annotations
@@ -23,15 +23,17 @@ from partitions.values import Acks, AcksKind, AppendReceipt, FetchResult, key_of
 from raftlog.records.batch import APPEND_TIME_BIT, CHECKSUM_START, split_batches
 from raftlog.types import METADATA_GROUP, Offset, TopicPartition
 
-_MAX_TIMESTAMP_AT = 14  # behind the attributes, where the checksum begins to count
+_MAX_TIMESTAMP_AT = 14  # after the attributes, where the checksum begins
 _TIME = struct.Struct(">q")
-_SHOWN = "I18 what is shown is committed"
-_ACKNOWLEDGED = "I19 what is acknowledged is kept"
-_PROMISED = "I20 what the metadata promises is committed"
+_SHOWN = "I18 reads are committed"
+_ACKNOWLEDGED = "I19 acknowledged records are kept"
+_PROMISED = "I20 acknowledged metadata is committed"
 
 
 class ResponseChecks:
-    """Holds every answer to what is known when it is given. Each method is called in the broker's process."""
+    """Checks every response against the state when it is given. Each method is called in the broker's
+    process.
+    """
 
     def __init__(self, checker: Checker, machines: Sequence[Machine], violated: Report) -> None:
         self._oracles = checker
@@ -39,7 +41,7 @@ class ResponseChecks:
         self._violated = violated
 
     def read(self, target: TopicPartition, broker: Broker, result: FetchResult) -> None:
-        """A fetch shows a piece of what is committed: these very batches, one after another (I18)."""
+        """A fetch returns contiguous batches of the committed log (I18)."""
         record = self._record(broker, target)
         if record is None:
             return
@@ -62,7 +64,7 @@ class ResponseChecks:
             self._violated(_SHOWN, f"{where}: {detail}")
 
     def looked(self, target: TopicPartition, broker: Broker, told: tuple[Offset, int | None]) -> None:
-        """The end that is told is one of what is committed (I18)."""
+        """The reported end is not above the commit index (I18)."""
         record = self._record(broker, target)
         if record is not None:
             self._check_end(record, told[0], f"broker {broker.node_id} {target}")
@@ -70,9 +72,9 @@ class ResponseChecks:
     def appended(
         self, target: TopicPartition, sent: bytes, acks: Acks, broker: Broker, receipt: AppendReceipt
     ) -> None:
-        """What is acknowledged is kept as it was sent: committed, or with ``acks=1`` on a disk (I19).
+        """Acknowledged records are kept as they were sent: committed, or with ``acks=1`` on a disk (I19).
 
-        On how many disks it is can be checked only where nothing has happened since: at the leader itself.
+        The number of disks can be checked only if nothing has happened since: at the leader itself.
         """
         record = self._record(broker, target)
         if record is None:
@@ -103,7 +105,7 @@ class ResponseChecks:
         }
         if receipt.durability.committed or acks.kind is not AcksKind.LEADER:
             entry = _entry_at(record, wanted[0])
-            # A leader whose disk is full has committed it by others, and shows no commit of it in its log.
+            # A leader with a full disk has committed it by the others, and its own log does not show it.
             if entry != wanted and not (entry is None and record.is_majority(disks)):
                 self._violated(_ACKNOWLEDGED, f"{where}: committed there is {entry}")
         group = broker.host.groups.get(record.group_id)
@@ -115,14 +117,14 @@ class ResponseChecks:
                 self._violated(_ACKNOWLEDGED, f"{where}: {count} disks, {sorted(every)}; it is on {disks}")
 
     def created(self, broker: Broker, topic: TopicInfo) -> None:
-        """Who is told of a new topic finds it where it was told, and its making is committed (I20)."""
+        """A broker that acknowledges a new topic has it, and its creation is committed (I20)."""
         shown = broker.controller.image.topics.get(topic.name)
         if shown is None or shown.topic_id != topic.topic_id:
             self._violated(_PROMISED, f"broker {broker.node_id} has no {topic}, but {shown}")
         self.changed(broker, topic.version)
 
     def gave_ids(self, broker: Broker, ids: range) -> None:
-        """Producer ids are given for good when they are told (I20)."""
+        """Producer ids are committed when they are allocated (I20)."""
         image = broker.controller.image
         if image.next_producer_id < ids.stop:
             self._violated(
@@ -131,7 +133,7 @@ class ResponseChecks:
         self.changed(broker, image.version)
 
     def changed(self, broker: Broker, version: int) -> None:
-        """The version that is told is one that is committed (I20)."""
+        """The acknowledged version is committed (I20)."""
         self._oracles.stepped(self._machines[broker.node_id])
         newest = self._oracles.groups[METADATA_GROUP].committed[-1]
         if version - 1 > newest.last:
@@ -143,7 +145,7 @@ class ResponseChecks:
             self._violated(_SHOWN, f"{where}: {end} is told, {known} is the end of what is committed")
 
     def _record(self, broker: Broker, target: TopicPartition) -> GroupRecord | None:
-        """What is known of a partition's group by now; None where it may be deleted."""
+        """The current record of a partition's group; None if it may be deleted."""
         self._oracles.stepped(self._machines[broker.node_id])
         topic = broker.controller.image.topics.get(target.topic)
         if topic is None:
@@ -159,7 +161,7 @@ def _entry_at(record: GroupRecord, base: int) -> Entry | None:
 
 
 def _checksum(sent: bytes, append_time_ms: int | None) -> int:
-    """Of a batch as it must stand in the log: with the time that its leader has told, if that stamps it."""
+    """The checksum of a batch in the log: with the time of its leader, if that stamps it."""
     body = bytearray(sent[CHECKSUM_START:])
     if append_time_ms is not None:
         body[1] |= APPEND_TIME_BIT
@@ -168,7 +170,7 @@ def _checksum(sent: bytes, append_time_ms: int | None) -> int:
 
 
 def _has(replica: ReplicaRecord, wanted: tuple[int, int, int, int]) -> bool:
-    """Whether a batch stands on this replica's disk, or did before its log was cut in front."""
+    """Whether a batch is on this replica's disk, or was before the log start moved."""
     view = replica.durable
     view.refresh()
     if wanted[0] < view.start:

@@ -1,4 +1,4 @@
-"""What a run of any level came to."""
+"""The result of a run of any level."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from chaos.simulator.schedule import Schedule
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """Something that must not be, when it was seen."""
+    """A violated invariant, and when it was detected."""
 
     at_s: float
     invariant: str
@@ -18,7 +18,7 @@ class Violation:
 
 
 class Broken(Exception):
-    """Something that must hold does not: number and words of ``docs/invariants.md``, and what was seen."""
+    """A violated invariant: number and words of ``docs/invariants.md``, and the evidence."""
 
     def __init__(self, invariant: str, detail: str) -> None:
         super().__init__(f"{invariant}: {detail}")
@@ -28,7 +28,7 @@ class Broken(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """One seed's outcome. ``happened`` are the faults, in the order in which they came."""
+    """One seed's result. ``happened`` are the faults in order."""
 
     name: str  # the seed, with its level
     faults: Counter[str]

@@ -1,6 +1,6 @@
-"""What one seed's run shares: its drawn numbers, its time, its network, and what was found wrong.
+"""Shared state of one seed's run: random parameters, time, network, and violations.
 
-Decides: what becomes of a violation. Leaves to others: who takes part (``simulated_cluster``), and the phases
+Decides: how a violation is handled. Leaves to others: the machines (``simulated_cluster``), and the phases
 of the run (``simulation``).
 """
 
@@ -25,7 +25,7 @@ VIOLATIONS_MAX = 3  # of one kind
 
 
 class Run:
-    """One seed's run. Everything that is drawn comes from ``rng``, by the name of who draws."""
+    """One seed's run. All randomness comes from ``rng``, by the name of the subsystem."""
 
     def __init__(
         self,
@@ -53,29 +53,29 @@ class Run:
         self._producer_ids: set[int] = set()
 
     def rng(self, name: str) -> random.Random:
-        """The stream of one subsystem: what others draw does not move it."""
+        """The stream of one subsystem, independent of the others."""
         return random.Random(f"{self.seed} {name}")
 
     def next_process(self) -> int:
-        """A number for a client that nobody had before."""
+        """A new number for a client."""
         self._processes += 1
         return self._processes
 
     def given_producer_id(self, producer_id: int) -> None:
-        """No id is given twice (I14)."""
+        """No id is allocated twice (I14)."""
         if producer_id in self._producer_ids:
             self.violated("I14 producer ids are unique", f"{producer_id} was given twice")
         self._producer_ids.add(producer_id)
 
     def violated(self, invariant: str, detail: str) -> None:
-        """Take note of what must not be."""
+        """Record a violation."""
         self.trace.note(None, f"VIOLATION {invariant}: {detail}")
         if sum(known.invariant == invariant for known in self.violations) < VIOLATIONS_MAX:
             self.violations.append(Violation(self.loop.now, invariant, detail))
         self.loop.is_stopped = self._stops_at_violation
 
     async def rest(self) -> None:
-        """In a quiet phase: until it is over."""
+        """During a quiet phase: wait until it is over."""
         if self.odds.quiet_s and not self.is_healed:
             period_s = self.odds.busy_s + self.odds.quiet_s
             since_s = self.loop.now % period_s
@@ -88,8 +88,8 @@ class Run:
         """A callback of a process has run."""
 
     def failed(self, process: Process | None, message: str, error: BaseException | None) -> None:
-        """Something was raised where nobody catches."""
+        """An exception was not caught."""
         if isinstance(error, PowerLost) or (process is not None and not process.is_alive):
             return
         name = "a client" if process is None else process.name
-        self.violated("I9 no error without a catcher", f"{name}: {message}: {error!r}")
+        self.violated("I9 no uncaught error", f"{name}: {message}: {error!r}")

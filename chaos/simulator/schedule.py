@@ -1,7 +1,7 @@
-"""What went wrong in a run, one by one, so that a run can be told to let just these happen.
+"""The faults of a run one by one, so that a run can be repeated with exactly these.
 
-Decides: how a fault is named. ``at`` is the level's own measure of time; ``number`` seeds whatever the
-fault draws, so that one fault less does not change what the others do.
+Decides: how a fault is named. ``at`` is the level's own measure of time; ``number`` seeds the details of the
+fault, so that removing one fault does not change the others.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, order=True)
 class Fault:
-    """One thing that went wrong. ``node`` is 0 where it is drawn from ``number``, or none is meant."""
+    """One fault. ``node`` is 0 if it is drawn from ``number``, or if no node is meant."""
 
     number: int
     at: float
@@ -20,7 +20,7 @@ class Fault:
     node: int = 0
 
     def rng(self, seed: int) -> random.Random:
-        """Where it draws its details from."""
+        """The source of its details."""
         return random.Random((seed << 32) + self.number)
 
 

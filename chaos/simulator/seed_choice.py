@@ -1,8 +1,8 @@
-"""Which seeds a sweep runs: all that ever failed, then new ones with every commit.
+"""The seeds of a sweep: all that ever failed, then new ones with every commit.
 
-Decides: where the new seeds begin. They follow from the commit, so that nobody picks them and each commit
-looks at runs that none before it has seen; whoever has the commit can run the same ones. A checkout without
-git begins at ``WITHOUT_GIT``.
+Decides: where the new seeds begin. They follow from the commit, so that they are not chosen by hand, each
+commit
+runs new ones, and they can be repeated with the commit. A checkout without git begins at ``WITHOUT_GIT``.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ WITHOUT_GIT: Final = 0
 
 @dataclass(frozen=True, slots=True)
 class First:
-    """Where the new seeds of a sweep begin, and why there."""
+    """The first new seed of a sweep, and its origin."""
 
     number: int
     reason: str
 
 
 def first_of_commit(checkout: Path = CHECKOUT) -> First:
-    """The first new seed of the commit that is checked out: the CRC-32 of its full id."""
+    """The first new seed of the current commit: the CRC-32 of its full id."""
     commit = _commit(checkout)
     if commit is None:
         return First(WITHOUT_GIT, "no commit is checked out here")
@@ -39,7 +39,7 @@ def first_of_commit(checkout: Path = CHECKOUT) -> First:
 
 
 def _commit(checkout: Path) -> str | None:
-    if not (checkout / ".git").exists():  # an installed copy may lie inside somebody else's checkout
+    if not (checkout / ".git").exists():  # an installed copy may be inside another repository
         return None
     try:
         asked = ["git", "-C", str(checkout), "rev-parse", "--verify", "HEAD"]
@@ -56,7 +56,7 @@ def failed_before(path: Path = FAILED_SEEDS) -> list[Seed]:
 
 
 def failures(results: Iterable[Result]) -> list[str]:
-    """The lines to append to ``failed_seeds.txt``: one for each run that broke something."""
+    """The lines to append to ``failed_seeds.txt``: one for each run with a violation."""
     return [f"{result.name} # {result.violations[0].invariant}" for result in results if result.violations]
 
 

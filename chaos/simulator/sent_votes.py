@@ -1,7 +1,6 @@
-"""Terms and votes that a replica has named to others: durable when they leave (I7), and kept for ever.
+"""Terms and votes that a replica has sent: durable when they are sent (I7), and kept permanently.
 
-Decides nothing about when that is looked at (``checker``). A vote is of its term only: a later term takes
-its place.
+A vote belongs to its term: a later term replaces it. ``checker`` decides when to check.
 """
 
 from __future__ import annotations
@@ -11,16 +10,16 @@ from raftlog.testing.fake_filesystem import FakeFilesystem
 
 
 class SentVotes:
-    """One replica's, as its disk must hold them whatever a power loss takes."""
+    """The votes of one replica that its disk must have after any power loss."""
 
     def __init__(self, disk: FakeFilesystem, directory: str) -> None:
         self._disk = disk
         self._directory = directory
-        self.term = 0  # the newest that it has named
+        self.term = 0  # the newest that it has sent
         self._voted_for: int | None = None
 
     def name(self, term: int, voted_for: int | None) -> str:
-        """Another one leaves; what is wrong with that, if anything."""
+        """Another one is sent; returns the violation, if any."""
         if term > self.term:
             self.term, self._voted_for = term, voted_for
         elif term == self.term and voted_for is not None:
@@ -28,7 +27,7 @@ class SentVotes:
         return self._missing(term, voted_for)
 
     def forgotten(self) -> str:
-        """What the disk no longer holds of the newest one, if anything."""
+        """What the disk lacks of the newest one, if anything."""
         return self._missing(self.term, self._voted_for)
 
     def _missing(self, term: int, voted_for: int | None) -> str:

@@ -1,7 +1,7 @@
-"""From a seed that fails to the few faults that matter.
+"""Reduces a failing run to the few faults that matter.
 
-Decides: what may be left out. First faults, by halves and then one by one (ddmin); then time behind the last
-of them; then load, clients and what the network does; then faults again. Every trial is a run of the same
+Decides: the order of removal. First faults, by halves and then one by one (ddmin); then time after the last
+of them; then load, clients and network faults; then faults again. Every trial is a run of the same
 seed with fewer faults; it counts when the same invariant breaks.
 """
 
@@ -28,7 +28,7 @@ CALM_NETWORK: Final = NetworkOdds(latency_s=0.0005, jitter_s=0.0, refusal_odds=0
 
 @dataclass(frozen=True, slots=True)
 class Shrunk:
-    """What is left: a run that still fails in the same way."""
+    """The result: a run that still fails in the same way."""
 
     seed: Seed
     odds: AnyOdds
@@ -37,7 +37,7 @@ class Shrunk:
     trials: int
 
     def describe(self) -> str:
-        """The faults that matter and the timeline, for people."""
+        """The faults that matter and the timeline, as text."""
         lines = [f"{self.seed}, shrunk in {self.trials} runs to {len(self.schedule)} faults:"]
         unit = " s" if isinstance(self.odds, Odds) else " moments"
         lines += [
@@ -48,10 +48,10 @@ class Shrunk:
 
 
 class Shrinker:
-    """One seed's. Stops when nothing more can go, or when the time is up."""
+    """Shrinks one seed. Stops when nothing more can be removed, or when the time is up."""
 
     def __init__(self, seed: Seed, found: Result, limit_s: float = LIMIT_S) -> None:
-        """``found`` is the run that failed. Raises ``ValueError`` when it did not."""
+        """``found`` is the failed run. Raises ``ValueError`` if it did not fail."""
         if not found.violations:
             raise ValueError(f"{seed} breaks nothing: there is nothing to shrink")
         self._seed = seed
@@ -62,7 +62,7 @@ class Shrinker:
         self._schedule: Schedule = found.happened
 
     def shrink(self) -> Shrunk | None:
-        """The smallest that was found; None when the faults alone do not repeat the failure."""
+        """The smallest run found; None when the faults alone do not repeat the failure."""
         if not self._fails(self._odds, self._schedule):
             return None
         self._drop_faults()
@@ -76,7 +76,7 @@ class Shrinker:
         return Shrunk(self._seed, self._odds, self._schedule, result, self._trials)
 
     def _drop_faults(self) -> None:
-        """Delta debugging: leave out ever smaller pieces as long as the failure stays."""
+        """Delta debugging: remove ever smaller parts as long as the failure remains."""
         size = max(1, len(self._schedule) // 2)
         while self._schedule:
             dropped = False
@@ -103,7 +103,7 @@ class Shrinker:
 
 
 def _simplifications(odds: AnyOdds, last: float) -> Iterator[Callable[[AnyOdds], AnyOdds]]:
-    """One by one, those that save most first. ``last`` is when the last fault came."""
+    """Simplifications, the most effective first. ``last`` is the time of the last fault."""
     changes: list[dict[str, object]]
     if isinstance(odds, Odds):
         changes = [

@@ -1,6 +1,7 @@
-"""The brokers of one run, and the checkers that look on.
+"""The brokers of one run, and their checkers.
 
-Decides: which checker hears of what a machine does. Leaves to others: clients, faults and the phases of the
+Decides: which checkers observe which events of a machine. Leaves to others: clients, faults and the phases of
+the
 run (``simulation``).
 """
 
@@ -25,7 +26,7 @@ from raftlog.types import NodeId
 
 
 class SimulatedCluster(Run):
-    """Machines and checkers; what a subclass adds to a machine's events calls the method here first."""
+    """Machines and checkers; subclasses that extend an event of a machine call the method here first."""
 
     def __init__(
         self,
@@ -54,24 +55,22 @@ class SimulatedCluster(Run):
             machine.rate = self.odds.rates[machine.node - 1]
 
     def stepped(self, process: Process, function: Callable[..., object]) -> None:
-        """A callback of a process has run. Whatever a core is told, its host drains it in the same moment."""
+        """A callback of a process has run. The host drains a core's outputs at the moment of its inputs."""
         if getattr(function, "__func__", None) is GroupHost._drain:
             machine = self._by_process.get(process)
             if machine is not None:
                 self.checker.stepped(machine)
 
     def held_by_http(self, machine: Machine) -> Iterable[tuple[str, int]]:
-        """What a broker's HTTP side still holds, by name."""
+        """Resources that a broker's HTTP side holds, by name."""
         return ()
 
     # What machines tell.
 
     def starts(self, machine: Machine) -> None:
-        """A machine is about to start."""
         self.clocks.starts(machine)
 
     def began(self, machine: Machine, process: Process) -> None:
-        """A machine has a new process."""
         self._by_process[process] = machine
 
     def made(self, machine: Machine, broker: Broker) -> None:
@@ -79,21 +78,21 @@ class SimulatedCluster(Run):
         broker.controller.subscribe(lambda image: self.incarnations.shown(machine, image))
 
     async def serves(self, machine: Machine, broker: Broker) -> HttpListener | None:
-        """A broker has started; its HTTP listener, if there is one."""
+        """A broker has started; returns its HTTP listener, if any."""
         return None
 
     def ended(self, machine: Machine, process: Process, *, silently: bool) -> None:
         """A process is gone."""
 
     def start_again(self) -> None:
-        """A machine is off for no fault of the schedule."""
+        """A machine is off without a fault of the schedule."""
 
     def died(self, machine: Machine) -> None:
-        """A process is gone, and its disk is as it was left."""
+        """A process has ended, and its disk is unchanged since."""
         self.checker.died(machine)
 
     def lost_power(self, machine: Machine) -> None:
-        """A machine is off, and its disk has lost some of what was not synced."""
+        """A machine is off, and its disk has lost some of its unsynced data."""
         self.checker.lost_power(machine)
         self.checker.died(machine)
 

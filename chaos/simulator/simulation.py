@@ -1,8 +1,8 @@
-"""One run: a cluster, its clients and its faults, from the first boot to the verdict.
+"""One run: a cluster, its clients and its faults, from the first start to the result.
 
-Decides: the phases of a run and what becomes of a violation. Read ``event_loop`` for time,
-``machine`` for what a death leaves, ``checker`` for what is looked at after every step,
-``convergence`` for what must hold in the end.
+Decides: the phases of a run. Read ``event_loop`` for time,
+``machine`` for the state after a crash, ``checker`` for the checks after every step,
+``convergence`` for those in the end.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from chaos.simulator.simulated_cluster import SimulatedCluster
 from raftlog.errors import RaftlogError, TopicExists
 from raftlog.types import GroupId, NodeId
 
-LONGEST_RUN_S = 300.0  # beyond the time in which things go wrong
-SETUP_S = 30.0  # then nothing goes wrong any more
+LONGEST_RUN_S = 300.0  # including the time without faults
+SETUP_S = 30.0  # without faults
 
 
 class Simulation(SimulatedCluster):
@@ -70,7 +70,7 @@ class Simulation(SimulatedCluster):
     # What machines and checkers tell.
 
     def began(self, machine: Machine, process: Process) -> None:
-        """Its host is on the simulated network, though nobody listens yet."""
+        """Its host is on the simulated network, without a listener yet."""
         super().began(machine, process)
         if self.http is not None:
             self.http.started(machine)
@@ -85,11 +85,10 @@ class Simulation(SimulatedCluster):
             self.http.ended(machine, process, silently=silently)
 
     def start_again(self) -> None:
-        """As after a fault."""
         self.faults.start_again()
 
     def held_by_http(self, machine: Machine) -> Iterable[tuple[str, int]]:
-        """What a broker's HTTP side still holds, by name."""
+        """Resources that a broker's HTTP side holds, by name."""
         return () if self.http is None else self.http.leftovers(machine)
 
     def _leader_is_new(self, machine: Machine, group: GroupId, term: int) -> None:
@@ -105,7 +104,6 @@ class Simulation(SimulatedCluster):
     # The phases.
 
     def run(self) -> Result:
-        """All of it."""
         try:
             self.loop.run(self.live(), LONGEST_RUN_S + self.odds.faults_s + self.odds.quiet_s)
         except (TimeoutError, RuntimeError) as error:
@@ -126,7 +124,7 @@ class Simulation(SimulatedCluster):
         )
 
     async def live(self) -> None:
-        """Trouble, then peace, then what must be true in the end."""
+        """Faults, then healing, then the final checks."""
         self.faults.replay()
         for machine in self.machines:
             machine.start()
@@ -137,7 +135,7 @@ class Simulation(SimulatedCluster):
             config["message_timestamp_type"] = "CreateTime"
         making = loop.create_task(self.make_topic(TOPIC, odds.partitions, odds.replicas, **config))
         await asyncio.wait([making], timeout=SETUP_S)
-        if not making.done():  # whoever is elected is struck at once, again and again
+        if not making.done():  # every new leader is struck at once, again and again
             self.heal()
         await making
         clients = [loop.create_task(client.run()) for client in self._clients()]
@@ -159,7 +157,7 @@ class Simulation(SimulatedCluster):
         await convergence.read_everything()
 
     def heal(self) -> None:
-        """From now on nothing goes wrong."""
+        """No more faults from now on."""
         self.faults.heal()
         if self.http is not None:
             self.http.streams.heal()
@@ -182,7 +180,7 @@ class Simulation(SimulatedCluster):
         return clients
 
     async def make_topic(self, name: str, partitions: int, replicas: int, **config: int | str) -> None:
-        """Until it is there. ``config`` has underscores for dots."""
+        """Retried until it exists. ``config`` has underscores for dots."""
         client = Client(self, "admin")
         settings: dict[str, int | str] = {"segment.bytes": self.odds.segment_bytes}
         settings |= {key.replace("_", "."): value for key, value in config.items()}
@@ -214,7 +212,7 @@ def run(
     keeps_lines: bool = False,
     stops_at_violation: bool = False,
 ) -> Result:
-    """One seed, from beginning to end; with a ``schedule`` just those faults happen."""
+    """One seed, from beginning to end; with a ``schedule`` exactly those faults happen."""
     with quiet(collects=True):
         return Simulation(
             seed, odds, schedule=schedule, keeps_lines=keeps_lines, stops_at_violation=stops_at_violation

@@ -1,7 +1,7 @@
-"""Many seeds on all cores, their results in the order of the seeds.
+"""Many seeds on all cores, with results in the order of the seeds.
 
-Decides: who runs what. A process runs a few seeds and ends: what they leave behind goes with it, which is
-cheaper than to collect garbage.
+Decides: which process runs which seeds. A process runs a few seeds and ends, which is cheaper than
+garbage collection.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def sweep(seeds: Iterable[Seed], jobs: int) -> Iterator[Result]:
 
 
 def last_line(results: Sequence[Result]) -> str:
-    """What all came to, for scripts."""
+    """The summary, for scripts."""
     trace = 0
     for result in results:
         trace = crc32(f"{result.name} {result.trace}".encode(), trace)

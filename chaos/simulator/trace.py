@@ -1,4 +1,4 @@
-"""What happened in a run: as one number that two equal runs share, and as lines for people."""
+"""The events of a run: as one number that equal runs share, and as lines of text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from raftlog.types import NodeId
 
 
 class Trace:
-    """Folds everything that is noted into ``hash``; keeps the lines if it is told to."""
+    """Adds every event to ``hash``; keeps the lines on request."""
 
     def __init__(self, now: Callable[[], float], *, keeps_lines: bool) -> None:
         self.hash = 0
@@ -18,7 +18,7 @@ class Trace:
         self._keeps_lines = keeps_lines
 
     def note(self, node: NodeId | None, what: str) -> None:
-        """Something happened on a broker, or with None to the cluster or a client."""
+        """An event on a broker, or with None of the cluster or a client."""
         now = self._now()
         self.hash = crc32(f"{now!r} {node} {what}".encode(), self.hash)
         if self._keeps_lines:
@@ -29,7 +29,7 @@ class Trace:
         self.hash = crc32(frame, crc32(repr(self._now()).encode(), self.hash))
 
     def timeline(self) -> str:
-        """All lines, one column a broker."""
+        """All lines, one column per broker."""
         drawn = ["    time   where     what"]
         for now, node, what in self.lines:
             where = "-" if node is None else f"{'  ' * (node - 1)}b{node}"

@@ -316,7 +316,8 @@ class PartitionManager:
             and not hosted.is_leaving
             and self._supervisor.state_of(group_id) is HostedState.SERVING
         )
-        return encode_body(is_open), ()
+        group = self._host.groups.get(group_id)
+        return encode_body(rpc.PreparedAnswer(is_open, group is not None and group.is_rejoining)), ()
 
     def _elect_again(self, group: RaftGroup[None]) -> None:
         """The other replicas of a new partition may open after the first call for votes: call again."""

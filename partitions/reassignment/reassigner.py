@@ -52,6 +52,9 @@ class Metadata(Protocol):
         """Report who votes."""
 
 
+_SILENT: Final = rpc.PreparedAnswer(is_open=False, is_rejoining=False)
+
+
 @dataclass(slots=True)
 class _Move:
     """What a leader epoch has seen of one target. Another term or target begins anew."""
@@ -124,9 +127,12 @@ class Reassigner:
         try:
             match step:
                 case Prepare(nodes):
-                    move.prepared |= await self._prepared(key, info, nodes)
+                    answers = await self._ask_prepared(key, info, nodes)
+                    move.prepared |= {node for node, answer in answers.items() if answer.is_open}
                 case Change(membership):
                     if not await self._is_current(key, info, move):
+                        return
+                    if not await self._can_commit(key, info, replica, membership):
                         return
                     _log.info("%s/%s: %s", *key, _words(membership))
                     async with asyncio.timeout(CHANGE_TIMEOUT_S):
@@ -146,20 +152,21 @@ class Reassigner:
         finally:
             move.step = None
 
-    async def _prepared(self, key: Key, info: PartitionInfo, nodes: frozenset[NodeId]) -> set[NodeId]:
-        """Those that answer, on the link on which their replicas' messages come, that they are open."""
+    async def _ask_prepared(
+        self, key: Key, info: PartitionInfo, nodes: frozenset[NodeId]
+    ) -> dict[NodeId, rpc.PreparedAnswer]:
+        """What brokers answer, on the links on which their replicas' messages come."""
         head = encode_body(rpc.Prepared((TopicPartition(*key), info.group_id), info.version))
 
-        async def ask(node: NodeId) -> bool:
+        async def ask(node: NodeId) -> rpc.PreparedAnswer:
             try:
                 answer, _ = await self._host.calls.call(node, rpc.PREPARED, head, timeout_ms=ASK_TIMEOUT_MS)
             except RaftlogError:
-                return False
-            return decode_body(answer, bool)
+                return _SILENT
+            return decode_body(answer, rpc.PreparedAnswer)
 
         order = sorted(nodes)
-        answers = await asyncio.gather(*(ask(node) for node in order))
-        return {node for node, is_open in zip(order, answers, strict=True) if is_open}
+        return dict(zip(order, await asyncio.gather(*map(ask, order)), strict=True))
 
     async def _is_current(self, key: Key, info: PartitionInfo, move: _Move) -> bool:
         """Whether this target is still the one, by confirmed metadata, and this broker still leads.
@@ -171,6 +178,21 @@ class Reassigner:
         replica = self._replicas.get(key)
         is_leading = replica is not None and (replica.group.term, info.version) == move.epoch
         return is_leading and self._info(key) == info
+
+    async def _can_commit(
+        self, key: Key, info: PartitionInfo, replica: PartitionReplica, membership: Membership
+    ) -> bool:
+        """Whether a majority of new voters answers and counts: only they can commit the change.
+
+        Once it stands in logs nobody can take it back, and a voter that has lost its disk before could rejoin
+        by no majority any more.
+        """
+        before, me = replica.group.membership.voters, self._host.node_id
+        if membership.voters == before:
+            return True
+        answers = await self._ask_prepared(key, info, membership.voters - {me})
+        able = [answer for answer in answers.values() if answer.is_open and not answer.is_rejoining]
+        return 2 * (len(able) + (me in membership.voters)) > len(membership.voters)
 
     async def _report(self, key: Key, replica: PartitionReplica, info: PartitionInfo) -> None:
         status = replica.group.status()

@@ -97,10 +97,17 @@ class Transfer(Struct, frozen=True, array_like=True):
 
 
 class Prepared(Struct, frozen=True, array_like=True):
-    """Is the replica open, by metadata of this version at least? Answered with a bool."""
+    """Is the replica open, by metadata of this version at least? Answered with a ``PreparedAnswer``."""
 
     place: Place
     version: int
+
+
+class PreparedAnswer(Struct, frozen=True, array_like=True):
+    """A replica that rejoins is open, and counts towards no quorum yet."""
+
+    is_open: bool
+    is_rejoining: bool
 
 
 class MayDelete(Struct, frozen=True, array_like=True):

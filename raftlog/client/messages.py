@@ -20,8 +20,8 @@ from raftlog.wire.headers import TAG_RECORD_HEADER
 if TYPE_CHECKING:
     from raftlog.records.reader import StoredRecord
 
-DECODED_BYTES_MAX = 64 << 20  # of one chunk, in memory; a chunk ends behind the batch that exceeds it
-_HEADER_BYTES = 150  # what a header takes in memory beside its contents
+DECODED_BYTES_MAX = 64 << 20  # of one chunk, in memory; a chunk ends after the batch that exceeds it
+_HEADER_BYTES = 150  # approximate memory of a header beside its contents
 Decoder = Callable[[bytes], object]
 
 

@@ -27,8 +27,8 @@ from raftlog.wire import bodies, headers, paths
 
 CHUNK_BYTES = 1 << 20
 TAIL_WAIT_MS = 30_000
-_OVER_MAX_BYTES = BATCH_BYTES_MAX + (64 << 10)  # a broker sends whole batches, one at least
-_MESSAGE_BYTES = 1_024.0  # what a message is taken to need in an answer before there was one
+_OVER_MAX_BYTES = BATCH_BYTES_MAX + (64 << 10)  # a broker sends whole batches, at least one
+_MESSAGE_BYTES = 1_024.0  # estimated size of a message before the first response
 _MARGIN = 1.25
 _PATIENCE_S = 5.0  # of silence, normal for a long poll, before other brokers are asked for the leader
 Position = int | str | datetime

@@ -49,8 +49,8 @@ class InFlightBatch:
     batch: Batch
     sequence: int = UNNUMBERED
     place: _State = _State.QUEUED
-    was_first: bool = False  # nothing without an outcome was before it when it left
-    may_be_written: bool = False  # an attempt ended without a definite answer
+    was_first: bool = False  # no batch without an outcome preceded it when it was sent
+    may_be_written: bool = False  # an attempt ended with an unknown outcome
     failure: RaftlogError | None = None
     earlier_failure: RaftlogError | None = None  # of the previous attempt
     attempts: int = 0

@@ -90,9 +90,9 @@ class Batch:
     ) -> None:
         self.topic = topic
         self.partition = partition
-        self.timestamp_ms = timestamp_ms  # of records that bring none
-        self.due = due  # when it leaves although it is not full
-        self.deadline = deadline  # when its records are given up
+        self.timestamp_ms = timestamp_ms  # of records without one
+        self.due = due  # when it is sent although it is not full
+        self.deadline = deadline  # when its records fail
         self.records: list[Record] = []
         self.size_bytes = 0
         self.outcome: Stored | RaftlogError | None = None

@@ -25,10 +25,10 @@ from raftlog.wire.limits import PRODUCER_BATCHES_MAX
 
 _logger = logging.getLogger(__name__)
 _NO_IDENTITY = (-1, -1, -1)
-_PROOF_LASTS_S = 60.0  # a partition that was silent for longer starts one by one again
-_TIMER_SLACK_S = 0.001  # timers may fire a little early, and nothing would wake a batch again
-_PATIENCE_S = 1.0  # of silence before others are asked who leads now
-_ANSWER_MARGIN_S = 1.0  # a broker is told to answer before we stop listening
+_PROOF_LASTS_S = 60.0  # after a longer silence a partition sends one by one again
+_TIMER_SLACK_S = 0.001  # timers may fire slightly early, and nothing would wake a batch again
+_PATIENCE_S = 1.0  # of silence before other brokers are asked for the leader
+_ANSWER_MARGIN_S = 1.0  # the broker's timeout is shorter than the client's by this
 
 
 class ProducerIds:
@@ -157,7 +157,7 @@ class PartitionSender:
                 "an attempt to send to %s/%s failed unexpectedly", self.queue.topic, self.queue.partition
             )
             broken = RaftlogError(f"an attempt to send this broke: {error!r}")
-            self._pipeline.failed(in_flight, broken)  # given up, as unknown
+            self._pipeline.failed(in_flight, broken)  # fails, as unknown
         else:
             self._last_answer_at = self._clock.monotonic()
             self._pipeline.delivered(in_flight)

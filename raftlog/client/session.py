@@ -26,9 +26,9 @@ from raftlog.wire import headers, media_types
 from raftlog.wire.problems import Problem, read_problem
 
 CONNECT_TIMEOUT_S = 2.0
-_REFUSED_S = 0.5  # a client that never had an answer gives up where every address refuses for so long
-ANSWER_BYTES_MAX = 16 << 20  # of an answer in JSON
-_PLAIN_BODY_MAX = 1 << 20  # aiohttp wants larger bodies as files, to write them piece by piece
+_REFUSED_S = 0.5  # a client without any response fails if every address refuses for this time
+ANSWER_BYTES_MAX = 16 << 20  # of a JSON response
+_PLAIN_BODY_MAX = 1 << 20  # aiohttp writes larger bodies in pieces only from files
 
 Body = TypeVar("Body", bound=msgspec.Struct)
 
@@ -65,16 +65,16 @@ class Session:
         request_timeout_s: float,
         retry_timeout_s: float,
     ) -> None:
-        self._urls = deque(bootstrap)  # the next one to ask comes first
+        self._urls = deque(bootstrap)  # the next one to use comes first
         self._bootstrap = tuple(bootstrap)
         self.clock = environment.clock
         self.rng = environment.rng
         self._connector = environment.connector
         self.request_timeout_s = request_timeout_s
         self.retry_timeout_s = retry_timeout_s
-        self.metadata_version = -1  # the newest that any broker spoke of
-        self.was_reached = False  # a broker has answered at least once
-        self._unreached: dict[str, aiohttp.ClientError] = {}  # by address, since the last answer
+        self.metadata_version = -1  # the newest reported by any broker
+        self.was_reached = False  # whether a broker has ever answered
+        self._unreached: dict[str, aiohttp.ClientError] = {}  # by address, since the last response
         self._http: aiohttp.ClientSession | None = None
 
     @property

@@ -49,7 +49,7 @@ _ATTRIBUTES = struct.Struct(">h")
 _MAX_TIMESTAMP = struct.Struct(">q")
 _CHECKSUM = struct.Struct(">I")
 _SUMMARY = struct.Struct(">qiibI2xi")  # what ``find_damage`` needs of a header
-_NEVER_RELEASE_GIL = 0  # a megabyte takes 40 µs; giving the interpreter away costs more than that
+_NEVER_RELEASE_GIL = 0  # a megabyte takes 40 µs; releasing the interpreter lock costs more
 
 
 class Codec(enum.IntEnum):

@@ -28,9 +28,9 @@ from raftlog.records.batch import (
 from raftlog.records.compression import decompress
 
 DECOMPRESSED_BYTES_MAX = 16 << 20  # the records of one batch
-RECORD_MEMORY_BYTES = 300  # about what a decoded record takes beside its contents
+RECORD_MEMORY_BYTES = 300  # approximate memory of a decoded record beside its contents
 _FAST_BYTES_MAX = 1 << 20
-_RECORD_BYTES_MIN = 7  # every one of its seven fields takes a byte at least
+_RECORD_BYTES_MIN = 7  # each of its seven fields takes at least a byte
 # A header of two bytes becomes a tuple of sixty. Bodies that have room for more than these have their headers
 # counted first, so that a few kilobytes compressed cannot claim gigabytes. What producers collect is smaller.
 _HEADERS_MAX = 1 << 19
@@ -103,7 +103,7 @@ def open_batch(batch: Batch) -> bytes:
 def iter_opened(header: BatchHeader, opened: bytes, first: int = 0) -> Iterator[StoredRecord]:
     """``iter_records`` for the result of ``open_batch``."""
     previous = header.base_offset - 1
-    following = range(header.record_count, -1, -1)  # how many records follow, the sentinel included
+    following = range(header.record_count, -1, -1)  # the number of following records, including the sentinel
     try:
         for record, left in zip(DefaultRecordBatch(opened), following, strict=True):
             if not left:

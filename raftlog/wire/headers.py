@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-REQUEST_ID = "Raftlog-Request-Id"  # in every answer: names the request in logs and problems
-METADATA_VERSION = "Raftlog-Metadata-Version"  # in every answer: the newest metadata this broker knows
+REQUEST_ID = "Raftlog-Request-Id"  # in every response: identifies the request in logs and problems
+METADATA_VERSION = "Raftlog-Metadata-Version"  # in every response: the version of the broker's metadata
 LEADER = "Raftlog-Leader"  # host:port of the HTTP listener of the partition's leader
-WAIT_CAPPED = "Raftlog-Wait-Capped"  # the longest wait, such as 55s, where the request asked for a longer one
+WAIT_CAPPED = "Raftlog-Wait-Capped"  # the longest wait, such as 55s, if the request had a longer one
 TIMEOUT_CAPPED = "Raftlog-Timeout-Capped"  # the same for the timeout of a produce request
 
 # Of a fetch, and of its 204.
-NEXT_OFFSET = "Raftlog-Next-Offset"  # where to go on
+NEXT_OFFSET = "Raftlog-Next-Offset"  # the next offset to fetch
 HIGH_WATERMARK = "Raftlog-High-Watermark"
 LOG_START_OFFSET = "Raftlog-Log-Start-Offset"
 LEADER_EPOCH = "Raftlog-Leader-Epoch"
 
 # Of a produce with a raw body.
 KEY = "Raftlog-Key"
-TAGS = "Raftlog-Tags"  # names with commas between them
+TAGS = "Raftlog-Tags"  # names separated by commas
 HEADER_PREFIX = "Raftlog-Header-"  # Raftlog-Header-Source: web  →  the record header "source"
 
 # Of a produce that asks for deduplication: all three or none.

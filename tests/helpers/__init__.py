@@ -1,1 +1,3 @@
-"""What tests share: fakes that pass the same conformance suites as the real things, and a vocabulary."""
+"""Shared by tests: fakes that pass the same conformance suites as the real parts, clusters, and a
+vocabulary.
+"""

@@ -1,4 +1,4 @@
-"""The command line as its users run it: a process of its own with real pipes."""
+"""The command line as a process of its own with real pipes."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ RAFTLOG = [*COMMAND]
 
 
 def command(cluster: Cluster, *arguments: str) -> subprocess.Popen[bytes]:
-    """A command that talks to a cluster, started."""
+    """Start a command that needs a cluster."""
     return subprocess.Popen(
         [*RAFTLOG, *arguments],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        bufsize=0,  # what is read line by line and what is read at the end then are one stream
+        bufsize=0,  # lines and the final rest must come from one stream
         env={**os.environ, "RAFTLOG_URL": cluster.bootstrap},
     )
 
 
 def run(cluster: Cluster, *arguments: str, stdin: bytes = b"", code: int = 0) -> tuple[bytes, str]:
-    """What a command that ends with this code writes to standard output and to standard error."""
+    """The standard output and standard error of a command that ends with this code."""
     process = command(cluster, *arguments)
     output, errors = process.communicate(stdin, timeout=90)
     assert process.returncode == code, errors.decode()
@@ -34,7 +34,7 @@ def run(cluster: Cluster, *arguments: str, stdin: bytes = b"", code: int = 0) ->
 
 
 def packages_of_our_names(folder: Path) -> Path:
-    """A folder of somebody's project that has packages of the names of ours."""
+    """A folder of another project that has packages with raftlog's names."""
     for name in OURS:
         (folder / name).mkdir(parents=True)
         (folder / name / "__init__.py").write_text("raise ImportError('this is another project')\n")

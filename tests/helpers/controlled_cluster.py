@@ -46,7 +46,7 @@ def hosting(
     directory: str,
     registry: ReplicaRegistry,
 ) -> tuple[Supervisor, PartitionManager]:
-    """What keeps the replicas of one broker open and closed, in ``directory``."""
+    """The part that opens and closes the replicas of one broker, in ``directory``."""
     broken = BrokenGroups(filesystem, directory, host.clock)
     logs = LogOpener(filesystem, directory, host.clock, registry)
     supervisor = Supervisor(host, registry, broken)
@@ -54,7 +54,7 @@ def hosting(
 
 
 class ControlledBroker:
-    """One broker, in one life of its process, on ``<directory>/broker-<id>``."""
+    """One broker, in one incarnation of its process, on ``<directory>/broker-<id>``."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class ControlledBroker:
         self.reassigner = Reassigner(self.host, self.controller, self.manager.replicas)
 
     async def start(self) -> None:
-        """Join the others."""
+        """Join the cluster."""
         await self.host.start()
         self.supervisor.host(self.metadata)
         await self.supervisor.start()
@@ -123,17 +123,18 @@ class ControlledBroker:
         await self.reassigner.start()
 
     async def stop(self) -> None:
-        """Leave in good order."""
+        """A clean stop."""
         await self.reassigner.stop()
         await self.manager.stop()
         await self.supervisor.stop()
         await self.controller.stop()
-        assert self.fatal == [], self.fatal  # a host that has failed syncs no more, so it closes no group
+        # a host with failed syncs does not sync any more, so it closes no group
+        assert self.fatal == [], self.fatal
         await self.host.stop()
         assert self.fatal == []
 
     async def _begins(self) -> bool:
-        """The cluster begins with these brokers."""
+        """The cluster starts with these brokers."""
         return False
 
     async def _run_syncs(self, syncs: Sequence[DiskWork]) -> list[OSError | None]:
@@ -169,12 +170,12 @@ class ControlledCluster:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for broker in self.brokers.values():
-            broker.disk.set()  # a test that failed may have left syncs waiting, and a stop waits for them
+            broker.disk.set()  # a failed test may have left syncs waiting, and a stop waits for them
         for node in list(self.brokers):
             await self.stop(node)
 
     async def start(self, node: NodeId, filesystem: Filesystem | None = None) -> ControlledBroker:
-        """A new life of a broker."""
+        """The next incarnation of a broker."""
         self._lives += 1
         broker = ControlledBroker(
             node,
@@ -190,11 +191,11 @@ class ControlledCluster:
         return broker
 
     async def stop(self, node: NodeId) -> None:
-        """The end of a broker's life."""
+        """End a broker's incarnation."""
         await self.brokers.pop(node).stop()
 
     async def registered(self) -> None:
-        """Return once every broker sees every running broker, alive, in its present life."""
+        """Return once every broker sees every running broker, alive, in its current incarnation."""
         await eventually(lambda: all(broker.controller.is_registered for broker in self.brokers.values()))
         version = max(broker.controller.image.version for broker in self.brokers.values())
         for broker in self.brokers.values():
@@ -202,7 +203,6 @@ class ControlledCluster:
 
     @property
     def any(self) -> ControlledBroker:
-        """A broker; which one must not matter."""
         return next(iter(self.brokers.values()))
 
     async def controller_broker(self) -> ControlledBroker:
@@ -221,7 +221,7 @@ class ControlledCluster:
         return found
 
     async def create(self, name: str, partitions: int = 1, factor: int = 3, **config: int | str) -> TopicInfo:
-        """Make a topic and wait until every broker has its replicas open."""
+        """Create a topic and wait until every broker has opened its replicas."""
         topic = await self.any.controller.create_topic(
             name,
             partitions=partitions,

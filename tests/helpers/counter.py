@@ -1,6 +1,6 @@
-"""The smallest tenant there is: a replicated counter that also ticks.
+"""A minimal tenant: a replicated counter that also ticks.
 
-``docs/state-machines.md`` walks through this file. Decides: what the commands do. Leaves to others: opening,
+``docs/state-machines.md`` explains this file. Leaves to others: opening,
 replication, snapshots, repair and timers (``raftlog.hosting``).
 """
 
@@ -28,19 +28,19 @@ TICK = "tick"
 
 
 class Add(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Count so many more."""
+    """Add a number."""
 
     number: int
 
 
 class TickEvery(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Tick from now on; 0 ends it."""
+    """Tick from now on; 0 stops it."""
 
     every_ms: int
 
 
 class Tick(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """The tick of this moment; another one is late or was carried out already, and changes nothing."""
+    """The tick of this time; a late or repeated one changes nothing."""
 
     at_ms: int
 
@@ -50,7 +50,7 @@ _COMMANDS = msgspec.msgpack.Decoder(Command)
 
 
 class State(msgspec.Struct, frozen=True, array_like=True):
-    """All that the counter knows."""
+    """The state of the counter."""
 
     total: int = 0
     ticks: int = 0
@@ -59,14 +59,14 @@ class State(msgspec.Struct, frozen=True, array_like=True):
 
 
 class CounterMachine:
-    """An ``EffectfulMachine``: state and command in, state and effects out, nothing else."""
+    """An ``EffectfulMachine``: state and command in, state and effects out."""
 
     def __init__(self) -> None:
         self.state = State()
 
     def apply(self, entry: Batch) -> tuple[int, Sequence[Effect]]:
         """The reply is the total."""
-        if entry.header.is_control:  # a new leader's entry, or a change of the membership
+        if entry.header.is_control:  # a leader change record, or a change of the membership
             return self.state.total, ()
         effects: Sequence[Effect] = ()
         for record in read_records(entry):
@@ -88,13 +88,13 @@ class CounterMachine:
         return [*self.effects()] or [CancelTimer(TICK)]
 
     def effects(self) -> Iterable[Effect]:
-        """The tick that comes next."""
+        """The next tick."""
         if self.state.every_ms:
             next_ms = self.state.next_ms
             yield SetTimer(TICK, next_ms, msgspec.msgpack.encode(Tick(next_ms)))
 
     def snapshot(self) -> bytes:
-        """A version would come first, had it ever been released."""
+        """A released format would begin with a version."""
         return msgspec.msgpack.encode(self.state)
 
     def restore(self, snapshot: bytes) -> None:
@@ -103,7 +103,7 @@ class CounterMachine:
 
 
 class Listener(QuietListener):
-    """The supervisor sees to a replica that has stopped."""
+    """The supervisor handles a stopped replica."""
 
     def replica_stopped(self, error: BaseException) -> None:
         """Nothing to do."""
@@ -132,24 +132,24 @@ class Counter:
         return self._opener.open(GROUP, self.directory, LogSettings(segment_bytes=16384), is_rejoining=False)
 
     def take_part(self, log: SegmentedLog) -> None:
-        """A machine for each opening: what it holds is in the snapshot and the log."""
+        """One machine for each opening: its state is in the snapshot and the log."""
         self.machine = CounterMachine()
         self.effects = effects = LeaderEffects(self.machine, Listener(), self._host.clock)
         self.group = self._host.open_group(GROUP, log, effects, self._members, effects)
         effects.attach(self.group)
 
     async def leave(self) -> None:
-        """Nobody asks it any more."""
+        """The counter is not used any more."""
         self.group = None
 
     async def add(self, number: int) -> int:
-        """The total afterwards, which a majority holds. Raises what ``RaftGroup.propose`` does."""
+        """The total afterwards, committed. Raises the errors of ``RaftGroup.propose``."""
         assert self.group is not None
         command = batch_of_command(msgspec.msgpack.encode(Add(number)), self._host.clock.wall_ms())
         return await self.group.propose([command]).outcome
 
     async def tick_every(self, every_ms: int) -> None:
-        """Tick from now on; 0 ends it."""
+        """Tick from now on; 0 stops it."""
         assert self.group is not None
         command = batch_of_command(msgspec.msgpack.encode(TickEvery(every_ms)), self._host.clock.wall_ms())
         await self.group.propose([command]).outcome

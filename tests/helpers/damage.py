@@ -8,7 +8,7 @@ from chaos.cluster import Cluster
 
 
 def flip_a_byte(path: Path, position: int) -> None:
-    """Damage a file that nobody has open."""
+    """Damage a closed file."""
     with path.open("r+b") as file:
         file.seek(position)
         byte = file.read(1)[0]

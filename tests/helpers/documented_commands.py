@@ -1,6 +1,6 @@
-"""The commands that a document shows, with what they print: blocks marked ``console``.
+"""The commands that a document shows, with their output: blocks marked ``console``.
 
-A line that begins with ``$`` is a command; what follows up to the next one is its output. Numbers
+A line that begins with ``$`` is a command; the lines up to the next one are its output. Numbers
 and ids differ from run to run, so outputs are compared with those masked.
 """
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """One command of a document and what it is said to print."""
+    """One command of a document and its documented output."""
 
     command: str
     output: str
@@ -35,6 +35,6 @@ def python_blocks(document: Path) -> list[str]:
 
 
 def masked(output: str) -> str:
-    """The output without what no two runs have in common."""
+    """The output with everything that differs between runs masked."""
     without_ids = re.sub(r"[0-9a-f]{32}", "ID", output.strip())
     return re.sub(r"[0-9]+(\.[0-9]+)?", "N", without_ids)

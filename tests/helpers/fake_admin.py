@@ -1,4 +1,4 @@
-"""What operators may do to partitions, without replicas: leaders move at once, replicas when waited for."""
+"""Operations on partitions without replicas: leaders move at once, replicas during a wait."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Leaders(Protocol):
     leaders: dict[TopicPartition, NodeId | None]
 
     def leader_of(self, target: TopicPartition) -> NodeId | None:
-        """Who leads."""
+        """The leader."""
 
 
 class FakeAdmin:
-    """As ``PartitionAdmin``. ``unmoved`` makes transfers run late, ``dead`` brokers answer nothing."""
+    """Like ``PartitionAdmin``. ``unmoved`` delays transfers, ``dead`` brokers do not answer."""
 
     def __init__(self, controller: FakeController, gateway: Leaders) -> None:
         self.controller = controller
@@ -51,14 +51,14 @@ class FakeAdmin:
         return chosen, Term(8)
 
     async def change_replicas(self, wish: MoveReplicas, timeout_ms: int) -> PartitionInfo:
-        """The target is new, and nothing moves."""
+        """The target is set, and nothing moves."""
         command = plan_move(wish, self.controller.image)
         image, _ = apply_command(self.controller.image, command, self.controller.image.version + 1)
         self.controller.image = image
         return find(image, wish.name, wish.partition)[1]
 
     async def until_settled(self, target: TopicPartition, wait_ms: int) -> bool:
-        """Whoever waits sees the target reached."""
+        """A wait completes the move."""
         topic, partition = find(self.controller.image, target.topic, target.partition)
         if partition.target and wait_ms:
             moved = replace(partition, replicas=partition.target, target=())
@@ -71,7 +71,7 @@ class FakeAdmin:
     async def recover_unsafely(
         self, target: TopicPartition, confirm: str | None, timeout_ms: int
     ) -> PartitionInfo:
-        """From those that are not ``dead``."""
+        """Recovers from a broker that is not ``dead``."""
         topic, partition = find(self.controller.image, target.topic, target.partition)
         found = self._survey(target, partition)
         if not found.is_needed or found.survivor is None:
@@ -96,7 +96,7 @@ class FakeAdmin:
         return find(image, target.topic, target.partition)[1]
 
     async def until_led(self, target: TopicPartition, wait_ms: int) -> bool:
-        """Somebody always leads."""
+        """There is always a leader."""
         return True
 
     def _survey(self, target: TopicPartition, partition: PartitionInfo) -> Survey:

@@ -1,8 +1,8 @@
-"""A small broker over HTTP: some partitions in memory, and the trouble a client must live with.
+"""A small broker over HTTP: partitions in memory, and faults for a client.
 
-It deduplicates by producer, epoch and sequence with a window of five, accepts any sequence of a
-producer it has never seen, and answers in the bodies of the contract. Trouble is queued with
-``trouble``: each produce takes the next one.
+It deduplicates by producer, epoch and sequence with a window of five, accepts any sequence of an
+unknown producer, and responds with the bodies of the contract. ``trouble`` queues faults:
+each produce takes the next one.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ STATUSES: dict[type[RaftlogError], int] = {
 
 
 class Trouble(enum.Enum):
-    """What happens to a produce instead of, or after, the append."""
+    """A fault of a produce, before or after the append."""
 
     NONE = enum.auto()
     NO_LEADER = enum.auto()
@@ -59,7 +59,7 @@ class Trouble(enum.Enum):
 
 @dataclass(slots=True)
 class FakePartition:
-    """The log of one partition and what is remembered of its producers."""
+    """The log of one partition and the state of its producers."""
 
     batches: list[Batch] = field(default_factory=list)
     end: int = 0
@@ -75,7 +75,7 @@ class FakePartition:
         return [record.value for record in self.records()]
 
     def append(self, data: bytes) -> tuple[int, int]:
-        """Base offset and number of records; a batch that is remembered is not appended again."""
+        """Base offset and number of records; a known batch is not appended again."""
         (batch,) = split_batches(data)
         check_batch(batch)
         known = self._check(batch.header)
@@ -115,7 +115,7 @@ class FakePartition:
 
 
 class FakeCluster:
-    """What the brokers of a cluster share: the logs, who leads them, and the trouble to come."""
+    """Shared state of the brokers of a cluster: the logs, their leaders, and queued faults."""
 
     def __init__(self, partitions: int = 1, network: MemoryHttp | None = None, topic: str = "orders") -> None:
         self.network = network  # None: sockets of this machine
@@ -139,21 +139,20 @@ class FakeCluster:
         self.refusal: RaftlogError | None = None  # the answer to what is not about records
 
     def partition(self, number: int = 0, topic: str = "orders") -> FakePartition:
-        """One partition."""
         return self.topics[topic][number]
 
     def trouble(self, *troubles: Trouble) -> None:
-        """What the next produces meet, one each."""
+        """The faults of the next produces, one each."""
         self.troubles.extend(troubles)
 
     @property
     def urls(self) -> list[str]:
-        """The addresses of all brokers that run."""
+        """The addresses of all running brokers."""
         return [broker.url for broker in self.brokers.values()]
 
 
 class FakeBroker:
-    """One listener. Any broker knows everything; only the leader takes produces and fetches."""
+    """One listener. Any broker serves metadata; only the leader accepts produces and fetches."""
 
     def __init__(self, cluster: FakeCluster, number: int) -> None:
         self.cluster = cluster
@@ -162,7 +161,7 @@ class FakeBroker:
         self._runner: web.AppRunner | None = None
 
     async def start(self) -> None:
-        """Listen on a free port, or on the one it had."""
+        """Listen on a free port, or on the previous one."""
         app = web.Application(client_max_size=64 << 20, middlewares=[self._problems])
         app.router.add_get("/v1/brokers", self._brokers)
         app.router.add_get("/v1/cluster", self._about)

@@ -1,4 +1,4 @@
-"""Metadata in memory: the controller of the cluster that tests of the HTTP side talk to."""
+"""Metadata in memory: the controller for tests of the HTTP side."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class FakeController:
         config: Mapping[str, int | str],
         timeout_ms: int,
     ) -> TopicInfo:
-        """As the real one, with replicas on the first brokers."""
+        """Like the real one, with replicas on the first brokers."""
         if name in self.image.topics:
             raise TopicExists(f"the topic {name} exists", topic=name)
         if replication_factor % 2 == 0 or replication_factor > len(self.image.brokers):
@@ -58,7 +58,6 @@ class FakeController:
         return topic
 
     async def delete_topic(self, name: str, *, expected_version: int | None, timeout_ms: int) -> int:
-        """As the real one."""
         topic = self._expect(name, expected_version)
         topics = {other: info for other, info in self.image.topics.items() if other != name}
         self.image = replace(self.image, topics=topics, version=self.image.version + 1)
@@ -73,7 +72,6 @@ class FakeController:
         expected_version: int | None,
         timeout_ms: int,
     ) -> TopicInfo:
-        """As the real one."""
         topic = self._expect(name, expected_version)
         changed = check(changes, replication_factor=topic.replication_factor)
         merged = {**topic.config, **changed}
@@ -87,13 +85,12 @@ class FakeController:
         return topic
 
     async def allocate_producer_ids(self, count: int, timeout_ms: int) -> range:
-        """As the real one."""
         first = self.image.next_producer_id
         self.image = replace(self.image, next_producer_id=ProducerId(first + count))
         return range(first, first + count)
 
     async def current_image(self, timeout_ms: int) -> MetadataImage:
-        """What ``unheard`` holds is heard of now; without a leader nobody can be asked."""
+        """Adopts ``unheard``; without a leader it fails."""
         if self.leader is None:
             raise NoLeader("no controller")
         if self.unheard is not None:

@@ -1,8 +1,8 @@
-"""A cluster in memory for tests of the HTTP side: it stores real batches and replicates nothing.
+"""A cluster in memory for tests of the HTTP side: it stores real batches without replication.
 
-It keeps the promises of the ports in ``api.http.services``: whole batches, validated as a replica does it,
-stamped by a leader, read from the batch that holds the offset, waited for, and gone with their topic.
-``Faults`` lets a test say what goes wrong in which partition.
+It keeps the contracts of the ports in ``api.http.services``: whole batches, validated as by a replica,
+stamped by a leader, read from the batch with the offset, awaited, and deleted with their topic.
+``Faults`` injects errors into partitions.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class FakeLog:
     by_sequence: dict[tuple[int, int, int], AppendReceipt] = field(default_factory=dict)
 
     def notify(self) -> None:
-        """Wake all readers that wait."""
+        """Wake all waiting readers."""
         self.changed.set()
         self.changed = asyncio.Event()
 
@@ -74,7 +74,7 @@ class FakeGateway:
         controller.deleted = self._deleted
 
     def log(self, target: TopicPartition) -> FakeLog:
-        """The log of a partition, also for tests that look inside."""
+        """The log of a partition, also for inspection by tests."""
         topic = self._topic(target.topic)
         if target.partition >= len(topic.partitions):
             raise UnknownPartition(f"there is no {target}", topic=target.topic)
@@ -115,10 +115,10 @@ class FakeGateway:
         return receipt
 
     async def fetch(self, target: TopicPartition, request: FetchRequest) -> FetchResult:
-        """Whole batches from the one that holds the offset; waits as the real one does."""
+        """Whole batches from the one with the offset; waits like the real one."""
         if target in self.faults:
             raise self.faults[target]
-        await asyncio.sleep(0)  # a handler that asks for ever can be timed out
+        await asyncio.sleep(0)  # a handler that asks forever can be timed out
         log = self.log(target)
         begin = self._offset(log, request.position)
         if not log.start <= begin <= log.end:
@@ -151,7 +151,7 @@ class FakeGateway:
         )
 
     async def offset_at(self, target: TopicPartition, position: Position) -> tuple[Offset, int | None]:
-        """By looking at every record."""
+        """By a scan of all records."""
         log = self.log(target)
         offset = self._offset(log, position)
         for batch in log.batches:
@@ -161,7 +161,7 @@ class FakeGateway:
         return Offset(offset), None
 
     async def describe(self, topic: str) -> list[PartitionStatus]:
-        """All partitions, in no useful order."""
+        """All partitions, in arbitrary order."""
         statuses = []
         for info in reversed(self._topic(topic).partitions):
             target = TopicPartition(topic, info.partition)
@@ -183,7 +183,7 @@ class FakeGateway:
         return statuses
 
     def leader_of(self, target: TopicPartition) -> NodeId | None:
-        """The preferred leader, unless a test has said otherwise."""
+        """The preferred leader, unless a test has set another."""
         if target in self.leaders:
             return self.leaders[target]
         return self._topic(target.topic).partitions[target.partition].replicas[0]
@@ -199,7 +199,7 @@ class FakeGateway:
         log.notify()
 
     def cut(self, target: TopicPartition, start: int) -> None:
-        """Retention took everything below ``start``."""
+        """Retention has deleted everything below ``start``."""
         log = self.log(target)
         log.start = start
         log.batches = [batch for batch in log.batches if batch.last_offset >= start]
@@ -263,7 +263,7 @@ class FakeGateway:
 
 @dataclass(slots=True)
 class FakeCluster:
-    """The services of one broker of three, and what stands behind them."""
+    """The services of one broker of three, and their state."""
 
     services: Services
     controller: FakeController
@@ -274,7 +274,7 @@ class FakeCluster:
 def fake_cluster(
     limits: Limits | None = None, broker_count: int = 3, clock: Clock | None = None
 ) -> FakeCluster:
-    """A fresh cluster as broker 1 sees it; nothing in it stands on an address that answers."""
+    """A new cluster as broker 1; no address in it answers."""
     brokers = {
         NodeId(number): BrokerInfo(
             broker_id=NodeId(number),

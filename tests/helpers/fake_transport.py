@@ -1,10 +1,10 @@
-"""A network in memory with a clock of its own: same calls, same run, and every link can be spoiled.
+"""A network in memory with its own clock: deterministic, with faults on every link.
 
 Nothing happens until ``advance`` moves the clock. Each direction of each pair is a link of its own,
 as over TCP; it can be cut (breaks, and cannot be dialled), stalled (nothing arrives, nothing breaks:
-a half-open connection), silenced (the same for ever, until it is dialled again), delayed, or made to drop
-frames. A connection that ends takes the other direction's with it, as ``Transport`` says. Its promises hold
-as long as no frames are dropped: dropping is worse than TCP does, for those who must survive that, too.
+a half-open connection), silenced (the same permanently, until it is dialled again), delayed, or made to drop
+frames. The end of a connection also ends the other direction's, as ``Transport`` requests. Its contract holds
+unless frames are dropped: TCP does not drop frames, but some tests require tolerance of that.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ class _Link:
     is_connected: bool = False
     is_cut: bool = False
     is_stalled: bool = False
-    is_silent: bool = False  # the connection that is open now passes nothing, not even its end
+    is_silent: bool = False  # the open connection delivers nothing, not even its end
     delay_seconds: float = 0.0
     drop_probability: float = 0.0
-    life: int = 0  # rises when the connection breaks; what was sent in an earlier one never arrives
+    life: int = 0  # rises when the connection breaks; frames of an earlier one never arrive
     queue: deque[tuple[float, memoryview]] = field(default_factory=deque)
     queued_bytes: int = 0
 
@@ -55,11 +55,11 @@ class FakeNetwork:
         self._nodes: dict[NodeId, FakeTransport] = {}
 
     def transport(self, node: NodeId) -> FakeTransport:
-        """A node's end; once more for the node's next life."""
+        """A node's end; called again for the node's next incarnation."""
         return FakeTransport(self, node)
 
     def advance(self, seconds: float) -> None:
-        """Let everything happen that is due within so long."""
+        """Run everything that is due within this time."""
         end = self.now + seconds
         while self._events and self._events[0][0] <= end:
             self.now, _, action = heapq.heappop(self._events)
@@ -73,7 +73,7 @@ class FakeNetwork:
         self.break_link(link)
 
     def heal(self, sender: NodeId, receiver: NodeId) -> None:
-        """End whatever was done to this direction."""
+        """End all faults of this direction."""
         link = self.link(sender, receiver)
         link.is_cut = link.is_stalled = False
         link.delay_seconds = link.drop_probability = 0.0
@@ -84,15 +84,15 @@ class FakeNetwork:
         self.link(sender, receiver).is_stalled = True
 
     def silence(self, sender: NodeId, receiver: NodeId) -> None:
-        """What is sent on this connection vanishes, and neither end notices; a new connection works."""
+        """Frames on this connection are lost, and neither end notices; a new connection works."""
         self.link(sender, receiver).is_silent = True
 
     def delay(self, sender: NodeId, receiver: NodeId, seconds: float) -> None:
-        """Frames sent from now on take so long."""
+        """Frames sent from now on take this time."""
         self.link(sender, receiver).delay_seconds = seconds
 
     def drop(self, sender: NodeId, receiver: NodeId, probability: float) -> None:
-        """Frames sent from now on may vanish, without a break."""
+        """Frames sent from now on may be lost, without a break."""
         self.link(sender, receiver).drop_probability = probability
 
     def link(self, sender: NodeId, receiver: NodeId) -> _Link:
@@ -100,16 +100,16 @@ class FakeNetwork:
         return self._links.setdefault((sender, receiver), _Link(sender, receiver))
 
     def schedule(self, seconds: float, action: Callable[[], None]) -> None:
-        """Run the action so long from now; actions of one moment run in the order of scheduling."""
+        """Run the action after this time; actions of one moment run in the order of scheduling."""
         self._event_count += 1
         heapq.heappush(self._events, (self.now + seconds, self._event_count, action))
 
     def enter(self, transport: FakeTransport) -> None:
-        """A node is there to be dialled."""
+        """A node can be dialled."""
         self._nodes[transport.node_id] = transport
 
     def leave(self, transport: FakeTransport) -> None:
-        """A node is gone: the others notice, it does not."""
+        """A node has ended: the others notice, it does not."""
         if self._nodes.get(transport.node_id) is transport:
             del self._nodes[transport.node_id]
             for link in list(self._links.values()):
@@ -117,7 +117,7 @@ class FakeNetwork:
                     self.break_link(link)
 
     def dial(self, dialler: FakeTransport, link: _Link) -> None:
-        """Connect if that is possible now, or try again later, as long as the dialler lives."""
+        """Connect if that is possible now, or retry later, as long as the dialler is running."""
         if self._nodes.get(link.sender) is not dialler or link.is_connected:
             return
         listener = self._nodes.get(link.receiver)
@@ -129,9 +129,9 @@ class FakeNetwork:
         dialler.receiver.peer_connected(link.receiver)
 
     def break_link(self, link: _Link) -> None:
-        """End the connection, if there is one; both ends that live are told, and it is dialled again.
+        """End the connection, if there is one; both running ends are notified, and it is dialled again.
 
-        The listener ends the connection that it dialled itself.
+        The listener closes the connection that it dialled itself.
         """
         if not link.is_connected:
             return
@@ -148,7 +148,6 @@ class FakeNetwork:
             self.break_link(self.link(link.receiver, link.sender))
 
     def send(self, link: _Link, frame: memoryview) -> None:
-        """Let a frame travel."""
         if self._rng.random() < link.drop_probability or link.is_silent:
             return
         due = self.now + link.delay_seconds
@@ -192,7 +191,7 @@ class FakeTransport:
             self._dial(peer)
 
     def set_peer(self, peer: NodeId, host: str, port: int) -> None:
-        """Addresses mean nothing here, except that a changed one breaks the connection."""
+        """Addresses are not used, except that a changed one breaks the connection."""
         if peer == self.node_id:
             raise ValueError(f"peer {peer} is this node itself: set only the other nodes")
         former = self._peers.get(peer)
@@ -216,7 +215,7 @@ class FakeTransport:
         return True
 
     def queued_bytes(self, peer: NodeId) -> int:
-        """What has not arrived yet."""
+        """Bytes that have not arrived yet."""
         return self._network.link(self.node_id, peer).queued_bytes if self._is_running else 0
 
     def seconds_since_heard(self, peer: NodeId) -> float:
@@ -229,7 +228,6 @@ class FakeTransport:
             self._network.break_link(self._network.link(*ends))
 
     async def stop(self) -> None:
-        """Take part no more."""
         self._is_running = False
         self._network.leave(self)
 

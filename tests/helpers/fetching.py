@@ -1,4 +1,4 @@
-"""Topics to fetch from over HTTP, and what an answer shows."""
+"""Topics to fetch from over HTTP, and the records of a response."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PATH = "/v1/topics/orders/partitions/0/records"
 
 
 def records_of(reply: Reply) -> list[dict[str, object]]:
-    """The records of an answer."""
+    """The records of a response."""
     return msgspec.convert(reply.json["records"], list[dict[str, object]])
 
 

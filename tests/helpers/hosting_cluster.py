@@ -31,7 +31,7 @@ async def _at_once(work: Callable[[], Result]) -> Result:
 
 
 class HostingNode:
-    """One broker, in one life of its process, with a counter."""
+    """One broker, in one incarnation of its process, with a counter."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class HostingNode:
         await self.supervisor.start()
 
     async def stop(self) -> None:
-        """Leave in good order."""
+        """A clean stop."""
         await self.supervisor.stop()
         await self.host.stop()
         assert self.fatal == []
@@ -115,7 +115,7 @@ class HostingCluster:
             await self.stop(node)
 
     async def start(self, node: NodeId) -> HostingNode:
-        """A new life on the same disk."""
+        """The next incarnation on the same disk."""
         self._lives += 1
         broker = HostingNode(node, self.nodes, self.network, self.disks[node], self._lives)
         self.brokers[node] = broker
@@ -123,7 +123,7 @@ class HostingCluster:
         return broker
 
     async def stop(self, node: NodeId) -> None:
-        """End its process in good order."""
+        """End its process cleanly."""
         await self.brokers.pop(node).stop()
 
     @property
@@ -144,7 +144,7 @@ class HostingCluster:
         return [broker for broker in self if broker is not self.leading]
 
     async def until(self, holds: Callable[[], bool], within_s: float = 60.0) -> None:
-        """Return once it holds, in virtual time."""
+        """Return once the condition is met, in virtual time."""
         deadline = asyncio.get_running_loop().time() + within_s
         while not holds():
             assert asyncio.get_running_loop().time() < deadline, [broker.state for broker in self]

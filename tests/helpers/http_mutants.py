@@ -1,6 +1,6 @@
-"""Valid HTTP requests and what becomes of them when something in them is changed.
+"""Valid HTTP requests and mutations of them.
 
-``mutant`` is a function of its number: the same number gives the same bytes in every run.
+``mutant`` is a function of its number: equal numbers give equal bytes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ONE: Final = b'{"records":[{"value":"v"}]}'
 
 @dataclass(slots=True)
 class Sent:
-    """One request before it is bytes."""
+    """One request before encoding."""
 
     method: str
     path: str

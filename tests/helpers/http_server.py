@@ -23,7 +23,7 @@ Json = dict[str, object]
 
 @dataclass(slots=True)
 class Reply:
-    """What came back: the status, the headers, and the body as bytes and as JSON."""
+    """One response: the status, the headers, and the body as bytes and as JSON."""
 
     status: int
     headers: dict[str, str]
@@ -102,7 +102,7 @@ class HttpServer:
         return made
 
     async def raw(self, request: bytes, *, until_closed: bool = False) -> bytes:
-        """Bytes on a connection of their own, and what came back by then."""
+        """Send bytes on a new connection; return the response so far."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         try:
             writer.write(request)

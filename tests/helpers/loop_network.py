@@ -10,7 +10,7 @@ from tests.helpers.fake_transport import FakeNetwork, FakeTransport
 
 
 class LoopNetwork(FakeNetwork):
-    """A ``FakeNetwork`` whose clock is the running loop's: nobody has to advance it."""
+    """A ``FakeNetwork`` with the clock of the running loop, which needs no ``advance``."""
 
     @property
     def now(self) -> float:
@@ -22,11 +22,11 @@ class LoopNetwork(FakeNetwork):
         """The loop sees to it."""
 
     def schedule(self, seconds: float, action: Callable[[], None]) -> None:
-        """Run it in due time."""
+        """Run it when it is due."""
         asyncio.get_running_loop().call_later(seconds, action)
 
     def member(self, node: NodeId, nodes: Iterable[NodeId]) -> FakeTransport:
-        """The end of one of these nodes, which knows all others."""
+        """The transport of one of these nodes, with all others as its peers."""
         transport = self.transport(node)
         for other in nodes:
             if other != node:
@@ -34,7 +34,7 @@ class LoopNetwork(FakeNetwork):
         return transport
 
     def heal_all(self) -> None:
-        """End whatever was done to any link."""
+        """End all faults of all links."""
         for sender, receiver in sorted(self._links):
             self.heal(sender, receiver)
 

@@ -1,4 +1,4 @@
-"""Who looks on at a simulated loop in tests."""
+"""An observer of a simulated loop for tests."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from chaos.simulator.event_loop import Process
 
 
 class Nobody:
-    """Looks on at a loop, and lets errors through."""
+    """Ignores callbacks and raises errors."""
 
     def stepped(self, process: Process, function: Callable[..., object]) -> None:
         """Nothing."""

@@ -18,7 +18,6 @@ class ManualWallClock:
         return self.now_ms / 1000
 
     def wall_ms(self) -> int:
-        """Milliseconds."""
         return self.now_ms
 
 

@@ -1,6 +1,6 @@
-"""HTTP between aiohttp's clients and servers without sockets, so that it runs in virtual time.
+"""HTTP between aiohttp's clients and servers without sockets, for virtual time.
 
-Bytes arrive a millisecond later, whole and in order; nothing is ever lost and no buffer is full.
+Bytes arrive a millisecond later, complete and in order; nothing is lost and no buffer is full.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ Arguments = TypeVarTuple("Arguments")
 
 
 class MemoryHttp:
-    """The servers by the names of their hosts."""
+    """The servers by host name."""
 
     def __init__(self) -> None:
         self.servers: dict[str, web.Server] = {}
 
     def connector(self) -> aiohttp.BaseConnector:
-        """What a client of this network dials with."""
+        """The connector of a client in this network."""
         return _Connector(self)
 
     async def serve(self, runner: web.AppRunner, host: str) -> str:
-        """Take connections for a host until the runner is cleaned up. Its URL."""
+        """Accept connections for a host until the runner is cleaned up. Returns its URL."""
         site = _Site(runner, self, host)
         await site.start()
         return site.name
@@ -64,7 +64,7 @@ class _Site(web.BaseSite):
 
 class _Connector(aiohttp.BaseConnector):
     def __init__(self, network: MemoryHttp) -> None:
-        super().__init__(limit=0, keepalive_timeout=None)  # aiohttp asks the real clock for that
+        super().__init__(limit=0, keepalive_timeout=None)  # aiohttp uses the real clock for that
         self._network = network
 
     async def _create_connection(
@@ -94,7 +94,7 @@ class _End(asyncio.Transport):
         self._arrives_at = 0.0  # what left last
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Let it leave."""
+        """Send it."""
         if data and not self._is_closing:
             self._send(self.peer._receive, bytes(data))
 
@@ -103,14 +103,14 @@ class _End(asyncio.Transport):
         self.write(b"".join(cast("list[bytes]", list_of_data)))
 
     def close(self) -> None:
-        """End both directions, behind what was written."""
+        """Close both directions, after the written bytes."""
         if not self._is_closing:
             self._is_closing = True
             self._loop.call_soon(self._lose)
             self._send(self.peer._lose)
 
     def abort(self) -> None:
-        """The same: nothing is ever left to be written."""
+        """The same: no bytes are ever unsent."""
         self.close()
 
     def is_closing(self) -> bool:
@@ -118,7 +118,7 @@ class _End(asyncio.Transport):
         return self._is_closing
 
     def get_write_buffer_size(self) -> int:
-        """Nothing waits to be written."""
+        """Nothing is ever unsent."""
         return 0
 
     def is_reading(self) -> bool:
@@ -126,10 +126,10 @@ class _End(asyncio.Transport):
         return not self._is_closing
 
     def pause_reading(self) -> None:
-        """Bodies are small here: what comes is handed over all the same."""
+        """Bodies are small here: bytes are delivered anyway."""
 
     def resume_reading(self) -> None:
-        """See above."""
+        """No effect, like ``pause_reading``."""
 
     def _send(self, what: Callable[[*Arguments], None], *arguments: *Arguments) -> None:
         self._arrives_at = max(self._arrives_at + _APART_S, self._loop.time() + DELAY_S)

@@ -1,8 +1,8 @@
-"""Brokers with Raft groups on logs that can lose power, links that can be spoiled, in virtual time.
+"""Brokers with Raft groups on logs that can lose power, links with faults, in virtual time.
 
-Real ``GroupHost``, ``SegmentedLog`` and ``PartitionReplica``; only disk, network and time are played.
-What every member applies, in all its lives, is compared with what any other has applied at the same
-place the moment it happens.
+Real ``GroupHost``, ``SegmentedLog`` and ``PartitionReplica``; only disk, network and time are simulated.
+Every entry that a member applies, in any incarnation, is compared at once with the entries that others have
+applied at the same index.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ LOG_SETTINGS = LogSettings(segment_bytes=16384, index_interval_bytes=512)
 
 @dataclass
 class Applied:
-    """What was committed at each place of one group: one batch, whoever applies it."""
+    """The committed batch at each index of one group, the same for all members."""
 
     batches: dict[int, tuple[int, int, int]]  # base offset -> last offset, term, checksum
 
@@ -52,7 +52,7 @@ class Applied:
 
 
 class CheckedMachine:
-    """A partition's machine that compares what it applies with what all others have."""
+    """A partition's machine that compares its entries with those of all others."""
 
     def __init__(self, node: NodeId, machine: PartitionMachine, applied: Applied, before: Index) -> None:
         self._node = node
@@ -62,18 +62,16 @@ class CheckedMachine:
         self._is_open = False
 
     def apply(self, entry: Batch) -> None:
-        """Passed on."""
         before = self._before if self._before is not None else Index(entry.base_offset - 1)
         self._applied.check(self._node, entry, before)
         self._before = Index(entry.last_offset)
         self._machine.apply(entry)
 
     def snapshot(self) -> bytes:
-        """Passed on."""
         return self._machine.snapshot()
 
     def restore(self, snapshot: bytes) -> None:
-        """Passed on. Once it is in use it stands anywhere after that."""
+        """Passed on. Later entries may begin anywhere after it."""
         self._before = self._before if not self._is_open else None
         self._is_open = True
         self._machine.restore(snapshot)
@@ -105,7 +103,7 @@ class ClusterNode:
         self._cluster = cluster
 
     async def start(self) -> None:
-        """A new life on the same disk."""
+        """The next incarnation on the same disk."""
         cluster = self._cluster
         self.life += 1
         self.is_up = True
@@ -153,7 +151,7 @@ class ClusterNode:
         self.groups[group_id] = group
 
     def crash(self, power_lost_by: random.Random | None = None) -> None:
-        """The process dies; with a generator the machine loses its power, too."""
+        """The process crashes; with a generator the machine loses power, too."""
         self.is_up = False
         self.life += 1
         self.host.fail(ProcessDied())
@@ -171,14 +169,14 @@ class ClusterNode:
         self.fatal = [error for error in self.fatal if not isinstance(error, ProcessDied)]
 
     async def stop(self) -> None:
-        """Leave in good order."""
+        """A clean stop."""
         await self.host.transfer_leaderships()
         await self.host.stop()
         self.is_up = False
 
     @contextmanager
     def on_a_thread(self) -> Iterator[None]:
-        """What happens within does so on another thread than the loop's."""
+        """The block counts as running on another thread than the loop's."""
         self.is_on_a_thread = True
         try:
             yield
@@ -208,11 +206,11 @@ class ClusterNode:
 
 
 class ProcessDied(BaseException):
-    """The end of a life that was ended on purpose."""
+    """The end of a process that was killed on purpose."""
 
 
 class Listener:
-    """A replica's ears, and a note of what ended it."""
+    """The replica's listener, which also records the error that stopped it."""
 
     def __init__(self, node: ClusterNode, group_id: GroupId, replica: PartitionReplica) -> None:
         self._node = node
@@ -220,31 +218,26 @@ class Listener:
         self._replica = replica
 
     def role_changed(self, role: Role, term: Term, leader: NodeId | None) -> None:
-        """Passed on."""
         self._replica.role_changed(role, term, leader)
 
     def commit_advanced(self, commit_index: Index) -> None:
-        """Passed on."""
         self._replica.commit_advanced(commit_index)
 
     def membership_changed(self, membership: Membership, is_committed: bool) -> None:
-        """Noted and passed on."""
         self._node.heard.append((self._group_id, membership, is_committed))
         self._replica.membership_changed(membership, is_committed)
 
     def removed(self) -> None:
-        """Noted and passed on."""
         self._node.removed.append(self._group_id)
         self._replica.removed()
 
     def replica_stopped(self, error: BaseException) -> None:
-        """Passed on."""
         self._node.stopped[self._group_id] = error
         self._replica.replica_stopped(error)
 
 
 class NodeCluster:
-    """All brokers of one story. Make it inside ``run_virtual``."""
+    """All brokers of one test. Create it inside ``run_virtual``."""
 
     def __init__(
         self,
@@ -271,13 +264,13 @@ class NodeCluster:
         self.brokers = {node: ClusterNode(self, node) for node in self.nodes}
 
     async def start(self) -> None:
-        """All brokers begin; every group has a leader."""
+        """Start all brokers; wait until every group has a leader."""
         for broker in self.brokers.values():
             await broker.start()
         await self.settled()
 
     async def stop(self) -> None:
-        """The end of the story: nothing may have failed on the way."""
+        """The end of the test: no unexpected error may have occurred."""
         for broker in self.brokers.values():
             assert broker.fatal == []
             if broker.is_up:
@@ -291,7 +284,7 @@ class NodeCluster:
 
     @property
     def up(self) -> list[ClusterNode]:
-        """Brokers whose process runs."""
+        """Running brokers."""
         return [broker for broker in self.brokers.values() if broker.is_up]
 
     def leader(self, group_id: GroupId = FIRST_GROUP) -> ClusterNode | None:
@@ -311,7 +304,7 @@ class NodeCluster:
         return [broker for broker in self.up if broker is not leader]
 
     async def settled(self, within_s: float = 30.0) -> None:
-        """Return once every group has a leader whom all running members follow, with equal logs."""
+        """Return once every group has a leader that all running members follow, with equal logs."""
         await self.until(lambda: all(map(self.is_settled, self.group_ids)), within_s)
 
     def is_settled(self, group_id: GroupId) -> bool:
@@ -330,7 +323,7 @@ class NodeCluster:
         )
 
     async def leave_behind(self, follower: ClusterNode) -> None:
-        """Have a follower die and miss entries that the others then delete: it will need a snapshot."""
+        """Stop a follower and delete entries that it lacks: it will need a snapshot."""
         follower.crash()
         leader = self.leading()
         for number in range(20):
@@ -341,14 +334,14 @@ class NodeCluster:
             assert await broker.groups[FIRST_GROUP].truncate_prefix(Index(15)) > 0
 
     async def quiescent(self, within_s: float = 30.0) -> None:
-        """Return once all groups of all running brokers sleep."""
+        """Return once all groups of all running brokers are quiescent."""
         await self.until(
             lambda: all(group.is_quiescent for broker in self.up for group in broker.groups.values()),
             within_s,
         )
 
     async def until(self, holds: Callable[[], bool], within_s: float = 30.0) -> float:
-        """Wait for something; give the seconds it took."""
+        """Wait for a condition; return the seconds it took."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         while not holds():

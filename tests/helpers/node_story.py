@@ -1,7 +1,7 @@
-"""Drawn faults against brokers with Raft groups: producers that never give up, and what must hold at the end.
+"""Random faults against brokers with Raft groups: persistent producers, and the final checks.
 
-``tell(seed)`` draws how often which trouble comes, lets producers write through it, heals everything and
-checks: no acknowledged batch is lost, moved or changed, none stands in a log twice, all logs and producer
+``tell(seed)`` draws the rates of faults, lets producers write during them, heals everything and
+checks: no acknowledged batch is lost, moved or changed, none is in a log twice, all logs and producer
 tables are equal, every group serves and becomes quiescent.
 """
 
@@ -26,7 +26,7 @@ PRODUCERS = 3
 
 @dataclass
 class Story:
-    """What the producers were told."""
+    """The outcomes of the producers."""
 
     acknowledged: dict[tuple[GroupId, int, int], tuple[int, bytes]] = field(default_factory=dict)
     unknown: int = 0
@@ -36,7 +36,7 @@ class Story:
 
 @dataclass(frozen=True)
 class Odds:
-    """Chances per broker and step of 50 ms."""
+    """Probabilities per broker and step of 50 ms."""
 
     crash: float
     power: float  # of a crash
@@ -54,7 +54,7 @@ class Odds:
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Odds:
-        """Each trouble is often absent, sometimes rare, sometimes frequent."""
+        """Each fault is often absent, sometimes rare, sometimes frequent."""
 
         def odds(most: float) -> float:
             return rng.choice([0.0, 0.0, 0.2, 1.0]) * most
@@ -77,7 +77,7 @@ class Odds:
 
 
 def tell(seed: int, *, groups: int = 2, nodes: int = 3) -> Story:
-    """One story from its beginning to its end."""
+    """One run from its beginning to its end."""
     return run_virtual(_tell(seed, groups, nodes))
 
 
@@ -114,7 +114,7 @@ async def _tell(seed: int, groups: int, nodes: int) -> Story:
 async def _produce(
     cluster: NodeCluster, story: Story, group_id: GroupId, number: int, is_over: asyncio.Event, pause_s: float
 ) -> None:
-    """Write batch after batch; repeat each until it is acknowledged."""
+    """Write batch after batch; retry each until it is acknowledged."""
     rng = random.Random(f"producer {cluster.seed} {group_id} {number}")
     producer, sequence = 1000 + number, 0
     while not is_over.is_set():
@@ -197,7 +197,7 @@ async def _trouble(
 
 
 async def _start(broker: ClusterNode) -> None:
-    """A broker that cannot open its logs on a full disk is not started: somebody frees space first."""
+    """A broker that cannot open its logs on a full disk is not started until space is free."""
     broker.filesystem.capacity_bytes = None
     broker.filesystem.fails_sync = lambda path: False
     broker.is_rotten = False
@@ -220,7 +220,7 @@ async def _heal(cluster: NodeCluster, rng: random.Random) -> None:
 
 
 def _check(cluster: NodeCluster, story: Story, group_id: GroupId) -> None:
-    """What must hold once everything is well again."""
+    """The checks after healing."""
     logs = cluster.logs(group_id)
     assert all(batch.data == other.data for log in logs for batch, other in zip(log, logs[0], strict=True))
     at = {batch.header.base_offset: batch for batch in logs[0]}

@@ -73,7 +73,7 @@ class Broker:
         return [None for _ in syncs]
 
     def open(self, topic: TopicInfo, partition: PartitionInfo, log: LogStorage) -> PartitionReplica:
-        """Take part in a partition."""
+        """Join a partition."""
         target = TopicPartition(topic.name, partition.partition)
         config = complete(topic.config, topic.replication_factor)
         replica = PartitionReplica(target, partition.replicas, config, self.host.clock)
@@ -162,7 +162,7 @@ class PartitionCluster:
 
 
 async def eventually(holds: Callable[[], bool], *, within_s: float = 30.0) -> None:
-    """Return as soon as something holds; fail when it does not in time."""
+    """Return as soon as a condition is met; fail when it is not met in time."""
     async with asyncio.timeout(within_s):
         while not holds():
             await asyncio.sleep(0.002)
@@ -181,5 +181,5 @@ def fetch_from(position: int, **more: int) -> FetchRequest:
 
 
 def values_of(data: bytes | memoryview) -> list[bytes | None]:
-    """The values of all records in what was fetched."""
+    """The values of all fetched records."""
     return [record.value for batch in split_batches(data) for record in read_records(batch)]

@@ -1,4 +1,4 @@
-"""Listens to a group in tests that are not about what a group tells."""
+"""A group listener for tests that do not check notifications."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from raftlog.types import Index, NodeId, Term
 
 
 class QuietListener:
-    """A ``GroupListener`` that only insists on a good end."""
+    """A ``GroupListener`` that only requires a clean end."""
 
     def role_changed(self, role: Role, term: Term, leader: NodeId | None) -> None:
         """Nothing to do."""
@@ -24,5 +24,5 @@ class QuietListener:
         """Nothing to do."""
 
     def replica_stopped(self, error: BaseException) -> None:
-        """Proposals may be left; nothing may have failed."""
+        """Proposals may be left; no error may have occurred."""
         assert isinstance(error, CommitUnknown)

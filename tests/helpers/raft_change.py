@@ -1,4 +1,4 @@
-"""A leader under a test's hands that changes its membership: see ``raft_member``."""
+"""A leader that changes its membership, driven by a test: see ``raft_member``."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ FIVE = NodeId(5)
 
 
 def leader(membership: Membership, *, commit: int = 0, entries: int = 1) -> MemberUnderTest:
-    """A leader of term 2 whose log holds ``entries`` of term 1; its peers 2 and 3 have it all."""
+    """A leader of term 2 whose log holds ``entries`` of term 1; its peers 2 and 3 have all of them."""
     member = MemberUnderTest(membership=membership, term=1, runs=[(1, entries)], commit=commit)
     member.become_leader()
     return member
 
 
 def change(member: MemberUnderTest, target: Membership, token: int = 1) -> None:
-    """Ask for a membership."""
+    """Request a membership."""
     member.feed(ChangeMembership(Token(token), target))
 
 

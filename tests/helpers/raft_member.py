@@ -1,4 +1,4 @@
-"""One member under a test's hands: the test plays its peers; its disk is instant unless told otherwise."""
+"""One member driven by a test: the test acts as its peers; its disk is instant by default."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ELECTION_TICKS = 15
 
 
 class MemberUnderTest:
-    """A core, and all that has come out of it so far."""
+    """A core, and all its outputs so far."""
 
     def __init__(
         self,
@@ -73,17 +73,17 @@ class MemberUnderTest:
         self._take()
 
     def feed(self, *events: Input) -> None:
-        """Step the core and collect what comes out."""
+        """Step the core and collect its outputs."""
         for event in events:
             self.core.step(event)
             self._take()
 
     def hear(self, sender: NodeId, *messages: Message) -> None:
-        """Receive messages of one peer."""
+        """Receive messages from one peer."""
         self.feed(*[Receive(sender, message) for message in messages])
 
     def tick(self, count: int = 1) -> None:
-        """Let time pass."""
+        """Advance time."""
         self.feed(*[Tick()] * count)
 
     def finish(self) -> None:
@@ -97,7 +97,7 @@ class MemberUnderTest:
         return [message for peer, message in self.sent if isinstance(message, kind) and to in (None, peer)]
 
     def forget(self) -> None:
-        """Look only at what comes from now on."""
+        """Drop the outputs so far."""
         self.sent, self.replicated, self.settled, self.writes = [], [], [], []
         self.most_sent_at_once = 0
 
@@ -110,7 +110,7 @@ class MemberUnderTest:
             self.hear(THREE, VoteReply(term=Term(term - 1), asked=term, granted=True, is_pre_vote=True))
 
     def become_leader(self, *, caught_up: bool = True) -> None:
-        """Win an election; both peers then answer their first probe, unless told not to."""
+        """Win an election; by default both peers then answer their first probe."""
         self.become_candidate()
         for peer in (TWO, THREE):
             self.hear(peer, VoteReply(term=self.core.term, asked=self.core.term, granted=True))
@@ -124,7 +124,7 @@ class MemberUnderTest:
             self.forget()
 
     def follow(self, leader: NodeId = TWO, term: int = 1, **fields: int) -> None:
-        """Hear a heartbeat."""
+        """Receive a heartbeat."""
         commit_index = Index(fields.get("commit_index", -1))
         self.hear(leader, Heartbeat(term=Term(term), commit_index=commit_index, round=fields.get("round", 1)))
 
@@ -163,7 +163,7 @@ def changed(term: int, index: int, membership: Membership) -> EntrySpan:
 
 
 def entry(term: int, index: int) -> EntryId:
-    """An entry's name."""
+    """An entry id."""
     return EntryId(Term(term), Index(index))
 
 
@@ -173,5 +173,5 @@ def span(term: int, first: int, last: int) -> EntrySpan:
 
 
 def append(term: int, previous: EntryId, *spans: EntrySpan, commit: int = -1) -> AppendRequest:
-    """A leader's request."""
+    """A leader's append request."""
     return AppendRequest(term=Term(term), previous=previous, spans=spans, commit_index=Index(commit))

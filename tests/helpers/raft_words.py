@@ -1,4 +1,4 @@
-"""What happens in a Raft group, in the words that transcripts use."""
+"""Events of a Raft group in the words of the transcripts."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def describe_settled(settled: ready.Settled) -> str:
 
 
 def describe_message(sender: NodeId, to: NodeId, message: Message) -> str:
-    """The type and every field that says something."""
+    """The type and every field with information."""
     shown = [
         f"{field.name}={describe_value(value)}"
         for field in fields(message)

@@ -1,4 +1,4 @@
-"""Words for tests of real brokers: blocking HTTP calls, topics, waiting for conditions."""
+"""Vocabulary for tests of real brokers: blocking HTTP calls, topics, waiting for conditions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RETRYABLE = (429, 502, 503, 504, 507)
 
 @dataclass(slots=True)
 class Answer:
-    """What came back; header names are in lower case."""
+    """One response; header names are in lower case."""
 
     status: int
     headers: dict[str, str]
@@ -30,7 +30,7 @@ class Answer:
 
     @property
     def json(self) -> Json:
-        """The body as an object; empty when it is none."""
+        """The body as an object; empty if it is none."""
         try:
             value = json.loads(self.body)
         except ValueError:
@@ -39,7 +39,7 @@ class Answer:
 
     @property
     def code(self) -> object:
-        """The code of a problem, None when this is none."""
+        """The code of a problem, None for other responses."""
         is_problem = self.headers.get("content-type", "").startswith("application/problem+json")
         return self.json.get("code") if is_problem else None
 
@@ -50,7 +50,7 @@ class Answer:
         return value
 
     def rows(self, name: str = "records") -> list[dict[str, object]]:
-        """A list of objects in the body; empty when it is not there."""
+        """A list of objects in the body; empty if it is missing."""
         value = self.json.get(name, [])
         assert isinstance(value, list)
         return value
@@ -84,7 +84,7 @@ def call(
 
 
 def eventually(holds: Callable[[], Found | None], *, within_s: float, what: str) -> Found:
-    """What ``holds`` returns once it is true. An ``OSError`` counts as not yet."""
+    """The result of ``holds`` once it is true. An ``OSError`` counts as not yet."""
     deadline = time.monotonic() + within_s
     seen: object = None
     while True:
@@ -114,7 +114,7 @@ def create_topic(
 
 
 def partitions_of(url: str, name: str) -> list[dict[str, object]]:
-    """How the partitions of a topic stand."""
+    """The state of the partitions of a topic."""
     return call(url, "GET", f"/v1/topics/{name}/partitions?limit=1000").rows("items")
 
 
@@ -125,7 +125,7 @@ def has_leaders(url: str, name: str, partitions: int) -> bool:
 
 
 def records_path(topic: str, partition: int = 0) -> str:
-    """Where one partition is produced to and fetched from."""
+    """The path to produce to and fetch from one partition."""
     return f"/v1/topics/{topic}/partitions/{partition}/records"
 
 
@@ -138,7 +138,9 @@ def produce(url: str, topic: str, values: Sequence[str], *, partition: int = 0, 
 def produce_surely(
     urls: Sequence[str], topic: str, values: Sequence[str], *, partition: int = 0, within_s: float = 30
 ) -> int:
-    """Produce as one idempotent producer who retries at all brokers; the offset of the first value."""
+    """Produce as one idempotent producer that retries at all brokers; returns the offset of the first
+    value.
+    """
     identity: dict[str, str] = {}
     turn = 0
 
@@ -178,7 +180,7 @@ def read_all(url: str, topic: str, partition: int = 0, *, start: int = 0) -> lis
 
 
 def values_of(cluster: Cluster, topic: str, partition: int = 0) -> list[object]:
-    """The values of a partition, asked of a broker that runs."""
+    """The values of a partition, read through a running broker."""
     url = cluster.url(cluster.running[0])
     return [value for _, value in read_all(url, topic, partition)]
 

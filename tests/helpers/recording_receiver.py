@@ -1,4 +1,4 @@
-"""Writes down everything that a transport reports."""
+"""Records everything that a transport reports."""
 
 from __future__ import annotations
 
@@ -18,18 +18,16 @@ class RecordingReceiver:
         self._changed = asyncio.Event()
 
     def frame_received(self, sender: NodeId, frame: memoryview) -> None:
-        """Keep the view and a copy of what it held when it came."""
+        """Keep the view and a copy of its content at its arrival."""
         self.frames.append((sender, bytes(frame)))
         self.views.append(frame)
         self._changed.set()
 
     def peer_connected(self, peer: NodeId) -> None:
-        """Keep it."""
         self.events.append(("connected", peer))
         self._changed.set()
 
     def peer_lost(self, peer: NodeId) -> None:
-        """Keep it."""
         self.events.append(("lost", peer))
         self._changed.set()
 
@@ -38,7 +36,7 @@ class RecordingReceiver:
         return self.events.count((event, NodeId(peer)))
 
     def payloads(self) -> list[bytes]:
-        """The frames alone."""
+        """The payloads of the frames."""
         return [frame for _, frame in self.frames]
 
     async def until(self, condition: Callable[[], bool], limit_s: float = 30.0) -> None:

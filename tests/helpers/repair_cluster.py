@@ -40,7 +40,7 @@ Answer = tuple[bytes, Sequence[bytes | bytearray | memoryview]]
 
 @dataclass
 class Leader:
-    """An open group that leads, as the service sees it."""
+    """An open group that leads, in the interface of the service."""
 
     log: SegmentedLog
     term: Term
@@ -51,11 +51,10 @@ class Leader:
     is_rejoining: bool = False
 
     def stop(self, error: BaseException) -> None:
-        """It ends."""
         self.stopped = error
 
     def membership_at(self, index: Index) -> Membership:
-        """The same everywhere."""
+        """The same at every index."""
         return self.membership
 
 
@@ -70,7 +69,7 @@ class Net:
 
 @dataclass
 class Host:
-    """What service and repairer need of a ``GroupHost``; its own ``rpc``."""
+    """The parts of a ``GroupHost`` that service and repairer use; its own ``rpc``."""
 
     node_id: NodeId
     net: Net
@@ -100,7 +99,7 @@ class Host:
 
 
 def log_of(*terms: int, hard_term: int = 0) -> FakeFilesystem:
-    """A log with a batch of each of these terms, in segments of eight; synced, and its process is gone."""
+    """A log with a batch of each of these terms, in segments of eight; synced and closed."""
     filesystem = FakeFilesystem()
     log = open_log(filesystem)
     for at, term in enumerate(terms):
@@ -118,7 +117,7 @@ async def at_once(work: object) -> object:
 
 
 class Cluster:
-    """Broker 1 is damaged; others are closed replicas, or lead, or do not know yet what they have (None)."""
+    """Broker 1 is damaged; others are closed replicas, or lead, or are still opening (None)."""
 
     def __init__(self, repair_target: FakeFilesystem, **others: FakeFilesystem | Leader | None) -> None:
         self.net = Net()
@@ -149,7 +148,7 @@ class Cluster:
         return Repairer(cast("GroupHost", host), filesystem, run, service)
 
     def repair(self) -> SegmentedLog:
-        """Mend broker 1, and open its log."""
+        """Repair broker 1, and open its log."""
         asyncio.run(self.repairer.repair(self.repair_target))
         assert examine(self.filesystem, DIRECTORY).is_clean
         return open_log(self.filesystem)
@@ -171,7 +170,7 @@ def members(*nodes: int) -> Membership:
 
 
 def add_membership(filesystem: FakeFilesystem, membership: Membership, later: int) -> None:
-    """Behind the end of a closed log of ``TERMS``, whether its slots are sound or not."""
+    """Append to a closed log of ``TERMS``, whether or not its slots are intact."""
     file = filesystem.open(segment(8))
     batch = batch_of(membership, index=Index(len(TERMS) + later), term=Term(TERMS[-1]), timestamp_ms=0)
     file.write_at(file.size, bytes(batch.data))

@@ -1,4 +1,4 @@
-"""Batches for tests of storage: right in every header field and checksum, with any body."""
+"""Batches for tests of storage: valid in every header field and checksum, with any body."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transports on loopback, strangers who knock, and the check that nothing is left behind."""
+"""Transports on loopback, unauthenticated clients, and a check for leaks."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ LIMITS = TransportLimits(redial_ms_min=5, redial_ms_max=20, handshake_ms_max=200
 
 
 class CountingRandom(Random):
-    """Tells how often a transport chose a pause before it dials again."""
+    """Counts how often a transport drew a pause before a dial."""
 
     count = 0
 
     def random(self) -> float:
-        """Count, and choose."""
+        """Count, and draw."""
         self.count += 1
         return super().random()
 
@@ -116,7 +116,7 @@ async def proven_stream(port: int) -> tuple[asyncio.StreamReader, asyncio.Stream
 
 
 async def until_closed(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
-    """What still comes before the other side closes."""
+    """All bytes until the other side closes."""
     try:
         rest = await asyncio.wait_for(reader.read(), 5)
     except ConnectionResetError:

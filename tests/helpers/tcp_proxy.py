@@ -1,4 +1,4 @@
-"""A TCP proxy between two nodes that a test can make hostile."""
+"""A TCP proxy between two nodes that a test can make faulty."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ Tamper = Callable[[bytes], Iterator[bytes]]
 
 
 def unchanged(data: bytes) -> Iterator[bytes]:
-    """Pass everything on as it came."""
+    """Forward everything unchanged."""
     yield data
 
 
 def byte_by_byte(data: bytes) -> Iterator[bytes]:
-    """Pass on every byte in a write of its own."""
+    """Forward every byte in a separate write."""
     for position in range(len(data)):
         yield data[position : position + 1]
 
@@ -27,9 +27,9 @@ class Passage:
 
 
 class TcpProxy:
-    """Listens on loopback; ``tamper`` is applied to what the dialler sends, from the next read on.
+    """Listens on loopback; ``tamper`` is applied to the dialler's bytes, from the next read on.
 
-    A silent connection stays open and passes nothing on: no byte and no end, in either direction.
+    A silent connection stays open and forwards nothing: no byte and no end, in either direction.
     """
 
     def __init__(self) -> None:
@@ -45,27 +45,27 @@ class TcpProxy:
 
     @property
     def port(self) -> int:
-        """Where to dial."""
+        """The port to dial."""
         assert self._server is not None
         return int(self._server.sockets[0].getsockname()[1])
 
     async def start(self, target_port: int) -> None:
-        """Pass connections on to this port."""
+        """Forward connections to this port."""
         self._target = ("127.0.0.1", target_port)
         self._server = await asyncio.start_server(self._accepted, "127.0.0.1", 0)
 
     def cut(self) -> None:
-        """Break all connections that pass through now."""
+        """Break all current connections."""
         for writer in self._writers:
             writer.transport.abort()
 
     def silence(self) -> None:
-        """The connections that pass through now are silent for ever; new ones work."""
+        """The current connections become silent permanently; new ones work."""
         for passage in self._passing:
             passage.is_silent = True
 
     def black_hole(self) -> None:
-        """All connections are silent, new ones, too. Those of before ``heal`` stay silent."""
+        """All connections are silent, new ones, too. Those from before ``heal`` stay silent."""
         self._is_black_hole = True
         self.silence()
 
@@ -74,7 +74,6 @@ class TcpProxy:
         self._is_black_hole = False
 
     async def stop(self) -> None:
-        """Close everything."""
         if self._server is not None:
             self._server.close()
         self.cut()

@@ -1,7 +1,7 @@
-"""The machine's own filesystem without syncs: for tests in which nothing loses power.
+"""The machine's own filesystem without syncs: for tests without power losses.
 
-Brokers of one process run on one event loop, and their syncs do too. A disk that takes 50 ms for a sync would
-hold all of them up for seconds before they have registered.
+Brokers of one process run on one event loop, and so do their syncs. A disk that takes 50 ms for a sync would
+block all of them for seconds before they have registered.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from raftlog.storage.os_filesystem import OsFile, OsFilesystem
 
 
 class UnsyncedFile(OsFile):
-    """A file whose bytes reach the system and perhaps not the disk."""
+    """A file whose bytes reach the system but not necessarily the disk."""
 
     __slots__ = ()
 

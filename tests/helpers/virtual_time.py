@@ -1,8 +1,8 @@
-"""An event loop whose time is a number: sleeping costs nothing, and the same calls give the same run.
+"""An event loop with virtual time: sleeping costs nothing, and runs are deterministic.
 
-When nothing is ready, the clock jumps to the next timer. Where nothing would ever happen again the
-run fails instead of hanging. For code that waits for the loop alone: no sockets, and work for another
-thread is done on the loop.
+When nothing is ready, the clock jumps to the next timer. If nothing would ever happen again the
+run fails instead of hanging. Only for code that waits for the loop: no sockets, and work for another
+thread runs on the loop.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Result = TypeVar("Result")
 
 
 class _NoWaiting(selectors.SelectSelector):
-    """Waits for nothing; moves the clock by as long as it was told to wait."""
+    """Waits for nothing; advances the clock by the requested time."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class _NoWaiting(selectors.SelectSelector):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """See the module. ``errors`` holds what callbacks and forgotten tasks have raised."""
+    """See the module. ``errors`` has the exceptions of callbacks and of tasks that nobody awaited."""
 
     def __init__(self) -> None:
         self._clock = _NoWaiting()
@@ -49,7 +49,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def run_in_executor(
         self, executor: Executor | None, func: Callable[..., Result], *args: object
     ) -> asyncio.Future[Result]:
-        """Work of another thread: it happens at one moment, in a later turn of the loop."""
+        """Work of another thread: it runs at one moment, in a later turn of the loop."""
         future: asyncio.Future[Result] = self.create_future()
 
         def work() -> None:
@@ -66,7 +66,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return future
 
     def skip(self, seconds: float) -> None:
-        """Time passes and nobody runs, as when a process is stopped."""
+        """Time passes without callbacks, as when a process is stopped."""
         self._clock.now += seconds
 
     def _note(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

@@ -11,9 +11,9 @@ from tests.simulation.mutants import MUTANTS
 
 CASES = (
     pytest.param("votes without looking at the candidate's log", "core:0", 4, id="core"),
-    pytest.param("memberships outlive the entries that were cut", "log:0", 0, id="log"),
+    pytest.param("memberships of truncated entries stay", "log:0", 0, id="log"),
     pytest.param(
-        "what is found on opening is relied upon unsynced",
+        "data found on opening is used without a sync",
         "brokers:1",
         4,
         marks=pytest.mark.slow,

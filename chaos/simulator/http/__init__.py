@@ -1,8 +1,8 @@
-"""Shipped clients and the shipped HTTP server in a simulated cluster, joined by simulated TCP.
+"""Production clients and the production HTTP server in a simulated cluster, connected by simulated TCP.
 
-Decides: what the sockets do (``streams``), what clients do (``producers``, ``readers``, ``raw_clients``), and
-what every answer must say when it leaves the broker (``wire``, ``checker``). Leaves to others: brokers and
-their faults (``machine``, ``faults``), and what several answers say together (``chaos.checkers``).
+Decides: the behaviour of sockets (``streams``) and clients (``producers``, ``readers``, ``raw_producers``,
+``raw_readers``), and the checks of every response (``wire``, ``checker``). Leaves to others: brokers and
+their faults (``machine``, ``faults``), and the relations between several responses (``chaos.checkers``).
 
-``api.app`` and ``raftlog.client`` run as they ship. Begin with ``setup``, which joins all of this to a run.
+Begin with ``side`` and ``clients``, which add all of this to a run.
 """

@@ -1,7 +1,7 @@
-"""What reads may answer: exactly the users' records from where they begin to where they say to go on.
+"""Responses to reads: exactly the user records from the requested to the next offset.
 
-Decides, by the committed records as the answer leaves: records, ``next_offset``, high watermark and
-``up_to_date`` of JSON and batches (A2, A3), positions that are found by the broker (A4), and every event of a
+Decides, by the committed records when the response is sent: records, ``next_offset``, high watermark and
+``up_to_date`` of JSON and batches (A2, A3), positions that the broker resolves (A4), and every event of a
 stream (A5).
 """
 
@@ -18,9 +18,9 @@ from partitions.values import FetchResult, key_of
 from raftlog.types import Offset, Term
 
 _SHOWN: Final = "A2 a read shows all of a range"
-_ENDS: Final = "A3 the ends that a read tells are true"
+_ENDS: Final = "A3 the offsets of a read are correct"
 _PLACE: Final = "A4 a position is found"
-_EVENTS: Final = "A5 an event stream goes on where it was"
+_EVENTS: Final = "A5 an event stream resumes where it was"
 _EARLY: Final = 0.8  # of its time, by clocks that differ
 _LATE_S: Final = 30.0
 _TAG: Final = "raftlog.tag"
@@ -29,7 +29,7 @@ _UNIT_S: Final = {"ms": 0.001, "s": 1.0}
 
 
 def check_fetch(answered: Answered) -> None:
-    """The answer to a fetch, in JSON or as batches."""
+    """The response to a fetch, in JSON or as batches."""
     exchange = answered.exchange
     headers = exchange.answer_headers
     if exchange.status in (410, 416):
@@ -61,7 +61,7 @@ def check_fetch(answered: Answered) -> None:
 
 
 def check_event(answered: Answered, event: bytes) -> None:
-    """One event of a stream. The exchange remembers where the stream is."""
+    """One event of a stream. The exchange stores the position of the stream."""
     fields = dict(line.split(": ", 1) for line in event.decode().split("\n") if ": " in line)
     memory, data = answered.exchange.memory, msgspec.json.decode(fields["data"])
     if fields["event"] == "problem":
@@ -98,7 +98,7 @@ def check_event(answered: Answered, event: bytes) -> None:
 
 
 def check_offset(answered: Answered) -> None:
-    """Where a position is, linearizable."""
+    """The offset of a position, linearizable."""
     exchange = answered.exchange
     if exchange.status != 200:
         return
@@ -121,7 +121,7 @@ def check_offset(answered: Answered) -> None:
     if at.startswith("timestamp:"):
         wanted = int(at.removeprefix("timestamp:"))
         early = [one for one in _rows(answered, _start(answered), offset) if one.timestamp_ms >= wanted]
-        # It is a record that is young enough, or the end, which has no timestamp whatever comes next.
+        # It is a record that is new enough, or the end, which has no timestamp.
         is_right = offset >= least if timestamp is None else timestamp >= wanted
         if early or (is_known and not is_right) or offset > end:
             answered.wrong(_PLACE, f"{offset} is {row}, before it {early[:1]}")
@@ -148,7 +148,7 @@ def _check_records(
     first = shown[0]["offset"] if shown else following
     if len(shown) > limit:
         answered.wrong(_SHOWN, f"{len(shown)} records")
-    begins = first  # where the reader is known to have been
+    begins = first  # the known position of the reader
     if asked.isdigit():
         begins = int(asked)
     elif asked == "earliest" and "wait" not in exchange.query:
@@ -163,7 +163,8 @@ def _check_records(
         early = [
             row for row in _rows(answered, told["log-start-offset"], first) if row.timestamp_ms >= wanted
         ]
-        is_found = first < exchange.memory.get("least_end", 0)  # else it was the end where a replica had none
+        # else it was the end of a replica without later records
+        is_found = first < exchange.memory.get("least_end", 0)
         if early or (shown and is_found and shown[0]["timestamp"] < wanted):
             answered.wrong(_PLACE, f"it begins at {first} with {shown[:1]}, {early[:1]} comes before")
     if following < begins:
@@ -176,7 +177,7 @@ def _check_records(
 def _check_last(
     answered: Answered, count: int, limit: int, shown: list[dict[str, Any]], told: dict[str, int]
 ) -> None:
-    """The newest ``count`` below the end that is told, the first ``limit`` of them."""
+    """The newest ``count`` below the reported end, the first ``limit`` of them."""
     end = told["high-watermark"]
     if end < answered.exchange.memory.get("least_end", 0):
         answered.wrong(_PLACE, f"the end is {end}")
@@ -184,7 +185,7 @@ def _check_last(
         return
     wanted = _rows(answered, told["log-start-offset"], end)[-count:]
     if not wanted and shown:
-        return  # it has waited for the first
+        return  # it has waited for the first record
     _check_shown(answered, wanted[:limit], shown)
     following = wanted[limit].offset if len(wanted) > limit else end
     last = wanted[limit - 1].offset if len(wanted) > limit else end - 1
@@ -232,14 +233,14 @@ def _check_ends(answered: Answered, following: int, high_watermark: int, start: 
 
 
 def _check_not_before(answered: Answered, first: int) -> None:
-    """``latest`` is no place that even the slowest replica has passed when it was asked for."""
+    """``latest`` is not below an end that even the slowest replica had passed at the request."""
     least = answered.exchange.memory.get("least_end", 0)
     if first < least:
         answered.wrong(_PLACE, f"latest is {first}, everybody knew {least}")
 
 
 def _check_patience(answered: Answered) -> None:
-    """An empty answer comes when the time is over that the client wanted to wait, and not long after."""
+    """An empty response comes when the client's ``wait`` is over, and not long after."""
     exchange = answered.exchange
     wait_s = _seconds(exchange.query.get("wait", "0s"))
     took_s = answered.known.cluster.loop.now - exchange.arrived_at
@@ -248,7 +249,7 @@ def _check_patience(answered: Answered) -> None:
 
 
 def _check_refused(answered: Answered) -> None:
-    """Out of range is what is deleted, or beyond all that is committed."""
+    """Only deleted offsets, and those above all committed ones, are out of range."""
     exchange = answered.exchange
     body = msgspec.json.decode(exchange.answer)
     start, end = body["start"], body["end"]
@@ -270,7 +271,7 @@ def _rows(answered: Answered, first: int, end: int) -> list[Row]:
 
 
 def _start(answered: Answered) -> int:
-    """The latest place at which any replica begins: retention may have moved it a moment ago."""
+    """The latest log start of any replica: retention may have moved it just now."""
     group, starts = answered.group, [0]
     for replica in group.replicas.values():
         opened = replica.opened(group.group_id)

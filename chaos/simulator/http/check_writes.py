@@ -1,4 +1,4 @@
-"""What a produce may be told: a receipt names its record where it stands, as it was sent (A6)."""
+"""Responses to produces: a receipt matches the stored record (A6)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _RECEIPT: Final = "A6 a receipt names its record as it was sent"
 
 
 def check_batches(answered: Answered) -> None:
-    """The answer to binary batches; the log itself is looked at by I19."""
+    """The response to binary batches; I19 checks the log itself."""
     exchange, broker = answered.exchange, answered.machine.broker
     if exchange.status != 200 or broker is None:
         return
@@ -89,7 +89,7 @@ def _check_receipt(
 
 
 def _check_durability(known: KnownPartitions, exchange: Exchange, acks: Acks, told: dict[str, Any]) -> None:
-    """It is said in the client's own word, and says no less than it stands for."""
+    """It repeats the client's word, and states no less than that requires."""
     odds = known.cluster.odds
     least = {AcksKind.LEADER: 1, AcksKind.COUNT: acks.count}.get(acks.kind, 1)
     if acks == QUORUM and "reassign" not in odds.timed:

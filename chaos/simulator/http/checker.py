@@ -1,7 +1,8 @@
-"""What a broker answers over HTTP must be true when it leaves the broker.
+"""HTTP responses must be true when they leave the broker.
 
-Decides: which check an answer goes through, and what every answer must carry. Leaves to others: reads
-(``check_reads``), writes (``check_writes``), and what several answers say together (``chaos.checkers``).
+Decides: which check a response goes through, and the checks of all responses. Leaves to others: reads
+(``check_reads``), writes (``check_writes``), and the relations between several responses
+(``chaos.checkers``).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from chaos.simulator.simulated_cluster import SimulatedCluster
 from raftlog.errors import Unknown, from_code
 from raftlog.types import METADATA_GROUP, TopicPartition
 
-_ANSWER: Final = "A1 every answer is complete"
+_ANSWER: Final = "A1 every response is complete"
 _RECORDS: Final = re.compile(r"/v1/topics/([^/]+)/partitions/(\d+)/(records|offsets)")
 _MESSAGE: Final = re.compile(r"/v1/topics/([^/]+)/messages/(\d+)/(\d+)")
 _TOPIC: Final = re.compile(r"/v1/topics/([^/]+)/records")
@@ -30,7 +31,7 @@ _BATCH: Final = "application/vnd.raftlog.batch.v1"
 
 
 class Checker:
-    """One run's."""
+    """The checker of a run."""
 
     def __init__(self, cluster: SimulatedCluster) -> None:
         self.known = KnownPartitions(cluster)
@@ -38,7 +39,7 @@ class Checker:
         self._request_ids: set[str] = set()
 
     def wire(self, machine: Machine, process: Process) -> Wire:
-        """Looks on at one connection of a broker."""
+        """The observer of one connection of a broker."""
         return Wire(
             lambda: self._cluster.loop.now,
             asked=partial(self._asked, machine, process),
@@ -48,7 +49,7 @@ class Checker:
         )
 
     def _asked(self, machine: Machine, process: Process, exchange: Exchange) -> None:
-        """Remember where committed records ended for everybody, and for anybody, when the request came."""
+        """Record the smallest and the largest committed end of all replicas at the request."""
         target = _target_of(exchange.path)
         group = None if target is None else self.known.group_of(target)
         if group is None:
@@ -63,7 +64,7 @@ class Checker:
 
     def _answered(self, machine: Machine, process: Process, exchange: Exchange) -> None:
         if machine.process is not process or machine.broker is None:
-            return  # it is dead, and nothing of this leaves
+            return  # the broker is dead, and nothing of this is sent
         self._cluster.checker.stepped(machine)
         self._check_common(machine, exchange)
         target = _target_of(exchange.path)
@@ -104,7 +105,7 @@ class Checker:
         if exchange.status >= 500 and exchange.status not in (503, 504, 507):
             self._cluster.violated(_ANSWER, f"{where}: {exchange.answer[:300]!r}")
         if exchange.status == 400 and not request_id:
-            return  # aiohttp refuses what is no HTTP before anybody else sees it
+            return  # aiohttp refuses invalid HTTP before other code gets it
         if not request_id or request_id in self._request_ids:
             self._cluster.violated(_ANSWER, f"{where}: the request id is {request_id!r}")
         self._request_ids.add(request_id)
@@ -115,7 +116,7 @@ class Checker:
             self._cluster.violated(_ANSWER, f"{where}: metadata version {version}, committed is {end}")
 
     def _check_problem(self, machine: Machine, exchange: Exchange) -> None:
-        """A refusal says what it is, and whether it is final, as its status does."""
+        """A problem is complete, and its definiteness agrees with its status."""
         where = f"{machine.name} {exchange.method} {exchange.path} {exchange.status}"
         try:
             body = msgspec.json.decode(exchange.answer)

@@ -1,4 +1,4 @@
-"""The clients that come over HTTP in a run of the simulator, and what is looked at in the end."""
+"""The clients over HTTP in a run of the simulator, and their final checks."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ TRANSFER_MS: Final = 2000
 
 
 class HttpClients:
-    """One run's clients over HTTP, and the trouble of their connections."""
+    """One run's clients over HTTP, and the faults of their connections."""
 
     def __init__(self, side: HttpSide) -> None:
         self._side = side
         self._rng = side.cluster.rng("trouble of streams")
 
     def guests(self) -> list[Guest]:
-        """Those of this run."""
+        """The clients of this run."""
         partitions = self._side.cluster.odds.partitions
         odds = self._side.odds
         guests: list[Guest] = [ShippedProducer(self._side, f"h{number}") for number in range(odds.producers)]
@@ -48,13 +48,13 @@ class HttpClients:
         return guests
 
     def begin(self) -> list[asyncio.Task[None]]:
-        """Let all clients run; the tasks end when nobody produces any more."""
+        """Start all clients; the tasks end when all producers have ended."""
         loop = self._side.cluster.loop
         loop.start_in(Guest(self._side, "trouble").process, self._trouble())
         return [loop.start_in(guest.process, guest.live()) for guest in self.guests()]
 
     async def _trouble(self) -> None:
-        """Hosts fall silent for their clients, or break all their connections."""
+        """Hosts become silent for their clients, or break all their connections."""
         while True:
             await asyncio.sleep(self._rng.expovariate(1 / self._side.odds.trouble_s))
             if self._side.streams.is_calm:
@@ -74,7 +74,7 @@ class HttpClients:
                 await self._side.cluster.machines[0].call(partial(_transfer, target))
 
     async def probe(self) -> None:
-        """What must hold of every broker once nothing goes wrong any more."""
+        """Checks of every broker after healing."""
         prober = Prober(self._side)
         await self._side.cluster.loop.start_in(prober.process, prober.live())
 

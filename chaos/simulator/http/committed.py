@@ -1,4 +1,4 @@
-"""The users' records of a partition that are committed, decoded from the bytes on the disks."""
+"""The committed user records of a partition, decoded from the bytes on the disks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from raftlog.testing.stored_file import StoredFile
 
 
 class Row(NamedTuple):
-    """One record of a user."""
+    """One user record."""
 
     offset: int
     timestamp_ms: int
@@ -26,15 +26,17 @@ class Row(NamedTuple):
 
 
 class Committed:
-    """Grows as the record of the group does. What is not known any more when it is asked for is no user's."""
+    """Grows with the record of the group. Entries that are deleted before they are decoded count as no user
+    records.
+    """
 
     def __init__(self) -> None:
         self.rows: list[Row] = []
         self.end = 0  # one past the last committed record
-        self.known_from = 0  # what is before this was deleted before it could be read
+        self.known_from = 0  # earlier records were deleted before they could be decoded
         self._offsets: list[int] = []
         self._entries = 0
-        self._file: StoredFile | None = None  # where the next batch is looked for first
+        self._file: StoredFile | None = None  # where to look for the next batch first
         self._position = 0
 
     def extend(self, group: GroupRecord) -> None:
@@ -52,17 +54,17 @@ class Committed:
         self._entries = len(group.committed)
 
     def between(self, first: int, end: int) -> list[Row]:
-        """The records from an offset up to, and without, another one."""
+        """The records from an offset up to, but excluding, another one."""
         return self.rows[bisect_left(self._offsets, first) : bisect_left(self._offsets, end)]
 
     def at(self, offset: int) -> Row | None:
-        """The record of an offset, if a user's is there."""
+        """The record of an offset, if it is a user record."""
         place = bisect_left(self._offsets, offset)
         found = self.rows[place] if place < len(self.rows) else None
         return found if found is not None and found.offset == offset else None
 
     def _find(self, group: GroupRecord, entry: Entry) -> Batch | None:
-        """Some replicas may still have another batch there, which was never committed."""
+        """Some replicas may still have another, uncommitted batch there."""
         for replica in group.replicas.values():
             replica.look(group, durable=False)
             batch = self._read(replica.seen, entry.base)
@@ -77,7 +79,7 @@ class Committed:
         segment = segments[-1]
         content = segment.file.seen
         starts = (self._position, 0) if segment.file is self._file else (0,)
-        for start in starts:  # where the file was cut and written again, only its beginning is sure
+        for start in starts:  # where the file was truncated and written again, only its beginning is certain
             position = _position_of(content, start, segment.end, base)
             if position is not None:
                 data = bytes(content[position : position + parse_header(content, position).size_bytes])
@@ -92,7 +94,7 @@ def _names(batch: Batch) -> Entry:
 
 
 def _position_of(content: bytearray, position: int, end: int, base: int) -> int | None:
-    """Where the batch of an offset begins, from a place on at which a batch may begin."""
+    """Where the batch of an offset begins, from a position on at which a batch may begin."""
     while position < end:
         try:
             header = parse_header(content, position)

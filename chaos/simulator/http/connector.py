@@ -1,4 +1,4 @@
-"""What an aiohttp client dials with in a simulated cluster, in place of ``TCPConnector``."""
+"""The connector of an aiohttp client in a simulated cluster, in place of ``TCPConnector``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from chaos.simulator.http.streams import StreamNetwork
 
 
 class SimulatedConnector(aiohttp.BaseConnector):
-    """Connections of one client process. They never expire: aiohttp asks the real clock for that."""
+    """Connections of one client process. They never expire, since aiohttp uses the real clock for that."""
 
     def __init__(self, network: StreamNetwork, process: Process) -> None:
         super().__init__(limit=0, keepalive_timeout=None)

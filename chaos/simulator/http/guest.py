@@ -1,4 +1,4 @@
-"""What all clients over HTTP have in common: a process of their own, and nothing left of it in the end."""
+"""The common part of all clients over HTTP: a process of their own, and checks for leaks in the end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from raftlog import aio
 from raftlog.client.environment import Environment
 from raftlog.errors import OffsetOutOfRange, RaftlogError
 
-_LEAK: Final = "C5 a closed client leaves nothing"
+_LEAK: Final = "C5 a closed client leaks nothing"
 PATIENCE_S: Final = 12.0  # in a calm network: a silent leader is noticed after 5 s
 LOOK_S: Final = 0.05
 
@@ -54,18 +54,18 @@ class Guest:
         self._moments = 0
 
     async def live(self) -> None:
-        """All of it; an error that nobody expects is one that the cluster should not have told."""
+        """Run it; an unexpected error is a wrong response of the cluster."""
         try:
             await self.run()
         except (RaftlogError, ExceptionGroup) as error:
             self.cluster.violated("L8 healed clients work", f"{self.name}: {error!r}")
 
     async def run(self) -> None:
-        """Do what this kind of client does, until nobody produces any more."""
+        """The behaviour of this kind of client, until all producers have ended."""
         raise NotImplementedError
 
     def client(self) -> aio.Client:
-        """A client as it ships, on the simulated network."""
+        """A production client on the simulated network."""
         urls = [f"http://b{machine.node}" for machine in self.cluster.machines]
         self.rng.shuffle(urls)
         environment = Environment(
@@ -77,32 +77,32 @@ class Guest:
         return aio.Client(some, request_timeout="2s", retry_timeout="5s", environment=environment)
 
     def host(self) -> str:
-        """Any broker's."""
+        """Any broker."""
         return f"b{self.rng.choice(self.cluster.machines).node}"
 
     def value(self) -> str:
-        """One that nobody has sent before."""
+        """A new unique value."""
         self._values += 1
         return f"{self.name}-{self._values}"
 
     def moment(self) -> float:
-        """Now; a little later than the moment before."""
+        """The current time, increasing with every call."""
         self._moments += 1
         return self.cluster.loop.now + self._moments * 1e-9
 
     async def until_all_is_produced(self) -> None:
-        """While things go wrong, and until they work again."""
+        """During the faults, and until the cluster works again."""
         while self.cluster.is_producing:
             await self.think()
 
     async def think(self) -> None:
-        """Between two requests."""
+        """The pause between two requests."""
         await asyncio.sleep(self.rng.expovariate(1.0) * self.side.odds.think_s)
 
     def sent(
         self, process: int, partition: int, value: str, invoked: float, outcome: Outcome, offset: int | None
     ) -> None:
-        """Write down what became of a record."""
+        """Record the outcome of a send."""
         self.cluster.history.sends.append(
             Send(
                 process=process,
@@ -117,12 +117,12 @@ class Guest:
         self.cluster.trace.note(None, f"{value} {outcome.value} {partition}/{offset}")
 
     def polled(self, partition: int, records: list[tuple[int, str]]) -> None:
-        """Write down what was read, in its order."""
+        """Record a poll."""
         self._note_poll(partition, records)
         self.cluster.trace.note(None, f"{self.name} reads {partition}/{[offset for offset, _ in records]}")
 
     def deleted(self, partition: int, position: int, error: OffsetOutOfRange) -> int:
-        """A reader's position is gone: where it goes on."""
+        """A reader's position is deleted: the new position."""
         start = int(str(error.details["start"]))
         if start <= position:
             self.cluster.violated("I13 a position stays valid", f"{self.name} at {position}: {error}")
@@ -144,13 +144,13 @@ class Guest:
         )
 
     def committed(self, partition: int) -> Committed | None:
-        """The records of a partition, up to now."""
+        """The committed records of a partition."""
         known = self.side.known
         group = known.group_of(self.cluster.checked[partition])
         return None if group is None or group.is_retired else known.committed_of(group)
 
     async def until_caught_up(self, partition: int, position: Callable[[], int]) -> None:
-        """Where nothing goes wrong a reader gets on until it has all that was committed before (C4)."""
+        """Without faults a reader progresses until it has all records that were committed before (C4)."""
         committed = self.committed(partition)
         end = 0 if committed is None or not committed.rows else committed.rows[-1].offset + 1
         deadline, reached = self.cluster.loop.now + PATIENCE_S, position()
@@ -164,7 +164,7 @@ class Guest:
             await asyncio.sleep(LOOK_S)
 
     async def check_nothing_is_left(self) -> None:
-        """Once a client is closed: no task, no connection, no timer."""
+        """After a client is closed: no task, no connection, no timer."""
         await asyncio.sleep(0.01)
         this = asyncio.current_task()
         tasks = [repr(task) for task in self.process.tasks if not task.done() and task is not this]

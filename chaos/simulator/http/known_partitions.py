@@ -1,4 +1,4 @@
-"""What is committed in the partitions that clients use over HTTP, and what is known as an answer leaves."""
+"""Committed records of the partitions that clients use over HTTP, when a response is sent."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from raftlog.types import METADATA_GROUP, GroupId, TopicPartition
 
 
 class KnownPartitions:
-    """One run's. ``committed`` has the records of each partition that clients use."""
+    """One run's partitions. ``committed`` has the records of each partition that clients use."""
 
     def __init__(self, cluster: SimulatedCluster) -> None:
         self.cluster = cluster
@@ -21,7 +21,7 @@ class KnownPartitions:
         self._groups: dict[TopicPartition, GroupId] = {}
 
     def group_of(self, target: TopicPartition) -> GroupRecord | None:
-        """What is known of a partition's group."""
+        """The record of a partition's group."""
         if target not in self._groups:
             for machine in self.cluster.machines:
                 topics = {} if machine.broker is None else machine.broker.controller.image.topics
@@ -37,14 +37,14 @@ class KnownPartitions:
         return committed
 
     def committed_to(self, group_id: int) -> None:
-        """A commit index has moved; what retention deletes later must be read by then."""
+        """A commit index has changed; decode the records before retention deletes them."""
         group = self.cluster.checker.groups.get(group_id)  # type: ignore[call-overload]
         if group is not None and group_id != METADATA_GROUP:
             self.committed_of(group)
 
 
 class Answered(NamedTuple):
-    """An exchange, and what is known of its partition as the answer leaves."""
+    """An exchange, and the state of its partition when the response is sent."""
 
     known: KnownPartitions
     machine: Machine
@@ -54,7 +54,7 @@ class Answered(NamedTuple):
     committed: Committed
 
     def wrong(self, invariant: str, detail: str) -> None:
-        """Report what the answer should not say."""
+        """Report a violation in the response."""
         asked = self.exchange
         where = f"{self.machine.name} {asked.method} {asked.path} {dict(asked.query)} {asked.status}"
         self.known.cluster.violated(invariant, f"{where}: {detail}")

@@ -1,4 +1,4 @@
-"""What clients over HTTP do in a run, and how bad their network is."""
+"""The random parameters of clients over HTTP and of their network."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamOdds:
-    """How bad the network between clients and brokers is; drawn for every seed."""
+    """The random parameters of the network between clients and brokers."""
 
     latency_s: float
     jitter_s: float
-    cut_odds: float  # of a piece that is cut somewhere
+    cut_odds: float  # of a piece that is split
     reset_odds: float  # of a piece whose connection breaks
-    stall_odds: float  # of a piece that is lost and sent again: those behind it wait
-    window_bytes: int  # between two programs; what does not fit waits at the sender
+    stall_odds: float  # of a piece that is lost and retransmitted, which delays later ones
+    window_bytes: int  # between two programs; bytes beyond it wait at the sender
 
 
 CALM_STREAMS: Final = StreamOdds(
@@ -29,14 +29,14 @@ SHARE: Final = 0.4  # of the runs of whole brokers
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpOdds:
-    """One run's. ``raw`` are the kinds of clients that speak HTTP by themselves."""
+    """One run's parameters. ``raw`` are the kinds of clients that write HTTP themselves."""
 
     streams: StreamOdds
     producers: int  # of raftlog.client
     readers: int
     raw: tuple[str, ...]
     think_s: float
-    trouble_s: float  # between two hosts that fall silent or break their connections
+    trouble_s: float  # between two faults of hosts: silence, or broken connections
     heartbeat_ms: int  # of event streams
     is_append_time: bool
 

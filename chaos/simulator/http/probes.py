@@ -1,6 +1,6 @@
-"""What every broker must do for HTTP clients once nothing goes wrong any more (L8).
+"""Checks of every broker for HTTP clients after healing (L8).
 
-Decides: which requests are made and how soon they must be answered. Leaves to others: what the answers say
+Decides: the requests and their deadlines. Leaves to others: the content of the responses
 (``checker``).
 """
 
@@ -20,15 +20,15 @@ from chaos.simulator.machine import Machine
 from raftlog.errors import ConnectionLost, RaftlogError
 
 _WORKS: Final = "L8 healed clients work"
-_LEFT: Final = "L6 nothing is left over"
-SOON_S: Final = 1.5  # a group that sleeps wakes up within an election timeout
+_LEFT: Final = "L6 no leaks"
+SOON_S: Final = 1.5  # a quiescent group wakes up within an election timeout
 TRIES_MAX: Final = 5
 JSON: Final = {"Content-Type": "application/json"}
 RAW: Final = {"Content-Type": "application/octet-stream"}
 
 
 class Prober(Guest):
-    """Asks every broker."""
+    """Checks every broker."""
 
     def __init__(self, side: HttpSide) -> None:
         super().__init__(side, "prober")
@@ -36,7 +36,7 @@ class Prober(Guest):
         self._path = f"/v1/topics/{self._topic}/partitions/0/records"
 
     async def run(self) -> None:
-        """Two brokers, so that one of them does not lead, in the same time."""
+        """Two brokers, so that one of them does not lead, at the same time."""
         some = self.rng.sample(self.cluster.machines, 2)
         together = (self._wakes, self._streams, self._stores, self._forgets)
         await asyncio.gather(*(self._ask(machine, *together) for machine in some))
@@ -52,7 +52,7 @@ class Prober(Guest):
                 self._failed(machine, f"{probe}: {error!r}")
 
     async def _wakes(self, machine: Machine) -> None:
-        """A long poll is answered when a record comes, with that record."""
+        """A long poll returns a new record."""
         poller = await RawConnection.dial(self, f"b{machine.node}")
         end = await self._offset(poller, "latest")
         poller.send("GET", f"{self._path}?offset={end}&wait=20s")
@@ -60,14 +60,14 @@ class Prober(Guest):
         value = await self._produce(self.host())
         try:
             answer = await poller.answer(SOON_S)
-            if answer.status != 200:  # what it shows is checked as it leaves
+            if answer.status != 200:  # its content is checked on the wire
                 self._failed(machine, f"a poll at {end} was told {answer}, and not {value}")
         except ConnectionLost:
             self._failed(machine, f"a poll at {end} was not told of {value}")
         poller.hang_up(rudely=False)
 
     async def _streams(self, machine: Machine) -> None:
-        """A stream has heartbeats while nothing is there, and records at once."""
+        """A stream has heartbeats while nothing is written, and records at once."""
         stream = await RawConnection.dial(self, f"b{machine.node}")
         stream.send("GET", f"{self._path}?offset=latest", {"Accept": "text/event-stream"})
         seen: list[str] = []
@@ -89,7 +89,7 @@ class Prober(Guest):
         stream.hang_up()
 
     async def _forgets(self, machine: Machine) -> None:
-        """A parked request goes with its client, on both ways of reading requests."""
+        """A waiting request ends when its client disconnects, with both parsers."""
         for headers in ({}, {"Accept": "text/event-stream"}, {"Connection": "Keep-Alive, x"}):
             poller = await RawConnection.dial(self, f"b{machine.node}")
             poller.send("GET", f"{self._path}?offset=latest&wait=50s", headers)
@@ -101,7 +101,7 @@ class Prober(Guest):
                 self.cluster.violated(_LEFT, f"{machine.name}: {count} {what}, and all have hung up")
 
     async def _stores(self, machine: Machine) -> None:
-        """What arrived whole is stored although its client has gone."""
+        """A complete request is stored although its client has disconnected."""
         connection = await RawConnection.dial(self, f"b{machine.node}")
         value, invoked = self.value(), self.moment()
         body = msgspec.json.encode({"records": [{"value": value}]})
@@ -118,7 +118,7 @@ class Prober(Guest):
         self._failed(machine, f"{value} was sent whole, and is not stored")
 
     async def _breaks_off(self, machine: Machine) -> None:
-        """What did not arrive whole is not stored: half a value would be one that nobody has sent."""
+        """An incomplete request is not stored."""
         connection = await RawConnection.dial(self, f"b{machine.node}")
         data = request_bytes("POST", self._path, RAW, self.value().encode() * 2)
         assert connection.transport is not None
@@ -127,7 +127,7 @@ class Prober(Guest):
         connection.hang_up()
 
     async def _looks_back(self, machine: Machine) -> None:
-        """The newest records, with what a new leader writes for itself among them: checked on the wire."""
+        """The newest records, with the records of a new leader among them: checked on the wire."""
         connection = await RawConnection.dial(self, f"b{machine.node}")
         transfer = f"{self._path.removesuffix('/records')}:transfer-leadership"
         await connection.ask("POST", transfer, JSON, b"{}")
@@ -151,14 +151,14 @@ class Prober(Guest):
         connection.hang_up(rudely=False)
 
     async def _offset(self, connection: RawConnection, at: str) -> int:
-        """Raises what the broker answers."""
+        """Raises the broker's error."""
         answer = await connection.ask("GET", f"{self._path.removesuffix('records')}offsets?at={at}")
         if (error := answer.error) is not None:
             raise error
         return int(answer.json["offset"])
 
     async def _produce(self, host: str) -> str:
-        """A value that is stored. A leader may just be leaving: then the next try meets the new one."""
+        """Store a value. The leader may be stepping down: then a retry finds the new one."""
         value, answer = await self._try_to_produce(host)
         for _ in range(TRIES_MAX):
             if answer.status == 200:
@@ -169,7 +169,7 @@ class Prober(Guest):
         return value
 
     async def _try_to_produce(self, host: str) -> tuple[str, RawAnswer]:
-        """In pieces that end in the midst of the body."""
+        """In pieces that end within the body."""
         connection = await RawConnection.dial(self, host)
         value, invoked = self.value(), self.moment()
         body = msgspec.json.encode({"records": [{"value": value}]})

@@ -1,6 +1,6 @@
-"""Producers of ``raftlog.client``: drawn options, drawn sends, and every receipt held to what is committed.
+"""Producers of ``raftlog.client``: random options, random sends, and a check of every receipt.
 
-Decides: what must be true of a future (C1), of a receipt (C2) and of ``flush`` and ``close`` (C3, C5). Leaves
+Decides: the checks of a future (C1), of a receipt (C2) and of ``flush`` and ``close`` (C3, C5). Leaves
 to others: order, duplicates and losses (``chaos.checkers``).
 """
 
@@ -22,20 +22,20 @@ from raftlog.records.keys import partition_for_key
 _ONCE: Final = "C1 a send has one outcome"
 _RECEIPT: Final = "C2 a receipt names the record as it was sent"
 _FLUSH: Final = "C3 flush and close leave nothing open"
-_LEAK: Final = "C5 a closed client leaves nothing"
+_LEAK: Final = "C5 a closed client leaks nothing"
 SENDS_OF_ONE_PRODUCER: Final = 150
 SLOW_S: Final = 0.2  # the jitter of links on which a round trip may take 0.4 s
 _UNDESERVED: Final = ("internal", "sequence_gap", "producer_fenced", "corrupt_batch", "invalid_request")
-"""What a user is never told, who has one producer and sends what can be stored."""
+"""Errors that a user with one producer and valid records never gets."""
 
 
 @dataclass(slots=True, eq=False)
 class Sent:
-    """One record on its way."""
+    """One pending record."""
 
     value: str
     key: str | None
-    partition: int | None  # where it was asked to go
+    partition: int | None  # its requested partition
     invoked: float
     process: int
     acks: str
@@ -52,10 +52,10 @@ class ShippedProducer(Guest):
         self._sent: list[Sent] = []
         self._acks = "quorum"
         self._is_hasty = False
-        self._stray: dict[Batch, int] = {}  # batches that may arrive late, and a process for each
+        self._stray: dict[Batch, int] = {}  # batches that may arrive late, with a process for each
 
     async def run(self) -> None:
-        """Produce while things go wrong; in the end all is known and nothing is left."""
+        """Produce during the faults; in the end all outcomes are known and nothing leaks."""
         client = self.client()
         await client.open()
         while self.cluster.is_producing:
@@ -81,7 +81,7 @@ class ShippedProducer(Guest):
         return options
 
     async def _one_producer(self, client: aio.Client) -> None:
-        """One life of a producer; left in one of the ways in which people leave it."""
+        """One producer, ended in one of the usual ways."""
         topic = self.cluster.checked[0].topic
         producer = client.producer(topic, **self._options())
         self.number = self.cluster.next_process()
@@ -115,11 +115,11 @@ class ShippedProducer(Guest):
             await self.think()
 
     async def _recovers(self, producer: aio.Producer) -> None:
-        """A producer that has met every trouble works where there is none any more (L8)."""
+        """A producer that has met faults works after healing (L8)."""
         if self.cluster.is_producing or self._acks in ("0", "1"):
             return
         if self._is_hasty and self.cluster.odds.network.jitter_s >= SLOW_S:
-            return  # over such links a look for the leader and a commit take as long
+            return  # on such links finding the leader and committing take as long
         deadline = self.cluster.loop.now + PATIENCE_S
         while self.cluster.loop.now < deadline:
             await self._send(producer, waits=True, nowait=False)
@@ -190,7 +190,7 @@ class ShippedProducer(Guest):
             outcome = Outcome.UNKNOWN
         process = record.process
         if record.acks == "0" and outcome is Outcome.UNKNOWN and error is not None:
-            # Its answer never came, and no sequence keeps it before what was sent later.
+            # Its response never came, and no sequence keeps it before later sends.
             process = self._stray.setdefault(record.pending._batch, self.cluster.next_process())
         self.sent(process, partition, record.value, record.invoked, outcome, offset)
 
@@ -235,7 +235,7 @@ class ShippedProducer(Guest):
             self.cluster.violated(_LEAK, f"{self.name}: {held}")
 
     async def _last_word(self, client: aio.Client) -> None:
-        """Where nothing goes wrong any more every send is acknowledged, and soon."""
+        """After healing every send is acknowledged, and soon."""
         topic = self.cluster.checked[0].topic
         self._acks, self.number = "quorum", self.cluster.next_process()
         producer = client.producer(topic, delivery_timeout="20s")
@@ -254,7 +254,7 @@ class ShippedProducer(Guest):
         await self._single(client, topic)
 
     async def _single(self, client: aio.Client, topic: str) -> None:
-        """``client.send`` as people use it: one record, and wait."""
+        """``client.send`` in its usual form: one record, and wait."""
         for _ in range(2):
             value, key, invoked = self.value(), f"key {self.rng.randrange(5)}", self.moment()
             receipt = await client.send(topic, value, key=key)

@@ -1,4 +1,4 @@
-"""HTTP by hand: requests in any pieces, answers as they come, and hanging up in the middle."""
+"""HTTP by hand: requests in any pieces, responses as they come, and disconnects in the middle."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TIMEOUT_S: Final = 6.0
 
 @dataclass(slots=True)
 class RawAnswer:
-    """One answer. ``error`` is what a problem says."""
+    """One response. ``error`` is that of a problem."""
 
     status: int
     headers: Mapping[str, str]
@@ -27,7 +27,6 @@ class RawAnswer:
 
     @property
     def json(self) -> dict[str, Any]:
-        """The body."""
         return msgspec.json.decode(self.body, type=dict[str, Any])
 
     def number(self, header: str) -> int:
@@ -36,7 +35,7 @@ class RawAnswer:
 
     @property
     def error(self) -> RaftlogError | None:
-        """None for a good answer."""
+        """None for a successful response."""
         if self.status < 400:
             return None
         body = self.json
@@ -46,7 +45,7 @@ class RawAnswer:
 
 @dataclass(slots=True, eq=False)
 class RawConnection(asyncio.Protocol):
-    """One connection. ResponseChecks come in the order of their requests."""
+    """One connection. Responses come in the order of their requests."""
 
     answers: asyncio.Queue[RawAnswer | None] = field(default_factory=asyncio.Queue)
     events: asyncio.Queue[bytes | None] = field(default_factory=asyncio.Queue)
@@ -56,7 +55,7 @@ class RawConnection(asyncio.Protocol):
     _rest: bytes = b""
 
     def __post_init__(self) -> None:
-        """Read answers from now on."""
+        """Read responses from now on."""
         self._reader = Reader(self._head, self._body, self._chunk)
 
     _reader: Reader = field(init=False, repr=False)
@@ -80,7 +79,7 @@ class RawConnection(asyncio.Protocol):
         self.transport.write(request_bytes(method, target, headers, body))
 
     async def answer(self, timeout_s: float = TIMEOUT_S) -> RawAnswer:
-        """The next one. Raises ``ConnectionLost``."""
+        """The next response. Raises ``ConnectionLost``."""
         try:
             async with asyncio.timeout(timeout_s):
                 answer = await self.answers.get()
@@ -94,28 +93,28 @@ class RawConnection(asyncio.Protocol):
     async def ask(
         self, method: str, target: str, headers: Mapping[str, str] | None = None, body: bytes = b""
     ) -> RawAnswer:
-        """One request and its answer. Raises ``ConnectionLost``."""
+        """One request and its response. Raises ``ConnectionLost``."""
         if self.is_lost:
             raise ConnectionLost("the connection is gone", sent=False)
         self.send(method, target, headers, body)
         return await self.answer()
 
     def hang_up(self, *, rudely: bool = True) -> None:
-        """End the connection by a reset, or in good order."""
+        """Close the connection by a reset, or cleanly."""
         if self.transport is not None:
             self.transport.abort() if rudely else self.transport.close()
 
     # What the transport tells.
 
     def data_received(self, data: bytes) -> None:
-        """More of an answer."""
+        """More bytes of a response."""
         try:
             self._reader.feed(data)
         except (Malformed, ValueError):
             self.hang_up()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Nothing more comes."""
+        """No more bytes come."""
         self.is_lost = True
         self.answers.put_nowait(None)
         self.events.put_nowait(None)
@@ -143,7 +142,7 @@ class RawConnection(asyncio.Protocol):
 def request_bytes(
     method: str, target: str, headers: Mapping[str, str] | None = None, body: bytes = b""
 ) -> bytes:
-    """A request as it stands on the wire."""
+    """The bytes of a request."""
     lines = [f"{method} {target} HTTP/1.1", "Host: simulated"]
     lines += [f"{name}: {text}" for name, text in (headers or {}).items()]
     if body or method == "POST":

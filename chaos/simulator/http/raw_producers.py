@@ -1,4 +1,4 @@
-"""Clients that produce JSON, lines and raw bodies by hand, one by one or many at a time, and hang up."""
+"""Clients that produce JSON, lines and raw bodies by hand, one by one or many at a time, and disconnect."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class JsonProducer(Guest):
     """One request after another, of every kind; no retries, so that each value is sent once."""
 
     async def run(self) -> None:
-        """Produce while things go wrong."""
+        """Produce during the faults."""
         connection: RawConnection | None = None
         while self.cluster.is_producing:
             await self.think()
@@ -59,7 +59,7 @@ class JsonProducer(Guest):
     async def settle(
         self, connection: RawConnection, process: int, invoked: float, records: list[dict[str, Any]]
     ) -> RawAnswer | None:
-        """What becomes of records that were sent."""
+        """Record the outcomes of sent records."""
         try:
             answer = await connection.answer()
         except ConnectionLost:
@@ -143,17 +143,17 @@ class JsonProducer(Guest):
     def _write_down(
         self, process: int, invoked: float, records: list[dict[str, Any]], outcome: Outcome
     ) -> None:
-        """Where they were to go is not always known: then they may be anywhere."""
+        """The partition is not always known: then the records may be in any."""
         for record in records:
             for target in self.cluster.checked:
                 self.sent(process, target.partition, record["value"], invoked, outcome, None)
 
 
 class BurstProducer(JsonProducer):
-    """Many small requests in one moment, which share batches; several in one write now and then."""
+    """Many small requests at one moment, which share batches; sometimes several in one write."""
 
     async def run(self) -> None:
-        """Produce in bursts while things go wrong."""
+        """Produce in bursts during the faults."""
         connections: list[RawConnection] = []
         while self.cluster.is_producing:
             await self.think()

@@ -1,4 +1,4 @@
-"""Clients that fetch JSON and follow event streams by hand; what they are told is checked on the wire."""
+"""Clients that fetch JSON and follow event streams by hand; the responses are checked on the wire."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from chaos.simulator.http.raw import RawAnswer, RawConnection
 from chaos.simulator.http.side import HttpSide
 from raftlog.errors import ConnectionLost, OffsetOutOfRange
 
-_GOES_ON: Final = "A5 an event stream goes on where it was"
+_GOES_ON: Final = "A5 an event stream resumes where it was"
 BATCH: Final = "application/vnd.raftlog.batch.v1"
 
 
@@ -27,7 +27,7 @@ class JsonReader(Guest):
         self._path = f"/v1/topics/{self.cluster.checked[0].topic}/partitions/{partition}"
 
     async def run(self) -> None:
-        """Read while things go wrong; in the end get all."""
+        """Read during the faults; in the end get all."""
         task = asyncio.get_running_loop().create_task(self._goes_on())
         await self.until_all_is_produced()
         await self.until_caught_up(self._partition, lambda: self._position)
@@ -68,7 +68,7 @@ class JsonReader(Guest):
             self._position = answer.number("raftlog-next-offset")
 
     async def _look_around(self, connection: RawConnection) -> None:
-        """Reads that begin elsewhere: the wire is checked, the reader goes on where it was."""
+        """Reads from other positions: checked on the wire, without moving the reader."""
         rng, here = self.rng, self._path
         time_ms = 1_700_000_000_000 + int(self.cluster.loop.now * 1000) - rng.choice((0, 500, 3000, 60_000))
         offset = max(0, self._position - rng.randrange(5))
@@ -106,7 +106,7 @@ class JsonReader(Guest):
 
 
 class EventReader(Guest):
-    """Follows an event stream, and comes back with ``Last-Event-ID`` wherever it was cut."""
+    """Follows an event stream, and reconnects with ``Last-Event-ID`` after interruptions."""
 
     def __init__(self, side: HttpSide, name: str, partition: int) -> None:
         super().__init__(side, name)
@@ -116,7 +116,7 @@ class EventReader(Guest):
         self._path = f"/v1/topics/{self.cluster.checked[0].topic}/partitions/{partition}/records"
 
     async def run(self) -> None:
-        """Follow while things go wrong; in the end get all."""
+        """Follow during the faults; in the end get all."""
         task = asyncio.get_running_loop().create_task(self._goes_on())
         await self.until_all_is_produced()
         await self.until_caught_up(self._partition, lambda: self._last_id + 1)
@@ -169,7 +169,7 @@ class EventReader(Guest):
             self._behind(answer.error)
 
     def _behind(self, error: OffsetOutOfRange) -> None:
-        """What comes next is deleted: begin where the log does."""
+        """The next records are deleted: continue at the log start."""
         self._start = self.deleted(self._partition, self._last_id + 1, error)
         self._last_id = self._start - 1
 

@@ -1,4 +1,4 @@
-"""Readers of ``raftlog.client``: chunks, tails and positions, each held to what is committed (C4)."""
+"""Readers of ``raftlog.client``: chunks, tails and positions, compared with the committed records (C4)."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from raftlog.client.messages import Chunk, Message
 from raftlog.errors import OffsetOutOfRange, RaftlogError
 
 _ONCE: Final = "C4 a reader gets every record once"
-_ENDS: Final = "C6 the ends that a chunk tells are true"
+_ENDS: Final = "C6 the offsets of a chunk are correct"
 
 
 class ShippedReader(Guest):
-    """Follows one partition, in one of the ways there are."""
+    """Follows one partition, in one of several ways."""
 
     def __init__(self, side: HttpSide, name: str, partition: int) -> None:
         super().__init__(side, name)
@@ -25,7 +25,7 @@ class ShippedReader(Guest):
         self._position = 0
 
     async def run(self) -> None:
-        """Read while things go wrong; in the end get all, and leave in the middle of a wait."""
+        """Read during the faults; in the end get all, and stop during a wait."""
         client = self.client()
         await client.open()
         partition = client.partition(self.cluster.checked[0].topic, self._partition)
@@ -77,7 +77,7 @@ class ShippedReader(Guest):
         return self.rng.choice((1, 300, 1 << 20))
 
     def _got(self, messages: list[Message], following: int) -> None:
-        """Exactly what is committed from the position on to where the reader goes on."""
+        """Exactly the committed records from the position to the reader's next one."""
         committed = self.committed(self._partition)
         if committed is not None and self._position >= committed.known_from:
             wanted = [
@@ -119,7 +119,7 @@ class ShippedReader(Guest):
         self.cluster.history.looks.append(look)
 
     async def _check_gaps(self, partition: aio.Partition) -> None:
-        """A read that begins at records of brokers only goes on to the first one of a user."""
+        """A read that begins at control records continues to the first user record."""
         committed = self.committed(self._partition)
         if committed is None or not committed.rows:
             return
@@ -135,7 +135,7 @@ class ShippedReader(Guest):
                 self.cluster.violated(_ONCE, f"{self.name}: a read at {at} is {chunk}, {wanted} comes next")
 
     async def _check_positions(self, partition: aio.Partition) -> None:
-        """Where nothing goes wrong any more: the last records, and a chunk from each kind of position."""
+        """After healing: the last records, and a chunk from each kind of position."""
         count = self.rng.choice((1, 3))
         before = self.committed(self._partition)
         least = 0 if before is None else before.end

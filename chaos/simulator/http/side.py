@@ -1,6 +1,6 @@
-"""HTTP in a run of the simulator: the listeners of its brokers, and the checker of what they answer.
+"""HTTP in a run of the simulator: the listeners of its brokers, and the checker of their responses.
 
-Decides: how ``api`` is joined to the simulated loop. Leaves to others: who comes over HTTP (``clients``).
+Decides: how ``api`` is connected to the simulated loop. Leaves to others: the clients (``clients``).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TRANSFER_MS: Final = 2000
 
 
 class HttpSide:
-    """One run's."""
+    """One run's HTTP side."""
 
     def __init__(self, cluster: SimulatedCluster, odds: HttpOdds) -> None:
         self.cluster = cluster
@@ -44,7 +44,7 @@ class HttpSide:
 
     @property
     def hosts(self) -> list[str]:
-        """The names by which clients know the brokers."""
+        """The host names of the brokers."""
         return list(self._machines)
 
     # Brokers.
@@ -61,11 +61,10 @@ class HttpSide:
         return listener
 
     def started(self, machine: Machine) -> None:
-        """A machine is on, though nobody listens yet."""
+        """A machine is on, without a listener yet."""
         self.streams.powered(f"b{machine.node}")
 
     def ended(self, machine: Machine, process: Process, *, silently: bool) -> None:
-        """A process is gone."""
         self._pipelines.pop(machine, None)
         self.streams.process_ended(f"b{machine.node}", process, silently=silently)
 
@@ -73,7 +72,7 @@ class HttpSide:
         return self.checker.wire(self._machines[host], process)
 
     def leftovers(self, machine: Machine) -> Iterator[tuple[str, int]]:
-        """What a broker's HTTP side holds though no client is there."""
+        """Resources that a broker's HTTP side holds without clients."""
         pipeline = self._pipelines.get(machine)
         if pipeline is not None:
             yield "bytes of HTTP bodies", pipeline.admission.bodies.total

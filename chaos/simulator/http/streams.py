@@ -1,12 +1,13 @@
 """TCP between clients and brokers: ordered bytes that arrive late, in pieces, or never.
 
-Decides: when bytes arrive, where they are cut, how much fits between two programs, and what a dead process or
-a dead machine means for its connections. Leaves to others: who listens (``api.connections.listener``) and who
-dials (``connector``), both as on a real event loop.
+Decides: when bytes arrive, where they are split, how much fits between two programs, and the effect of a dead
+process or machine on its connections. Leaves to others: the listening side (``api.connections.listener``) and
+the
+dialling side (``connector``), both as on a real event loop.
 
-- A process that is killed resets its connections, and a dial is refused until somebody listens again.
-- A machine without power is silent: its clients wait. Once it listens again, what they send is reset.
-- A silent host holds back everything in both directions for a while, as retransmission does.
+- A killed process resets its connections, and dials are refused until a process listens again.
+- A machine without power is silent: its clients wait. Once it listens again, it resets old connections.
+- A silent host delays everything in both directions for a while, as retransmission does.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ ProtocolFactory = Callable[[], asyncio.BaseProtocol]
 
 
 class Listener:
-    """What ``create_server`` returns."""
+    """The result of ``create_server``."""
 
     def __init__(self, network: StreamNetwork, host: str, process: Process, factory: ProtocolFactory) -> None:
         self.process = process
@@ -32,7 +33,7 @@ class Listener:
         self._host = host
 
     def close(self) -> None:
-        """Take no more connections; those that are there go on."""
+        """Accept no more connections; existing ones continue."""
         self._network.unlisten(self._host, self)
 
 
@@ -66,11 +67,11 @@ class StreamNetwork:
             del self._listeners[host]
 
     def powered(self, host: str) -> None:
-        """A machine is on: what is sent to connections of its past is reset."""
+        """A machine is on: packets for its earlier connections are reset."""
         self._without_power.discard(host)
 
     def process_ended(self, host: str, process: Process, *, silently: bool) -> None:
-        """A process is gone: its connections are reset, or with ``silently`` hear nothing more."""
+        """A process has ended: its connections are reset, or with ``silently`` get nothing more."""
         self._listeners.pop(host, None)
         if silently:
             self._without_power.add(host)
@@ -81,7 +82,7 @@ class StreamNetwork:
                     transport.peer.reset_soon(transport.delay())
 
     def silence(self, host: str, seconds: float) -> None:
-        """Hold back everything that is sent from or to a host."""
+        """Delay everything that is sent from or to a host."""
         self._silent_until[host] = max(self._silent_until.get(host, 0.0), self.loop.now + seconds)
 
     def reset_all(self, host: str) -> None:
@@ -91,16 +92,16 @@ class StreamNetwork:
                 transport.break_connection()
 
     def heal(self) -> None:
-        """From now on only distance delays what is sent."""
+        """Only distance delays packets from now on."""
         self.is_calm = True
         self._silent_until.clear()
 
     def has_power(self, host: str) -> bool:
-        """Whether a machine answers anything at all, if only by a reset."""
+        """Whether a machine answers at all, if only with a reset."""
         return host not in self._without_power
 
     def delay(self, host: str) -> float:
-        """How long a piece is under way from or to a host."""
+        """The latency of a piece from or to a host."""
         odds = self.odds
         taken = odds.latency_s if self.is_calm else odds.latency_s + odds.jitter_s * self.rng.random() ** 4
         return max(taken, self._silent_until.get(host, 0.0) - self.loop.now)
@@ -110,7 +111,7 @@ class StreamNetwork:
     async def connect(
         self, process: Process, host: str, factory: ProtocolFactory
     ) -> tuple[StreamTransport, asyncio.BaseProtocol]:
-        """A connection of a client. Raises ``ConnectionRefusedError``; waits for ever for a dead machine."""
+        """A connection of a client. Raises ``ConnectionRefusedError``; waits forever for a dead machine."""
         await asyncio.sleep(self.delay(host))
         while host in self._without_power:
             await self._another_try()
@@ -136,5 +137,5 @@ class StreamNetwork:
         return ours, ours.begin(factory)
 
     async def _another_try(self) -> None:
-        """A kernel sends its SYN again."""
+        """The kernel sends its SYN again."""
         await asyncio.sleep(1.0)

@@ -1,6 +1,6 @@
 """One end of a simulated TCP connection, with the interface of asyncio's own transports.
 
-Decides: what a program may do with its end, and what it is told. Leaves to others: when a piece arrives
+Decides: the calls and callbacks of a program at its end. Leaves to others: when a piece arrives
 (``streams``).
 """
 
@@ -16,12 +16,12 @@ from chaos.simulator.event_loop import Process, SimulatedLoop
 from chaos.simulator.http.odds import StreamOdds
 
 HIGH_WATER_BYTES: Final = 64 << 10
-STALL_S: Final = (0.1, 1.5)  # until a kernel sends again what was lost
+STALL_S: Final = (0.1, 1.5)  # until a kernel retransmits lost packets
 _END: Final = b""
 
 
 class Tap(Protocol):
-    """Looks on at a broker's end of a connection."""
+    """Observes a broker's end of a connection."""
 
     def received(self, data: bytes) -> None:
         """The broker's program gets these bytes."""
@@ -31,7 +31,7 @@ class Tap(Protocol):
 
 
 class Network(Protocol):
-    """What an end needs of the network between two programs; ``streams`` has it."""
+    """The network as one end uses it; implemented by ``streams``."""
 
     loop: SimulatedLoop
     rng: random.Random
@@ -41,14 +41,14 @@ class Network(Protocol):
     on_piece: Callable[[int], None]
 
     def has_power(self, host: str) -> bool:
-        """Whether a machine answers anything at all, if only by a reset."""
+        """Whether a machine answers at all, if only with a reset."""
 
     def delay(self, host: str) -> float:
-        """How long a piece is under way from or to a host."""
+        """The latency of a piece from or to a host."""
 
 
 class StreamTransport(asyncio.Transport):
-    """One end of a connection, as asyncio's own transports behave."""
+    """One end of a connection, with the behaviour of asyncio's own transports."""
 
     def __init__(
         self,
@@ -72,16 +72,16 @@ class StreamTransport(asyncio.Transport):
         self._protocol: asyncio.Protocol | None = None
         self._is_closing = False
         self._is_paused = False
-        self._is_full = False  # the program was told to write no more
+        self._is_full = False  # the program must pause writing
         self._high, self._low = HIGH_WATER_BYTES, HIGH_WATER_BYTES // 4
-        self._waiting = bytearray()  # written, and still here
-        self._under_way = 0  # left, and not taken by the other program
+        self._waiting = bytearray()  # written, not sent
+        self._under_way = 0  # sent, not received by the other program
         self._free_at = 0.0
-        self._arrived: deque[bytes] = deque()  # and not taken; an empty one is the end
-        self._has_ended = False  # nothing is written behind this
+        self._arrived: deque[bytes] = deque()  # arrived, not received; an empty one is the end
+        self._has_ended = False  # nothing is written after this
 
     def begin(self, factory: Callable[[], asyncio.BaseProtocol]) -> asyncio.BaseProtocol:
-        """Meet the program."""
+        """Connect it to the program's protocol."""
         made = factory()
         self._protocol = cast("asyncio.Protocol", made)
         if not self.is_lost:
@@ -100,43 +100,43 @@ class StreamTransport(asyncio.Transport):
         return self._address if name == "peername" else default
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        """From now on another one gets the bytes."""
+        """Another protocol gets the bytes from now on."""
         self._protocol = cast("asyncio.Protocol", protocol)
 
     def get_protocol(self) -> asyncio.BaseProtocol:
-        """The one that gets the bytes."""
+        """The current protocol."""
         assert self._protocol is not None
         return self._protocol
 
     def is_closing(self) -> bool:
-        """Whether it is closed, or will be when what was written has left."""
+        """Whether it is closed, or will be after sending all written bytes."""
         return self._is_closing
 
     def is_reading(self) -> bool:
-        """Whether the program takes bytes."""
+        """Whether the program reads."""
         return not self._is_paused and not self._is_closing
 
     def pause_reading(self) -> None:
-        """Bytes pile up here, and then at the other end."""
+        """Bytes accumulate here, and then at the other end."""
         self._is_paused = True
 
     def resume_reading(self) -> None:
-        """What has piled up comes in the next turn."""
+        """Accumulated bytes are delivered in the next turn."""
         if self._is_paused:
             self._is_paused = False
             self._network.loop.later_in(self.process, 0.0, self._hand_over)
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """When the program is told to write no more, and when it may again."""
+        """Limits at which the program is paused and resumed."""
         self._high = HIGH_WATER_BYTES if high is None else high
         self._low = self._high // 4 if low is None else low
 
     def get_write_buffer_size(self) -> int:
-        """Bytes that have not left."""
+        """Bytes that have not been sent."""
         return len(self._waiting)
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Let bytes leave, now or when there is room."""
+        """Send bytes, now or when there is room."""
         if self._is_closing or self._has_ended or not data:
             return
         if self.tap is not None:
@@ -152,17 +152,17 @@ class StreamTransport(asyncio.Transport):
         self.write(b"".join(cast("list[bytes]", list_of_data)))
 
     def can_write_eof(self) -> bool:
-        """Whether one direction can be ended alone."""
+        """Whether one direction can be closed alone."""
         return True
 
     def write_eof(self) -> None:
-        """Nothing more is written."""
+        """Close the sending direction."""
         if not self._has_ended and not self._is_closing:
             self._has_ended = True
             self._push()
 
     def close(self) -> None:
-        """Let what was written leave, and then end."""
+        """Send all written bytes, and then close."""
         if self._is_closing:
             return
         self._is_closing = True
@@ -172,7 +172,7 @@ class StreamTransport(asyncio.Transport):
         self._push()
 
     def abort(self) -> None:
-        """End at once; what was written and has not left is lost."""
+        """Close at once; unsent bytes are lost."""
         if self.is_lost:
             return
         self._is_closing = True
@@ -183,19 +183,19 @@ class StreamTransport(asyncio.Transport):
     # What the network does.
 
     def vanish(self) -> None:
-        """The process is gone, and hears nothing of it."""
+        """The process has ended, without a notification."""
         self.is_lost = self._is_closing = True
         self._waiting.clear()
         self._network.open.pop(self, None)
 
     def reset_soon(self, delay: float) -> None:
-        """A reset is on its way here."""
+        """A reset is in flight to this end."""
         self._network.loop.later_in(
             self.process, delay, self._lose, ConnectionResetError(104, "connection reset by peer")
         )
 
     def break_connection(self) -> None:
-        """Both ends are reset, and what is under way is lost."""
+        """Both ends are reset, and bytes in flight are lost."""
         for end in (self, self.peer):
             if end is not None and not end.is_lost:
                 end._is_closing = True
@@ -218,7 +218,7 @@ class StreamTransport(asyncio.Transport):
             self._network.loop.later_in(self.process, 0.0, self._protocol.connection_lost, error)
 
     def _push(self) -> None:
-        """Let leave what there is room for, in one piece or several; then the end, where it is due."""
+        """Send as much as there is room for, in one piece or several; then the end, if it is due."""
         network = self._network
         while self._waiting and not self.is_lost:
             room = network.odds.window_bytes - self._under_way
@@ -267,7 +267,7 @@ class StreamTransport(asyncio.Transport):
             self._hand_over()
 
     def _hand_over(self) -> None:
-        """Give the program what has arrived, as long as it takes it."""
+        """Deliver received bytes, while the program reads."""
         while self._arrived and not self._is_paused and not self._is_closing:
             if self._arrived[0] == _END:
                 self._arrived.popleft()

@@ -1,7 +1,7 @@
-"""HTTP/1.1 as it passes on a connection: requests and their answers, read from the bytes.
+"""HTTP/1.1 on a connection: requests and responses, parsed from the bytes.
 
-Decides: where a message begins and ends. Leaves to others: what an answer must say (``checker``). Shares no
-code with either side, so that what one of them believes to have said is not taken for what it said.
+Decides: where a message begins and ends. Leaves to others: the content of a response (``checker``). Shares no
+code with either side, so that an error of theirs cannot hide here.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Malformed(Exception):
 
 @dataclass(slots=True, eq=False)
 class Exchange:
-    """One request, and its answer once there is one. Names of headers are in lower case."""
+    """One request, and its response once there is one. Header names are in lower case."""
 
     method: str
     path: str
@@ -35,11 +35,13 @@ class Exchange:
     status: int = 0
     answer_headers: Mapping[str, str] = field(default_factory=dict)
     answer: bytes = b""
-    memory: dict[str, int] = field(default_factory=dict)  # what the checker keeps of it
+    memory: dict[str, int] = field(default_factory=dict)  # data of the checker
 
 
 class Reader:
-    """The messages of one direction. ``on_head`` says how the body is framed, ``on_body`` gets it whole."""
+    """The messages of one direction. ``on_head`` returns the framing of the body, ``on_body`` gets the whole
+    body.
+    """
 
     def __init__(
         self,
@@ -114,7 +116,7 @@ class Reader:
 
 
 class Wire:
-    """A broker's end of one connection. ``answered`` hears of each exchange when its answer leaves."""
+    """A broker's end of one connection. ``answered`` gets each exchange when its response is sent."""
 
     def __init__(
         self,
@@ -130,13 +132,13 @@ class Wire:
         self._answered = answered
         self._event = event
         self._malformed = malformed
-        self._open: deque[Exchange] = deque()  # asked, and not answered
+        self._open: deque[Exchange] = deque()  # requests without a response
         self._events = b""
         self._requests = Reader(self._request_head, self._request_body, lambda chunk: None)
         self._answers = Reader(self._answer_head, self._answer_body, self._answer_chunk)
 
     def received(self, data: bytes) -> None:
-        """The broker's program gets these bytes. What is malformed here was meant to be."""
+        """The broker's program gets these bytes. Malformed requests are sent on purpose."""
         try:
             self._requests.feed(data)
         except (Malformed, ValueError):

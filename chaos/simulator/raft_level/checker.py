@@ -1,8 +1,8 @@
-"""The checker of one group: looks from outside, after every step, at what Raft promises.
+"""The checker of one group: checks the guarantees of Raft from outside, after every step.
 
-It sees all disks at once and remembers what was ever committed. Quorums are counted by the membership
-that the committing leader went by, on the disks. The numbers are those of ``docs/invariants.md``;
-``log.Lineage`` holds every append to I3, which makes each look here a comparison of two terms.
+It sees all disks at once and stores all committed entries. Quorums are counted by the membership
+of the committing leader, on the disks. The numbers are those of ``docs/invariants.md``;
+``log.Lineage`` checks every append for I3, which makes each check here a comparison of two terms.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from raftlog.types import Index, NodeId, Term
 
 
 class Checker:
-    """What one group has promised so far. Every method raises ``Broken`` where a promise is not kept."""
+    """The history of one group. Every method raises ``Broken`` for a violation."""
 
     def __init__(self, nodes: Mapping[NodeId, Node], birth: Membership, lineage: Lineage) -> None:
-        """``nodes`` is looked at again and again; ``birth`` is the membership before the first entry."""
+        """``nodes`` are checked repeatedly; ``birth`` is the membership before the first entry."""
         self.nodes = nodes
         self.birth = birth
         self.leaders: dict[Term, NodeId] = {}
         self._votes: dict[tuple[Term, NodeId], NodeId] = {}
         self.committed = Log((), lineage)
-        self.deciders = birth  # the membership by which the newest entry was committed
-        self._commit_terms: list[int] = []  # of the leader that committed, for every entry
+        self.deciders = birth  # the membership that committed the newest entry
+        self._commit_terms: list[int] = []  # of the committing leader, for every entry
 
     @property
     def membership(self) -> Membership:
@@ -39,7 +39,7 @@ class Checker:
         return self.committed.membership_at(len(self.committed) - 1, self.birth)
 
     def role(self, node: Node, change: RoleChange) -> None:
-        """One leader a term (I2), with its term on disk (I7) and all that was committed before it (I4)."""
+        """One leader per term (I2), with its term on disk (I7) and all entries committed before it (I4)."""
         if change.role is not Role.LEADER:
             return
         where = f"node {node.id} leads in term {change.term}"
@@ -52,10 +52,12 @@ class Checker:
         if not node.log.is_equal_up_to(earlier - 1, self.committed):
             raise Broken("I4 leader completeness", f"{where} and lacks some of {earlier} committed entries")
         if node.id not in node.core.membership.all_voters and len(node.log) <= len(self.committed):
-            raise Broken("I16 who is no voter does not lead", where)
+            raise Broken("I16 only voters lead", where)
 
     def commit(self, node: Node, commit_index: Index) -> None:
-        """What is committed is one history (I1), on the disks of a quorum (I6), ended by its term (I8)."""
+        """Committed entries are one history (I1), on the disks of a quorum (I6), ended by the leader's term
+        (I8).
+        """
         where = f"node {node.id} commits {commit_index} in term {node.core.term}"
         known = len(self.committed)
         shared = min(commit_index, known - 1)
@@ -73,7 +75,7 @@ class Checker:
         self.held(f"as {where}")
 
     def held(self, when: str) -> None:
-        """What is committed never leaves a quorum's disks (I6): looked at whenever a disk has changed."""
+        """Committed entries stay on a quorum's disks (I6): checked whenever a disk has changed."""
         newest = len(self.committed) - 1
         holders = {node.id for node in self.nodes.values() if self._holds(node, newest)}
         if not all(len(holders & half) > len(half) // 2 for half in self.deciders.halves):
@@ -81,13 +83,13 @@ class Checker:
             raise Broken("I6 durable quorum", detail)
 
     def _holds(self, node: Node, newest: int) -> bool:
-        """Whether it has all that is committed. While it rejoins it need not have what it has lost."""
+        """Whether it has all committed entries. While it rejoins it may lack those it has lost."""
         disk = node.disk
         lost = disk.lost if disk.hard_state.is_rejoining else ()
         return any(log.is_equal_up_to(newest, self.committed) for log in (disk.log, *lost))
 
     def sent(self, node: Node, to: NodeId, message: Message) -> None:
-        """Write-ahead (I7): what is said to others is on the disk. One vote a term (I28)."""
+        """Write-ahead (I7): messages follow the disk. One vote per term (I28)."""
         disk = node.disk
         if isinstance(message, AppendReply):
             if not message.accepted:
@@ -104,12 +106,14 @@ class Checker:
             if is_said:
                 candidate = to if isinstance(message, VoteReply) else node.id
                 known = self._votes.setdefault((message.term, node.id), candidate)
-                # Once it leads, one more vote elects nobody: a member that has forgotten its own may give it.
+                # Once it leads, one more vote elects nobody: a member that has lost its own may give it.
                 if candidate not in (known, self.leaders.get(message.term)):
                     raise Broken("I28 one vote a term", f"node {node.id} says {message}; voted for {known}")
 
     def forgot(self, node: NodeId) -> None:
-        """Its disk is another one. A candidacy of its own that was not won has ended with its life (I28)."""
+        """Its disk is another one. An unsuccessful candidacy of its own has ended with its incarnation
+        (I28).
+        """
         for (term, voter), candidate in list(self._votes.items()):
             if voter == candidate == node and term not in self.leaders:
                 del self._votes[term, voter]
@@ -120,7 +124,7 @@ class Checker:
             del self._votes[key]
 
     def _accept(self, node: Node, reply: AppendReply) -> None:
-        """Who accepts an append says that its log equals that of the leader of this term (I26)."""
+        """A follower that accepts an append has the leader's log up to the index it names (I26)."""
         leader = self.nodes.get(self.leaders.get(reply.term, node.id))
         if (
             leader is None
@@ -132,7 +136,7 @@ class Checker:
             raise Broken("I26 an accepted log is the leader's", f"node {node.id} says {reply}")
 
     def lead(self, node: Node, now: int, ticks_max: int) -> None:
-        """A leader that hears no majority for so long has stepped down (I23)."""
+        """A leader that hears no majority steps down in time (I23)."""
         core = node.core
         if (
             core.role is not Role.LEADER
@@ -148,10 +152,10 @@ class Checker:
         heard = {peer for peer, at in node.heard.items() if at >= since} | {node.id}
         if not all(2 * len(half & heard) > len(half) for half in core.membership.halves):
             detail = f"node {node.id} in term {core.term} hears {sorted(heard)} of {core.membership}"
-            raise Broken("I23 who hears no majority steps down", detail)
+            raise Broken("I23 a leader without a majority steps down", detail)
 
     def refuse(self, node: Node, refused: Refused, now: int, election_ticks: int) -> None:
-        """A leader that cannot transfer leadership takes proposals again (I24)."""
+        """A leader that cannot transfer leadership accepts proposals again (I24)."""
         waits = now - node.transfer_asked
         if refused.reason is RefusalReason.TRANSFERRING and waits > election_ticks + 1:
             detail = f"node {node.id} refuses {refused.token}, {waits} steps after it was asked"
@@ -173,7 +177,7 @@ class Checker:
                 raise Broken("I16 one change at a time", f"node {node.id}: {earlier[-1]} and {span.first}")
 
     def step(self, node: Node) -> None:
-        """What holds between a core, its log and its disk at all times (I5, I16)."""
+        """Relations between a core, its log and its disk at all times (I5, I16)."""
         core, log = node.core, node.log
         commit_index, durable_index, last = core.commit_index, core.durable_index, len(log) - 1
         if core.last.index != last:
@@ -182,7 +186,7 @@ class Checker:
             )
         in_force = log.membership_at(last, node.disk.birth)
         if core.membership is not in_force and core.membership != in_force:
-            raise Broken("I16 the newest membership counts", f"node {node.id}: {in_force} stands in its log")
+            raise Broken("I16 the newest membership counts", f"node {node.id}: {in_force} is in its log")
         if not (node.disk.snapshot.index <= commit_index <= last and durable_index <= last):
             numbers = f"snapshot {node.disk.snapshot}, commit {commit_index}, durable {durable_index}, {last}"
             raise Broken("I5 order of pointers", f"node {node.id}: {numbers}")
@@ -198,7 +202,7 @@ class Checker:
     def _quiesce(self, node: Node) -> None:
         """A leader becomes quiescent once every member has everything (I29)."""
         if node.writes:
-            raise Broken("I9 no broken invariant inside", f"node {node.id} is quiescent while it writes")
+            raise Broken("I9 no failed assertion", f"node {node.id} is quiescent while it writes")
         if node.core.role is not Role.LEADER:
             return
         last = len(node.log) - 1
@@ -207,12 +211,12 @@ class Checker:
                 detail = (
                     f"node {node.id} is quiescent, its log ends at {last}, and node {member} lacks some of it"
                 )
-                raise Broken("I29 a leader is quiescent when all have all", detail)
+                raise Broken("I29 quiescent only with equal logs", detail)
 
 
 @cache
 def intersect(one: Membership, other: Membership) -> bool:
-    """Whether every quorum of one shares a voter with every quorum of the other: looked at one by one."""
+    """Whether every quorum of one shares a voter with every quorum of the other, by enumeration."""
     return all(first & second for first, second in product(_quorums(one), _quorums(other)))
 
 

@@ -1,7 +1,7 @@
-"""What goes wrong in a group of bare cores, at any time and at the worst moments.
+"""Faults of a group of bare cores, at random times and at critical moments.
 
-Decides: which fault comes when and what it does. A moment is a quarter of a step: faults strike between
-two rounds of deliveries. With a schedule just those faults come, at their moments.
+Decides: which fault comes when, and its effect. A moment is a quarter of a step: faults come between
+two rounds of deliveries. With a schedule exactly those faults come, at their moments.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Strike = Callable[[random.Random, Node], bool]
 
 
 class CoreFaults(FaultPoints):
-    """The one who breaks things, until ``heal``."""
+    """Injects faults until ``heal``."""
 
     def __init__(self, group: Group, seed: int, schedule: Schedule | None) -> None:
         self.counts: Counter[str] = Counter()
@@ -75,19 +75,19 @@ class CoreFaults(FaultPoints):
                 self._planned.setdefault(int(fault.at), []).append(fault)
 
     def heal(self) -> None:
-        """From now on nothing goes wrong."""
+        """No more faults from now on."""
         self._odds = CALM
         self._planned = None
         self._aims.clear()
 
     def aim(self, kind: str, node: Node) -> None:
-        """A bad moment for this node has come."""
+        """A critical moment for this node."""
         chance = self._odds.aimed.get(kind)
         if chance and self._rng.random() < chance:
             self._aims.append((kind, node.id))
 
     def pass_moment(self, moment: int, *, is_first: bool) -> None:
-        """Let happen what comes at this moment; timed faults come at the first one of a step."""
+        """The faults of this moment; timed faults come at the first one of a step."""
         if self._planned is not None:
             for fault in self._planned.get(moment, ()):
                 self._strike(fault)
@@ -132,7 +132,7 @@ class CoreFaults(FaultPoints):
         return True
 
     def _unreachable(self, rng: random.Random, node: Node) -> bool:
-        """A connection breaks, often a leader's and mostly with what is under way; one side hears of it."""
+        """A connection breaks, often a leader's and mostly with messages in flight; one side is notified."""
         node = (self._group.leader() if rng.random() < 0.5 else None) or node
         peer = self._other(rng, node)
         if peer is not None:
@@ -154,7 +154,7 @@ class CoreFaults(FaultPoints):
         return rng.choice(others) if others else None
 
     def _replay(self, rng: random.Random, node: Node) -> bool:
-        """Old messages arrive once more, as late copies do."""
+        """Old messages arrive again, as late copies do."""
         again = self._group.remembered.drawn(rng, rng.choice((1, 3, 10)))
         for sender, to, message in again:
             receiver = self._group.nodes[to]
@@ -168,14 +168,14 @@ class CoreFaults(FaultPoints):
         return True
 
     def _cut_links(self, rng: random.Random, node: Node) -> bool:
-        """A side is cut off, the leader is with a few others, or single directions are."""
+        """A side is isolated, or the leader with a few others, or single directions."""
         group, ids = self._group, sorted(self._group.nodes)
         leader = group.leader()
         match rng.randrange(5):
             case 0:
                 self._cut_off(set(rng.sample(ids, len(ids) // 2)))
             case 1 | 2 if leader is not None:
-                # A leader that goes on taking proposals, with too few behind it, and disks that lag.
+                # A leader that continues to accept proposals, with too few followers, and disks that lag.
                 others = [other for other in ids if other != leader.id]
                 side = {leader.id, *rng.sample(others, rng.randint(0, max(0, (len(ids) - 1) // 2 - 1)))}
                 for member in sorted(side):
@@ -188,7 +188,7 @@ class CoreFaults(FaultPoints):
         return bool(group.broken)
 
     def _slow_links(self, rng: random.Random, node: Node) -> bool:
-        """What is said in one term of office arrives in a later one, perhaps of the same leader."""
+        """Messages of one leader epoch arrive in a later one, perhaps of the same leader."""
         group, ids = self._group, sorted(self._group.nodes)
         steps_max = 5 * group.settings["election_ticks"]
         group.slow = {
@@ -204,11 +204,12 @@ class CoreFaults(FaultPoints):
         }
 
     def _change(self, rng: random.Random, node: Node) -> bool:
-        """One or two steps away from what is in force: in, up, down and out; or a wild one."""
+        """One or two steps away from the current membership: in, up, down and out; or a random one."""
         node = self._group.leader() or node
         now = node.core.membership
         if not self._rejoining() & now.all_voters <= node.core.status().rejoining.keys():
-            return False  # with less than a majority left, and a leader that does not know, nothing goes on
+            # with less than a majority left, and a leader that does not know it, nothing is committed
+            return False
         voters, learners = set(now.voters), set(now.learners)
         for _ in range(rng.choice((1, 1, 2, 3))):
             other = rng.choice(sorted(self._group.nodes))
@@ -228,7 +229,7 @@ class CoreFaults(FaultPoints):
         return True
 
     def _cut_prefix(self, rng: random.Random, node: Node) -> bool:
-        """The log loses some of its beginning, as retention does it."""
+        """The log loses some of its beginning, as by retention."""
         settled = min(node.core.commit_index, node.core.durable_index)
         is_possible = settled > node.disk.snapshot.index
         if is_possible:
@@ -239,7 +240,7 @@ class CoreFaults(FaultPoints):
         return is_possible
 
     def _wipe(self, rng: random.Random, node: Node) -> bool:
-        """A replica that was removed for good is deleted; the next one on its node begins empty."""
+        """A permanently removed replica is deleted; the next one on its node begins empty."""
         group, committed = self._group, self._group.checker.committed
         if node.id in group.checker.membership.members or not len(node.log):
             return False
@@ -261,7 +262,8 @@ class CoreFaults(FaultPoints):
     def _forget(self, rng: random.Random, node: Node) -> bool:
         """A disk is replaced by an empty one, whatever its replica has voted for and acknowledged.
 
-        Only as many at a time as a group must survive: a minority of any membership that may count, and
+        At most as many at a time as a group must survive: a minority of any membership that may be in force,
+        and
         of the next one: a learner may have caught up, and be about to vote.
         """
         group = self._group

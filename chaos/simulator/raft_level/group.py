@@ -1,8 +1,8 @@
 """A whole Raft group in memory: real cores, a bad network, slow disks, and a checker.
 
 The network drops, repeats and reorders; a disk finishes its writes later and in order, and a
-crash keeps only what had finished, plus some prefix of the write it was at. Snapshots get lost on their
-way. ``faults`` says what else goes wrong, ``checker`` what must hold all the while.
+crash keeps only finished writes, plus some prefix of the current one. Snapshots get lost in
+transfer. ``faults`` has the other faults, ``checker`` the checks.
 """
 
 from __future__ import annotations
@@ -40,21 +40,21 @@ TICK = Tick()
 STEP_S = 0.05
 ROUNDS = 3  # of deliveries in a step
 MOMENTS = ROUNDS + 1
-LEADERS_EVERY = 4  # steps it is looked at whether leaders hear a majority
-MESSAGES_MAX = 40  # that one node may send for each input it gets, over a step; more is a storm
+LEADERS_EVERY = 4  # steps between checks that leaders hear a majority
+MESSAGES_MAX = 40  # that one node may send per input in a step; more is a storm
 
 
 class FaultPoints:
-    """Where faults may strike a group; none does."""
+    """Hooks for the faults of a group; these inject none."""
 
     def pass_moment(self, moment: int, *, is_first: bool) -> None:
-        """Let happen what comes at this moment; timed faults come at the first one of a step."""
+        """The faults of this moment; timed faults come at the first one of a step."""
 
     def aim(self, kind: str, node: Node) -> None:
-        """A bad moment for this node has come."""
+        """A critical moment for this node."""
 
     def heal(self) -> None:
-        """From now on nothing goes wrong."""
+        """No more faults from now on."""
 
 
 class Group:
@@ -88,9 +88,9 @@ class Group:
             self._open(NodeId(spare), Disk(REJOINING, self.empty_log()))
         self.checker = Checker(self.nodes, self.birth, self._lineage)
         self.faults = FaultPoints()
-        self.ask: Callable[[], None] = lambda: None  # what clients ask in each step
-        self.broken: set[tuple[NodeId, NodeId]] = set()  # one-way links that lose everything
-        self.slow: dict[tuple[NodeId, NodeId], int] = {}  # and those that take so many steps more
+        self.ask: Callable[[], None] = lambda: None  # the clients' requests of each step
+        self.broken: set[tuple[NodeId, NodeId]] = set()  # one-way links that lose all messages
+        self.slow: dict[tuple[NodeId, NodeId], int] = {}  # one-way links with additional steps of latency
         self.remembered = Remembered()
         self.sent = 0
         self.tokens = 0
@@ -101,17 +101,17 @@ class Group:
 
     @property
     def on_the_wire(self) -> int:
-        """How many messages are under way to nodes that are up."""
+        """The number of messages in flight to nodes that are up."""
         return sum(self.nodes[to].is_up for due in self._wire.values() for _, to, _ in due)
 
     def empty_log(self) -> Log:
-        """A log whose appends are held to those of all others."""
+        """A log whose appends are compared with those of all others."""
         return Log((), self._lineage)
 
     # Time
 
     def step(self) -> None:
-        """One unit of time: faults, ticks, requests, messages and disks, in a drawn order."""
+        """One unit of time: faults, ticks, requests, messages and disks, in random order."""
         self.now += 1
         for work in self._timers.pop(self.now, ()):
             work()
@@ -136,16 +136,16 @@ class Group:
             raise Broken("I17 messages are bounded", f"{self.sent - sent} in one step of {len(nodes)} nodes")
 
     def run(self, steps: int) -> None:
-        """Let time pass."""
+        """Run a number of steps."""
         for _ in range(steps):
             self.step()
 
     def later(self, steps: int, work: Callable[[], None]) -> None:
-        """Do something at the beginning of a later step."""
+        """Call a function at the beginning of a later step."""
         self._timers.setdefault(self.now + steps, []).append(work)
 
     def heal(self) -> None:
-        """From now on nothing goes wrong any more."""
+        """No more faults from now on."""
         self.trace.note(None, "everything is healed")
         self.odds = CALM
         self.faults.heal()
@@ -157,7 +157,7 @@ class Group:
             self.restart_from(node.id, node.disk)
 
     def retire(self) -> None:
-        """Nodes that take no part any more, and may not know it, go for good."""
+        """Nodes that are no longer members, and may not know it, stop permanently."""
         for node in list(self.nodes.values()):
             if node.id not in self.checker.membership.members:
                 node.is_up, node.is_retired = False, True
@@ -165,14 +165,14 @@ class Group:
     # Events
 
     def feed(self, node: Node, event: Input) -> None:
-        """Step one core and do the work it hands out."""
+        """Step one core and carry out its outputs."""
         core = node.core
         if type(event) is Receive:
             node.heard[event.sender] = self.now
         was_quiescent = core.is_quiescent
         core.step(event)
         if was_quiescent and not core.is_quiescent:
-            node.leads_since = self.now  # whom it leads begins to count for it anew
+            node.leads_since = self.now  # its followers begin to count again
         is_quiet = event is TICK
         while (ready := core.take_ready()) is not None:
             self._carry_out(node, ready)
@@ -181,12 +181,12 @@ class Group:
             self.checker.step(node)
 
     def propose(self, node: Node, index_count: int) -> None:
-        """Offer a batch."""
+        """Propose a batch."""
         self.tokens += 1
         self.feed(node, Propose(Token(self.tokens), index_count))
 
     def read(self, node: Node) -> None:
-        """Ask for an index to wait for."""
+        """Request a read index."""
         self.tokens += 1
         node.reads[Token(self.tokens)] = Index(len(self.checker.committed) - 1)
         self.feed(node, ConfirmRead(Token(self.tokens)))
@@ -197,7 +197,7 @@ class Group:
         return max(leading, key=lambda node: node.core.term, default=None)
 
     def crash(self, node: Node, rng: random.Random) -> None:
-        """Lose all that was not durable; the write at hand may have got half-way."""
+        """Lose everything that was not durable; the current write may be partly done."""
         node.is_up = False
         node.fetch = None
         if node.writes:
@@ -205,31 +205,31 @@ class Group:
         node.writes.clear()
 
     def restart_from(self, node_id: NodeId, disk: Disk, *, is_new: bool = False) -> None:
-        """Open a replica on what a disk holds, unless it is open or gone for good."""
+        """Open a replica on a disk, unless it is open or permanently stopped."""
         node = self.nodes[node_id]
         if is_new or not (node.is_up or node.is_retired):
             self._open(node_id, disk)
-            self.trace.note(node_id, "begins anew" if is_new else "starts")
+            self.trace.note(node_id, "starts empty" if is_new else "starts")
 
     def forget_messages(self, node: NodeId) -> None:
-        """A replica's old life is over, and its connections with it."""
+        """A replica's old incarnation and its connections have ended."""
         self.remembered.forget(node)
         self.lose(node)
 
     def memberships_under_way(self) -> set[Membership]:
-        """Those in entries that are sent to some node, or may be sent to it once more."""
+        """Memberships in entries that are in flight to some node, or may be sent to it again."""
         sent = chain(self.remembered.of_kind(AppendRequest), *self._wire.values())
         requests = [message for _, _, message in sent if isinstance(message, AppendRequest)]
         spans = [span for request in requests for span in request.spans]
         return {span.membership for span in spans if span.membership is not None}
 
     def lose(self, *ends: NodeId) -> None:
-        """What is under way from or to a node never arrives, or what is between two."""
+        """Messages in flight from or to a node, or between two, are lost."""
         for due, items in self._wire.items():
             self._wire[due] = [item for item in items if not {*ends} <= {*item[:2]}]
 
     def check_membership(self, node: Node, index: Index) -> None:
-        """A core knows the membership that counts at an index."""
+        """A core knows the membership in force at an index."""
         expected = node.log.membership_at(index, node.disk.birth)
         if node.core.membership_at(index) != expected:
             found = node.core.membership_at(index)
@@ -257,7 +257,7 @@ class Group:
         }
 
     def _install(self, node: Node, request: FetchSnapshot) -> None:
-        """The transfer has ended, or has failed; the log is replaced where the core allows it."""
+        """The transfer has ended, or has failed; the log is replaced if the core permits it."""
         leader, snapshot = self.nodes[request.leader], request.snapshot
         if node.core.commit_index >= snapshot.index or (
             not leader.is_up
@@ -314,7 +314,7 @@ class Group:
                     self.checker.refuse(node, settled, self.now, self.settings["election_ticks"])
                 case Appended(_, entry):
                     if node.log.entries[entry.index].term != entry.term:
-                        raise Broken("I9 no broken invariant inside", f"node {node.id}: {entry} is not there")
+                        raise Broken("I9 no failed assertion", f"node {node.id}: {entry} is not there")
                     node.pending[entry.index] = entry.term
         if ready.commit_index is not None:
             self._commit(node, ready.commit_index)
@@ -328,7 +328,7 @@ class Group:
 
     def _commit(self, node: Node, commit_index: Index) -> None:
         if commit_index <= node.commit_told:
-            raise Broken("I5 monotonic term and commit", f"node {node.id}: {commit_index} is told again")
+            raise Broken("I5 monotonic term and commit", f"node {node.id}: {commit_index} is reported again")
         node.commit_told = commit_index
         self.trace.note(node.id, f"commits {commit_index}")
         self.checker.commit(node, commit_index)
@@ -345,7 +345,7 @@ class Group:
         if previous.index < node.disk.snapshot.index or (
             previous.index >= 0 and node.log.entries[previous.index].term != previous.term
         ):
-            raise Broken("I9 no broken invariant inside", f"node {node.id} is to read {request}")
+            raise Broken("I9 no failed assertion", f"node {node.id} is to read {request}")
         message = AppendRequest(
             term=request.term,
             previous=previous,
@@ -396,7 +396,7 @@ class Group:
                     self._finish_write(node)
 
     def _finish_write(self, node: Node) -> None:
-        """The oldest write in flight becomes durable, and its promises leave."""
+        """The oldest write in flight becomes durable, and the messages that wait for it are sent."""
         write = node.writes.popleft()
         node.disk.keep(write)
         self.checker.held(f"after node {node.id} wrote")
@@ -406,7 +406,7 @@ class Group:
         self.faults.aim("after a sync", node)
 
     def _save_hard_state(self, node: Node) -> None:
-        """Entries wait for room: what stands in front of them finishes, and term and vote are saved."""
+        """Entries wait for space: earlier writes finish, and term and vote are saved."""
         while node.writes and not node.writes[0].spans:
             self._finish_write(node)
         saved = node.save_hard_state()
@@ -415,7 +415,9 @@ class Group:
             self.feed(node, HardStateSaved(saved[0]))
 
     def _send_all(self, node: Node, promises: Iterable[Envelope]) -> None:
-        """Those of an earlier term come too late: a vote may have left for a log without their entries."""
+        """Messages of an earlier term are dropped: a vote may have been sent for a log without their
+        entries.
+        """
         for envelope in promises:
             if envelope.message.term == node.core.term:
                 self._send(node, envelope)

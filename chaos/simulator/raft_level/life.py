@@ -1,4 +1,4 @@
-"""One run of the bare core: trouble, then peace, and what must be true in the end."""
+"""One run of the bare core: faults, then healing, and the final checks."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from raftlog.errors import InvariantViolated
 
 SIZES: Final = (3, 3, 5, 4, 5, 3, 1, 3, 5, 2)
 SPARES: Final = 2
-COMMITS_WITHIN_STEPS: Final = 100  # of peace, and a few election timeouts
-AGREES_WITHIN_STEPS: Final = 430  # more, and all are quiescent
+COMMITS_WITHIN_STEPS: Final = 100  # after healing, and a few election timeouts
+AGREES_WITHIN_STEPS: Final = 430  # further steps until all are quiescent
 
 
 def run_core(
@@ -27,7 +27,7 @@ def run_core(
     schedule: Schedule | None = None,
     keeps_lines: bool = False,
 ) -> Result:
-    """One seed, from birth to verdict. With a ``schedule`` just those faults happen."""
+    """One seed, from the first step to the result. With a ``schedule`` exactly those faults happen."""
     size = SIZES[seed % len(SIZES)]
     group = Group(size, seed, odds, spares=SPARES, keeps_lines=keeps_lines)
     Requests(group, seed)
@@ -41,7 +41,7 @@ def run_core(
             violations = (Violation(group.now * STEP_S, broken.invariant, broken.detail),)
         except (Exception, InvariantViolated) as error:
             detail = f"{type(error).__name__}: {error}"
-            violations = (Violation(group.now * STEP_S, "I9 no broken invariant inside", detail),)
+            violations = (Violation(group.now * STEP_S, "I9 no failed assertion", detail),)
     for violation in violations:
         group.trace.note(None, f"VIOLATION {violation.invariant}: {violation.detail}")
     return Result(
@@ -57,7 +57,7 @@ def run_core(
 
 
 def find_peace(group: Group) -> None:
-    """Once nothing goes wrong the group must commit again, agree, quiesce, and outlive its leader."""
+    """After healing the group must commit again, agree, quiesce, and survive its leader."""
     before = len(group.checker.committed)
     group.heal()
     enough = _enough_steps(group)
@@ -74,20 +74,22 @@ def find_peace(group: Group) -> None:
     leader = group.leader()
     if leader is None:
         raise Broken("L2 a healed group works", "nobody leads")
-    group.propose(leader, 1)  # cuts the tails that a leader without news would leave where they are
+    group.propose(leader, 1)  # truncates tails that a leader without new entries would leave
     group.run(AGREES_WITHIN_STEPS - 130)
     _check_agreement(group)
     _lose_a_minority(group)
 
 
 def _enough_steps(group: Group) -> int:
-    """Votes may be split a few times; how long each takes is a setting."""
+    """Votes may be split a few times; the duration of each is a setting."""
     election_ticks: int = group.settings["election_ticks"]
     return COMMITS_WITHIN_STEPS + 4 * election_ticks
 
 
 def _lose_a_minority(group: Group) -> None:
-    """The leader goes for good while all sleep, and others with it: those who are left hear so, and go on."""
+    """The leader and others stop permanently while all are quiescent: the others are notified, and
+    continue.
+    """
     leader = group.leader()
     assert leader is not None
     voters = sorted(leader.core.membership.voters)
@@ -109,7 +111,7 @@ def _lose_a_minority(group: Group) -> None:
             return
         if successor is not None:
             group.propose(successor, 1)
-    raise Broken("L7 a group goes on without a minority", f"{gone} of {voters} are gone, and nobody commits")
+    raise Broken("L7 a group works without a minority", f"{gone} of {voters} are gone, and nobody commits")
 
 
 def _check_agreement(group: Group) -> None:
@@ -128,8 +130,8 @@ def _check_agreement(group: Group) -> None:
             detail = f"node {member}: {numbers}, the leader's log ends at {last}"
             raise Broken("L3 replicas agree in the end", detail)
         if not node.core.is_quiescent:
-            raise Broken("L4 who has nothing to do is quiescent", f"node {member} is active")
+            raise Broken("L4 idle members are quiescent", f"node {member} is active")
         if node.reads:
-            raise Broken("L5 every question is answered", f"node {member} keeps {sorted(node.reads)}")
+            raise Broken("L5 every request is answered", f"node {member} keeps {sorted(node.reads)}")
     if group.on_the_wire:
-        raise Broken("L4 who has nothing to do is quiescent", f"{group.on_the_wire} messages are under way")
+        raise Broken("L4 idle members are quiescent", f"{group.on_the_wire} messages are under way")

@@ -1,7 +1,7 @@
-"""A log and a disk in miniature: a disk keeps only what has finished.
+"""A minimal log and disk: the disk keeps only finished writes.
 
-A log has an entry for every index since the group was born, also where it has been cut in front: what
-lies before ``snapshot`` is for the checker to compare, and nobody may read it.
+A log has an entry for every index since the group was created, also below its log start: entries
+before ``snapshot`` are for the checker only.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ REJOINING = HardState(Term(0), None, is_rejoining=True)
 
 
 class Entry(NamedTuple):
-    """What stands at one index; the term tells apart any two entries of one index."""
+    """The entry at one index; entries of one index differ by term."""
 
     term: Term
     kind: EntryKind
@@ -35,7 +35,7 @@ class Entry(NamedTuple):
 class Lineage:
     """Log matching, by induction (I3): an entry id names one entry and one predecessor, in all logs.
 
-    Because every append is held to it, two logs are equal up to an index where they have equal terms there.
+    Every append is checked, so two logs are equal up to an index if they have equal terms there.
     """
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class Log:
         return len(self.entries)
 
     def extend(self, entries: Iterable[Entry]) -> None:
-        """Put entries at the end."""
+        """Append entries."""
         mine, check = self.entries, self._lineage.check
         before = mine[-1].term if mine else 0
         for entry in entries:
@@ -74,18 +74,16 @@ class Log:
             before = entry.term
 
     def append(self, span: EntrySpan) -> None:
-        """Put the entries of a span at the end, where they belong."""
+        """Append the entries of a span, at their indexes."""
         if span.first != len(self.entries):
-            raise Broken(
-                "I9 no broken invariant inside", f"{span} does not follow {len(self.entries)} entries"
-            )
+            raise Broken("I9 no failed assertion", f"{span} does not follow {len(self.entries)} entries")
         is_change = span.kind is EntryKind.MEMBERSHIP
         if is_change != (span.membership is not None) or (is_change and span.first != span.last):
-            raise Broken("I9 no broken invariant inside", f"{span} is no entry of a membership")
+            raise Broken("I9 no failed assertion", f"{span} is no entry of a membership")
         self.extend([Entry(span.term, span.kind, span.membership)] * (span.last - span.first + 1))
 
     def cut(self, first_removed: int) -> None:
-        """Forget everything from an index on."""
+        """Remove everything from an index on."""
         del self.entries[first_removed:]
         while self.changes and self.changes[-1] >= first_removed:
             self.changes.pop()
@@ -125,14 +123,14 @@ class Log:
 
 @dataclass
 class Disk:
-    """What one node's disk holds: only what has finished survives."""
+    """The content of one node's disk: only finished writes survive."""
 
     hard_state: HardState = field(default_factory=lambda: HardState(Term(0), None))
     log: Log = field(default_factory=Log)
     commit_hint: Index = NOTHING
-    birth: Membership = NOBODY  # who took part before the first entry
+    birth: Membership = NOBODY  # the membership before the first entry
     snapshot: EntryId = BEFORE_LOG
-    lost: list[Log] = field(default_factory=list)  # what former incarnations held and this one may lack
+    lost: list[Log] = field(default_factory=list)  # entries of former incarnations that this one may lack
 
     def keep(self, write: Write, *, spans: bool = True, truncation: bool = True) -> None:
         """Carry out a write, or a prefix of one."""
@@ -145,7 +143,7 @@ class Disk:
                 self.log.append(span)
 
     def tear(self, write: Write, rng: random.Random) -> None:
-        """A crash in the midst of a write: some prefix of it is kept, if any."""
+        """A crash during a write: some prefix of it is kept, if any."""
         part = rng.randrange(4)
         if part:
             self.keep(write, truncation=part >= 2, spans=False)
@@ -158,7 +156,7 @@ class Disk:
                     break
 
     def restored(self) -> Restored:
-        """What a replica finds when it opens."""
+        """The state of a replica when it opens."""
         terms: list[EntryId] = []
         entries = self.log.entries
         for index in range(self.snapshot.index + 1, len(entries)):
@@ -183,7 +181,7 @@ class Disk:
 
 @dataclass
 class Fetch:
-    """A snapshot on its way to a node."""
+    """A snapshot in transfer to a node."""
 
     request: FetchSnapshot
     due: int
@@ -191,7 +189,7 @@ class Fetch:
 
 @dataclass
 class Node:
-    """One member with its disk; ``log`` is what it can read, durable or not."""
+    """One member with its disk; ``log`` is its readable log, durable or not."""
 
     id: NodeId
     disk: Disk
@@ -200,21 +198,21 @@ class Node:
     writes: deque[Write] = field(default_factory=deque)
     is_up: bool = True
     is_retired: bool = False  # down for good
-    stalled_until: int = 0  # when its disk begins to work again
-    full_until: int = 0  # when there is room for entries again; term and vote need none
+    stalled_until: int = 0  # when its disk continues
+    full_until: int = 0  # when there is space for entries again; term and vote need none
     commit_told: Index = NOTHING
     commit_seen: Index = NOTHING
     term_seen: int = 0
     fetch: Fetch | None = None
-    heard: dict[NodeId, int] = field(default_factory=dict)  # in which step each other was heard last
+    heard: dict[NodeId, int] = field(default_factory=dict)  # the step in which each peer was last heard
     leads_by: Membership | None = None  # awake
     leads_since: int = 0
     transfer_asked: int = 0
-    reads: dict[Token, Index] = field(default_factory=dict)  # and what was committed when they were asked
-    pending: dict[int, Term] = field(default_factory=dict)  # indexes of what it proposed, not yet committed
+    reads: dict[Token, Index] = field(default_factory=dict)  # and the commit index at the request
+    pending: dict[int, Term] = field(default_factory=dict)  # indexes of its proposals, not yet committed
 
     def save_hard_state(self) -> tuple[WriteId, list[Envelope]] | None:
-        """The disk keeps the newest term and vote ahead of entries that wait; what may leave with them."""
+        """The disk stores the newest term and vote before waiting entries; returns the messages to send."""
         newest = next((write for write in reversed(self.writes) if write.hard_state is not None), None)
         if newest is None or newest.hard_state is None:
             return None

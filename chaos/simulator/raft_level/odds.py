@@ -1,4 +1,4 @@
-"""How often things go wrong in a run of the bare core: drawn anew for every seed."""
+"""The random parameters of a run of the bare core."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ AIMED: Final = ("after a vote", "after winning", "after a commit", "after a sync
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoreOdds:
-    """Per chance; ``timed`` and ``aimed`` by the kind of fault, those that cannot happen left out."""
+    """Probabilities; ``timed`` and ``aimed`` by the kind of fault, without those that cannot happen."""
 
     drop: float = 0.0
     repeat: float = 0.0
     delay_steps_max: int = 1
     cut: float = 0.0  # of an append, as by a limit of bytes
-    write_delay: float = 0.0  # the chance that a disk does nothing although it could
+    write_delay: float = 0.0  # the probability that a disk makes no progress in a step
     propose: float = 0.0
     read: float = 0.0
-    lull: float = 0.0  # by step, that nobody asks for anything for a while
+    lull: float = 0.0  # probability per step of a pause in the requests
     timed: dict[str, float] = field(default_factory=dict)  # by step
     aimed: dict[str, float] = field(default_factory=dict)  # by moment
-    trouble_steps: int = 250  # how long things go wrong
+    trouble_steps: int = 250  # duration of the phase with faults
 
     @classmethod
     def drawn(cls, rng: random.Random) -> CoreOdds:
@@ -58,7 +58,7 @@ class CoreOdds:
             timed={kind: chance for kind, chance in timed.items() if chance},
             aimed={kind: chance for kind, chance in aimed.items() if chance},
         )
-        drawn = replace(drawn, lull=rng.choice((0.0, 0.01, 0.03)))  # the other draws stay as they are
+        drawn = replace(drawn, lull=rng.choice((0.0, 0.01, 0.03)))  # the other parameters stay
         slow = rng.choice((0.0, 0.0, 0.01, 0.03))
         added = {"slow links": slow, "fill the disk": odds(0.1)}
         return replace(drawn, timed={**drawn.timed, **{kind: odd for kind, odd in added.items() if odd}})

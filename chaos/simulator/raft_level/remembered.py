@@ -1,7 +1,7 @@
-"""Messages that were sent: some arrive once more, much later.
+"""Sent messages, of which some arrive again much later.
 
-Decides: which are still known, and which come again. Each kind is as likely as any other, however seldom it
-is sent: an old call to stand for election does more harm than the heartbeats that fill every step.
+Decides: which messages are kept, and which arrive again. All kinds are equally likely, however rare: an
+old *timeout now* does more harm than the heartbeats of every step.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Remembered:
         return bool(self._kinds)
 
     def note(self, sender: NodeId, to: NodeId, message: Message) -> None:
-        """A message leaves."""
+        """A message is sent."""
         kind = type(message)
         kept = self._kinds.get(kind)
         if kept is None:
@@ -36,11 +36,11 @@ class Remembered:
         kept.append((sender, to, message))
 
     def of_kind(self, kind: type[Message]) -> list[Sent]:
-        """Those of one kind that may come again."""
+        """Messages of one kind that may arrive again."""
         return [*self._kinds.get(kind, ())]
 
     def forget(self, node: NodeId) -> None:
-        """What a node has sent or got comes no more."""
+        """Messages from or to a node do not arrive again."""
         for kind, kept in list(self._kinds.items()):
             left = [item for item in kept if node not in item[:2]]
             if left:
@@ -49,6 +49,6 @@ class Remembered:
                 del self._kinds[kind]
 
     def drawn(self, rng: random.Random, count: int) -> list[Sent]:
-        """So many that come again, in any order."""
+        """A number of messages that arrive again, in any order."""
         kinds = list(self._kinds.values())
         return [rng.choice(rng.choice(kinds)) for _ in range(count)] if kinds else []

@@ -1,6 +1,6 @@
-"""What clients ask of a group of bare cores: entries and reads, and at times nothing at all.
+"""Requests of clients to a group of bare cores: entries and reads, and sometimes none.
 
-Decides: who is asked, and when nobody asks for so long that the group may become quiescent amid its faults.
+Decides: the receiver, and the pauses in which the group may become quiescent during faults.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ LULL_STEPS = (40, 150)
 
 
 class Requests:
-    """Those of one group."""
+    """The requests of one group."""
 
     def __init__(self, group: Group, seed: int) -> None:
         self._group = group
@@ -24,7 +24,7 @@ class Requests:
         self._quiet_until = 0
 
     def step(self) -> None:
-        """Mostly of whoever leads or believes it, now and then of anybody."""
+        """Mostly to a node that leads or believes so, sometimes to any."""
         group, odds, rng = self._group, self._group.odds, self._rng
         if not (odds.propose or odds.read) or group.now < self._quiet_until:
             return

@@ -1,4 +1,4 @@
-"""What must be true of a log after any crash; numbers and words are those of ``docs/invariants.md``."""
+"""Checks of a log after any crash; numbers and words are those of ``docs/invariants.md``."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from raftlog.storage.segmented_log import SegmentedLog
 from raftlog.types import Index
 
 D1 = "D1 a log opens after any crash"
-D2 = "D2 what was durable is back"
-D3 = "D3 votes and terms are back"
+D2 = "D2 durable entries are restored"
+D3 = "D3 votes and terms are restored"
 D4 = "D4 members are those of the log"
-D5 = "D5 a log begins where its state stands"
+D5 = "D5 a log begins where it has a state"
 D6 = "D6 a log holds what was written"
 
 
@@ -31,7 +31,7 @@ def require(holds: bool, invariant: str, detail: object) -> None:
 
 @contextmanager
 def in_order(invariant: str) -> Iterator[None]:
-    """Nothing that a crash leaves, and nothing that a log was rightly asked for, ends its life."""
+    """No state after a crash, and no valid request, stops the log."""
     try:
         yield
     except (LogCorrupt, InvariantViolated) as error:
@@ -39,13 +39,13 @@ def in_order(invariant: str) -> Iterator[None]:
 
 
 def check_files(filesystem: Filesystem, directory: str) -> None:
-    """What a crash has left passes for damage to nobody who reads all of it."""
+    """Verifying finds no damage in the files after a crash."""
     seen = examine(filesystem, directory)
     require(seen.is_clean, D1, f"a crash passes for damage: {seen.damages} {seen.holes} {seen.doubt}")
 
 
 def check_restart(log: SegmentedLog, model: Model) -> Model:
-    """What was found on opening; the model of the life that begins."""
+    """Checks the log after opening; returns the model of the next incarnation."""
     first, last = int(log.first_index), int(log.last_index)
     require(first in model.firsts_possible, D2, f"begins at {first}, not at one of {model.firsts_possible}")
     require(last >= model.durable, D2, f"ends at {last}, {model.durable} was durable")
@@ -72,7 +72,7 @@ def check_restart(log: SegmentedLog, model: Model) -> Model:
 
 
 def check_now(log: SegmentedLog, model: Model, first: int, last: int, bytes_max: int) -> None:
-    """While it lives: its ends, and what a read gives."""
+    """During an incarnation: its ends, and the results of reads."""
     line = model.line
     ends = (int(log.last_index), int(log.durable_index))
     expected = (max(line.last, model.first - 1), max(model.durable, model.first - 1))
@@ -111,7 +111,7 @@ def _check_restored(restored: Restored, model: Model) -> None:
 
 
 def _check_states(log: SegmentedLog, first: int, last: int) -> int:
-    """How far the newest state goes."""
+    """The index of the newest state."""
     for base in log.states.standing:
         require(first <= base <= last + 1, D5, f"a state at {base} stands, the log is {first}..{last}")
         require(log.states.load(base) == state_below(base), D5, f"the state at {base} is another one's")

@@ -1,7 +1,9 @@
-"""One run of a log alone: lives full of work, each ended by a kill or a power loss, and checked on opening.
+"""One run of a log alone: incarnations with random work, each ended by a kill or a power loss, and checked on
+opening.
 
-Syncs may fail, too: the disk then lacks what the page cache shows, and a process that is started anew on the
-same machine reads it there. Works come one after another, but syncs stay open meanwhile and end in any order.
+Syncs may fail, too: the disk then lacks data of the page cache, and a process that is restarted on the
+same machine reads it there. Operations come one after another, but syncs stay open meanwhile and end in any
+order.
 """
 
 from __future__ import annotations
@@ -30,11 +32,11 @@ from raftlog.types import BEFORE_LOG, EntryId, Index, NodeId, Term
 DIRECTORY: Final = "/data/topic/Partition-0"
 SETTINGS: Final = LogSettings(segment_bytes=700, segment_ms=1000, index_interval_bytes=150)
 LOOKS: Final = 3  # after each crash
-AHEAD_ODDS: Final = 0.2  # of a state that reaches the disk before its entries do
+AHEAD_ODDS: Final = 0.2  # of a state that becomes durable before its entries
 
 
 class Clock:
-    """Stands still but when it is told to go on."""
+    """A clock that advances only on request."""
 
     is_known = True
 
@@ -68,7 +70,7 @@ class LogLife:
         self.model = Model()
         self.pending: list[tuple[Sync, HardState]] = []
         self.term = 0
-        self._ahead = BEFORE_LOG  # the newest entry whose state was kept before it was durable
+        self._ahead = BEFORE_LOG  # the newest entry whose state was stored before it was durable
         self.log = self._open()
         self.log.keep_birth(BIRTH)
 
@@ -77,7 +79,7 @@ class LogLife:
         return (self.clock.now_ms - self.began_ms) / 1000
 
     def run(self) -> None:
-        """All lives. Raises ``Broken``."""
+        """All incarnations. Raises ``Broken``."""
         works = {
             "append": self.append,
             "truncate": self.truncate,
@@ -107,7 +109,7 @@ class LogLife:
                 self.trace.note(None, f"dies in the midst of {kind}")
             except OSError as error:
                 self.trace.note(None, f"{kind}: {error}")
-                power *= 0.25  # or else what the cache shows and the disk lacks would rarely be relied upon
+                power *= 0.25  # otherwise data that the cache has and the disk lacks would rarely be used
             self._die(power)
             self._restart(power)
             for _ in range(LOOKS):
@@ -131,11 +133,11 @@ class LogLife:
         except OSError as error:
             if not is_disk_full(error):
                 raise
-            model.line = model.line.cut(self.log.last_index + 1)  # some of them may have had room
+            model.line = model.line.cut(self.log.last_index + 1)  # some of them may have been written
             self.faults["full disk"] += 1
 
     def truncate(self) -> None:
-        """What no group has agreed upon, mostly near the end."""
+        """Uncommitted entries, mostly near the end."""
         lowest = max(self.model.first, self.model.committed + 1)
         firsts = [batch.base_offset for batch in self.model.line.batches if batch.base_offset >= lowest]
         if firsts:
@@ -151,14 +153,14 @@ class LogLife:
         model.allowed.clear()
 
     def take_sync(self) -> None:
-        """Its bytes are what was written until now."""
+        """It covers everything written until now."""
         self.log.note_commit_index(Index(self.model.committed))
         sync = self.log.take_sync()
         if sync is not None:
             self.pending.append((sync, self.model.hard_states[-1]))
 
     def finish_sync(self) -> None:
-        """Of those that overlap, any may come to its end first."""
+        """Of overlapping syncs, any may end first."""
         if not self.pending:
             return
         sync, hard_state = self.pending.pop(self.rng.randrange(len(self.pending)))
@@ -167,7 +169,8 @@ class LogLife:
         model, durable = self.model, int(self.log.durable_index)
         self.written += max(0, durable - model.durable)
         model.durable = durable
-        model.birth_is_durable |= self.filesystem.capacity_bytes is None  # what takes room waits for it
+        # operations that need space wait for it
+        model.birth_is_durable |= self.filesystem.capacity_bytes is None
         if hard_state in model.hard_states:
             del model.hard_states[: model.hard_states.index(hard_state)]
         self.trace.note(None, f"durable up to {durable}")
@@ -180,7 +183,7 @@ class LogLife:
         self.log.save_hard_state(hard_state)
 
     def apply(self) -> None:
-        """Some of what is durable; the state is kept where a segment begins, or as a checkpoint."""
+        """Some durable entries; the state is stored where a segment begins, or as a checkpoint."""
         model, states = self.model, self.log.states
         ends = [b.last_offset for b in model.line.batches if model.applied < b.last_offset <= model.durable]
         if not ends:
@@ -198,7 +201,7 @@ class LogLife:
             self.log.save_checkpoint(Index(until), state_below(until + 1))
 
     def _keep_a_state_ahead(self) -> None:
-        """A majority holds what this disk does not have yet: a death may take entries whose state is kept."""
+        """A majority holds entries that this disk lacks: a crash may remove entries whose state is stored."""
         last = self.log.last_index
         if self._ahead_rng.random() < AHEAD_ODDS and last > self.log.durable_index:
             at = EntryId(self.log.term_at(last), last)
@@ -207,7 +210,7 @@ class LogLife:
             self.trace.note(None, f"keeps the state at {at}, ahead of what is durable")
 
     def retain(self) -> None:
-        """A log begins where its state stands; see ``raftlog.node.group.applier``."""
+        """A log begins where it has a state; see ``raftlog.node.group.applier``."""
         model, log = self.model, self.log
         bases = [base for base in log.states.standing if model.first < base <= model.durable]
         wanted = self.rng.choice([model.first, *(base for base in bases if log.base_from(base) == base)])
@@ -217,11 +220,11 @@ class LogLife:
         if first != model.first:
             checker.require(first == wanted, checker.D6, f"begins at {first}, {wanted} is asked for")
             self.trace.note(None, f"begins at {first}")
-            model.committed = max(model.committed, first - 1)  # as the group knew when it kept that state
+            model.committed = max(model.committed, first - 1)  # as the group knew when it stored that state
         model.begin(first)
 
     def install(self) -> None:
-        """A snapshot takes the log's place: of what lies ahead, or of what conflicts with this log."""
+        """A snapshot replaces the log: with later entries, or with entries that conflict with it."""
         self.vote()
         self.take_sync()
         while self.pending:
@@ -255,7 +258,7 @@ class LogLife:
         model.allowed.clear()
 
     def fill_the_disk(self) -> None:
-        """Little room is left; the next time there is plenty again."""
+        """Little space is left; the next time there is plenty again."""
         used = self.filesystem.used_bytes
         is_full = self.filesystem.capacity_bytes is not None
         self.filesystem.capacity_bytes = None if is_full else used + self.rng.choice((0, 100, 1000))
@@ -269,7 +272,7 @@ class LogLife:
         checker.check_now(self.log, self.model, first, last, self.rng.choice((1, 500, 10_000)))
 
     def wait(self) -> None:
-        """A while; segments grow old."""
+        """A pause; segments grow old."""
         self.clock.now_ms += self.rng.choice((10, 2000))
 
     def _batch(self, base: int, epoch: int) -> Batch:
@@ -334,7 +337,7 @@ class LogLife:
 
 
 def run_log(seed: int, odds: LogOdds | None = None, *, keeps_lines: bool = False) -> Result:
-    """One seed, from birth to verdict."""
+    """One seed, from the first opening to the result."""
     life = LogLife(seed, odds, keeps_lines=keeps_lines)
     violations: tuple[Violation, ...] = ()
     with quiet():

@@ -1,4 +1,4 @@
-"""What a log should hold, as a plain list of batches, and which logs a crash may leave of it."""
+"""The expected content of a log as a plain list of batches, and the logs that a crash may leave."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ AT_BIRTH = MembershipEntry(Index(-1), BIRTH)
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A log as it should be: where it begins, who took part there, all since, also what retention removed."""
+    """An expected log: its start, the membership there, and all later entries, including deleted ones."""
 
     origin: EntryId = BEFORE_LOG
     membership: MembershipEntry = AT_BIRTH
@@ -31,15 +31,15 @@ class Line:
 
     @property
     def ends(self) -> set[int]:
-        """Where it may end after a crash."""
+        """The possible ends after a crash."""
         return {self.origin.index, *(batch.last_offset for batch in self.batches)}
 
     def followed_by(self, batches: Iterable[Batch]) -> Line:
-        """With these at its end."""
+        """The same with these entries at its end."""
         return Line(self.origin, self.membership, (*self.batches, *batches))
 
     def cut(self, first_removed: int) -> Line:
-        """Without this entry and what follows it; it begins a batch."""
+        """Without this entry and all later ones; it begins a batch."""
         kept = tuple(batch for batch in self.batches if batch.base_offset < first_removed)
         return Line(self.origin, self.membership, kept)
 
@@ -55,7 +55,7 @@ class Line:
         return term
 
     def memberships(self, first: int, last: int) -> list[MembershipEntry]:
-        """Those that stand in the log between these."""
+        """Memberships in the log between these."""
         return [
             MembershipEntry(Index(batch.base_offset), membership)
             for batch in self.batches
@@ -63,29 +63,29 @@ class Line:
         ]
 
     def membership_before(self, first: int) -> Membership:
-        """Who took part just before this entry."""
+        """The membership just before this entry."""
         return [self.membership, *self.memberships(0, first - 1)][-1].membership
 
 
 def state_below(index: int) -> bytes:
-    """What a state machine has come to before this entry. What is committed there is equal everywhere."""
+    """The state before this entry. Committed entries are equal everywhere."""
     return b"all below %d" % index
 
 
 @dataclass(slots=True)
 class Model:
-    """What to expect. A work that takes several steps says first what a crash in its midst may leave."""
+    """The expectations. An operation with several steps first states what a crash during it may leave."""
 
     line: Line = field(default_factory=Line)
     durable: int = -1
     applied: int = -1
-    committed: int = -1  # what a group has agreed upon is never cut, also if this log has forgotten
-    allowed: list[Line] = field(default_factory=list)  # other logs a crash may leave a prefix of
-    hard_states: list[HardState] = field(default_factory=lambda: [NEWBORN])  # the durable one, and later ones
+    committed: int = -1  # never truncated, even if this log has lost it
+    allowed: list[Line] = field(default_factory=list)  # logs that a crash may leave, in whole or as a prefix
+    hard_states: list[HardState] = field(default_factory=lambda: [NEWBORN])  # the durable one and later ones
     first: int = 0
     firsts_possible: set[int] = field(default_factory=lambda: {0})
     birth_is_durable: bool = False
-    offered: tuple[EntryId, Membership] | None = None  # a snapshot: committed, so it is taken before all else
+    offered: tuple[EntryId, Membership] | None = None  # a snapshot, which is committed
 
     def begin(self, first: int) -> None:
         """The log begins there now."""

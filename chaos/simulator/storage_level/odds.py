@@ -1,4 +1,4 @@
-"""What a log is asked for in a run, and how often: drawn anew for every seed."""
+"""The random parameters of the operations on a log."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ NEEDED = ("append", "take sync", "finish sync", "vote")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogOdds:
-    """A run's. Some works are often absent, or come all the time."""
+    """One run's parameters. Some operations are often absent, or come all the time."""
 
     lives: int = 6
-    steps: int = 60  # of the longest life
+    steps: int = 60  # of the longest incarnation
     works: dict[str, float] = field(default_factory=lambda: dict(USUAL))
     members: float = 0.1  # of a batch
     failing_syncs: float = 0.0  # of a sync
     power: float = 0.8  # that the machine dies with the process
-    midst: float = 0.5  # that the end of a life comes in the midst of a work
+    midst: float = 0.5  # that an incarnation ends during an operation
     lies_about_syncs: bool = False
 
     @classmethod

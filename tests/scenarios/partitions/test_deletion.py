@@ -34,7 +34,7 @@ async def asks(
     answer, _ = await asker.host.calls.call(asked.node_id, what, head, timeout_ms=3000)
     if what == rpc.MAY_DELETE:
         return decode_body(answer, rpc.DeleteAnswer).is_permitted
-    return decode_body(answer, bool)
+    return decode_body(answer, rpc.PreparedAnswer).is_open
 
 
 @asynccontextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -11,9 +12,10 @@ import pytest
 
 from partitions.metadata.image import PartitionInfo
 from partitions.metadata.move_planner import MoveReplicas
+from partitions.reassignment.reassigner import LOOK_S
 from partitions.values import QUORUM
 from raftlog.core.membership import Membership
-from raftlog.errors import Conflict, InvalidRequest, RaftlogError
+from raftlog.errors import CommitUnknown, Conflict, InvalidRequest, RaftlogError
 from raftlog.types import TopicPartition
 from tests.helpers.async_tests import in_real_time
 from tests.helpers.controlled_cluster import ControlledCluster
@@ -316,6 +318,32 @@ async def test_without_its_majority_a_partition_is_unavailable_and_stays_as_it_i
                 ORDERS, batch_of(b"b"), acks=QUORUM, timeout_ms=500
             )
         assert holds(tmp_path, survivor)
+
+
+# requirement: F2, F6
+@in_real_time
+async def test_no_change_begins_that_a_lost_disk_keeps_from_being_committed(tmp_path: Path) -> None:
+    async with ControlledCluster(str(tmp_path)) as cluster:
+        topic = await cluster.create("orders")
+        keeper, other, wiped = topic.partitions[0].replicas
+        await leader(cluster)
+        await cluster.any.admin.transfer_leadership(ORDERS, keeper, 5000)
+        await produce(cluster, b"a")
+        await cluster.stop(wiped)
+        request = MoveReplicas("orders", 0, (keeper, wiped))
+        with contextlib.suppress(CommitUnknown):
+            await cluster.brokers[keeper].admin.change_replicas(request, 1000)
+        await asyncio.sleep(5 * LOOK_S)  # in which a change would begin
+        for folder in (tmp_path / f"broker-{wiped}").glob("orders-*"):
+            shutil.rmtree(folder)
+        for file in (tmp_path / f"broker-{wiped}").glob("disk_id*"):
+            file.unlink()
+        await cluster.start(wiped)
+        await cluster.registered()
+        await eventually(lambda: set(info(cluster.any).replicas) == {keeper, wiped})
+        await cluster.stop(other)
+        await produce(cluster, b"b")
+        assert await values(cluster.brokers[keeper]) == [b"a", b"b"]
 
 
 # requirement: F6

@@ -22,14 +22,14 @@ CONTROLLER = (
         script=INCARNATIONS,
     ),
     Mutant(
-        "a topic id is that of its creation, however often that is repeated",
+        "a repeated creation reuses the topic id",
         "partitions.metadata.machine:_new_topic_id",
         'f"{image.bootstrap_id} {version} {creation_id}"',
         "creation_id",
         script=INCARNATIONS,
     ),
     Mutant(
-        "what was asked about a topic hits a later one",
+        "a request for a topic affects a later one",
         "partitions.metadata.machine:_find_topic",
         "topic is None or command.topic_id not in (None, topic.topic_id)",
         "topic is None",
@@ -77,14 +77,14 @@ CONTROLLER = (
         '""',
     ),
     Mutant(
-        "an attempt in doubt passes for one that was never made",
+        "an uncertain attempt counts as never made",
         "raftlog.node.leader_search:LeaderSearch.ask",
         "is_in_doubt = True",
         "pass",
         script=INCARNATIONS,
     ),
     Mutant(
-        "a change that is being replicated is told as not begun",
+        "a change in replication is reported as not begun",
         "partitions.metadata.active:ActiveController.handle",
         "if proposal is None:",
         "if True:",
@@ -105,7 +105,7 @@ CONTROLLER = (
         equivalent="a plan is judged again where it is applied; at worst a placement is uneven",
     ),
     Mutant(
-        "metadata is taken for confirmed unasked",
+        "metadata counts as confirmed without a request",
         "partitions.metadata.service:Controller.current_image",
         "await self._ask(CurrentVersion(), timeout_ms)",
         "pass",
@@ -118,7 +118,7 @@ CONTROLLER = (
         script=SERVICE,
     ),
     Mutant(
-        "an earlier process is fenced, and a later one falls",
+        "fencing an earlier process affects a later one",
         "partitions.metadata.machine:_change_broker",
         "incarnation is not None and incarnation != broker.incarnation",
         "False",
@@ -132,7 +132,7 @@ CONTROLLER = (
         script=COMMANDS,
     ),
     Mutant(
-        "a controller that may be deposed refuses by old metadata",
+        "a possibly deposed controller refuses by old metadata",
         "partitions.metadata.active:ActiveController._plan",
         "await self._group.confirm_read()",
         "await self._group.ready()",
@@ -160,14 +160,14 @@ CONTROLLER = (
         script=MACHINE,
     ),
     Mutant(
-        "a move that is taken back before anything has happened never ends",
+        "a move that is cancelled at once never ends",
         "partitions.metadata.replica_commands:replicas_changed",
         "command.membership_index < partition.membership_index:",
         "command.membership_index <= partition.membership_index:",
         script=COMMANDS,
     ),
     Mutant(
-        "a broker that is silent is taken back again and again",
+        "a silent broker is unfenced repeatedly",
         "partitions.metadata.liveness:decide",
         " and now_ms - heard_ms < dead_timeout_ms:",
         ":",
@@ -184,42 +184,42 @@ CONTROLLER = (
 
 GIVEN_UP = (
     Mutant(
-        "folders go by metadata that is older than what was acted on",
+        "folders are deleted by metadata older than applied_metadata",
         "partitions.hosting.applied_metadata:AppliedMetadata.objection",
         "known.was_lost or now.version < known.version",
         "known.was_lost",
         script=APPLIED,
     ),
     Mutant(
-        "lost metadata is trusted once it has grown",
+        "lost metadata is trusted once its version has grown",
         "partitions.hosting.applied_metadata:AppliedMetadata.objection",
         "was_lost=True",
         "was_lost=False",
         script=APPLIED,
     ),
     Mutant(
-        "folders go by other metadata",
+        "folders are deleted by other metadata",
         "partitions.hosting.applied_metadata:AppliedMetadata.objection",
         "known is not None and known.bootstrap_id != now.bootstrap_id",
         "False",
         script=APPLIED,
     ),
     Mutant(
-        "the metadata acted on is not remembered",
+        "applied_metadata is not written",
         "partitions.hosting.applied_metadata:AppliedMetadata._keep",
         "twin_file.keep(self._filesystem, self._data_directory, APPLIED_FILE, applied)",
         "pass",
         script=APPLIED,
     ),
     Mutant(
-        "folders go before the metadata is confirmed",
+        "folders are deleted before the metadata is confirmed",
         "partitions.hosting.directories:Folders.may_give_up",
         'return self._objection == ""',
         "return not self._objection",
         script=APPLIED,
     ),
     Mutant(
-        "what is given up is gone at once",
+        "folders are deleted without the trash",
         "partitions.hosting.trash:Trash.put",
         "self._filesystem.rename(folder, target)",
         "self._filesystem.remove_tree(folder)",
@@ -240,21 +240,21 @@ GIVEN_UP = (
         script=TRASH,
     ),
     Mutant(
-        "the newest goes first when there is no room",
+        "the newest trash entry is deleted first on a full disk",
         "partitions.hosting.trash:Trash.look",
         "list(entries)[:1]",
         "list(entries)[-1:]",
         script=TRASH,
     ),
     Mutant(
-        "another group of the same topic id opens the log that is there",
+        "another group of the same topic id opens an existing log",
         "partitions.hosting.replica_manager:PartitionManager._release_gone",
         "elif not (partition := topic.partitions[hosted.key[1]]).continues(hosted.partition):",
         "elif not (partition := topic.partitions[hosted.key[1]]):",
         script=SWEEP,
     ),
     Mutant(
-        "a log is given up by metadata that is not confirmed",
+        "a log is discarded by unconfirmed metadata",
         "partitions.hosting.opener:ReplicaOpener._keep_pace",
         "if not may_give_up:",
         "if False:",
@@ -268,14 +268,14 @@ GIVEN_UP = (
         script=INCARNATIONS,
     ),
     Mutant(
-        "metadata that was lost is believed once its version has passed the old one",
+        "lost metadata is trusted once its version has passed the old one",
         "partitions.hosting.applied_metadata:AppliedMetadata.objection",
         "(known.was_lost or now.version < known.version)",
         "now.version < known.version",
         script=APPLIED,
     ),
     Mutant(
-        "a folder that could not be moved is forgotten by later sweeps",
+        "a folder that could not be moved is skipped by later cleanups",
         "partitions.hosting.directories:Folders.sweep",
         "    self.is_swept = self.may_give_up\n"
         "    for name in gone:\n"

@@ -17,21 +17,21 @@ BROKEN = (
         script=MANAGER,
     ),
     Mutant(
-        "what a replica has broken outlives its files",
+        "the note of a broken replica stays after its files",
         "partitions.hosting.replica_manager:PartitionManager._delete_permitted",
         "partial(self._broken.forget, hosted.group_id)",
         "int",
         script=MANAGER,
     ),
     Mutant(
-        "an invariant that breaks on opening is no group's",
+        "an invariant that breaks on opening names no group",
         "raftlog.node.group_host:GroupHost.blames",
         "self.fail(error, group)",
         "self.fail(error)",
         script=HOST,
     ),
     Mutant(
-        "what follows from a broken invariant is held against other groups",
+        "consequences of a broken invariant break other groups",
         "raftlog.node.group_host:GroupHost.fail",
         "if is_first and group is not None:",
         "if group is not None:",
@@ -45,7 +45,7 @@ BROKEN = (
         script=HOST,
     ),
     Mutant(
-        "a note of a broken group that is damaged counts for nothing",
+        "a damaged note of a broken group is ignored",
         "raftlog.storage.broken_groups:BrokenGroups._reason",
         'return f"it has broken an invariant; {damage}"',
         'return ""',

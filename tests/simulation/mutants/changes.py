@@ -27,7 +27,7 @@ CHANGES = (
         script="tests/paper/test_raft_membership.py",
     ),
     Mutant(
-        "a learner that becomes a voter still gets what is committed and no more",
+        "a learner that becomes a voter still gets committed entries only",
         "raftlog.core.appends:Appends.last_for",
         "peer in member.membership.all_voters",
         "peer in member.memberships.at(member.commit_index).all_voters",
@@ -70,7 +70,7 @@ CHANGES = (
         "False",
     ),
     Mutant(
-        "a cut log forgets who took part where it begins",
+        "a log with a later start loses the membership at its start",
         "raftlog.core.membership:Memberships.truncate_prefix",
         "base = self.at(snapshot)",
         "base = self.base",
@@ -95,14 +95,14 @@ CHANGES = (
         "if True else",
     ),
     Mutant(
-        "a snapshot replaces what is in the log",
+        "a snapshot replaces entries that are in the log",
         "raftlog.core.member:Member.may_install",
         "not self.terms.holds(snapshot)",
         "True",
         script="tests/paper/test_raft_snapshots.py",
     ),
     Mutant(
-        "a snapshot replaces the log while a write is on its way",
+        "a snapshot replaces the log while a write is in flight",
         "raftlog.core.member:Member.may_install",
         "self.writes.all_finished",
         "True",
@@ -114,13 +114,13 @@ CHANGES = (
         "Memberships(snapshot.index, self.membership, ())",
     ),
     Mutant(
-        "entries from before the log are sent all the same",
+        "entries below the log start are sent",
         "raftlog.core.appends:Appends._replicate",
         "progress.state is SNAPSHOT or previous < snapshot.index",
         "False",
     ),
     Mutant(
-        "a new leader leaves a joint membership only where nothing is committed behind it",
+        "a new leader leaves a joint membership only without committed entries after it",
         "raftlog.core.changes:Changes.__init__",
         "elif newest.membership.is_joint:",
         "elif newest.membership.is_joint and newest.index == member.commit_index:",

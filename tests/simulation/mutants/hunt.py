@@ -1,9 +1,9 @@
-"""Look for each planted bug; remember which seed or test saw it first, and by which invariant.
+"""Search each planted bug; store the seed or test that detected it first, and the invariant.
 
-``python -m tests.simulation.mutants`` looks for all, from the first seed on, and writes
-``docs/planted-bugs.md`` and ``caught.json``. ``--update`` begins with what saw each before; so does
-``--check``, which CI runs, and which writes nothing. Seeds and tests that see a bug must see nothing where
-none is planted. With names of bugs only these are looked for, and written down with ``--update``.
+``python -m tests.simulation.mutants`` searches all, from the first seed on, and writes
+``docs/planted-bugs.md`` and ``caught.json``. ``--update`` begins with the stored seed or test; so does
+``--check``, which CI runs, and which writes nothing. Seeds and tests that detect a bug must pass without
+it. With names of bugs only these are searched, and stored with ``--update``.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "planted-bugs.md"
 
 @dataclass(frozen=True, slots=True)
 class Catch:
-    """Who saw a bug: the first seed, with its ring, and the invariant; or ``SCRIPT`` and the test."""
+    """The first seed that detected a bug, with its level, and the invariant; or ``SCRIPT`` and the test."""
 
     seed: str
     invariant: str
@@ -52,7 +52,7 @@ class Catch:
 
 
 def hunt(mutant: Mutant, before: Catch | None = None) -> Catch | None:
-    """Who sees a bug: its script, if it has one, or seeds. What saw it ``before`` is asked first."""
+    """Search a bug with its script, if it has one, or with seeds; first with what detected it ``before``."""
     began = _used_s()
     with planted(mutant):
         for who in _tests(mutant.script, before) if mutant.script else _seeds(mutant, before):
@@ -82,7 +82,7 @@ def _tests(script: str, before: Catch | None) -> Iterator[str]:
 
 
 def _seeds(mutant: Mutant, before: Catch | None) -> Iterator[str]:
-    """The one that saw the bug before; then for the core all rings, mixed as in a sweep, for the storage logs
+    """The stored seed; then for the core all levels, mixed as in a sweep, for the storage logs
     alone and whole brokers in turns, for others whole brokers, of which some draw nothing that it ``needs``.
     """
     area = mutant.area
@@ -148,7 +148,7 @@ def hunt_all(mutants: Iterable[Mutant], before: dict[str, Catch], jobs: int = JO
 
 
 def false_alarms(caught: Iterable[Catch], jobs: int = JOBS) -> list[str]:
-    """What saw a bug and sees something, too, where none is planted: it has proved nothing."""
+    """Seeds and tests that fail without a planted bug, too: they prove nothing."""
     who = {catch.invariant if catch.seed == SCRIPT else catch.seed for catch in caught}
     return [
         f"{name}: {seen}"
@@ -166,16 +166,16 @@ def _prepare_to_fork(scripts: Iterable[str]) -> None:
 
 
 def document(caught: dict[str, Catch]) -> str:
-    """The table, as it stands in the docs."""
+    """The table of the documentation."""
     lines = [
         "# Planted bugs",
         "",
-        "Each is planted into the running production code; the simulator, with seeds from 0 on, or a script",
-        "test must see it within 15 seconds. `python -m tests.simulation.mutants` writes this page.",
-        "`make test` looks for them all, beginning with what saw each before: it fails when one is missed,",
-        "or when a seed or test of this list sees something where nothing is planted.",
+        "Errors that are inserted into the production code, one at a time. The simulator, with seeds from 0",
+        "on, or a test (`script`) must detect each within 15 seconds. `python -m tests.simulation.mutants`",
+        "writes this page. `make test` checks all of them, first with the seed or test that detected them",
+        "before; it fails when one is missed, or when a seed or test of this list fails without a bug.",
         "",
-        "| where | bug | seen by | after | invariant or test |",
+        "| module | bug | detected by | after | invariant or test |",
         "|---|---|---|---|---|",
     ]
     for mutant in MUTANTS:
@@ -184,15 +184,15 @@ def document(caught: dict[str, Catch]) -> str:
             seen_by = f"`{catch.invariant}`" if catch.seed == SCRIPT else catch.invariant
             row = f"{catch.seed} | {catch.took_s} s | {seen_by}"
         elif mutant.equivalent:
-            row = f"- | - | cannot matter: {mutant.equivalent}"
+            row = f"- | - | equivalent: {mutant.equivalent}"
         else:
-            row = "- | - | **not seen**"
+            row = "- | - | **not detected**"
         lines.append(f"| `{mutant.area}` | {mutant.name} | {row} |")
     figures = summary(caught)
     lines += [
         "",
-        f"{figures['caught']} of {figures['planted'] - figures['equivalent']} that can matter are seen, "
-        f"half of them within {figures['median_s']:g} s.",
+        f"{figures['caught']} of {figures['planted'] - figures['equivalent']} that are not equivalent are "
+        f"detected, half of them within {figures['median_s']:g} s.",
         "",
     ]
     return "\n".join(lines)

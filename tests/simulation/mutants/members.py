@@ -11,14 +11,14 @@ SNAPSHOT_FILES = "tests/unit/storage/test_snapshots.py"
 
 MEMBERS = (
     Mutant(
-        "a replica says that it has rejoined before that is durable",
+        "a replica reports that it has rejoined before that is durable",
         "raftlog.core.member:Member.rejoining_told",
         "0 if self.writes.hard_state_is_durable else self._rejoined_from",
         "0",
         script="tests/unit/core/test_rejoin.py",
     ),
     Mutant(
-        "a replica that has rejoined goes on saying that it rejoins",
+        "a replica that has rejoined still reports that it rejoins",
         "raftlog.core.member:Member._save_vote",
         "if self.writes.hard_state_is_durable:",
         "if False:",
@@ -45,7 +45,7 @@ MEMBERS = (
         "memberships=()",
     ),
     Mutant(
-        "a follower takes a membership for data",
+        "a follower treats a membership as data",
         "raftlog.node.codec:spans_of",
         "if membership is not None:",
         "if False:",
@@ -66,14 +66,14 @@ MEMBERS = (
         script="tests/paper/test_raft_joint_membership.py",
     ),
     Mutant(
-        "a learner becomes a voter although its connection broke and it has not replied since",
+        "a learner becomes a voter without a reply since its connection broke",
         "raftlog.core.changes:Changes._enough_know",
         "if not progress[node].is_out_of_contact",
         "if True",
         script="tests/paper/test_raft_joint_membership.py",
     ),
     Mutant(
-        "the log start moves before the disk knows who takes part there",
+        "the log start moves before the membership there is durable",
         "raftlog.storage.members:LogMembers.move_start",
         "self.flush()",
         "pass",
@@ -85,7 +85,7 @@ MEMBERS = (
         "[base]",
     ),
     Mutant(
-        "memberships outlive the entries that were cut",
+        "memberships of truncated entries stay",
         "raftlog.storage.log_changes:LogChanges.cut",
         "self._members.truncate_suffix(first_removed)",
         "pass",
@@ -103,20 +103,20 @@ MEMBERS = (
         "self.states.keep(snapshot, state)",
     ),
     Mutant(
-        "what conflicts with a snapshot is left in its segments",
+        "entries that conflict with a snapshot stay in their segments",
         "raftlog.storage.log_changes:LogChanges.install_change",
         "if self._last >= snapshot.index:",
         "if False:",
     ),
     Mutant(
-        "terms from before a snapshot are held against what follows it",
+        "terms from before a snapshot conflict with later entries",
         "raftlog.storage.recovery:_Opening.run",
         "self.epochs.clear()",
         "pass",
         script=SNAPSHOT_FILES,
     ),
     Mutant(
-        "retention goes on beyond the newest state",
+        "retention deletes entries above the newest state",
         "raftlog.node.group.applier:Applier.prefix_change",
         "log.prefix_change(sound[0])",
         "log.prefix_change(first_kept)",
@@ -137,7 +137,7 @@ MEMBERS = (
         script=SNAPSHOTS,
     ),
     Mutant(
-        "a transfer begins anew whenever it is offered again",
+        "a transfer restarts whenever it is offered again",
         "raftlog.node.group.snapshot_transfer:SnapshotTransfer.want",
         "if self._request is None or self._request.snapshot != request.snapshot:",
         "if True:",

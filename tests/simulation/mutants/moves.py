@@ -15,6 +15,13 @@ OPENINGS = "tests/unit/partitions/test_opener.py"
 
 MOVES = (
     Mutant(
+        "a change begins although no majority of the new voters answers",
+        "partitions.reassignment.reassigner:Reassigner._can_commit",
+        "if membership.voters == before:",
+        "if True:",
+        script="tests/scenarios/partitions/test_moving.py",
+    ),
+    Mutant(
         "a broker whose metadata is not confirmed says that it has no replica",
         "partitions.hosting.replica_manager:PartitionManager.directory_of",
         "if directory is None and not self._may_begin:",
@@ -22,7 +29,7 @@ MOVES = (
         script=DEPARTURES,
     ),
     Mutant(
-        "a learner has caught up once it holds what there was at first",
+        "a learner has caught up with the log of its start",
         "partitions.reassignment.reassigner:Reassigner._look",
         "move.goal = group.last_index",
         "pass",
@@ -42,7 +49,7 @@ MOVES = (
         ),
     ),
     Mutant(
-        "a log that a recovery has given up comes back",
+        "a log discarded by a recovery is used again",
         "partitions.hosting.opener:ReplicaOpener._keep_pace",
         'self.folders.put_away(directory, "recovered-elsewhere")',
         "pass",
@@ -70,7 +77,7 @@ MOVES = (
         script=STEPS,
     ),
     Mutant(
-        "a report that comes late counts",
+        "a late report counts",
         "partitions.metadata.replica_commands:replicas_changed",
         "command.membership_index < partition.membership_index",
         "command.membership_index < -1",
@@ -84,14 +91,14 @@ MOVES = (
         script="tests/unit/partitions/test_recovery.py",
     ),
     Mutant(
-        "what a death has left of a replica that was going stays",
+        "the files of an interrupted deletion stay",
         "partitions.hosting.replica_manager:PartitionManager._host_missing",
         "elif partition.partition in left:",
         "elif False:",
         script=f"{MOVING}::test_a_replica_that_went_while_its_broker_was_down_is_removed_at_the_next_start",
     ),
     Mutant(
-        "who is wanted again goes by what was said before",
+        "a replica that is a target again is deleted by an earlier permit",
         "partitions.hosting.hosted_partition:HostedPartition.reconfigure",
         "self.may_be_deleted = self.may_be_deleted and is_leaving",
         "pass",
@@ -101,56 +108,56 @@ MOVES = (
 
 STALE = (
     Mutant(
-        "a leader changes who votes by metadata that is not confirmed",
+        "a leader changes the membership by unconfirmed metadata",
         "partitions.reassignment.reassigner:Reassigner._take",
         "if not await self._is_current(key, info, move):",
         "if False:",
         script=REASSIGNER,
     ),
     Mutant(
-        "a replica is let go by metadata older than its own",
+        "a delete permit is given by metadata older than the replica's",
         "partitions.hosting.deletion:DeletePermits._is_gone",
         "image.version >= version",
         "True",
         script=DEPARTURES,
     ),
     Mutant(
-        "a replica is let go by a membership that may not last",
+        "a delete permit is given for an uncommitted membership",
         "partitions.hosting.deletion:DeletePermits._is_gone",
         "group.is_membership_committed",
         "True",
         script=DEPARTURES,
     ),
     Mutant(
-        "a learner is let go",
+        "a delete permit is given for a learner",
         "partitions.hosting.deletion:DeletePermits._is_gone",
         "node not in group.membership.members",
         "node not in group.membership.voters",
         script=DEPARTURES,
     ),
     Mutant(
-        "a replica that is wanted back is let go",
+        "a delete permit is given for a replica that is a target again",
         "partitions.hosting.deletion:DeletePermits._is_gone",
         "all(node not in partition.all_replicas for partition in wanted)",
         "True",
         script=DEPARTURES,
     ),
     Mutant(
-        "a leader that may be deposed lets replicas go",
+        "a possibly deposed leader gives delete permits",
         "partitions.hosting.deletion:DeletePermits._led",
         "await group.confirm_read()",
         "pass",
         script=DEPARTURES,
     ),
     Mutant(
-        "another group's leader lets a replica go",
+        "the leader of another group gives a delete permit",
         "partitions.hosting.deletion:DeletePermits._led",
         "replica is None or replica.group.group_id != group_id",
         "replica is None",
         script=DEPARTURES,
     ),
     Mutant(
-        "what was prepared for an earlier target counts",
+        "preparation for an earlier target counts",
         "partitions.reassignment.reassigner:Reassigner._look",
         "move is None or move.epoch != epoch",
         "move is None",
@@ -192,7 +199,7 @@ STALE = (
         script=MOVING,
     ),
     Mutant(
-        "a replica begins by metadata that is not confirmed",
+        "a replica starts by unconfirmed metadata",
         "partitions.hosting.opener:ReplicaOpener.open",
         "if not may_begin and not has_lived",
         "if False and not has_lived",
@@ -206,7 +213,7 @@ STALE = (
         script=OPENINGS,
     ),
     Mutant(
-        "a survivor stays in a term that others may know",
+        "a survivor stays in a term that other replicas may have",
         "partitions.hosting.opener:ReplicaOpener._survive",
         "Term(state.term + 1)",
         "state.term",
@@ -220,7 +227,7 @@ STALE = (
         script=OPENINGS,
     ),
     Mutant(
-        "an added replica is taken for one of the first",
+        "an added replica counts as an initial replica",
         "partitions.metadata.replica_commands:set_replicas",
         "added=(*partition.added, *sorted(new))",
         "added=partition.newcomers",
@@ -241,21 +248,21 @@ STALE = (
         script=STEPS,
     ),
     Mutant(
-        "learners that nobody wants stay",
+        "learners outside the target stay",
         "partitions.reassignment.steps:next_step",
         "if arriving or wanted != learners:",
         "if arriving:",
         script=STEPS,
     ),
     Mutant(
-        "a move begins that no majority can carry",
+        "a move begins without a majority",
         "partitions.metadata.move_planner:plan_move",
         '_check_majority(image, where, "vote now", partition.replicas)',
         "pass",
         script=PLANS,
     ),
     Mutant(
-        "one more is counted from those that vote, not from those that shall",
+        "an added replica is counted from the voters, not from the target",
         "partitions.metadata.move_planner:_target",
         "wanted = partition.target_replicas if request.replicas is None",
         "wanted = partition.replicas if wish.replicas is None",
@@ -269,7 +276,7 @@ STALE = (
         script=PLANS,
     ),
     Mutant(
-        "a replica takes part before the registry knows it",
+        "a replica is opened before the registry has it",
         "raftlog.hosting.supervisor:Supervisor._open",
         "    await self._register(logs)\n"
         "    for hosted, log in logs.items():\n        await self._take_part(hosted, log)\n",
@@ -278,7 +285,7 @@ STALE = (
         script="tests/scenarios/partitions/test_manager.py",
     ),
     Mutant(
-        "a broker is prepared by metadata that it knows and has not acted on",
+        "a broker is prepared by metadata that it has not acted on",
         "partitions.hosting.replica_manager:PartitionManager._catch_up",
         "self._seen_version = image.version",
         "self._seen_version = self._metadata.image.version",

@@ -49,14 +49,14 @@ REJOIN = (
         script=_CORE,
     ),
     Mutant(
-        "what is said to another incarnation counts",
+        "a reply to another incarnation counts",
         "raftlog.core.follower:Follower.receive_rejoin_response",
         "response.rejoining == self._member.rejoining",
         "self._member.rejoining",
         script=_CORE,
     ),
     Mutant(
-        "a replica has rejoined before its disk holds what it must",
+        "a replica has rejoined before its log is durable up to the required index",
         "raftlog.core.follower:Follower._has_rejoined",
         "min(self._matched, self._member.writes.durable_index) >= last",
         "self._matched >= last",
@@ -70,7 +70,7 @@ REJOIN = (
         script=_CORE,
     ),
     Mutant(
-        "what a former leader said to a replica that rejoins still counts",
+        "the required index of a former leader still counts for a rejoining replica",
         "raftlog.core.member:Member.enter_term",
         "self.rejoin_last = None",
         "pass",
@@ -91,14 +91,14 @@ REJOIN = (
         script=_CORE,
     ),
     Mutant(
-        "a log that became shorter is asked only behind what it had acknowledged",
+        "a log that became shorter is probed only above its acknowledged index",
         "raftlog.core.progress:Progress.probe_at",
         "if rejected <= self.match_index:",
         "if False:",
         script=_CORE,
     ),
     Mutant(
-        "a broker that lost its metadata log begins as if there were no cluster",
+        "a broker that lost its metadata log starts a new cluster",
         "partitions.hosting.first_start:FirstStart.is_over",
         "if await self._run_blocking(lambda: has_lived(self._filesystem, self._directory)):",
         "if await self._run_blocking(lambda: True):",
@@ -140,7 +140,7 @@ REJOIN = (
         script="tests/unit/storage/test_replica_registry.py",
     ),
     Mutant(
-        "a replica that rejoins stands for election where leadership is handed to it",
+        "a rejoining replica campaigns after a leadership transfer",
         "raftlog.core.follower:Follower.receive_timeout_now",
         "member.is_voter and member.may_vote",
         "member.is_voter",

@@ -74,6 +74,7 @@ def test_calls_about_replicas_are_read_as_they_were_written_and_nothing_else_is(
         rpc.Append(place, "quorum", 1000),
         rpc.Transfer(place, None, 1000),
         rpc.Prepared(place, 3),
+        rpc.PreparedAnswer(is_open=True, is_rejoining=False),
         rpc.DeleteAnswer(True),
         end(2, 9, group(1, 2), group(3)),
     )
