@@ -1,4 +1,4 @@
-"""What goes into and comes out of the partition service. Nothing is decided here.
+"""Arguments and results of the partition service. Nothing is decided here.
 
 They travel between brokers as they are (``routing.rpc``): a field that is added has a default.
 """
@@ -57,7 +57,7 @@ QUORUM = Acks(AcksKind.QUORUM)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Durability:
-    """What an acknowledgement stands for."""
+    """The durability that an acknowledgement confirms."""
 
     acks: str
     committed: bool

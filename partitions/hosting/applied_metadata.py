@@ -49,7 +49,7 @@ class AppliedMetadata:
                 self._filesystem, self._data_directory, APPLIED_FILE, Applied
             )
         except LogCorrupt as error:
-            return f"nobody knows whose its folders are: {error}"
+            return f"which cluster its folders belong to is unknown: {error}"
         if known is not None and known.bootstrap_id != now.bootstrap_id:
             return "its folders belong to other metadata"
         if known is not None and (known.was_lost or now.version < known.version):

@@ -27,7 +27,7 @@ Key = tuple[str, int]  # a topic's name and a partition
 
 @dataclass(frozen=True, slots=True)
 class PartitionEnvironment:
-    """What the replicas of one broker share. ``replicas`` has those that take part."""
+    """Parts that the replicas of one broker share. ``replicas`` has those that take part."""
 
     host: GroupHost
     opener: ReplicaOpener

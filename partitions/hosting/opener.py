@@ -32,14 +32,14 @@ class MetadataBehind(NotYet):
 
 @dataclass(frozen=True, slots=True)
 class ReplicaOpener:
-    """What opening needs to know of its broker."""
+    """The parts of a broker that opening a replica needs."""
 
     node_id: NodeId
     logs: LogOpener
     folders: Folders
 
     def first_membership(self, partition: PartitionInfo) -> Membership:
-        """What a log that begins here begins with; one that is there already has kept its own.
+        """The first membership of a log that begins here; an existing log has kept its own.
 
         The group's first one while it is in force. A later one stands in the log, which will come.
         """
@@ -110,6 +110,6 @@ class ReplicaOpener:
 
 
 def log_settings(topic: TopicInfo) -> LogSettings:
-    """What storage must know of a topic's configuration."""
+    """The settings of storage in a topic's configuration."""
     config = complete(topic.config, topic.replication_factor)
     return LogSettings(segment_bytes=number(config, "segment.bytes"), segment_ms=number(config, "segment.ms"))

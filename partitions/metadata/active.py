@@ -30,7 +30,7 @@ _log = logging.getLogger("raftlog.controller")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerSettings:
-    """What a controller must be told. Every broker of a cluster should have the same."""
+    """Settings of a controller. Every broker of a cluster should have the same."""
 
     cluster_id: str
     dead_timeout_ms: int = 3000  # after so much silence a broker gets no new replicas
@@ -100,7 +100,7 @@ class ActiveController:
             return plan(request, self._machine.image, limits)
 
     async def run(self) -> None:
-        """Do the duties that nobody asks for, until cancelled."""
+        """Do the periodic duties, until cancelled."""
         while True:
             await asyncio.sleep(self._settings.duty_interval_ms / 1000)
             self._note_who_is_heard()

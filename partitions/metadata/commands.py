@@ -1,4 +1,4 @@
-"""What the metadata log consists of: one command is the value of one record in one batch.
+"""The content of the metadata log: one command is the value of one record in one batch.
 
 Nothing is decided here. A command says what shall be, never how to find it out: placements,
 creation ids and incarnations were chosen before it was written, so that every replica that applies
@@ -84,7 +84,7 @@ class AlterTopicConfig(msgspec.Struct, frozen=True, array_like=True, tag="alter_
 
 
 class AllocateProducerIds(msgspec.Struct, frozen=True, array_like=True, tag="allocate_producer_ids"):
-    """A block of producer ids that nobody was given before."""
+    """A block of producer ids that were never given out."""
 
     count: int
 
@@ -97,7 +97,7 @@ class SetClusterId(msgspec.Struct, frozen=True, array_like=True, tag="set_cluste
 
 
 class SetReplicas(msgspec.Struct, frozen=True, array_like=True, tag="set_replicas"):
-    """Who shall vote in a partition, if ``expected`` are those who shall so far."""
+    """The voters that a partition shall have, if its present target is ``expected``."""
 
     name: str
     topic_id: TopicId
@@ -107,7 +107,7 @@ class SetReplicas(msgspec.Struct, frozen=True, array_like=True, tag="set_replica
 
 
 class ReplicasChanged(msgspec.Struct, frozen=True, array_like=True, tag="replicas_changed"):
-    """Who votes in a partition since ``membership_index`` of its log, which is committed."""
+    """The voters of a partition since ``membership_index`` of its log, which is committed."""
 
     name: str
     topic_id: TopicId

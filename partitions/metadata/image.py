@@ -48,20 +48,20 @@ class PartitionInfo:
     partition: int
     group_id: GroupId
     replicas: tuple[NodeId, ...]
-    target: tuple[NodeId, ...] = ()  # who shall vote; empty when nobody moves
-    added: tuple[NodeId, ...] = ()  # whose logs begin later than the group, so they open with nobody
+    target: tuple[NodeId, ...] = ()  # the voters after the move; empty without one
+    added: tuple[NodeId, ...] = ()  # replicas younger than the group: they open without a membership
     membership_index: int = -1  # where in the log the membership stands of which ``replicas`` tells
     version: int = 0  # the metadata version that last changed any of this
     unsafe_recoveries: tuple[UnsafeRecovery, ...] = ()
 
     @property
     def all_replicas(self) -> tuple[NodeId, ...]:
-        """Who has a replica, or shall have one."""
+        """The brokers that have a replica, or shall have one."""
         return (*self.replicas, *(node for node in self.target if node not in self.replicas))
 
     @property
     def target_replicas(self) -> tuple[NodeId, ...]:
-        """Who votes once nobody moves any more."""
+        """The voters once no move is under way."""
         return self.target or self.replicas
 
     def continues(self, earlier: PartitionInfo) -> bool:

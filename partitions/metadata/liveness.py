@@ -1,4 +1,4 @@
-"""Who counts as alive: a pure decision of the active controller.
+"""Which brokers count as alive: a pure decision of the active controller.
 
 Decides: which brokers to fence and which to take back. Leaves to others: hearing from brokers and
 keeping time (``service``).

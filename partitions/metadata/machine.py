@@ -1,4 +1,4 @@
-"""What each command of the metadata log does: images out of images.
+"""Effects of the commands of the metadata log: images from images.
 
 Decides: which commands are carried out, topic and group ids, and who comes first when two want the
 same name. Leaves to others: good choices (``planner``), the order of commands (Raft).
@@ -55,7 +55,7 @@ SNAPSHOT_VERSION: Final = 1
 DELETED_REMEMBERED: Final = 1000  # creations, so that one that is repeated late makes no topic again
 
 Reply = TopicInfo | BrokerInfo | range | int | RaftlogError
-"""What a command gave: the topic or broker as it is now, a block of ids, the new version, or why not."""
+"""The result of a command: the topic or broker as it is now, a block of ids, the new version, or an error."""
 
 
 class MetadataMachine:
@@ -223,7 +223,7 @@ def _new_topic_id(image: MetadataImage, version: int, creation_id: str) -> Topic
 
 
 def _refused(image: MetadataImage, command: CreateTopic) -> InvalidRequest | None:
-    """What a planner never writes and an image must never hold: the manager makes paths of it."""
+    """Refuse names that a planner never writes and an image must never hold: they become paths."""
     try:
         check_name(command.name, internal=True)
     except InvalidRequest as error:

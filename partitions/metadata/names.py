@@ -1,4 +1,4 @@
-"""What a topic may be called, checked before a name becomes metadata or a path.
+"""Rules for topic names, checked before a name becomes metadata or a path.
 
 Two names that differ only in dots and underscores are two topics here, although metrics of other
 systems mix them up.

@@ -8,7 +8,7 @@ as there are racks without one. On brokers alike (equally many in each rack) tha
 broker holds two replicas more than another, and none leads two partitions more. Equal questions
 get equal answers.
 
-How evenness holds for ever: replicas go to the least loaded; *among equals, to those that lead
+How evenness is kept: replicas go to the least loaded; *among equals, to those that lead
 most*, and the partition is led by the holder that leads least; *among equals, by the one that
 holds most*. By the two tie-breaks those that hold least are always among those that lead least,
 or the other way round, so there is always a broker that may take both. The same rule chooses
@@ -31,7 +31,7 @@ Placement = tuple[tuple[NodeId, ...], ...]
 
 @dataclass(slots=True)
 class _Holder:
-    """What a broker holds, or all brokers of a rack together."""
+    """The load of a broker, or of all brokers of a rack."""
 
     key: int | str
     size: int = 1  # brokers

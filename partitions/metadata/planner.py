@@ -41,7 +41,7 @@ class NewTopic(msgspec.Struct, frozen=True, array_like=True, tag="new_topic"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannerLimits:
-    """What a cluster is allowed to grow to."""
+    """Limits of a cluster's size."""
 
     replicas_per_broker_max: int = 10_000
 

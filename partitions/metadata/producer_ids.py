@@ -1,4 +1,4 @@
-"""Producer ids that nobody can guess: the metadata counts producers, and a cipher makes ids of the numbers.
+"""Producer ids that cannot be guessed: the metadata counts producers, and a cipher makes ids of the numbers.
 
 A producer is fenced by whoever knows its id, so ids must not be small numbers. An id is the encryption of its
 number with the cluster's secret: every broker can tell whether an id was given out, without a list of them.

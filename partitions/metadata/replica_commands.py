@@ -1,4 +1,4 @@
-"""What the commands about replicas do to the metadata: who shall vote, who does, and the last resort.
+"""Effects of commands about replicas on the metadata: target, voters, and unsafe recovery.
 
 Decides: which report of a leader is news, who begins without a membership, and that a recovered
 partition becomes another group. Leaves to others: which targets are wise (``move_planner``), and working
@@ -20,7 +20,7 @@ Applied = tuple[MetadataImage, TopicInfo | RaftlogError]
 
 
 def set_replicas(image: MetadataImage, command: SetReplicas, version: int) -> Applied:
-    """The target is new. Whoever is not reported to vote yet begins without a membership."""
+    """Set a target. Brokers that are not reported to vote yet begin without a membership."""
     found = _find(image, command)
     if isinstance(found, RaftlogError):
         return image, found

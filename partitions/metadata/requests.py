@@ -1,4 +1,4 @@
-"""What brokers ask the active controller, and what it answers, as bytes. Nothing is decided here."""
+"""Requests to the active controller and its answers, as bytes. Nothing is decided here."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Request = (
 
 
 class Answer(msgspec.Struct, frozen=True, array_like=True):
-    """What a request gave. Metadata of ``version`` holds it; the rest is there where it makes sense."""
+    """The result of a request. Metadata of ``version`` holds it; other fields are set where they apply."""
 
     version: int
     topic: TopicInfo | None = None

@@ -108,7 +108,7 @@ class Controller:
 
     @property
     def leader_known(self) -> str:
-        """Who leads the metadata group, as a sentence, and which of its members are not heard."""
+        """The leader of the metadata group, as a sentence, and the members that are not heard."""
         return self._host.leader_known(METADATA_GROUP)
 
     @property
@@ -205,7 +205,7 @@ class Controller:
         return _topic(await self._ask_about(request, timeout_ms), name)
 
     async def allocate_producer_ids(self, count: int, timeout_ms: int) -> range:
-        """Numbers that nobody was given before; ``ProducerIds`` makes ids of them."""
+        """Numbers that were never given out; ``ProducerIds`` makes ids of them."""
         return range(*(await self._ask(AllocateProducerIds(count), timeout_ms)).ids)
 
     async def drain_broker(self, broker_id: NodeId, *, draining: bool, timeout_ms: int) -> None:
@@ -256,7 +256,7 @@ class Controller:
     # What the Raft group and its machine tell.
 
     def role_changed(self, role: Role, term: Term, leader: NodeId | None) -> None:
-        """Whoever waits for a leader looks again."""
+        """Requests that wait for a leader look again."""
         self._something_new.set()
 
     def commit_advanced(self, commit_index: Index) -> None:
@@ -344,7 +344,7 @@ class Controller:
     async def _keep_registered(self) -> None:
         """Register at the start of this life, and again should the metadata show otherwise.
 
-        Never against a later life of this broker: two processes with one id would fight for ever.
+        Never against a later process of this broker: two processes with one id would register in turns.
         """
         while True:
             self._something_new.clear()

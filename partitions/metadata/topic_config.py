@@ -107,7 +107,7 @@ _KEYS: Final[Mapping[str, _Key]] = {
 }
 
 DEFAULTS: Final[Mapping[str, Value]] = MappingProxyType({name: key.default for name, key in _KEYS.items()})
-"""What a topic does when nothing else was said. ``complete`` counts the majority."""
+"""The defaults. ``complete`` computes the majority."""
 
 
 def check(

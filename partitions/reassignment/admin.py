@@ -1,4 +1,4 @@
-"""What operators ask of one partition, from any broker: another leader, other replicas, the last resort.
+"""Operations on one partition, from any broker: transfer leadership, change replicas, unsafe recovery.
 
 Decides: which successor is meant when none is named, how long is waited, and that a recovery needs its
 phrase. Leaves to others: finding the leader (``gateway``), which targets are allowed
@@ -60,9 +60,9 @@ class PartitionAdmin:
     async def transfer_leadership(
         self, target: TopicPartition, to: NodeId | None, timeout_ms: int
     ) -> tuple[NodeId, Term]:
-        """Who leads after that, and its term. Without ``to`` the replica that keeps up best.
+        """Transfer leadership; returns the leader and its term. Without ``to`` the replica that is furthest.
 
-        Raises ``InvalidRequest`` where ``to`` does not vote, ``Conflict`` where nobody can take over,
+        Raises ``InvalidRequest`` where ``to`` does not vote, ``Conflict`` where no replica can take over,
         ``LeadershipNotMoved`` when the time runs out, ``NoLeader``.
         """
         deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
@@ -87,7 +87,7 @@ class PartitionAdmin:
             elif chosen in group.membership.voters and not self._host.is_reachable(chosen):
                 raise Conflict(f"broker {to} is not reachable; start it, or choose another", broker_id=to)
             if chosen is None and group.is_leader:
-                raise Conflict(f"no other replica of {replica.target} is in sync; nobody can take over")
+                raise Conflict(f"no other replica of {replica.target} is in sync to take over")
             await group.transfer_and_wait(NodeId(0) if chosen is None else chosen, timeout_ms)
         leader = group.leader
         if leader is None:

@@ -57,7 +57,7 @@ _SILENT: Final = rpc.PreparedAnswer(is_open=False, is_rejoining=False)
 
 @dataclass(slots=True)
 class _Move:
-    """What a leader epoch has seen of one target. Another term or target begins anew."""
+    """The progress towards one target in one leader epoch."""
 
     epoch: tuple[Term, int]  # term, and metadata version of the target
     goal: Index
@@ -155,7 +155,7 @@ class Reassigner:
     async def _ask_prepared(
         self, key: Key, info: PartitionInfo, nodes: frozenset[NodeId]
     ) -> dict[NodeId, rpc.PreparedAnswer]:
-        """What brokers answer, on the links on which their replicas' messages come."""
+        """The answers of brokers, on the links on which their replicas' messages come."""
         head = encode_body(rpc.Prepared((TopicPartition(*key), info.group_id), info.version))
 
         async def ask(node: NodeId) -> rpc.PreparedAnswer:
@@ -184,7 +184,7 @@ class Reassigner:
     ) -> bool:
         """Whether a majority of new voters answers and counts: only they can commit the change.
 
-        Once it stands in logs nobody can take it back, and a voter that has lost its disk before could rejoin
+        A change that stands in logs cannot be taken back, and a voter that had lost its disk could rejoin
         by no majority any more.
         """
         before, me = replica.group.membership.voters, self._host.node_id

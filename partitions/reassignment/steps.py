@@ -1,4 +1,4 @@
-"""What the leader of a partition does next, so that its voters become those that the metadata wants.
+"""The next step of a partition's leader towards the voters that the metadata names as target.
 
 Decides: one step at a time, from what is now. Leaves to others: taking it (``reassigner``), making it safe
 (the Raft core's joint membership), what is wanted (``metadata.move_planner``). Pure: the same view gives

@@ -16,7 +16,7 @@ from raftlog.units import counted
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Survey:
-    """What a partition's replicas have answered."""
+    """The answers of a partition's replicas."""
 
     target: TopicPartition
     ends: Mapping[NodeId, LogEnd]  # of those that answered and hold a log that names its voters
@@ -26,12 +26,12 @@ class Survey:
 
     @property
     def phrase(self) -> str:
-        """What must be sent to go on; it names what is given up, and changes when that does."""
+        """The confirming phrase; it names the loss, and changes with it."""
         return f"recover {self.target} from broker {self.survivor} without {_brokers(self.lost)}"
 
     @property
     def estimate(self) -> str:
-        """What would be done, and what is known of the loss."""
+        """The plan of a recovery, and what is known of the loss."""
         if self.survivor is None:
             return f"no replica of {self.target} answers: there is nothing to recover from"
         end = self.ends[self.survivor]
@@ -54,7 +54,7 @@ class Survey:
 
 
 def survey(target: TopicPartition, replicas: tuple[NodeId, ...], answers: Mapping[NodeId, LogEnd]) -> Survey:
-    """Judge the answers. ``replicas`` counts where nobody holds a log that names its voters."""
+    """Evaluate the answers. ``replicas`` counts where no log names its voters."""
     ends = {node: end for node, end in answers.items() if any(end.halves)}
     survivor = max(sorted(ends), key=lambda node: (ends[node].last.term, ends[node].last.index), default=None)
     halves = (frozenset(replicas),) if survivor is None else ends[survivor].halves

@@ -22,7 +22,7 @@ from raftlog.node.group.raft_group import RaftGroup
 from raftlog.types import Index, NodeId, Offset, Term
 from raftlog.units import counted
 
-LOOK_AGAIN_S: Final = 0.2  # a replica that falls out of sync is announced by nobody
+LOOK_AGAIN_S: Final = 0.2  # nothing announces a replica that falls out of sync
 
 Nodes = frozenset[NodeId]
 

@@ -1,4 +1,4 @@
-"""What every replica of a partition derives from its log: the producer table.
+"""The state that every replica of a partition derives from its log: the producer table.
 
 Decides: what a committed batch changes. Leaves to others: the records, which stay in the log and
 are never parsed here, and the rules of the table (``producer_table``).

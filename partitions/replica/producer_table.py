@@ -1,4 +1,4 @@
-"""What every replica of a partition remembers of its producers: a function of the committed log alone.
+"""State of a partition's producers on every replica: a function of the committed log alone.
 
 The table is changed only by committed batches, and only by what stands in their headers, so all replicas
 hold the same one. A row is kept as the bytes that a snapshot of the table consists of, so a snapshot
@@ -42,7 +42,7 @@ class Sequenced(NamedTuple):
 
 
 class ProducerState(NamedTuple):
-    """What is applied of one producer; ``window`` holds its last batches, oldest first."""
+    """Applied batches of one producer; ``window`` holds the last ones, oldest first."""
 
     epoch: int
     window: Sequence[Sequenced]
@@ -73,7 +73,7 @@ class ProducerTable:
         return producer_id in self._rows
 
     def get(self, producer_id: int) -> ProducerState | None:
-        """What is applied of a producer, or None when it is unknown or has expired."""
+        """Applied batches of a producer, or None when it is unknown or has expired."""
         row = self._rows.get(producer_id)
         if row is None:
             return None
@@ -95,7 +95,7 @@ class ProducerTable:
             self._advance(stamped_ms)
         producer_id, epoch = header.producer_id, header.producer_epoch
         if producer_id < 0 or header.base_sequence < 0:
-            return  # nobody to remember, or the marker of a transaction, which has no sequence
+            return  # no producer, or the marker of a transaction, which has no sequence
         row = self._rows.pop(producer_id, b"")
         goes_on = row and _ROW.unpack_from(row)[1] == epoch
         known = row[_ROW.size :][-(PRODUCER_BATCHES_MAX - 1) * _BATCH.size :] if goes_on else b""

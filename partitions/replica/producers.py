@@ -155,7 +155,7 @@ class InFlight(Generic[Handle]):
         if not new:
             return _known(found)
         if any(header.producer_id < 0 for header in headers):
-            raise _not_as_it_was()  # who has no id is not recognised
+            raise _not_as_it_was()  # a producer without an id is not recognised
         return Begun(len(found))
 
     def _find(self, header: BatchHeader) -> _Pending[Handle] | _Pending[None] | None:

@@ -137,7 +137,7 @@ class Reads:
         return found
 
     async def _from_log(self, look: Callable[[], Awaitable[Found]]) -> Found:
-        """What is found in the log while this replica leads, looked for again where retention cut in."""
+        """Search the log while this replica leads; search again where retention has moved the start."""
         serving = self._serving
         while True:
             serving.check_leads()
@@ -169,7 +169,7 @@ class Reads:
                 await self.waiters.wait(Index(group.commit_index + 1))
 
     async def _above(self, offset: Offset) -> RaftlogError:
-        """What to tell a reader above the high watermark."""
+        """The error for a reader above the high watermark."""
         group = self._serving.group
         if self._serving.is_ready and offset > group.last_index + 1:
             await self._serving.confirm()

@@ -100,7 +100,7 @@ class PartitionReplica:
         self._rules = TopicRules.of(config, len(self.replicas))
 
     def topic_deleted(self) -> None:
-        """The topic is gone: whoever waits here is told so, and nothing is served any more."""
+        """The topic was deleted: pending requests end with that error, and nothing is served any more."""
         self._serving.is_deleted = True
         self._reads.waiters.wake_all()
 
@@ -124,7 +124,7 @@ class PartitionReplica:
         self._count(membership)
 
     def removed(self) -> None:
-        """Whoever has opened this replica closes it."""
+        """The opener of this replica closes it."""
 
     def replica_stopped(self, error: BaseException) -> None:
         """This replica serves no more."""
@@ -245,7 +245,7 @@ class PartitionReplica:
         )
 
     def _count(self, membership: Membership) -> None:
-        """A replica whose log names nobody yet goes by what the metadata said."""
+        """A replica whose log has no membership yet uses the metadata's."""
         voters = self._in_order(membership.voters)
         if voters and voters != self.replicas:
             self.replicas = voters

@@ -1,4 +1,4 @@
-"""What must hold before a replica serves: its topic exists, it leads, it knows what others committed.
+"""Conditions for serving: the topic exists, the replica leads, and it knows the earlier commits.
 
 Decides: which error tells a caller that it does not hold. Leaves to others: serving (``replica``
 writes, ``reads`` reads).
@@ -41,7 +41,7 @@ class Serving:
 
     @property
     def leader(self) -> NodeId | None:
-        """Who leads, as far as is known here."""
+        """The leader, as far as it is known here."""
         return None if self._group is None else self._group.leader
 
     @property

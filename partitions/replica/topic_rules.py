@@ -1,4 +1,4 @@
-"""What one topic asks of its batches and replicas, and whether a produced body keeps to it.
+"""Rules of one topic for its batches and replicas, and whether a produced body keeps them.
 
 Decides: the checks of a produce that need no log: size, checksum, counts, bits, and on request the
 records themselves. Leaves to others: sequences (``producers``), leadership and health (``replica``).
@@ -26,7 +26,7 @@ Body = Buffer | Sequence[Buffer]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicRules:
-    """The part of a topic's configuration that a replica looks at for every request."""
+    """The part of a topic's configuration that every request needs."""
 
     message_bytes_max: int
     stamps_append_time: bool

@@ -357,12 +357,12 @@ def _no_leader(target: TopicPartition, last: RaftlogError | None) -> RaftlogErro
 
 
 def _authority(status: PartitionStatus) -> tuple[int, bool, int]:
-    """The newest term knows best, and within it the leader, who alone knows who is in sync."""
+    """The newest term knows best, and within it the leader, which alone knows the replicas in sync."""
     return status.term, bool(status.in_sync), status.commit_index
 
 
 def _why_unled(status: PartitionStatus, heard: Sequence[PartitionStatus]) -> PartitionStatus:
-    """A leader knows who rejoins and who is awaited; where there is none, each replica speaks for itself."""
+    """A leader knows the replicas that rejoin or are awaited; without one, each reports its own state."""
     if status.leader is not None:
         return replace(status, offline=())
     rejoining = {node for one in heard for node in one.rejoining}

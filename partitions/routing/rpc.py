@@ -64,7 +64,7 @@ class Fetched(Struct, frozen=True, array_like=True):
         )
 
     def with_data(self, data: memoryview) -> FetchResult:
-        """What the leader gave."""
+        """The answer of the leader."""
         return FetchResult(
             offset=self.offset,
             data=data,

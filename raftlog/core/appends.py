@@ -1,4 +1,4 @@
-"""What a leader sends to each peer: probes, entries, or a snapshot offer.
+"""The appends of a leader to each peer: probes, entries, or a snapshot offer.
 
 Decides which entries a peer may get and when they leave. Leaves to others: what a peer's answers mean for
 its ``Progress`` (``leader``), and who the peers are (``peers``).

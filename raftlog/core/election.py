@@ -16,7 +16,7 @@ from raftlog.types import BEFORE_LOG, NodeId, Term
 
 
 class Candidate(RoleState):
-    """What a member knows and does only while it campaigns, in a pre-vote or in an election."""
+    """The role of a member that campaigns, in a pre-vote or in an election."""
 
     __slots__ = ("_asked", "_elapsed_ticks", "_is_pre_vote", "_is_transfer", "_timeout_ticks", "_votes")
 

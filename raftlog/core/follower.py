@@ -23,7 +23,7 @@ from raftlog.types import BEFORE_LOG, Index, NodeId
 
 
 class Follower(RoleState):
-    """What a member knows and does only while it follows."""
+    """The role of a member that follows a leader, or waits for one."""
 
     __slots__ = ("_matched", "_newest_round", "_silent_ticks", "_timeout_ticks")
 

@@ -44,7 +44,7 @@ class _Transfer:
 
 
 class Leader(RoleState):
-    """What a member knows and does only while it leads."""
+    """The role of a member that leads."""
 
     __slots__ = (
         "_active_round",

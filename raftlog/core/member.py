@@ -1,4 +1,4 @@
-"""What a member of a Raft group has in every role: term, vote, log shape, membership, commit index, outbox.
+"""State of a Raft group's member in every role: term, vote, log shape, membership, commit index, outbox.
 
 ``Member`` keeps these consistent with one another and gathers the next ``Ready``. Leaves to others: all
 decisions about elections and replication (the roles).
@@ -97,8 +97,8 @@ class Member:
         """Whether this member has lost no vote and no acknowledged entry.
 
         The membership in force does not matter: a candidate may know a newer one, and without this vote
-        nobody might win (thesis 4.1). A log that names this member does not matter either: while the member
-        rejoins, its log gets old memberships before the entries it had acknowledged under them.
+        no candidate might win (thesis 4.1). A log that names this member does not matter either: while the
+        member rejoins, its log gets old memberships before the entries it had acknowledged under them.
         """
         return not self.rejoining
 
@@ -125,7 +125,7 @@ class Member:
     def may_campaign(self) -> bool:
         """Whether the member may win an election: it is a voter, or was one at its commit index.
 
-        It may be the only one that holds the entry that removes it; nobody else can be elected then (4.2.2).
+        It may be the only one with the entry that removes it; no other can be elected then (4.2.2).
         """
         return self.may_vote and self.memberships.votes_since(self.commit_index, self.id)
 

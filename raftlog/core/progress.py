@@ -19,7 +19,7 @@ from raftlog.types import Index
 
 
 class ProgressState(enum.Enum):
-    """What a leader sends to one follower; the names are etcd's."""
+    """Which messages a leader sends to one follower; the names are etcd's."""
 
     PROBE = "probe"
     REPLICATE = "replicate"
@@ -115,7 +115,7 @@ class Progress:
         return self._rejoin_last is not None
 
     def take_rejoin_answer(self, now: int) -> Index | None:
-        """What its log must hold, at most once a tick; None while nothing is to be sent."""
+        """The index its log must reach, at most once a tick; None while nothing is to be sent."""
         if self._rejoin_last is None or self._answered_tick >= now:
             return None
         self._answered_tick = now

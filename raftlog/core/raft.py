@@ -122,7 +122,7 @@ class Raft:
     def may_install(self, snapshot: EntryId) -> bool:
         """Whether the log may be replaced by this snapshot now; step ``SnapshotInstalled`` right after that.
 
-        False for ever once ``commit_index`` has reached it; otherwise ask again when a write has finished.
+        False forever once ``commit_index`` has reached it; otherwise ask again when a write has finished.
         """
         return self._member.may_install(snapshot)
 

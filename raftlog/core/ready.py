@@ -1,4 +1,4 @@
-"""What a core hands out, and what its driver must do with it.
+"""The work that a core returns, and what its driver must do with it.
 
 A driver owns the clock, the disk and the network. It repeats one loop::
 
@@ -43,7 +43,7 @@ from raftlog.types import BEFORE_LOG, EntryId, Index, NodeId, Term, Token, Write
 
 
 class Role(enum.Enum):
-    """What a member is doing at the moment."""
+    """The role of a member."""
 
     FOLLOWER = "follower"
     PRE_CANDIDATE = "pre-candidate"
@@ -53,7 +53,7 @@ class Role(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class HardState:
-    """What a voter must never forget. The commit index is not part of it.
+    """State that a voter must keep across restarts. The commit index is not part of it.
 
     ``is_rejoining``: the replica may have lost votes and entries. A replica that begins empty in an older
     group gives no vote and counts towards no quorum until its log holds what a confirmed leader names.
@@ -66,7 +66,7 @@ class HardState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restored:
-    """What storage remembers when a replica opens: enough to rebuild the core."""
+    """State that storage returns when a replica opens: enough to rebuild the core."""
 
     hard_state: HardState
     membership: Membership  # in force just before the log, at ``snapshot``
@@ -79,7 +79,7 @@ class Restored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Write:
-    """What must become durable, in this order: hard state, truncation, entries.
+    """State that must become durable, in this order: hard state, truncation, entries.
 
     A crash may keep any prefix of it. Without ``spans``, ``send_after`` depends on the hard state alone, and
     may leave with ``HardStateSaved``.

@@ -1,4 +1,4 @@
-"""What every role answers to an input or a message that only another role takes.
+"""The default response of a role to inputs and messages that only another role handles.
 
 A request to a leader is refused with the name of the leader; everything else is ignored. ``Follower``,
 ``Candidate`` and ``Leader`` override what they take. A method that returns a ``Role`` asks ``Raft`` to change
@@ -17,7 +17,7 @@ from raftlog.types import Index, NodeId, Token
 
 
 class RoleState:
-    """What a member knows and does only while it has one role."""
+    """The state and the behaviour of a member in one role."""
 
     __slots__ = ("_member", "leader", "role")
 

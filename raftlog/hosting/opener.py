@@ -21,7 +21,7 @@ _log = logging.getLogger("raftlog.hosting")
 
 @dataclass(frozen=True, slots=True)
 class LogOpener:
-    """What opening needs to know of its broker."""
+    """The parts of a broker that opening a log needs."""
 
     filesystem: Filesystem
     data_directory: str

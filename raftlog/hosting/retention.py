@@ -50,7 +50,7 @@ class Kept:
 
 @dataclass(slots=True)
 class _LeaderEpoch:
-    """What one leader has seen of one group. Another term begins anew."""
+    """Observations of one group in one leader epoch."""
 
     term: Term
     waited: int = 0  # looks, for members that are behind
@@ -82,7 +82,7 @@ class RetentionManager:
     async def look(self) -> None:
         """Cut all logs here that are longer than they should be.
 
-        Before that, segments that nobody appends to are closed when they are old.
+        Before that, old segments without new appends are closed.
         """
         before, self._epochs = self._epochs, {}
         for tenant in list(self._tenants()):
@@ -128,7 +128,7 @@ class RetentionManager:
         return max((Index(s.last + 1) for s in closed if s.last < limit), default=log.first_index)
 
     def _held_back(self, group: RaftGroup[object], epoch: _LeaderEpoch, wanted: Index) -> Index:
-        """What members that are alive and catching up still have to read, for a while."""
+        """The first index that members still read which are alive and catching up, for a limited time."""
         status = group.status()
         matches = {**status.learner_match_index, **status.match_index}
         behind = [

@@ -82,11 +82,11 @@ class Supervisor:
         self._waiting.set()
 
     def look_again(self) -> None:
-        """What the tenants wait for may have come: open now what can be opened."""
+        """A condition that tenants wait for may hold now: open the logs that can be opened."""
         self._waiting.set()
 
     async def release(self, group_id: GroupId) -> None:
-        """Return once the replica is closed, nobody repairs it, and its files may be moved or removed."""
+        """Return once the replica is closed and not under repair: its files may be moved or removed."""
         hosted = self._hosted.get(group_id)
         if hosted is None:
             return
@@ -246,7 +246,7 @@ class Supervisor:
         ]
 
     async def take_offline(self, failed: FailedReplica) -> None:
-        """Close it, so that nobody else has its files open."""
+        """Close it, so that only the repair has its files open."""
         hosted = self._hosted[failed.group_id]
         hosted.reason = f"{type(failed.error).__name__}: {failed.error}; it is being repaired"
         await self._close(hosted)
@@ -271,6 +271,6 @@ class Supervisor:
         hosted.needs_operator(reason)
 
     def forget(self, directory: str) -> None:
-        """Peers are told no more of these files as they were: they were opened, or are about to change."""
+        """Discard what peers are told of these files: they were opened, or are about to change."""
         if self._repairer is not None:
             self._repairer.service.forget(directory)

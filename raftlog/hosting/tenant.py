@@ -1,4 +1,4 @@
-"""What a replicated state machine brings to be hosted on a broker. Nothing is decided here."""
+"""The interface of a replicated state machine that a broker hosts. Nothing is decided here."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Tenant(Protocol):
 
     @property
     def name(self) -> str:
-        """What logs and operators call it."""
+        """Its name in logs and for operators."""
 
     @property
     def directory(self) -> str:

@@ -29,7 +29,7 @@ REPORT_AFTER_S: Final = 10.0  # a broker that has just started need not have a t
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClockBounds:
-    """What a wall clock may do before it is doubted. Every broker of a cluster should use the same."""
+    """Limits beyond which a wall clock is not trusted. Every broker of a cluster should use the same."""
 
     jump_ms_max: int = 600_000  # further from cluster time than this, a wall clock is wrong
     pause_ms: int = 3_600_000  # a jump that a majority of brokers make is believed after this time
@@ -39,7 +39,7 @@ CLOCK_BOUNDS: Final = ClockBounds()
 
 
 class ClockReading(NamedTuple):
-    """What a broker tells with its heartbeats."""
+    """The times that a broker sends with its heartbeats."""
 
     wall_ms: int
     time_ms: int  # the time it goes by, or UNKNOWN_MS
@@ -100,7 +100,7 @@ class ClusterTime:
         return self._clock.wall_ms() - self.wall_ms()
 
     def reading(self) -> ClockReading:
-        """What to tell the peers now."""
+        """The times to send to the peers now."""
         wall_ms = self._clock.wall_ms()
         expected_ms = self._expected_ms()
         if expected_ms == UNKNOWN_MS or self._is_near(wall_ms, expected_ms):

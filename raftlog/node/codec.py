@@ -1,4 +1,4 @@
-"""What stands in a frame between brokers: one kind byte, a msgpack head, raw bytes behind it.
+"""The content of a frame between brokers: one kind byte, a msgpack head, raw bytes after it.
 
 ::
 

@@ -17,7 +17,7 @@ _thread: Final = ThreadPoolExecutor(1, "compute")  # starts when it is needed
 
 
 async def computed(work: Callable[[], Result], *, is_short: bool) -> Result:
-    """What ``work`` gives or raises: at once where it ``is_short``, else on the thread."""
+    """Run ``work``: at once where it ``is_short``, else on the thread."""
     if is_short:
         return work()
     return await asyncio.get_running_loop().run_in_executor(_thread, work)

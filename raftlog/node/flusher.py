@@ -25,7 +25,7 @@ LONG_AT_ONCE: Final = 2  # of the changes that take long; the other threads are 
 
 
 class Flushed(Protocol):
-    """Who wants to be durable."""
+    """A log's owner, whose log the flusher syncs."""
 
     def begin_sync(self) -> DiskWork | None:
         """The flush or the change to run, or None when nothing is waiting for the disk."""
@@ -35,7 +35,7 @@ class Flushed(Protocol):
 
 
 class Flusher:
-    """Gathers who is dirty and runs one round of syncs at a time, never two works of one owner.
+    """Collects owners with unsynced writes; runs one round of syncs at a time, never two works of one owner.
 
     ``on_fatal`` is called when a round breaks down for another reason than a failed sync.
     """
@@ -159,7 +159,7 @@ class _Round:
             self._left -= 1
             is_last = self._left == 0
         if is_last:
-            with contextlib.suppress(RuntimeError):  # the loop has ended, and nobody waits
+            with contextlib.suppress(RuntimeError):  # the loop has ended, and no request waits
                 self._loop.call_soon_threadsafe(self._settle)
 
     def _settle(self) -> None:

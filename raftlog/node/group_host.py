@@ -68,7 +68,7 @@ class HostSettings:
 
     tick_ms: int = TICK_MS
     heartbeat_ticks: int = HEARTBEAT_TICKS  # 150 ms
-    election_ticks: int = ELECTION_TICKS  # 750 to 1,500 ms, drawn anew for every election
+    election_ticks: int = ELECTION_TICKS  # 750 to 1,500 ms, drawn for every election
     quiet_ticks: int = QUIET_TICKS  # a group with nothing outstanding becomes quiescent after 2 s
     transfer_s: float = 3.0  # how long a stop waits for other leaders
     catch_up_bytes_per_s: int = 100 << 20  # to members that are far behind; 0 for no limit
@@ -304,7 +304,7 @@ class GroupHost:
 
     @contextlib.contextmanager
     def blames(self, group: GroupId) -> Iterator[None]:
-        """What breaks within this has broken in that group. Passes everything on."""
+        """Attribute a broken invariant to that group. Passes all errors on."""
         try:
             yield
         except (LogCorrupt, OSError):
@@ -400,7 +400,7 @@ class GroupHost:
                 )
 
     def leader_known(self, group_id: GroupId) -> str:
-        """Who leads a group, as a sentence, and which of its members are not heard."""
+        """The leader of a group, as a sentence, and the members that are not heard."""
         group = self._groups.get(group_id)
         if group is None:
             return "its log is not open here"

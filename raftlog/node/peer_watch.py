@@ -1,7 +1,7 @@
 """Which peers are reachable, and which have fallen silent on a link that stands.
 
 Decides: when a peer counts as reachable and as silent. Leaves to others: what follows (``group_host``).
-Time is counted in this process's own ticks: while it was held up no tick passed, and nobody was silent.
+Time is counted in this process's own ticks: while it was held up no tick passed, and no peer was silent.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class PeerWatch:
         self._heard[peer] = self.ticks
 
     def said(self, peer: NodeId, *, is_stopping: bool) -> None:
-        """What it says of itself."""
+        """It reports whether it is stopping."""
         (self._stopping.add if is_stopping else self._stopping.discard)(peer)
 
     def connected(self, peer: NodeId) -> None:

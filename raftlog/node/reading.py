@@ -37,12 +37,12 @@ class LogBytes(NamedTuple):
 
 
 def on_thread(work: Callable[[], Result]) -> Awaitable[Result]:
-    """What ``work`` gives on a thread for reads, or what it raises."""
+    """Run ``work`` on a thread for reads; return its result, or raise its error."""
     return asyncio.get_running_loop().run_in_executor(_threads, work)
 
 
 async def read_part(log: LogStorage, part: LogPart, work: Callable[[LogReader], Result]) -> Result:
-    """What ``work`` makes of a part of the log on a thread; it may stand in the log no more by then.
+    """Run ``work`` on a part of the log on a thread; that part may have left the log by then.
 
     Raises ``LogChanged``, and ``LogCorrupt`` and ``OSError`` where the log is damaged.
     """
@@ -58,13 +58,13 @@ async def read_part(log: LogStorage, part: LogPart, work: Callable[[LogReader], 
 
 
 def read_recent(log: LogStorage, first: Index, last: Index, *, bytes_max: int) -> LogBytes | None:
-    """What can be read at once, or None: a few of the newest batches. Raises ``LogCorrupt``, ``OSError``."""
+    """A few of the newest batches, read at once; else None. Raises ``LogCorrupt`` and ``OSError``."""
     found = log.recent(first, last, bytes_max=bytes_max)
     return _bytes_of(found) if found is not None and found.size_bytes <= ON_LOOP_BYTES_MAX else None
 
 
 async def read_batches(log: LogStorage, first: Index, last: Index, *, bytes_max: int) -> LogBytes:
-    """What ``log.read(...).read()`` gives.
+    """The bytes of ``log.read(...).read()``.
 
     Raises ``OffsetOutOfRange`` when ``first..last`` is not in the log, and what ``read_part`` raises.
     """

@@ -37,7 +37,7 @@ CALLS_MAX: Final[Mapping[CallClass, int]] = {
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """What a broker offers to its peers: its name on the wire, and whose bound it falls under."""
+    """A service that a broker offers to its peers: its name on the wire, and its class of calls."""
 
     name: str
     kind: CallClass

@@ -6,5 +6,5 @@ Leaves to others: which replicas a broker holds, and how they are closed and ope
 Read ``scheduler`` (failed replicas of one broker), then ``repairer`` (one of them) and ``verify`` (what is
 sound). ``service`` is what a peer tells about its log, ``segment_writer`` writes segments anew. Where entries
 are missing everywhere, ``full_resync`` fetches a whole log; ``donor`` says when one may take another's place,
-``new_log`` puts it there. ``scrubber`` reads through what nobody asks for, with the steps of ``scrubbing``.
+``new_log`` puts it there. ``scrubber`` reads all files in the background, with the steps of ``scrubbing``.
 """

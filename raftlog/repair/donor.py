@@ -16,7 +16,7 @@ from raftlog.types import NodeId, Term
 
 
 def leader_of(repair_target: RepairTarget, told: Mapping[NodeId, Told], term: Term, trouble: str) -> NodeId:
-    """Who leads in ``term`` or a later one. Raises ``CannotRepair``."""
+    """The leader of ``term`` or a later one. Raises ``CannotRepair``."""
     for peer, answer in told.items():
         if answer.is_leader and answer.term >= term:
             return peer
@@ -29,7 +29,7 @@ def leader_of(repair_target: RepairTarget, told: Mapping[NodeId, Told], term: Te
 
 
 def members_told(seen: VerifyReport, told: Mapping[NodeId, Told]) -> bytes:
-    """Who took part where this log begins. Raises ``CannotRepair``, or ``NeedsFullResync`` if no wait helps.
+    """The members where this log begins. Raises ``CannotRepair``, or ``NeedsFullResync`` if no wait helps.
 
     A leader whose log leads up to there will know, once so much is committed.
     """

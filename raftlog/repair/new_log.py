@@ -36,7 +36,7 @@ SEGMENT_BYTES: Final = 128 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beginning:
-    """What a log begins with: everything before ``start`` led to ``state``, and these take part."""
+    """The start of a log: the state of everything before ``start``, and the members."""
 
     start: Index
     before: Term  # of the entry just before
@@ -69,7 +69,7 @@ class NewLog:
         return self._writers[-1].term if self._writers else self._beginning.before
 
     def writer(self) -> SegmentWriter:
-        """What takes the next batches."""
+        """The writer of the next batches."""
         if not self._writers or self._writers[-1].size >= SEGMENT_BYTES:
             segment = NewSegment(self.following, ())
             self._writers.append(SegmentWriter(self._filesystem, self._directory, segment, self.term))

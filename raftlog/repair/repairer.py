@@ -61,7 +61,7 @@ _log = logging.getLogger("raftlog.repair")
 
 CALL_TIMEOUT_MS: Final = 5000
 ROUNDS_MAX: Final = 6  # each repairs something, or the repair has failed
-FORGOTTEN_TERMS: Final = 1000  # elections that nobody remembers are fewer
+FORGOTTEN_TERMS: Final = 1000  # more than any number of elections that all members have lost
 
 
 @dataclass(slots=True)
@@ -152,7 +152,7 @@ class Repairer:
     async def _ask_everybody(
         self, repair_target: RepairTarget, seen: VerifyReport
     ) -> tuple[RepairTarget, dict[NodeId, Told]]:
-        """Ask also those who vote by any log that answers, until nobody new is named."""
+        """Ask the voters that any answering log names, too, until no new one is named."""
         start = Index(seen.state.log_start - 1)
         question = Ask(group_id=repair_target.group_id, members_at=start)
 
@@ -227,7 +227,7 @@ class Repairer:
     ) -> bool:
         """From one peer after the other, each as far as it can; a lost link costs nothing that is written.
 
-        Who was there and is silent now may hold the anchor: then no leader's log is taken in its place.
+        A peer that is silent since its last answer may hold the anchor: no leader's log replaces it then.
         """
         anchor = seen.anchor
         assert anchor is not None

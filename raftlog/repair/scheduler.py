@@ -48,7 +48,7 @@ class Supervisor(Protocol):
         """Replicas that have failed."""
 
     async def take_offline(self, failed: FailedReplica) -> None:
-        """Close it, so that nobody else has its files open."""
+        """Close it, so that only the repair has its files open."""
 
     def bring_online(self, failed: FailedReplica) -> None:
         """Open it again."""
@@ -92,7 +92,7 @@ class RepairScheduler:
                 await asyncio.gather(*tasks, return_exceptions=True)
 
     async def end(self, group_id: GroupId) -> None:
-        """Return once nobody repairs it any more, on no thread: its files may be removed or opened."""
+        """Return once no repair of it runs on any thread: its files may be removed or opened."""
         task = self._repairing.get(group_id)
         if task is not None:
             task.cancel()

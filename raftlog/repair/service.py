@@ -1,4 +1,4 @@
-"""What a broker tells a peer whose replica is damaged: entries of the same log, and terms.
+"""Answers to peers whose replica is damaged: entries of the same log, and terms.
 
 Decides: what may be given. An entry of the same index and term is the same entry in every log of a
 group (Raft 5.3), so a log that holds an *anchor*, an entry that the asker knows to have had, holds
@@ -54,7 +54,7 @@ class Ask(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
 
 
 class Told(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
-    """What a peer knows. ``is_sure``: it has forgotten no term and no vote."""
+    """The answer of a peer. ``is_sure``: it has lost no term and no vote."""
 
     term: Term
     is_sure: bool
@@ -189,7 +189,7 @@ def _members_of(group: RaftGroup[object], index: Index) -> bytes:
 
 
 def _members_in_files(filesystem: Filesystem, seen: VerifyReport, index: Index) -> bytes:
-    """What the file says of the log's start, where that is what was asked for."""
+    """The members at the log start, where the question is about that index."""
     if index != seen.state.log_start - 1:
         return b""
     try:
@@ -200,7 +200,7 @@ def _members_in_files(filesystem: Filesystem, seen: VerifyReport, index: Index) 
 
 
 def voters_in_files(filesystem: Filesystem, seen: VerifyReport) -> tuple[NodeId, ...]:
-    """Who votes by the newest membership in a closed log, as far as that is sound; nobody if none is."""
+    """The voters of the newest sound membership in a closed log; empty without one."""
     try:
         newest = load_members(filesystem, seen.directory).base(seen.state.log_start)
     except LogCorrupt:

@@ -14,7 +14,7 @@ from raftlog.types import GroupId, NodeId
 class RepairTarget:
     """A replica that is here, damaged and closed, and who else has one as far as the metadata tell.
 
-    Who votes may be others: each log says it, and ``Repairer`` asks those, too.
+    The voters may be others: each log names them, and ``Repairer`` asks those, too.
     """
 
     group_id: GroupId

@@ -36,7 +36,7 @@ _NEVER = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class MissingRange:
-    """Entries ``first..last`` that should be here and are not; ``last`` is None where nobody knows it."""
+    """Entries ``first..last`` that should be here and are not; ``last`` is None where it is unknown."""
 
     first: int
     last: int | None
@@ -47,7 +47,7 @@ class MissingRange:
 
 @dataclass(slots=True, kw_only=True)
 class VerifyReport:
-    """What was found. ``state`` are the values of the slot that counts, which may be in ``doubt``."""
+    """The findings. ``state`` are the values of the slot that counts, which may be in ``doubt``."""
 
     directory: str
     state: ReplicaState
@@ -122,7 +122,7 @@ class _Examiner:
         if seen.covers <= state.log_start:
             seen.epochs = Epochs()  # it speaks of what lies before the log
         if newest is None and seen.bases:
-            state.log_start = Index(seen.bases[0])  # nobody else knows it
+            state.log_start = Index(seen.bases[0])  # no other file has it
         self._read_log()
         self._note_anchor()
         self._note_holes()

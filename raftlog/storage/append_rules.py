@@ -1,4 +1,4 @@
-"""What may stand behind what in a log: broken only by a mistake of ours, so it stops the process."""
+"""Which batch may follow another in a log. Only a bug breaks these rules, so they stop the process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of a segment file is sound, whatever happened to the rest of it.
+"""Search for the sound parts of a damaged segment file.
 
 Decides: which bytes of a damaged file are still batches of this log: whole, in place, with a right checksum.
 Leaves to others: what the log should hold (``verify``) and where the rest comes from (``segment_writer``).
@@ -46,7 +46,7 @@ class Damage:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What batches of a segment must keep to."""
+    """Limits that all batches of a segment keep."""
 
     first: int
     last: int

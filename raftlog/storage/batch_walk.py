@@ -17,7 +17,7 @@ _SCAN_CHUNK_BYTES = 1 << 20
 
 
 class BatchDamaged(Exception):
-    """What stands at ``position`` is not a whole batch."""
+    """The bytes at ``position`` are not the next whole batch."""
 
     def __init__(self, position: int, reason: str) -> None:
         super().__init__(f"position {position}: {reason}")

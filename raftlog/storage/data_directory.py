@@ -1,4 +1,4 @@
-"""The one directory a broker keeps its data in: whose it is, and that nobody else uses it.
+"""The one directory of a broker's data: which broker owns it, and that no other process uses it.
 
 <data>/raftlog.json    cluster id, broker id, format version; kept twice (``twin_file``)
 <data>/lock            held (flock) while the broker runs; its pid

@@ -1,4 +1,4 @@
-"""What a replica must keep beside its log: hard state, log start, durable end.
+"""State of a replica beside its log: hard state, log start, durable end.
 
 Two files, ``hard_state.a`` and ``hard_state.b``, hold one sealed slot each. The slot with the higher
 sequence number counts. A slot that is known to be on the disk is never overwritten: writes go to
@@ -229,7 +229,7 @@ def _make_durable(filesystem: Filesystem, path: str, slot: bytes) -> None:
 
 
 def found_slots(filesystem: Filesystem, directory: str) -> list[Slot | Trouble]:
-    """What the two files hold."""
+    """The content of the two files."""
     return [read_slot(filesystem, f"{directory}/{name}") for name in SLOT_NAMES]
 
 

@@ -86,7 +86,7 @@ class Epochs:
         )
 
     def durable_end(self, first_index: int, before: int, last: int) -> DurableEnd:
-        """What a slot says when everything up to ``last`` is durable in a log that begins at ``first_index``.
+        """The durable end when everything up to ``last`` is durable in a log that begins at ``first_index``.
 
         ``before`` is the term of the entry just before the log.
         """
@@ -110,7 +110,7 @@ def _digest(entries: Iterable[EntryId]) -> int:
 
 
 class LoadedEpochs(NamedTuple):
-    """What the file says; ``covers`` is -1 when it is missing or wrong."""
+    """The content of the file; ``covers`` is -1 when it is missing or wrong."""
 
     epochs: Epochs
     memberships: list[MembershipEntry]

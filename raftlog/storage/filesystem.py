@@ -59,7 +59,7 @@ class File(Protocol):
     def sync(self) -> None:
         """Block until the disk has everything (fdatasync). May be called on another thread.
 
-        An ``OSError`` here is final: after a failed fsync nobody knows what the disk holds.
+        An ``OSError`` here is final: after a failed fsync the content of the disk is unknown.
         """
 
     def descriptor(self) -> int:

@@ -3,7 +3,7 @@
 A log has one active segment, and a broker may have many more logs than a process may open files. A
 segment refers to its file weakly (``Segment``); what keeps the file open is its place here, or whoever
 works with it: a reader, or a log and its syncs from an append until that is on the disk. A file closes
-itself when nobody holds it any more, so one with unsynced writes stays open whatever happens here. That
+itself when its last user releases it, so one with unsynced writes stays open whatever happens here. That
 matters: a failed writeback is reported to the descriptors that were open when it happened, and a sync of
 a file that was opened later may not see it.
 """

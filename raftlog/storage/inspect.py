@@ -1,4 +1,4 @@
-"""What stands in a segment file, batch by batch, for people who look at one."""
+"""The content of a segment file, batch by batch, for people."""
 
 from __future__ import annotations
 

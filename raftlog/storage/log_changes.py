@@ -1,4 +1,4 @@
-"""What is taken away from a segmented log, or put in its place, and the waits for the disk that this takes.
+"""Truncations of a segmented log and replacements of its content, and their waits for the disk.
 
 Decides in which order things are forgotten here and on the disk. A change is begun and finished on the
 owner's thread; what waits for the disk is in between, and may run on another (``LogChange``).
@@ -95,7 +95,7 @@ class LogChanges(LogReads):
         self._last = first_removed - 1
 
     def cut_change(self) -> LogChange | None:
-        """What ``cut`` has left to be done: a cut must not be undone by a power loss."""
+        """The work that ``cut`` has left for the disk: a power loss must not undo a cut."""
         cut, self._cut = self._cut, None
         if cut is None:
             return None
@@ -157,7 +157,7 @@ class LogChanges(LogReads):
         """Delete the closed segments that end below ``first_kept``.
 
         The segment with the newest durable entry stays: the one behind it may lack a durable name. Files
-        go last, once nobody reads them.
+        go last, once no reader has them open.
         """
         limit = min(first_kept, self._durable)
         count = sum(1 for segment in self._segments.closed if segment.last < limit)
@@ -182,7 +182,7 @@ class LogChanges(LogReads):
         return self._change(run, finish)
 
     def removal_change(self) -> LogChange | None:
-        """Files that nobody reads any more. Whatever a crash leaves of them is removed on opening."""
+        """Remove files without readers. Files that a crash leaves are removed on opening."""
         segments, self._removable = self._removable, []
         start = self.first_index
 

@@ -1,4 +1,4 @@
-"""What a segmented log can tell without changing: indexes, terms, bytes, what was restored.
+"""Reads of a segmented log that change nothing: indexes, terms, bytes, the restored state.
 
 Nothing is decided here; ``segmented_log`` changes what is looked at.
 """
@@ -81,7 +81,7 @@ class LogReads:
         return self._segments.base_from(index)
 
     def restored(self, membership: Membership) -> Restored:
-        """What was found on opening, after the torn tail was cut off."""
+        """The state found on opening, after the torn tail was cut off."""
         before = EntryId(self._state.state.before, Index(self._first - 1))
         base = self._members.base(self.first_index)
         return Restored(

@@ -56,7 +56,7 @@ class FileRange:
 
 @dataclass(frozen=True, slots=True)
 class LogRange:
-    """What a read found: whole batches ``first..last`` in one or more runs.
+    """The result of a read: whole batches ``first..last`` in one or more runs.
 
     ``first`` may lie before the index asked for: the batch that contains it comes whole.
     """
@@ -78,7 +78,7 @@ class LogRange:
 
 
 class LogReader(Protocol):
-    """What a reader needs of a log."""
+    """The part of a log that readers use."""
 
     @property
     def first_index(self) -> Index:
@@ -192,7 +192,7 @@ def carry_out(change: LogChange | None) -> None:
 
 
 class States(Protocol):
-    """What the machine was at places where the log begins, or may begin."""
+    """States of the machine at offsets where the log begins, or may begin."""
 
     @property
     def standing(self) -> tuple[Index, ...]:
@@ -245,12 +245,12 @@ class LogStorage(LogReader, Protocol):
         """Bytes of all segments."""
 
     def keep_birth(self, membership: Membership) -> None:
-        """Who takes part before the first entry, unless that is kept already; durable with the next sync."""
+        """Keep the membership before the first entry, unless one is kept; durable with the next sync."""
 
     def restored(self, membership: Membership) -> Restored:
-        """What was found on opening, after the torn tail was cut off.
+        """The state found on opening, after the torn tail was cut off.
 
-        ``membership`` counts only for a log of which nobody has said ``keep_birth`` yet.
+        ``membership`` counts only for a log without an earlier ``keep_birth``.
         """
 
     def append(self, batches: Sequence[Batch]) -> None:
@@ -269,7 +269,7 @@ class LogStorage(LogReader, Protocol):
         """Forget this entry and all after it; the disk does so with ``cut_change``."""
 
     def cut_change(self) -> LogChange | None:
-        """What ``cut`` has left to be done, if anything."""
+        """The work that ``cut`` has left for the disk, if any."""
 
     def prefix_change(self, first_kept: Index) -> LogChange | None:
         """``truncate_prefix`` as a change."""
@@ -284,7 +284,7 @@ class LogStorage(LogReader, Protocol):
         """``save_checkpoint`` as a change, of what is durable."""
 
     def rewrite_change(self) -> LogChange | None:
-        """What the disk has damaged of the small files is written again, as it is known here."""
+        """Write damaged small files again, from memory."""
 
     def close_change(self, checkpoint: tuple[Index, bytes] | None) -> LogChange | None:
         """``close`` as a change, with a checkpoint of what is durable then; a full disk does without."""
@@ -315,7 +315,7 @@ class LogStorage(LogReader, Protocol):
         """How often entries were removed, at either end: what was being read from the files may be gone."""
 
     def recent(self, first: Index, last: Index, *, bytes_max: int) -> LogRange | None:
-        """What ``read`` gives, without a look at the disk; None when ``first`` is not among the newest
+        """The result of ``read`` from memory; None when ``first`` is not among the newest
         batches, whose places are in memory.
         """
 

@@ -21,7 +21,7 @@ from raftlog.types import Index
 
 
 class SyncFailure:
-    """Shared by all that waits for a log's disk: once that has failed, nobody knows what the disk holds.
+    """Shared by all that waits for a log's disk: once that has failed, the content of the disk is unknown.
 
     One at a time: of two syncs of one file the system may tell only one that pages were lost.
     """

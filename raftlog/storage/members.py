@@ -1,4 +1,4 @@
-"""Who takes part in the group, as one log knows it: the memberships in it and the one it begins with.
+"""The memberships of the group, as one log knows them: those in it and the one before its first entry.
 
 Decides what is kept beside the log: ``epochs`` names the memberships below what it covers, so that closed
 segments need not be read on opening; ``members`` names those that were in force where the log began, now
@@ -109,7 +109,7 @@ def newest_below(entries: Sequence[MembershipEntry], index: Index) -> Membership
 
 
 def load_members(filesystem: Filesystem, directory: str) -> LogMembers:
-    """What the file says; nothing when there is none. Raises ``LogCorrupt`` when it is damaged."""
+    """The content of the file; None when there is none. Raises ``LogCorrupt`` when it is damaged."""
     path = f"{directory}/{MEMBERS_NAME}"
     try:
         payload = unseal(_MAGIC, filesystem.read_file(path))
@@ -137,7 +137,7 @@ def encode_entries(entries: Iterable[MembershipEntry]) -> bytes:
 
 
 def decode_entries(payload: memoryview) -> list[MembershipEntry]:
-    """What ``encode_entries`` was given. The bytes have been checked by their seal."""
+    """The inverse of ``encode_entries``. The seal has checked the bytes."""
     (count,) = _COUNT.unpack_from(payload)
     at, found = _COUNT.size, []
     for _ in range(count):

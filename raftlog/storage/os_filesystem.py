@@ -144,7 +144,7 @@ class OsFile:
         return self._descriptor
 
     def close(self) -> None:
-        """Idempotent; waits for nobody: a sync that is under way closes the file when it is done."""
+        """Idempotent; does not wait: a sync that is under way closes the file when it is done."""
         with _guard:
             if not self._closing:
                 self._closing = True
@@ -291,7 +291,7 @@ class OsFilesystem:
         return total
 
     def free_bytes(self, path: str) -> int:
-        """What the system lets this process use, its reserve for the administrator left out."""
+        """Free bytes that this process may use, without the system's reserve for the administrator."""
         found = os.statvfs(path)
         return found.f_bavail * found.f_frsize
 

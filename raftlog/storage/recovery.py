@@ -48,7 +48,7 @@ class TornTail:
 
 @dataclass(slots=True)
 class Recovery:
-    """What opening found and did, for the caller's log; all empty after an orderly stop."""
+    """Findings and repairs of an opening, for the caller's log; all empty after an orderly stop."""
 
     torn_tail: TornTail | None = None
     rebuilt: list[str] = field(default_factory=list)  # sidecar files that were missing or wrong
@@ -307,7 +307,7 @@ class _Opening:
         files.append(segment.create())
 
     def _make_durable(self, files: list[File]) -> None:
-        """What was found counts as durable from now on, so it is synced; rolled segments are closed."""
+        """Sync the entries that were found: they count as durable from now on. Rolled segments are closed."""
         for file in files:
             file.truncate(file.size)  # a cut whose sync failed is made again, too
             file.sync()

@@ -52,7 +52,7 @@ class ReplicaRegistry:
 
     @classmethod
     def open(cls, filesystem: Filesystem, data_directory: str, rng: random.Random) -> ReplicaRegistry:
-        """What the directory says; ``rng`` draws the id of a disk that has none. Raises ``OSError``."""
+        """Read the directory; ``rng`` draws the id of a disk that has none. Raises ``OSError``."""
         filesystem.make_directories(data_directory)
         disk_id = _load(filesystem, data_directory, DISK_FILE, str)
         kept = _load(filesystem, data_directory, REPLICAS_FILE, _Kept)

@@ -17,7 +17,7 @@ NO_LIMIT = -1
 
 @dataclass(frozen=True, slots=True)
 class ClosedSegment:
-    """What retention needs to know of a closed segment."""
+    """A closed segment, as retention sees it."""
 
     base: Index
     last: Index

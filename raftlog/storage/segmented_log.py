@@ -75,7 +75,7 @@ class SegmentedLog(LogChanges):
         self._settings = settings
 
     def keep_birth(self, membership: Membership) -> None:
-        """Who took part before the first entry, unless that is kept already; durable with the next sync."""
+        """Keep the membership before the first entry, unless one is kept; durable with the next sync."""
         if self._members.base(self.first_index) is None:
             self._members.keep_base(self.first_index, MembershipEntry(Index(self._first - 1), membership))
 

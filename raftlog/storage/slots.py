@@ -25,7 +25,7 @@ _SLOT = struct.Struct(">QqqqqqqqQ?")
 _SEQUENCE = struct.Struct(">Q")
 _SEALED_BYTES = _SLOT.size + OVERHEAD_BYTES
 SLOT_BYTES = _SEALED_BYTES + _SEQUENCE.size
-_SEQUENCE_MAX = (1 << 63) - 1  # nobody counts so far: a greater number was never written
+_SEQUENCE_MAX = (1 << 63) - 1  # out of reach: a greater number was never written
 _NO_VOTE = -1
 UNKNOWN_TERMS = 1 << 32  # of a durable end whose terms were not read; no checksum has so many bits
 
@@ -85,7 +85,7 @@ class Trouble(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """What one of the files holds."""
+    """The content of one of the files."""
 
     sequence: int
     state: ReplicaState
@@ -119,7 +119,7 @@ def encode_slot(sequence: int, state: ReplicaState) -> bytes:
 
 
 def read_slot(filesystem: Filesystem, path: str) -> Slot | Trouble:
-    """What a slot's file holds, or why nothing of it counts."""
+    """The content of a slot's file, or why it does not count."""
     try:
         data = filesystem.read_file(path)
     except FileNotFoundError:

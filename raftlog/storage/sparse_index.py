@@ -33,7 +33,7 @@ _SUMMARY_BYTES = _SUMMARY.size + OVERHEAD_BYTES
 
 @dataclass(frozen=True, slots=True)
 class SegmentSummary:
-    """What the head of an index file says of its segment, readable without the entries."""
+    """The head of an index file, which describes its segment; readable without the entries."""
 
     base_offset: int
     last_offset: int

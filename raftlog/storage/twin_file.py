@@ -1,4 +1,4 @@
-"""Small files that nobody could tell us again, kept twice: damage to one is repaired from the other.
+"""Small files that no peer can restore, kept twice: damage to one is repaired from the other.
 
 ``<name>`` and ``<name>.twin``, below a data directory, hold the same two lines: the JSON of
 ``[number, value]``, then the CRC-32C, in hexadecimal, of the name and that line. The number rises with every

@@ -1,7 +1,7 @@
 """One member of one Raft group: a core, its log and its state machine, driven.
 
-Decides: in which order a core's ``Ready`` is carried out, and who is told what. Leaves to others: when syncs
-run and which groups there are (``raftlog.node``).
+Decides: in which order a core's ``Ready`` is carried out, and which listener is called. Leaves to others:
+when syncs run and which groups there are (``raftlog.node``).
 
 Read ``raft_group`` first. ``recent_entries`` holds a batch from its proposal until it is applied; from there
 ``log_writer`` brings it into the log, ``replication`` sends it and ``applier`` feeds it to the state machine.

@@ -1,4 +1,4 @@
-"""What one may ask of a leader and has to wait for. Raised in place of an answer: see each method.
+"""Requests to a leader that wait for an outcome. Errors: see each method.
 
 Decides: what each question waits for. Leaves to others: when that has come (``proposals``, ``raft_group``).
 """

@@ -1,7 +1,7 @@
 """Giving leadership to another replica, and waiting until one has it.
 
 Decides: whom it may be given to, and that it is asked for again while the time lasts. Leaves to others:
-when the successor is told to stand up (``core``).
+when the successor is told to campaign (``core``).
 """
 
 from __future__ import annotations

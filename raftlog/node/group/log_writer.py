@@ -1,4 +1,4 @@
-"""What a core wants written, brought into the log, and the messages that wait for the disk.
+"""The writes of a core: they are appended to the log, and messages wait until they are durable.
 
 Decides: which batches belong to which ``Write``, and which messages a finished sync releases.
 A full disk is no failure: what does not fit waits in memory, none of its messages leaves, and the writing
@@ -37,7 +37,7 @@ class _Waiting(NamedTuple):
 
 
 class Synced(NamedTuple):
-    """What a sync has made durable."""
+    """The outcome of a sync: writes and messages that it completes."""
 
     writes: Sequence[_Waiting]  # oldest first
     hard_state: WriteId | None = None  # term and vote as of this write, which itself waits with its entries

@@ -13,7 +13,7 @@ from raftlog.types import NodeId
 
 
 class MembershipWatch:
-    """What was last told of one replica's membership."""
+    """The membership of one replica that its listener was last told."""
 
     def __init__(self, node_id: NodeId, core: Raft, listener: GroupListener) -> None:
         self._node_id = node_id

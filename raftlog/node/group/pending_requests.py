@@ -1,4 +1,4 @@
-"""Who waits for what on one Raft group, and how each wait ends.
+"""Requests that wait on one Raft group, and how each wait ends.
 
 Decides: in which order waits end, and that losing leadership ends all of them with "unknown".
 Leaves to others: when something is durable, replicated, committed (``raft_group`` says so).
@@ -37,7 +37,7 @@ class Proposal(Generic[Reply]):
         self.term = term
         self.size_bytes = sum(len(batch.data) for batch in batches)
         self.outcome: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        self.outcome.add_done_callback(_retrieve)  # nobody has to wait for it
+        self.outcome.add_done_callback(_retrieve)  # it need not be awaited
 
     def applied(self, reply: Reply) -> None:
         """Its last batch is committed and applied."""
@@ -64,7 +64,7 @@ class Waits:
     def __init__(self) -> None:
         self._last_token = 0
         self._reads: dict[Token, asyncio.Future[Index]] = {}
-        self._unsettled_reads: set[Token] = set()  # those in the core, also where nobody waits any more
+        self._unsettled_reads: set[Token] = set()  # those in the core, also after their request was cancelled
         self._durable: dict[asyncio.Future[None], Index] = {}  # rising indexes
         self._replicated: list[tuple[Index, int, asyncio.Future[None]]] = []
         self._ready: dict[asyncio.Future[None], None] = {}
@@ -131,7 +131,7 @@ class Waits:
         return future
 
     def settle(self, settled: Appended | ReadConfirmed | Refused) -> None:
-        """The core has decided. Who proposed knows already; a change ends when it is committed."""
+        """The core has decided. The proposer knows already; a change ends when it is committed."""
         match settled:
             case ReadConfirmed(token, index):
                 self._unsettled_reads.discard(token)

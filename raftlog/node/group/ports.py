@@ -1,4 +1,4 @@
-"""What a Raft group's driver needs of the world around it, and who hears from it. Nothing is decided here."""
+"""The environment and the listener of a Raft group's driver. Nothing is decided here."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from raftlog.types import GroupId, Index, NodeId, Term
 
 
 class GroupListener(Protocol):
-    """Who wants to know. Calls come on the loop's thread and must neither block nor raise."""
+    """Receives events of a group. Calls come on the loop's thread and must neither block nor raise."""
 
     def role_changed(self, role: Role, term: Term, leader: NodeId | None) -> None:
         """The member's role, its term or the leader it knows is new."""
@@ -43,7 +43,7 @@ class GroupListener(Protocol):
 
 
 class GroupEnvironment(Protocol):
-    """What a group needs of its host."""
+    """The host of a group, as the group uses it."""
 
     @property
     def node_id(self) -> NodeId:
@@ -55,11 +55,11 @@ class GroupEnvironment(Protocol):
 
     @property
     def catch_up(self) -> CatchUpRate:
-        """What may go to members that are far behind, all groups together."""
+        """The limit of bytes per second to members that are far behind, for all groups together."""
 
     @property
     def uncommitted(self) -> UncommittedBytes:
-        """What waits to be committed, all groups together."""
+        """The bytes that wait to be committed, of all groups together."""
 
     def wall_ms(self) -> int:
         """For timestamps of control records."""

@@ -57,7 +57,7 @@ Reply = TypeVar("Reply")
 Arguments = TypeVarTuple("Arguments")
 
 _TICK: Final = Tick()
-_PROPOSAL: Final = Token(0)  # nobody asks what became of it: its entries are staged at once
+_PROPOSAL: Final = Token(0)  # its outcome is not needed: its entries are staged at once
 _log = logging.getLogger("raftlog.node")
 
 
@@ -140,7 +140,7 @@ class RaftGroup(LeaderRequests[Reply]):
     async def truncate_prefix(self, first_kept: Index) -> Index:
         """Delete whole segments below ``first_kept`` whose state is kept; gives the log's new start.
 
-        Who lacks what is gone is sent the state. A full disk may keep the log from beginning later.
+        Followers that still need deleted entries receive a snapshot. A full disk may prevent the change.
         """
         if self.stopped is None:
             await self._change(partial(self._prefix_change, first_kept))
@@ -183,7 +183,7 @@ class RaftGroup(LeaderRequests[Reply]):
         self._guarded(self._drain)
 
     def begin_sync(self) -> DiskWork | None:
-        """What the flusher runs on its thread: a change of the log, if one is due, or a sync."""
+        """The next work for the flusher's thread: a change of the log, if one is due, or a sync."""
         try:
             change = self._changer.begin()
         except (OSError, LogCorrupt) as error:
@@ -258,7 +258,7 @@ class RaftGroup(LeaderRequests[Reply]):
             self._end(error)
 
     def leave(self) -> None:
-        """Vote and serve no more; whoever waits is told "unknown". Syncs that are under way may end."""
+        """Stop voting and serving; pending requests end as unknown. Running syncs may complete."""
         if self.stopped is None:
             self._end(CommitUnknown("the replica is closing", committed=None))
 
@@ -350,7 +350,7 @@ class RaftGroup(LeaderRequests[Reply]):
         return after(change, installed)
 
     def _apply(self) -> None:
-        """What is committed, but not what a full disk keeps out of the log: acknowledged means readable."""
+        """The committed entries without those that a full disk keeps out of the log."""
         commit_index = Index(min(self._core.commit_index, self.log.last_index))
         self._applier.apply_up_to(commit_index)
         self._note_commit_index()

@@ -4,7 +4,7 @@ A replica keeps up as long as it is heard, and reaches, within the allowed time,
 had when it was last looked at. Under load its log is always a little behind; that alone is not lag.
 
 Time is counted in ticks, as in the core: it stands still while the group is quiescent, so that a group that
-unquiesces blames nobody for having been silent meanwhile.
+unquiesces counts no peer as silent for that time.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from raftlog.types import EntryId, Index, NodeId
 
 
 class Progress(Protocol):
-    """How far a leader and its voters are: the part of a status that is looked at for every produce."""
+    """Indexes of a leader and its voters: the part of a status that every produce needs."""
 
     @property
     def last(self) -> EntryId:
@@ -30,7 +30,7 @@ class Progress(Protocol):
 
 
 class ReplicaHealth:
-    """What a leader remembers of its peers' progress."""
+    """When each peer of a leader last made progress."""
 
     def __init__(self, node_id: NodeId, membership: Membership, tick_ms: int) -> None:
         self._node_id = node_id
@@ -47,7 +47,7 @@ class ReplicaHealth:
         self._caught_up = dict.fromkeys(self._peers, self._now)
 
     def apply_membership(self, membership: Membership) -> None:
-        """Another membership is in force: who is new gets the benefit of the doubt, too."""
+        """Another membership is in force: new members count as healthy until their first timeout."""
         self._voters = membership.voters
         self._peers = sorted(membership.voters - {self._node_id})
         self._goal = {peer: goal for peer, goal in self._goal.items() if peer in membership.voters}

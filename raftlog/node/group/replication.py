@@ -1,4 +1,4 @@
-"""What a leader says to its followers that the core cannot: bytes of entries, and last words.
+"""Messages of a leader that the core cannot make itself: bytes of entries, and its resignation.
 
 Decides: how much one append carries, who is so far behind that it must not have all of the disk and the
 network (``catch_up`` says how much), and whom a leader that ends calls to stand in its place. Leaves to

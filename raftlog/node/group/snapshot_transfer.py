@@ -126,14 +126,14 @@ class SnapshotTransfer:
         return False
 
     def taken(self) -> tuple[FetchSnapshot, bytes]:
-        """What has come; it is kept here no longer."""
+        """The received snapshot; it is removed here."""
         assert self.whole is not None
         whole = self.whole
         self.drop()
         return whole
 
     def drop(self) -> None:
-        """What has come is of no use any more."""
+        """Discard the received snapshot."""
         self._cancel()
         self._request = self._manifest = self.whole = None
         self._received = bytearray()

@@ -1,4 +1,4 @@
-"""What one may ask of a replica without changing it: role, indexes, who takes part, who keeps up.
+"""The state of a replica for readers: role, indexes, membership, peers that are in sync.
 
 Nothing is decided here; ``raft_group`` drives what is looked at.
 """
@@ -39,7 +39,7 @@ class GroupView:
 
     @property
     def role(self) -> Role:
-        """What this member is doing."""
+        """The role of this member."""
         return self._core.role
 
     @property
@@ -92,7 +92,7 @@ class GroupView:
 
     @property
     def membership(self) -> Membership:
-        """Who takes part, by the newest membership in this log, committed or not: the one in force."""
+        """The membership in force: the newest in this log, committed or not."""
         return self._core.membership
 
     def membership_at(self, index: Index) -> Membership:

@@ -25,7 +25,7 @@ _CHECKED_PART = struct.Struct(">II")
 _CHECKSUM = struct.Struct(">I")
 
 HEADER_BYTES = _HEADER.size
-"""What every frame costs beside its payload."""
+"""Bytes of a frame beside its payload."""
 
 SCRATCH_BYTES = 256 * 1024
 """Room for one read of many small frames; also what one system call asks for."""

@@ -1,4 +1,4 @@
-"""Who may speak on a connection between nodes: mutual proof of the cluster's secret, without IO.
+"""Authentication of a connection between nodes: mutual proof of the cluster's secret, without IO.
 
 Four messages of fixed size; the dialler proves itself first, so that a stranger who connects gets
 nothing that is made with the secret::
@@ -59,7 +59,7 @@ class HandshakeRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Who this node is and what it shares with the cluster's other nodes."""
+    """This node's id, and the cluster id and secret that it shares with the other nodes."""
 
     node_id: NodeId
     cluster_id: str
@@ -74,14 +74,14 @@ class Credentials:
             raise ValueError(f"secret is too short: give at least {SECRET_BYTES_MIN} random bytes")
 
     def hello(self, peer: NodeId, nonce: bytes) -> bytes:
-        """What this node says first to ``peer``."""
+        """The first message of this node to ``peer``."""
         if len(nonce) != NONCE_BYTES:
             raise ValueError(f"nonce has {len(nonce)} bytes: give {NONCE_BYTES} fresh random ones")
         digest = self._cluster_digest()
         return _HELLO.pack(_MAGIC, PROTOCOL_VERSION, 0, self.node_id, peer, digest, nonce)
 
     def proof(self, role: bytes, dialler_hello: bytes, listener_hello: bytes) -> bytes:
-        """What only a holder of the secret can say, about this one connection."""
+        """The proof that only a holder of the secret can make, for this connection."""
         statement = role + dialler_hello + listener_hello + self.cluster_id.encode()
         return hmac.digest(self.secret, statement, "sha256")
 
@@ -117,7 +117,7 @@ class Handshake(Protocol):
         """The other side; to be believed only when the handshake is over."""
 
     def greeting(self) -> bytes:
-        """What to send at once."""
+        """The bytes to send first."""
 
     def receive(self, message: bytes) -> bytes:
         """Take one whole message; return what to send. Raises ``HandshakeRefused``."""

@@ -36,7 +36,7 @@ KEEPALIVE_S: Final = 1
 
 
 class ConnectionOwner(Protocol):
-    """Who hears of what becomes of a connection."""
+    """Receives the events of a connection."""
 
     def connection_proven(self, connection: Connection) -> None:
         """The handshake is over and ``connection.peer`` is who it says."""
@@ -49,7 +49,7 @@ class ConnectionOwner(Protocol):
 
 
 class Connection(asyncio.BufferedProtocol):
-    """What both directions share: reading the handshake, its time limit, and one end."""
+    """The common part of both directions: reading the handshake, its time limit, and one end."""
 
     def __init__(
         self,
@@ -229,7 +229,7 @@ class OutboundConnection(Connection):
 
     @property
     def queued_bytes(self) -> int:
-        """What has not been taken by the operating system yet."""
+        """Bytes that the operating system has not taken yet."""
         if self._transport is None:
             return 0
         return self._queue_bytes + self._transport.get_write_buffer_size()

@@ -1,7 +1,7 @@
-"""Which connections a node keeps: one out to each peer, dialled for ever, and one in from each.
+"""Which connections a node keeps: one out to each peer, redialled without end, and one in from each.
 
 Each end of a proven connection is told to the layer above exactly once. A connection that never
-was proven is nobody's loss: it is counted as a refusal and not told.
+was proven is counted as a refusal and not reported.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class TransportLimits:
 
 @dataclass(frozen=True, slots=True)
 class LinkContext:
-    """What all connections of one node share."""
+    """Settings and counters that all connections of one node share."""
 
     credentials: Credentials
     limits: TransportLimits
@@ -122,7 +122,7 @@ class OutboundLink:
         self._context.receiver.peer_connected(self._peer)
 
     def connection_refused(self, connection: Connection, reason: str) -> None:
-        """Whoever answered is not the peer, or will not have us."""
+        """The other end is not the peer, or refuses this node."""
         self._context.refusals.add(
             reason,
             direction="outbound",
@@ -208,7 +208,7 @@ class InboundConnections:
             self._by_peer[peer].abort()
 
     async def stop(self) -> None:
-        """Close all connections and tell nobody."""
+        """Close all connections without a report."""
         self._by_peer.clear()
         connections = list(self._all)
         for connection in connections:
@@ -232,7 +232,7 @@ class InboundConnections:
         self._on_peer_proven(peer)
 
     def connection_refused(self, connection: Connection, reason: str) -> None:
-        """Whoever dialled is no node of ours, or sent a damaged frame."""
+        """The other end is no node of this cluster, or has sent a damaged frame."""
         self._context.refusals.add(
             reason,
             direction="inbound",

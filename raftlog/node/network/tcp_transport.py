@@ -116,7 +116,7 @@ class TcpTransport:
         return True
 
     def queued_bytes(self, peer: NodeId) -> int:
-        """What waits to leave for this peer."""
+        """Bytes queued for this peer."""
         link = self._links.get(peer)
         return link.connection.queued_bytes if link is not None else 0
 
@@ -132,7 +132,7 @@ class TcpTransport:
             self._links[peer].disconnect()
 
     async def stop(self) -> None:
-        """Close all connections and the listener; what is queued is lost, and nobody is told."""
+        """Close all connections and the listener; queued frames are lost, and nothing is reported."""
         server, self._server = self._server, None
         if server is None or self._inbound is None:
             return
@@ -147,6 +147,6 @@ class TcpTransport:
             self._links[peer].dial_now()
 
     def _peer_ended(self, peer: NodeId) -> None:
-        """What broke the peer's connection, or made it dial again, may have broken ours without a sign."""
+        """The fault that broke the peer's connection may have broken this node's without a sign."""
         if peer in self._links:
             self._links[peer].disconnect()

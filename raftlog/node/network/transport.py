@@ -15,7 +15,7 @@ from raftlog.types import NodeId
 
 
 class FrameReceiver(Protocol):
-    """Who takes what comes in; all calls come on the event loop's thread."""
+    """Receives frames and connection events; all calls come on the event loop's thread."""
 
     def frame_received(self, sender: NodeId, frame: memoryview) -> None:
         """One whole, checked frame. The memory is the receiver's to keep.
@@ -52,7 +52,7 @@ class Transport(Protocol):
         """
 
     def queued_bytes(self, peer: NodeId) -> int:
-        """What waits to leave for this peer, for backpressure and metrics."""
+        """Bytes queued for this peer, for backpressure and metrics."""
 
     def seconds_since_heard(self, peer: NodeId) -> float:
         """How long nothing has come from this peer; ``math.inf`` if nothing ever has.
