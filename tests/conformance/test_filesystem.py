@@ -1,4 +1,4 @@
-"""The filesystems that pass the suite: the machine's own and the fake one."""
+"""The filesystems that pass the suite: the machine's own with and without syncs, and the fake one."""
 
 from __future__ import annotations
 
@@ -11,10 +11,15 @@ import pytest
 from raftlog.storage.os_filesystem import OsFilesystem
 from raftlog.testing.fake_filesystem import FakeFilesystem
 from tests.conformance.filesystem_suite import FilesystemSuite, Place
+from tests.helpers.unsynced_filesystem import UnsyncedFilesystem
 
 
 def os_place(tmp_path: Path) -> Place:
     return OsFilesystem(), str(tmp_path)
+
+
+def unsynced_place(tmp_path: Path) -> Place:
+    return UnsyncedFilesystem(), str(tmp_path)
 
 
 def fake_place(tmp_path: Path) -> Place:
@@ -23,14 +28,14 @@ def fake_place(tmp_path: Path) -> Place:
     return filesystem, "/data"
 
 
-@pytest.fixture(params=[os_place, fake_place], ids=["os", "fake"])
+@pytest.fixture(params=[os_place, unsynced_place, fake_place], ids=["os", "unsynced", "fake"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     make: Callable[[Path], Place] = request.param
     return make(tmp_path)
 
 
 class TestFilesystems(FilesystemSuite):
-    """Both."""
+    """All three."""
 
 
 @pytest.mark.parametrize("synced", [(), ("/data",), ("/data/away",), ("/data", "/data/away")])

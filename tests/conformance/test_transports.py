@@ -11,6 +11,7 @@ from raftlog.node.network.tcp_transport import TcpTransport
 from raftlog.types import NodeId
 from tests.conformance.transport_suite import LIMITS, Node, TransportSuite, World
 from tests.helpers.fake_transport import FakeNetwork
+from tests.helpers.loop_network import LoopNetwork
 from tests.helpers.tcp_proxy import TcpProxy
 
 
@@ -85,6 +86,16 @@ class FakeWorld:
         pass
 
 
+class LoopWorld(FakeWorld):
+    """The same in the time of the running loop."""
+
+    def __init__(self) -> None:
+        self._network = LoopNetwork(Random(1), LIMITS)
+
+    async def until(self, node: Node, condition: Callable[[], bool]) -> None:
+        await node.receiver.until(condition)
+
+
 class TestTcpTransport(TransportSuite):
     def world(self) -> World:
         return TcpWorld()
@@ -98,3 +109,8 @@ class TestTcpTransportUnderUvloop(TestTcpTransport):
 class TestFakeTransport(TransportSuite):
     def world(self) -> World:
         return FakeWorld()
+
+
+class TestFakeTransportInTheTimeOfALoop(TransportSuite):
+    def world(self) -> World:
+        return LoopWorld()

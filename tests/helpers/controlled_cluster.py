@@ -28,8 +28,8 @@ from raftlog.storage.filesystem import Filesystem
 from raftlog.storage.log_storage import DiskWork
 from raftlog.storage.replica_registry import ReplicaRegistry
 from raftlog.types import METADATA_GROUP, NodeId
+from tests.helpers.loop_network import LoopNetwork
 from tests.helpers.manual_wall_clock import ShiftedClock
-from tests.helpers.memory_network import MemoryNetwork
 from tests.helpers.partition_cluster import SETTINGS, eventually
 from tests.helpers.unsynced_filesystem import UnsyncedFilesystem
 
@@ -59,7 +59,7 @@ class ControlledBroker:
     def __init__(
         self,
         node_id: NodeId,
-        network: MemoryNetwork,
+        network: LoopNetwork,
         directory: str,
         voters: frozenset[NodeId],
         life: int,
@@ -76,7 +76,7 @@ class ControlledBroker:
         self.disk.set()
         self.host = GroupHost(
             node_id,
-            network.transport(node_id),
+            network.member(node_id, voters),
             self.clock,
             random.Random(1000 * node_id + life),
             self._run_syncs,
@@ -153,7 +153,7 @@ class ControlledCluster:
     """Brokers 1, 2, 3, ... of one cluster; use it with ``async with``."""
 
     def __init__(self, directory: str, brokers: int = 3, *, racks: Sequence[str] = ()) -> None:
-        self.network = MemoryNetwork()
+        self.network = LoopNetwork(random.Random(brokers))
         self.directory = directory
         self.nodes = [NodeId(number) for number in range(1, brokers + 1)]
         self.racks = {node: racks[at] if racks else None for at, node in enumerate(self.nodes)}

@@ -20,7 +20,6 @@ from raftlog.storage.replica_registry import ReplicaRegistry
 from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.types import NodeId
 from tests.helpers.counter import GROUP, Counter
-from tests.helpers.fake_transport import FakeTransport
 from tests.helpers.loop_network import LoopNetwork
 from tests.helpers.virtual_time import VirtualClock
 
@@ -45,10 +44,7 @@ class HostingNode:
         self.disk = disk
         self.fatal: list[BaseException] = []
         self.has_room = True
-        self.transport: FakeTransport = network.transport(node_id)
-        for other in brokers:
-            if other != node_id:
-                self.transport.set_peer(other, "", 0)
+        self.transport = network.member(node_id, brokers)
         rng = random.Random(f"{node_id} {life}")
         self.host = GroupHost(
             node_id,

@@ -107,10 +107,7 @@ class ClusterNode:
         cluster = self._cluster
         self.life += 1
         self.is_up = True
-        self.transport = cluster.network.transport(self.node_id)
-        for other in cluster.nodes:
-            if other != self.node_id:
-                self.transport.set_peer(other, "", 0)
+        self.transport = cluster.network.member(self.node_id, cluster.nodes)
         self.host = GroupHost(
             self.node_id,
             self.transport,

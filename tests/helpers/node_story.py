@@ -206,7 +206,7 @@ async def _start(broker: ClusterNode) -> None:
 
 
 async def _heal(cluster: NodeCluster, rng: random.Random) -> None:
-    cluster.network.heal_all(cluster.nodes)
+    cluster.network.heal_all()
     for broker in cluster.brokers.values():
         broker.filesystem.capacity_bytes = None
         broker.has_room = True

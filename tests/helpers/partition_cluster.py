@@ -16,13 +16,14 @@ from partitions.values import QUORUM, Acks, AppendReceipt, FetchRequest
 from raftlog.clock import SystemClock
 from raftlog.core.membership import Membership
 from raftlog.node.group_host import GroupHost, HostSettings
+from raftlog.node.network.transport import Transport
 from raftlog.records.batch import Codec, split_batches
 from raftlog.records.builder import Record, build_batch
 from raftlog.records.reader import read_records
 from raftlog.storage.log_storage import DiskWork, LogStorage
 from raftlog.testing.memory_log import MemoryLog
 from raftlog.types import GroupId, NodeId, Offset, TopicId, TopicPartition
-from tests.helpers.memory_network import MemoryNetwork
+from tests.helpers.loop_network import LoopNetwork
 
 ORDERS = TopicPartition("orders", 0)
 SETTINGS = HostSettings(tick_ms=4, heartbeat_ticks=3, election_ticks=12, quiet_ticks=1000)
@@ -45,7 +46,7 @@ def batch_of(
 class Broker:
     """One broker: a host of groups, its replicas and its gateway. ``disk`` is set while syncs may end."""
 
-    def __init__(self, node_id: NodeId, network: MemoryNetwork, image: Callable[[], MetadataImage]) -> None:
+    def __init__(self, node_id: NodeId, transport: Transport, image: Callable[[], MetadataImage]) -> None:
         self.node_id = node_id
         self.disk = asyncio.Event()
         self.disk.set()
@@ -53,7 +54,7 @@ class Broker:
         self.replicas: dict[tuple[str, int], PartitionReplica] = {}
         self.host = GroupHost(
             node_id,
-            network.transport(node_id),
+            transport,
             SystemClock(),
             random.Random(node_id),
             self._run_syncs,
@@ -100,7 +101,7 @@ class PartitionCluster:
         replicas: Sequence[int] = (1, 2, 3),
         config: Mapping[str, int | str] | None = None,
     ) -> None:
-        self.network = MemoryNetwork()
+        self.network = LoopNetwork(random.Random(brokers))
         placed = tuple(NodeId(node) for node in replicas)
         partition = PartitionInfo(partition=0, group_id=GroupId(1), replicas=placed)
         topic = TopicInfo(
@@ -113,9 +114,9 @@ class PartitionCluster:
         )
         self.image = MetadataImage(cluster_id="test", version=1, topics={"orders": topic})
         self.logs = {node: MemoryLog() for node in placed}
+        nodes = [NodeId(node) for node in range(1, brokers + 1)]
         self.brokers = {
-            NodeId(node): Broker(NodeId(node), self.network, lambda: self.image)
-            for node in range(1, brokers + 1)
+            node: Broker(node, self.network.member(node, nodes), lambda: self.image) for node in nodes
         }
 
     async def __aenter__(self) -> Self:

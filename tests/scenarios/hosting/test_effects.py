@@ -38,7 +38,7 @@ async def test_the_next_leader_derives_the_timers_from_the_state() -> None:
         await asyncio.sleep(10)
         others = [broker.counter.machine.state.ticks for broker in cluster if broker is not before]
         assert others[0] == others[1] >= 12
-        cluster.network.heal_all(cluster.nodes)
+        cluster.network.heal_all()
         await asyncio.sleep(3)
         assert len(set(ticks(cluster))) == 1
 

@@ -62,7 +62,7 @@ async def test_a_log_is_cut_while_its_broker_serves_other_groups() -> None:
     group = old.groups[GROUP]
     await cluster.until(lambda: not group.is_leader)
     old.sync_s = 0.5
-    cluster.network.heal_all(cluster.nodes)
+    cluster.network.heal_all()
     await cluster.until(lambda: group.log.is_changing)
     durable = group.durable_index
     await asyncio.sleep(0.3)

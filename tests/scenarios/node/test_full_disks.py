@@ -94,7 +94,7 @@ async def test_a_replica_with_a_full_disk_follows_the_next_leader_where_that_cut
     await cluster.until(lambda: any(other.groups[GROUP].is_ready for other in others))
     leader = next(other for other in others if other.groups[GROUP].is_ready)
     await leader.replicas[GROUP].append(batch_of(b"kept"), acks=QUORUM, timeout_ms=1000)
-    cluster.network.heal_all(cluster.nodes)
+    cluster.network.heal_all()
     await asyncio.sleep(2)
     assert old.groups[GROUP].leader == leader.node_id
     old.filesystem.capacity_bytes = None
@@ -209,7 +209,7 @@ async def test_what_is_written_after_a_vote_is_not_acknowledged_to_the_leader_be
     assert full.groups[GROUP].log.last_index == lost.last
     assert group.is_leader
     assert not lost.outcome.done()
-    network.heal_all(cluster.nodes)
+    network.heal_all()
     await new.replicas[GROUP].append(batch_of(b"2"), acks=QUORUM, timeout_ms=1000)
     await cluster.settled()
     assert isinstance(lost.outcome.exception(), CommitUnknown)

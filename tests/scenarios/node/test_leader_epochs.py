@@ -81,7 +81,7 @@ async def test_nothing_can_be_proposed_while_leadership_is_handed_over() -> None
     with pytest.raises(NotLeader):
         group.propose(batches(leader, b"1"))
     assert (group.last_index, group._recent.uncommitted_bytes) == (0, waiting)
-    cluster.network.heal_all(cluster.nodes)
+    cluster.network.heal_all()
     await cluster.until(lambda: follower.groups[GROUP].is_ready)
     await cluster.settled()
     assert group._recent.uncommitted_bytes == 0
@@ -102,7 +102,7 @@ async def test_a_slow_follower_costs_its_leader_a_bounded_amount_of_memory() -> 
         queued = max(queued, leader.transport.queued_bytes(slow.node_id))
     assert queued < 17 * 250_000  # appends in flight, and heartbeats
     assert (group._recent.uncommitted_bytes, group._recent.size_bytes) == (0, 0)
-    cluster.network.heal_all(cluster.nodes)
+    cluster.network.heal_all()
     await cluster.settled()
     assert int(slow.groups[GROUP].last_index) == last
     await cluster.stop()
@@ -124,7 +124,7 @@ async def test_all_replicas_are_in_sync_when_a_group_wakes_and_a_silent_one_is_n
     group.propose(batches(leader, b"2"))
     took_s = await cluster.until(lambda: silent.node_id not in group.in_sync(None, 1000))
     assert 0.8 < took_s < 1.5
-    cluster.network.heal_all(cluster.nodes)
+    cluster.network.heal_all()
     await cluster.until(lambda: group.in_sync(None, 1000) == frozenset(cluster.nodes))
     await cluster.stop()
 

@@ -124,7 +124,7 @@ async def test_a_change_whose_leader_is_lost_is_unknown_and_may_be_asked_for_aga
         cluster.network.cut_both(leader.node_id, other.node_id)
     with pytest.raises(CommitUnknown):
         await leader.groups[GROUP].change_membership(members(1, 2, 3, learners=[4]))
-    cluster.network.heal_all(cluster.nodes)
+    cluster.network.heal_all()
     await cluster.until(lambda: cluster.leader() not in (None, leader))
     await append(cluster, b"v")
     await cluster.settled()

@@ -24,6 +24,6 @@ async def test_an_isolated_leader_does_not_tell_where_its_log_ends() -> None:
     assert leader.groups[FIRST_GROUP].is_ready, "it does not know yet"
     with pytest.raises((NotLeader, NoLeader)):
         await replica.offset_at(Start.LATEST)
-    cluster.network.heal_all(cluster.nodes)
+    cluster.network.heal_all()
     await cluster.settled()
     await cluster.stop()

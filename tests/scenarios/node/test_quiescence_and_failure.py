@@ -63,7 +63,7 @@ async def test_a_quiescent_leader_that_says_nothing_any_more_is_replaced() -> No
             cluster.network.stall(other.node_id, leader.node_id)
         took_s = await cluster.until(lambda: any(other.groups[GROUP].is_ready for other in others))
         assert took_s < 0.75 + ELECTED_WITHIN_S
-        cluster.network.heal_all(cluster.nodes)
+        cluster.network.heal_all()
 
 
 @in_virtual_time
@@ -74,7 +74,7 @@ async def test_one_broken_link_of_a_quiescent_group_changes_nothing_that_lasts()
         cluster.network.cut_both(leader.node_id, follower.node_id)
         await asyncio.sleep(5)
         assert cluster.leading() is leader
-        cluster.network.heal_all(cluster.nodes)
+        cluster.network.heal_all()
         await cluster.settled()
         assert (cluster.leading(), leader.groups[GROUP].term) == (leader, term)
 
@@ -107,7 +107,7 @@ async def test_a_quiescent_leader_whose_disk_fails_is_replaced_though_its_broker
         took_s = await cluster.until(lambda: cluster.leader() is not None)
         assert took_s < (0.2 if not unreachable else ELECTED_WITHIN_S)
         assert leader.is_up
-        cluster.network.heal_all(cluster.nodes)
+        cluster.network.heal_all()
         leader.crash()
         await leader.start()
 

@@ -129,7 +129,7 @@ async def test_a_transfer_goes_on_after_trouble_in_its_midst(
         await asyncio.sleep(0.3)
         assert len(transfer._received) == after_bytes
         assert behind.groups[GROUP].log.first_index == 0
-        cluster.network.heal_all(cluster.nodes)
+        cluster.network.heal_all()
     elif trouble == "leader":
         other = next(broker for broker in cluster.followers() if broker is not behind)
         await leader.groups[GROUP].transfer_and_wait(other.node_id, 5000)

@@ -84,7 +84,7 @@ async def test_a_count_with_a_dead_follower_ends_as_committed_and_not_reached() 
         with pytest.raises(CommitUnknown, match="are committed") as unknown:
             await append(cluster, leader, "3", timeout_ms=60)
         assert unknown.value.details["committed"] is True
-        cluster.network.heal()
+        cluster.network.heal_all()
         assert (await append(cluster, leader, "3")).durability.replicas == 3
 
 

@@ -361,7 +361,7 @@ async def test_producers_that_repeat_themselves_through_changes_of_leader_stand_
                 leader = await cluster.leader()
                 cluster.network.isolate(leader.node_id)
                 await cluster.leader(other_than=leader.node_id)
-                cluster.network.heal()
+                cluster.network.heal_all()
                 changes_to_come -= 1
 
         async with asyncio.timeout(20):

@@ -87,7 +87,7 @@ async def test_a_broker_that_missed_a_deletion_serves_nothing_of_it_under_the_na
         await ask(cluster, DeleteTopic("other"))
         second = (await ask(cluster, CREATION)).topic
         assert second is not None
-        cluster.network.heal()
+        cluster.network.heal_all()
         await cluster.settled(second.version)
         assert second.topic_id != first.topic_id
         await led.gateway.append(ORDERS, batch_of(b"new"), acks=QUORUM, timeout_ms=5000)

@@ -362,7 +362,7 @@ async def test_a_replica_that_is_down_holds_nothing_back_and_is_brought_up_by_a_
         for broker in cluster.brokers.values():
             await broker.retention.look()
         assert led.group.log.first_index > 0
-        cluster.network.heal()
+        cluster.network.heal_all()
         await eventually(lambda: all(r.group.last_index >= 9 for r in replicas(cluster, "orders", 0)))
         assert cluster.brokers[down].manager.replicas["orders", 0].group.log.first_index > 0
 

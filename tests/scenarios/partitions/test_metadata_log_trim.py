@@ -34,7 +34,7 @@ async def test_a_broker_that_was_away_gets_the_image_in_place_of_the_log(
         groups = {node: broker.host.groups[METADATA_GROUP] for node, broker in cluster.brokers.items()}
         assert groups[controller.node_id].log.first_index > 10
         assert groups[away].log.first_index == 0
-        cluster.network.heal()
+        cluster.network.heal_all()
         behind = cluster.brokers[away].controller
         await eventually(lambda: "topic-39" in behind.image.topics)
         await cluster.brokers[away].retention.look()

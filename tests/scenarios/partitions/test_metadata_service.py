@@ -89,7 +89,7 @@ async def test_when_the_active_controller_dies_another_takes_over_and_knows_ever
         second = others[0].controller.leader
         assert second not in (None, first.node_id)
         assert others[0].controller.image.topics["before"] == topic
-        cluster.network.heal()
+        cluster.network.heal_all()
         image = await first.controller.current_image(5000)
         assert image.topics.keys() == {"before", "after"}
 
@@ -128,7 +128,7 @@ async def test_a_silent_broker_is_noticed_within_the_set_time_and_taken_back_whe
         await eventually(lambda: not leader.controller.image.brokers[silent].alive)
         took_s = asyncio.get_running_loop().time() - began
         assert 0.2 < took_s < 1.0  # the time set for these tests is 0.3 s
-        cluster.network.heal()
+        cluster.network.heal_all()
         await eventually(lambda: leader.controller.image.brokers[silent].alive)
 
 

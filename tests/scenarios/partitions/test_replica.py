@@ -175,7 +175,7 @@ async def test_too_few_replicas_in_sync_refuse_a_produce_early() -> None:
         assert refused.value.retryable
         assert replica.group.last_index == end
         assert leader.node_id in replica.in_sync()
-        cluster.network.heal()
+        cluster.network.heal_all()
         await eventually(lambda: len(replica.in_sync()) == 3)
         await append(cluster, leader, batch_of(b"c"))
 
@@ -253,7 +253,7 @@ async def test_a_batch_that_was_cut_off_with_its_leader_is_new_to_the_next_one()
         new = await cluster.leader(other_than=leader.node_id)
         receipt = await append(cluster, new, body)
         assert not receipt.was_duplicate
-        cluster.network.heal()
+        cluster.network.heal_all()
         old = cluster.replica(leader.node_id)
         await eventually(lambda: old.group.commit_index == cluster.replica(new.node_id).group.commit_index)
         assert old.machine.snapshot() == cluster.replica(new.node_id).machine.snapshot()

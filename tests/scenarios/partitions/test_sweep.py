@@ -28,7 +28,7 @@ from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.types import GroupId, NodeId
 from tests.helpers.async_tests import in_real_time
 from tests.helpers.controlled_cluster import hosting
-from tests.helpers.memory_network import MemoryNetwork
+from tests.helpers.loop_network import LoopNetwork
 from tests.helpers.metadata_images import applied, create, register
 from tests.helpers.metadata_images import cluster as image_of_cluster
 from tests.helpers.partition_cluster import eventually
@@ -106,7 +106,7 @@ async def test_a_topic_that_old_metadata_does_not_know_keeps_its_folder(tmp_path
     twin_file.keep(disk, data, APPLIED_FILE, Applied(new.bootstrap_id, new.version))
     fatal: list[BaseException] = []
     clock = SystemClock()
-    transport = MemoryNetwork().transport(ME)
+    transport = LoopNetwork(random.Random(1)).transport(ME)
     host = GroupHost(ME, transport, clock, random.Random(1), _sync, on_fatal=fatal.append)
     metadata = LateMetadata(old)
     supervisor, manager = hosting(host, metadata, disk, data, registry)
@@ -137,7 +137,7 @@ async def test_another_group_under_the_same_topic_id_gets_a_folder_of_its_own(tm
     again = replace(topic, partitions=(replace(topic.partitions[0], group_id=GroupId(9)),))
     new = replace(old, topics={"orders": again}, version=old.version + 1)
     clock = SystemClock()
-    transport = MemoryNetwork().transport(ME)
+    transport = LoopNetwork(random.Random(1)).transport(ME)
     host = GroupHost(ME, transport, clock, random.Random(1), _sync, on_fatal=[].append)
     metadata = LateMetadata(old)
     supervisor, manager = hosting(host, metadata, OsFilesystem(), data, registry)

@@ -17,7 +17,7 @@ from raftlog.records.batch import Batch
 from raftlog.storage.log_storage import Sync
 from raftlog.testing.memory_log import MemoryLog
 from raftlog.types import GroupId, NodeId, TopicPartition
-from tests.helpers.memory_network import MemoryNetwork
+from tests.helpers.loop_network import LoopNetwork
 
 ME, SEVEN, EIGHT = NodeId(1), GroupId(7), GroupId(8)
 
@@ -47,7 +47,7 @@ class Process:
         self.told: list[tuple[str, object]] = []
         self.host = GroupHost(
             ME,
-            MemoryNetwork().transport(ME),
+            LoopNetwork(random.Random(1)).transport(ME),
             SystemClock(),
             random.Random(1),
             self._sync,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Sequence
 
 import pytest
@@ -10,12 +11,14 @@ import pytest
 from raftlog.errors import ConnectionLost, InvalidRequest, Overloaded, UnknownTopic
 from raftlog.node import rpc as calls_module
 from raftlog.node.codec import FrameKind, MalformedFrame, encode_frame, split_frame
+from raftlog.node.network.transport import Transport
 from raftlog.node.rpc import Calls
 from raftlog.node.rpc_classes import CALLS_MAX, CallClass, Service
 from raftlog.storage.filesystem import Buffer
 from raftlog.types import NodeId
 from tests.helpers.async_tests import in_real_time
-from tests.helpers.memory_network import MemoryNetwork
+from tests.helpers.loop_network import LoopNetwork
+from tests.helpers.partition_cluster import eventually
 
 ONE, TWO, THREE = NodeId(1), NodeId(2), NodeId(3)
 ECHO, REFUSES, BREAKS, WAITS, NOTHING, LARGE = (
@@ -26,26 +29,31 @@ ECHO, REFUSES, BREAKS, WAITS, NOTHING, LARGE = (
 class End:
     """A receiver that knows calls only."""
 
-    def __init__(self, network: MemoryNetwork, node: NodeId, first_id: int = 0) -> None:
-        self.transport = network.transport(node)
-        self.calls = Calls(self.transport, first_id=first_id)
+    def __init__(self, transport: Transport, first_id: int) -> None:
+        self.transport = transport
+        self.calls = Calls(transport, first_id=first_id)
+        self.peers: list[NodeId] = []
 
     def frame_received(self, sender: NodeId, frame: memoryview) -> None:
         """As the host does."""
         self.calls.frame_received(sender, *split_frame(frame))
 
     def peer_connected(self, peer: NodeId) -> None:
-        """Nothing."""
+        """Keep it."""
+        self.peers.append(peer)
 
     def peer_lost(self, peer: NodeId) -> None:
         """As the host does."""
         self.calls.peer_lost(peer)
 
 
-async def ends(network: MemoryNetwork, *nodes: NodeId) -> list[End]:
-    found = [End(network, node, 100 * node) for node in nodes]
+async def ends(*nodes: NodeId) -> list[End]:
+    """Connected with one another."""
+    network = LoopNetwork(random.Random(1))
+    found = [End(network.member(node, nodes), 100 * node) for node in nodes]
     for end in found:
         await end.transport.start(end)
+    await eventually(lambda: all(len(end.peers) == len(nodes) - 1 for end in found))
     return found
 
 
@@ -55,7 +63,7 @@ async def echo(sender: NodeId, head: bytes, payload: memoryview) -> tuple[bytes,
 
 @in_real_time
 async def test_an_answer_finds_its_question_and_an_error_keeps_its_kind() -> None:
-    one, two = await ends(MemoryNetwork(), ONE, TWO)
+    one, two = await ends(ONE, TWO)
 
     async def refuses(sender: NodeId, head: bytes, payload: memoryview) -> tuple[bytes, Sequence[Buffer]]:
         raise UnknownTopic("there is none", topic="t")
@@ -74,7 +82,7 @@ async def test_an_answer_finds_its_question_and_an_error_keeps_its_kind() -> Non
 
 @in_real_time
 async def test_a_handler_that_breaks_is_answered_with_unknown_and_not_with_silence() -> None:
-    one, two = await ends(MemoryNetwork(), ONE, TWO)
+    one, two = await ends(ONE, TWO)
 
     async def breaks(sender: NodeId, head: bytes, payload: memoryview) -> tuple[bytes, Sequence[Buffer]]:
         raise ZeroDivisionError
@@ -87,7 +95,7 @@ async def test_a_handler_that_breaks_is_answered_with_unknown_and_not_with_silen
 
 @in_real_time
 async def test_late_answers_and_answers_of_others_change_nothing() -> None:
-    one, two, three = await ends(MemoryNetwork(), ONE, TWO, THREE)
+    one, two, three = await ends(ONE, TWO, THREE)
     gate = asyncio.Event()
 
     async def waits(sender: NodeId, head: bytes, payload: memoryview) -> tuple[bytes, Sequence[Buffer]]:
@@ -108,8 +116,7 @@ async def test_late_answers_and_answers_of_others_change_nothing() -> None:
 
 @in_real_time
 async def test_a_lost_peer_owes_nothing_and_its_own_questions_are_dropped() -> None:
-    network = MemoryNetwork()
-    one, two = await ends(network, ONE, TWO)
+    one, two = await ends(ONE, TWO)
     ended: list[str] = []
 
     async def waits(sender: NodeId, head: bytes, payload: memoryview) -> tuple[bytes, Sequence[Buffer]]:
@@ -122,7 +129,7 @@ async def test_a_lost_peer_owes_nothing_and_its_own_questions_are_dropped() -> N
     two.calls.serve(WAITS, waits)
     asked = asyncio.create_task(one.calls.call(TWO, WAITS, b"", timeout_ms=60_000))
     await asyncio.sleep(0.005)
-    network.isolate(ONE)
+    one.transport.disconnect(TWO)
     with pytest.raises(ConnectionLost, match="lost broker 2"):
         await asked
     await asyncio.sleep(0)
@@ -136,7 +143,7 @@ async def test_a_lost_peer_owes_nothing_and_its_own_questions_are_dropped() -> N
 @pytest.mark.parametrize("full", CallClass)
 @in_real_time
 async def test_a_class_whose_calls_all_wait_leaves_the_others_their_own(full: CallClass) -> None:
-    one, two, three = await ends(MemoryNetwork(), ONE, TWO, THREE)
+    one, two, three = await ends(ONE, TWO, THREE)
     gate = asyncio.Event()
 
     async def waits(sender: NodeId, head: bytes, payload: memoryview) -> tuple[bytes, Sequence[Buffer]]:
@@ -170,7 +177,7 @@ async def test_an_answer_that_cannot_leave_waits_until_it_can(monkeypatch: pytes
     """Each direction has a connection of its own: the question may come over one while the other is down."""
     # requirement: L9
     monkeypatch.setattr(calls_module, "ANSWER_AGAIN_S", 0.001)
-    one, two = await ends(MemoryNetwork(), ONE, TWO)
+    one, two = await ends(ONE, TWO)
     send, refused = two.transport.send, [False, False, True]
 
     def refuses_twice(peer: NodeId, buffers: Sequence[Buffer]) -> bool:
@@ -184,7 +191,7 @@ async def test_an_answer_that_cannot_leave_waits_until_it_can(monkeypatch: pytes
 
 @in_real_time
 async def test_stopping_ends_the_handlers() -> None:
-    one, two = await ends(MemoryNetwork(), ONE, TWO)
+    one, two = await ends(ONE, TWO)
 
     async def waits(sender: NodeId, head: bytes, payload: memoryview) -> tuple[bytes, Sequence[Buffer]]:
         await asyncio.Event().wait()
@@ -211,7 +218,7 @@ async def test_what_is_too_large_for_a_frame_is_refused_and_not_left_unanswered(
                 raise ValueError("frame has too many bytes")
             return bool(self.inner.send(peer, buffers))  # type: ignore[attr-defined]
 
-    one, two = await ends(MemoryNetwork(), ONE, TWO)
+    one, two = await ends(ONE, TWO)
     for end in (one, two):
         end.calls._transport = Narrow(end.transport)  # type: ignore[assignment]
 
@@ -230,7 +237,7 @@ async def test_what_is_too_large_for_a_frame_is_refused_and_not_left_unanswered(
 )
 @in_real_time
 async def test_a_question_that_makes_no_sense_is_malformed(kind: FrameKind, fields: list[object]) -> None:
-    (one,) = await ends(MemoryNetwork(), ONE)
+    (one,) = await ends(ONE)
     frame = memoryview(b"".join(encode_frame(kind, fields)))
     with pytest.raises(MalformedFrame):
         one.frame_received(TWO, frame)
