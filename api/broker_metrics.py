@@ -37,7 +37,7 @@ class BrokerMetrics(Collector):
             roles.add_metric([role], counts[role])
         yield roles
         yield GaugeMetricFamily(
-            "raftlog_raft_groups_asleep",
+            "raftlog_raft_groups_quiescent",
             "Quiescent groups.",
             sum(group.is_quiescent for group in groups),
         )

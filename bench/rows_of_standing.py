@@ -16,7 +16,7 @@ from bench.suite import Bench
 from raftlog.wire import media_types, paths
 
 PARTITIONS = 1000
-ASLEEP_S = 15.0  # after the last election: much longer than the quiet time of a group
+QUIESCENT_S = 15.0  # after the last election: much longer than the quiet time of a group
 FAILOVERS = 10
 
 
@@ -27,7 +27,7 @@ async def idle(bench: Bench) -> Section:
     section = Section(
         "Idle partitions",
         f"{partitions} partitions with three replicas that nobody uses: CPU of each broker over "
-        f"{observed_s:.0f} s once they sleep, and how much its memory grew by them.",
+        f"{observed_s:.0f} s once they are quiescent, and how much its memory grew by them.",
     )
     system = RaftlogSystem(bench.directory / "idle")
     try:
@@ -35,7 +35,7 @@ async def idle(bench: Bench) -> Section:
         await asyncio.sleep(2)
         before = [processes.resident_bytes(pid) for pid in system.pids]
         await system.create("idle", partitions)
-        await asyncio.sleep(ASLEEP_S)
+        await asyncio.sleep(QUIESCENT_S)
         after = [processes.resident_bytes(pid) for pid in system.pids]
         cpu = [processes.cpu_s(pid) for pid in system.pids]
         await asyncio.sleep(observed_s)

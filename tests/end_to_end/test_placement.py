@@ -59,7 +59,7 @@ def test_three_hundred_partitions_get_leaders_and_then_sleep(cluster: Cluster) -
     assert spread(Counter(item["leader"] for item in partitions_of(url, "many")), cluster.brokers) <= 60
 
     def all_asleep() -> bool:
-        return all(cluster.metric("raftlog_raft_groups_asleep", broker=b) >= 300 for b in cluster.brokers)
+        return all(cluster.metric("raftlog_raft_groups_quiescent", broker=b) >= 300 for b in cluster.brokers)
 
     eventually(all_asleep, within_s=60, what="idle groups that cost nothing")
     assert produce(url, "many", ["awake"], partition=299).status == 200
