@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def quiet(*, collects: bool = False) -> Iterator[None]:
+def gc_off(*, collects: bool = False) -> Iterator[None]:
     """For one run. With ``collects`` garbage is collected after it, unless that was off before.
 
     During a run of whole brokers garbage collection doubles the cost. Errors of objects that an aborted run

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
+from typing import TypedDict
 
 from chaos.history import History
 from chaos.simulator.event_loop import Process, SimulatedLoop
@@ -22,6 +23,14 @@ from raftlog.types import TopicPartition
 
 TOPIC = "orders"
 VIOLATIONS_MAX = 3  # of one kind
+
+
+class RunOptions(TypedDict, total=False):
+    """With a ``schedule`` just those faults happen."""
+
+    schedule: Schedule | None
+    keeps_lines: bool  # of the trace
+    stops_at_violation: bool
 
 
 class Run:

@@ -8,6 +8,7 @@ run (``simulation``).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Unpack
 
 from api.broker import Broker
 from api.connections.listener import HttpListener
@@ -19,8 +20,7 @@ from chaos.simulator.log_starts import LogStarts
 from chaos.simulator.machine import Machine
 from chaos.simulator.odds import Odds
 from chaos.simulator.response_checks import ResponseChecks
-from chaos.simulator.run import Run
-from chaos.simulator.schedule import Schedule
+from chaos.simulator.run import Run, RunOptions
 from raftlog.node.group_host import GroupHost
 from raftlog.types import NodeId
 
@@ -28,18 +28,8 @@ from raftlog.types import NodeId
 class SimulatedCluster(Run):
     """Machines and checkers; subclasses that extend an event of a machine call the method here first."""
 
-    def __init__(
-        self,
-        seed: int,
-        odds: Odds | None = None,
-        *,
-        schedule: Schedule | None = None,
-        keeps_lines: bool = False,
-        stops_at_violation: bool = False,
-    ) -> None:
-        super().__init__(
-            seed, odds, schedule=schedule, keeps_lines=keeps_lines, stops_at_violation=stops_at_violation
-        )
+    def __init__(self, seed: int, odds: Odds | None = None, **options: Unpack[RunOptions]) -> None:
+        super().__init__(seed, odds, **options)
         self.machines = [Machine(self, NodeId(number), self) for number in range(1, self.odds.brokers + 1)]
         self.clocks = Clocks(self, self.machines)
         self.checker = Checker(self.clocks, self.violated)

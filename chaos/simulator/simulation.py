@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 from collections.abc import Iterable
 from functools import partial
+from typing import Unpack
 
 from api.broker import Broker
 from api.connections.listener import HttpListener
@@ -22,13 +23,13 @@ from chaos.simulator.clients import TIMEOUT_MS, TOPIC, Client, Consumer, Produce
 from chaos.simulator.convergence import Convergence
 from chaos.simulator.event_loop import Process
 from chaos.simulator.faults import Faults
-from chaos.simulator.gc_off import quiet
+from chaos.simulator.gc_off import gc_off
 from chaos.simulator.http.clients import HttpClients
 from chaos.simulator.http.side import HttpSide
 from chaos.simulator.machine import Machine
 from chaos.simulator.odds import Odds
 from chaos.simulator.result import Result
-from chaos.simulator.schedule import Schedule
+from chaos.simulator.run import RunOptions
 from chaos.simulator.simulated_cluster import SimulatedCluster
 from raftlog.errors import RaftlogError, TopicExists
 from raftlog.types import GroupId, NodeId
@@ -40,18 +41,8 @@ SETUP_S = 30.0  # without faults
 class Simulation(SimulatedCluster):
     """One seed's run, with clients and faults."""
 
-    def __init__(
-        self,
-        seed: int,
-        odds: Odds | None = None,
-        *,
-        schedule: Schedule | None = None,
-        keeps_lines: bool = False,
-        stops_at_violation: bool = False,
-    ) -> None:
-        super().__init__(
-            seed, odds, schedule=schedule, keeps_lines=keeps_lines, stops_at_violation=stops_at_violation
-        )
+    def __init__(self, seed: int, odds: Odds | None = None, **options: Unpack[RunOptions]) -> None:
+        super().__init__(seed, odds, **options)
         self.faults = Faults(self)
         self.http = None if self.odds.http is None else HttpSide(self, self.odds.http)
         self._http_clients = None if self.http is None else HttpClients(self.http)
@@ -204,16 +195,7 @@ class Simulation(SimulatedCluster):
             await client.pause()
 
 
-def run(
-    seed: int,
-    odds: Odds | None = None,
-    *,
-    schedule: Schedule | None = None,
-    keeps_lines: bool = False,
-    stops_at_violation: bool = False,
-) -> Result:
-    """One seed, from beginning to end; with a ``schedule`` exactly those faults happen."""
-    with quiet(collects=True):
-        return Simulation(
-            seed, odds, schedule=schedule, keeps_lines=keeps_lines, stops_at_violation=stops_at_violation
-        ).run()
+def run(seed: int, odds: Odds | None = None, **options: Unpack[RunOptions]) -> Result:
+    """One seed, from beginning to end."""
+    with gc_off(collects=True):
+        return Simulation(seed, odds, **options).run()

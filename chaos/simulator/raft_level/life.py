@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from chaos.simulator.gc_off import quiet
+from chaos.simulator.gc_off import gc_off
 from chaos.simulator.raft_level.faults import CoreFaults
 from chaos.simulator.raft_level.group import STEP_S, Group
 from chaos.simulator.raft_level.odds import CoreOdds
@@ -33,7 +33,7 @@ def run_core(
     Requests(group, seed)
     faults = CoreFaults(group, seed, schedule)
     violations: tuple[Violation, ...] = ()
-    with quiet():
+    with gc_off():
         try:
             group.run(group.odds.trouble_steps)
             find_peace(group)

@@ -12,7 +12,7 @@ import random
 from collections import Counter
 from typing import Final
 
-from chaos.simulator.gc_off import quiet
+from chaos.simulator.gc_off import gc_off
 from chaos.simulator.result import Broken, Result, Violation
 from chaos.simulator.storage_level import checker
 from chaos.simulator.storage_level.line import BIRTH, Line, Model, state_below
@@ -340,7 +340,7 @@ def run_log(seed: int, odds: LogOdds | None = None, *, keeps_lines: bool = False
     """One seed, from the first opening to the result."""
     life = LogLife(seed, odds, keeps_lines=keeps_lines)
     violations: tuple[Violation, ...] = ()
-    with quiet():
+    with gc_off():
         try:
             life.run()
         except Broken as broken:
