@@ -127,6 +127,8 @@ class Metadata:
     async def _fetch(self, name: str) -> TopicView:
         session = self._session
         partitions = await self.partitions(name)
+        if any(one.leader is None for one in partitions):
+            session.turn_away(session.preferred, NoLeader())
         reply = await self._ask(paths.BROKERS)
         brokers = reply.read(bodies.BrokerList).items
         urls = {broker.broker_id: broker.http.rstrip("/") for broker in brokers}
