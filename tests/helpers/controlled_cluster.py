@@ -27,11 +27,11 @@ from raftlog.storage.broken_groups import BrokenGroups
 from raftlog.storage.filesystem import Filesystem
 from raftlog.storage.log_storage import DiskWork
 from raftlog.storage.replica_registry import ReplicaRegistry
+from raftlog.testing.shifted_clock import ShiftedClock
+from raftlog.testing.unsynced_filesystem import UnsyncedFilesystem
 from raftlog.types import METADATA_GROUP, NodeId
 from tests.helpers.loop_network import LoopNetwork
-from tests.helpers.manual_wall_clock import ShiftedClock
 from tests.helpers.partition_cluster import SETTINGS, eventually
-from tests.helpers.unsynced_filesystem import UnsyncedFilesystem
 
 PRODUCER_IDS = ProducerIds(b"of a cluster for tests")
 CONTROLLER = ControllerSettings(
