@@ -143,6 +143,8 @@ def _brokers_of(supervisor: Supervisor) -> list[int]:
 
 def _is_running(pid: int) -> bool:
     try:
-        return bool(Path(f"/proc/{pid}/cmdline").read_bytes())  # empty once it has ended
-    except FileNotFoundError:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0]
+        threads = os.listdir(f"/proc/{pid}/task")
+    except OSError:
         return False
+    return state != "Z" or len(threads) > 1  # once all have ended, its parent may ask for its status
