@@ -60,6 +60,13 @@ ROUTING = (
         "pass",
     ),
     Mutant(
+        "a broker that finds no leader is used without end",
+        "raftlog.client.session:Session.turn_away",
+        " | NoLeader",
+        "",
+        script="tests/unit/client/test_session.py",
+    ),
+    Mutant(
         "the same dead broker is used without end",
         "raftlog.client.session:Session.turn_away",
         "self._urls.rotate(-1)",

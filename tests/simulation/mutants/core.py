@@ -100,6 +100,13 @@ CORE = (
         "commit_index=commit_index",
     ),
     Mutant(
+        "a leader that is a quorum by itself waits for the echo of a heartbeat",
+        "raftlog.core.leader:Leader._broadcast",
+        "self._confirm_reads()",
+        "pass",
+        script="tests/paper/test_raft_logs.py",
+    ),
+    Mutant(
         "an announcement has the full commit index for every follower",
         "raftlog.core.appends:Appends._announce_commit",
         "min(progress.match_index, member.commit_index)",
