@@ -51,6 +51,8 @@ class KitCluster(Cluster):
 
     def lose_power(self, broker: int, seed: int) -> None:
         """Returns when the broker has ended."""
+        if broker not in self.running:
+            raise ClusterFailed(f"broker {broker} does not run")
         self._killed.add(self._forks[broker].pid)
         self._forks[broker].lose_power(seed)
 

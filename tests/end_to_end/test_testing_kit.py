@@ -126,6 +126,9 @@ def test_only_a_broker_that_is_down_is_dead_when_time_has_passed(raftlog_cluster
 def test_a_broker_that_is_not_there_is_named(raftlog_cluster: RaftlogCluster) -> None:
     with pytest.raises(KitFailed, match=r"there is no broker 4; the brokers are \[1, 2, 3\]"):
         raftlog_cluster.kill(4)
+    raftlog_cluster.kill(2)
+    with pytest.raises(KitFailed, match="broker 2 does not run"):
+        raftlog_cluster.lose_power(2)
 
 
 def test_a_broker_that_fails_by_itself_is_reported() -> None:
