@@ -177,7 +177,7 @@ class Producer(Client):
         self._bodies_rng = cluster.rng(f"bodies of {name}")
         self._sequence = 0
         self._life: Life = (-1, -1)
-        self._replaced: Life | None = None  # after the first acknowledged batch several may be in flight
+        self._replaced: tuple[Life, int] | None = None  # and its first unused sequence
         self._is_known = False  # a batch was acknowledged, so several may be in flight
         self._values = 0
 
@@ -227,13 +227,14 @@ class Producer(Client):
         old one.
         """
         if self._replaced is not None:
-            life, self._replaced = self._replaced, None
-            await self._speak_late(life)
+            (life, unused), self._replaced = self._replaced, None
+            if self._sequence >= unused:  # else a deposed leader may take it for a batch that it knows
+                await self._speak_late(life)
         elif self._bodies_rng.random() < REPLACED_ODDS:
             life = self._life
             await asyncio.gather(*under_way)
             if life == self._life:
-                self._replaced = life
+                self._replaced = life, self._sequence
                 self._begin((life[0], life[1] + 1))
 
     async def _speak_late(self, life: Life) -> None:
