@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from api.broker_groups import BrokerGroups
 from api.disk_reserve import DiskReserve
 from api.settings import BrokerSettings
 from partitions.hosting.first_start import FirstStart
@@ -120,6 +121,7 @@ class Broker:
             producer_ids=self.producer_ids,
             producers_max=limits.producers_max,
             trash=self._trash(),
+            derive=lambda target: self.groups.derive(target),
         )
         self.gateway = Gateway(
             self.node_id,
@@ -129,6 +131,7 @@ class Broker:
             bytes_in_flight_max=limits.request_bytes_in_flight_max,
             why_offline=self._why_offline,
         )
+        self.groups = BrokerGroups(settings, self.controller, self.gateway, self.host.calls, self.host.clock)
         self.admin = PartitionAdmin(self.host, self.controller, self.gateway, self.host.clock)
         self.reassigner = Reassigner(self.host, self.controller, self.manager.replicas)
 

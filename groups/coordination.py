@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Mapping
-from typing import Final, assert_never
+from typing import Final, Literal, assert_never
 
 from groups.membership import Membership
 from groups.outputs import Answer, Outputs, RequestId, Write
@@ -170,12 +170,17 @@ class Coordination:
             self._outputs.write(*rows)
         self._outputs.answer(request_id, Done())
 
-    def _view(self, name: str) -> GroupView:
-        group = self._group(name)
+    def state_of(self, name: str) -> Literal["empty", "rebalancing", "stable"]:
+        """``empty``, ``rebalancing`` or ``stable``."""
         membership = self._memberships.get(name)
+        if membership is not None and membership.is_rebalancing:
+            return "rebalancing"
+        return "stable" if self._group(name).members else "empty"
+
+    def _view(self, name: str) -> GroupView:
         return GroupView(
-            group=group,
-            is_rebalancing=membership is not None and membership.is_rebalancing,
+            group=self._group(name),
+            state=self.state_of(name),
             offsets=tuple(
                 (topic, partition, committed)
                 for (topic, partition), committed in sorted(self.state.offsets.get(name, {}).items())

@@ -5,6 +5,8 @@ They travel between brokers as msgpack; a field that is added has a default. Eve
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 from groups.records import CommittedOffset, Group
@@ -144,7 +146,7 @@ class GroupView(msgspec.Struct, frozen=True, array_like=True, tag="view", kw_onl
     """A group. ``offsets`` has topic, partition and what is committed there."""
 
     group: Group
-    is_rebalancing: bool
+    state: Literal["empty", "rebalancing", "stable"]
     offsets: tuple[tuple[str, int, CommittedOffset], ...]
 
 

@@ -26,6 +26,7 @@ from partitions.hosting.trash import Trash
 from partitions.metadata.image import MetadataImage, TopicInfo
 from partitions.metadata.producer_ids import ProducerIds
 from partitions.metadata.source import MetadataSource
+from partitions.replica.derived import Derive
 from partitions.replica.producer_admission import PRODUCERS_MAX, ProducerAdmission
 from partitions.replica.replica import PartitionReplica
 from partitions.routing import rpc
@@ -67,6 +68,7 @@ class PartitionManager:
         producers_max: int = PRODUCERS_MAX,
         run_blocking: RunBlocking = asyncio.to_thread,
         trash: Trash | None = None,
+        derive: Derive = lambda target: None,
     ) -> None:
         """``broken`` has the groups that the supervisor does not open."""
         self._host = host
@@ -101,6 +103,7 @@ class PartitionManager:
             self.replicas,
             lambda: self._may_begin,
             self._elect_again,
+            derive,
         )
         self._permits = DeletePermits(host.node_id, lambda: metadata.image, self.replicas, host.calls)
         host.calls.serve(rpc.PREPARED, self._serve_prepared)

@@ -1,9 +1,11 @@
 """Temporary."""
 
 from __future__ import annotations
+
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
+
 from raftlog.types import TopicPartition
 
 COOPERATIVE_STICKY: Final = "cooperative-sticky"
