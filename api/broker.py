@@ -112,17 +112,7 @@ class Broker:
         self.retention = RetentionManager(self.host, self.supervisor.serving_tenants)
         self.controller = self._controller()
         self._first_start = self._first_start_of_cluster()
-        self.manager = PartitionManager(
-            self.host,
-            self.controller,
-            self.supervisor,
-            self._logs,
-            self._broken,
-            producer_ids=self.producer_ids,
-            producers_max=limits.producers_max,
-            trash=self._trash(),
-            derive=lambda target: self.groups.derive(target),
-        )
+        self.manager = self._manager()
         self.gateway = Gateway(
             self.node_id,
             lambda: self.controller.image,
@@ -134,6 +124,19 @@ class Broker:
         self.groups = BrokerGroups(settings, self.controller, self.gateway, self.host.calls, self.host.clock)
         self.admin = PartitionAdmin(self.host, self.controller, self.gateway, self.host.clock)
         self.reassigner = Reassigner(self.host, self.controller, self.manager.replicas)
+
+    def _manager(self) -> PartitionManager:
+        return PartitionManager(
+            self.host,
+            self.controller,
+            self.supervisor,
+            self._logs,
+            self._broken,
+            producer_ids=self.producer_ids,
+            producers_max=self.settings.limits.producers_max,
+            trash=self._trash(),
+            derive=lambda target: self.groups.derive(target),
+        )
 
     def _first_start_of_cluster(self) -> FirstStart:
         disk, directory = self._environment.filesystem, self._metadata_directory

@@ -57,9 +57,9 @@ def milliseconds(value: wire.Duration, field: str, bounds: tuple[int, int]) -> i
     return found
 
 
-def metadata_of(raw: msgspec.Raw) -> bytes:
+def metadata_of(raw: msgspec.Raw | msgspec.UnsetType) -> bytes:
     """The metadata of a member, as it came."""
-    metadata = bytes(raw)
+    metadata = b"" if isinstance(raw, msgspec.UnsetType) else bytes(raw)
     if len(metadata) > wire.METADATA_BYTES_MAX:
         raise InvalidRequest(
             f"metadata: {len(metadata)} bytes; send at most {wire.METADATA_BYTES_MAX}", field="metadata"

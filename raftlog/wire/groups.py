@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 import msgspec
-from msgspec import Raw
+from msgspec import UNSET, Raw, UnsetType
 
 from raftlog.wire import limits
 from raftlog.wire.bodies import Answer, Message, Request
@@ -46,7 +46,7 @@ class JoinGroup(Request):
     strategies: Strategies = msgspec.field(default_factory=lambda: ["range"])
     session_timeout: Duration = "10s"
     rebalance_timeout: Duration = "60s"
-    metadata: Raw = Raw(b"null")
+    metadata: Raw | UnsetType = UNSET
     member_id: Name | None = None
     instance_id: Name | None = None
     generation: Generation = -1
