@@ -115,13 +115,15 @@ class Membership:
             self._begin(group.rebalance_due, now_ms, len(group.members))
         elif group.members and not group.has_plan:
             self._await_plan(_Rebalance("the coordinator changed", now_ms, len(group.members)), now_ms)
+        else:
+            self.look_at_partitions(now_ms)
 
     # What members ask.
 
     def join(self, request_id: RequestId, ask: Join, now_ms: int, wall_ms: int) -> None:
         """Answered at the end of the phase in which all members join."""
         self._check_join(ask)
-        self._replace_instance(ask, now_ms)
+        self._replace_instance(ask, now_ms, wall_ms)
         group = self.group
         member = group.members.get(ask.member_id)
         if self._joining is None:
@@ -321,23 +323,35 @@ class Membership:
                 field="strategies",
             )
 
-    def _replace_instance(self, ask: Join, now_ms: int) -> None:
+    def _replace_instance(self, ask: Join, now_ms: int, wall_ms: int) -> None:
         """A static member that restarts with another member id takes its place; the old one is fenced."""
-        group = self.group
-        for old_id, member in group.members.items():
-            if ask.instance_id and member.instance_id == ask.instance_id and old_id != ask.member_id:
-                break
-        else:
-            return
-        members = {ask.member_id if each == old_id else each: m for each, m in group.members.items()}
-        leader = ask.member_id if group.leader == old_id else group.leader
-        renamed = msgspec.structs.replace(group, members=members, leader=leader)
-        self._outputs.write((GroupKey(self.name), renamed))
-        self._answer_waiting(self._unknown, members=(old_id,))
-        self._sessions.pop(old_id, None)
+        for old_id in self._same_instance(ask):
+            group = self.group
+            if old_id not in group.members or ask.member_id in group.members:
+                reason = f"member {ask.member_id} took the place of {old_id}"
+                self._remove((old_id,), reason, now_ms, wall_ms)
+                continue
+            member = group.members[old_id]
+            members = {ask.member_id if each == old_id else each: m for each, m in group.members.items()}
+            leader = ask.member_id if group.leader == old_id else group.leader
+            renamed = msgspec.structs.replace(group, members=members, leader=leader)
+            self._outputs.write((GroupKey(self.name), renamed))
+            self._answer_waiting(self._unknown, members=(old_id,))
+            self._sessions.pop(old_id, None)
+            if self._joining is not None:
+                self._joining.joined.pop(old_id, None)
+            self._touch(ask.member_id, member, now_ms)
+
+    def _same_instance(self, ask: Join) -> list[str]:
+        """Other member ids of the same static member, of those that wait to join, too."""
+        if not ask.instance_id:
+            return []
+        found = [each for each, member in self.group.members.items() if member.instance_id == ask.instance_id]
         if self._joining is not None:
-            self._joining.joined.pop(old_id, None)
-        self._touch(ask.member_id, member, now_ms)
+            found += [
+                each for each, other in self._joining.joined.items() if other.instance_id == ask.instance_id
+            ]
+        return [each for each in dict.fromkeys(found) if each != ask.member_id]
 
     def _answer_waiting(
         self,

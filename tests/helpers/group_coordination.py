@@ -159,6 +159,7 @@ class CoordinatedGroups:
         *,
         partition: int = 0,
         topic: str = "orders",
+        topic_id: str = "t1",
         member: str = "",
         generation: int = -1,
         group: str = "g",
@@ -166,7 +167,7 @@ class CoordinatedGroups:
         is_forced: bool = False,
     ) -> Expected:
         """Commit one offset."""
-        commit = OffsetCommit(topic=topic, topic_id="t1", partition=partition, offset=offset)
+        commit = OffsetCommit(topic=topic, topic_id=topic_id, partition=partition, offset=offset)
         request = Commit(
             group=group,
             offsets=(commit,),

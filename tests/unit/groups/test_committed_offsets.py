@@ -77,6 +77,13 @@ def test_a_late_commit_does_not_take_an_offset_back(groups: CoordinatedGroups) -
     assert groups.offset() == 5
 
 
+def test_a_topic_that_was_created_again_begins_below(groups: CoordinatedGroups) -> None:
+    generation = groups.stable("a")
+    groups.commit(Done, 9, member="a", generation=generation)
+    groups.commit(Done, 0, member="a", generation=generation, topic_id="t2")
+    assert groups.offset() == 0
+
+
 def test_a_commit_is_a_sign_of_life(groups: CoordinatedGroups) -> None:
     generation = groups.stable("a")
     for offset in range(4):

@@ -270,6 +270,18 @@ def test_a_static_member_that_restarts_causes_no_rebalance(groups: CoordinatedGr
     assert not groups.must_rejoin("a-2", 1)
 
 
+def test_a_static_member_that_restarts_twice_in_one_rebalance_is_one_member(
+    groups: CoordinatedGroups,
+) -> None:
+    generation = groups.stable("b")
+    first = groups.join("a-1", instance="a")
+    second = groups.join("a-2", instance="a")
+    groups.answered(first, UnknownMember)
+    groups.join("b", generation=generation)
+    groups.answered(second, Joined)
+    assert set(groups.committed.groups["g"].members) == {"a-2", "b"}
+
+
 def test_members_are_bounded(groups: CoordinatedGroups) -> None:
     groups.join("m0")
     for number in range(1, MEMBERS_MAX):
@@ -301,6 +313,13 @@ def test_a_fail_over_before_the_plan_waits_for_it(groups: CoordinatedGroups) -> 
     groups.fail_over()
     assigned = groups.answered(groups.sync("a", 1, is_auto=True), Synced)
     assert assigned.assignment == {"orders": (0, 1, 2, 3)}
+
+
+def test_partitions_that_change_during_a_fail_over_cause_a_rebalance(groups: CoordinatedGroups) -> None:
+    generation = groups.stable("a")
+    groups.counts["orders"] = 5
+    groups.fail_over()
+    assert groups.must_rejoin("a", generation)
 
 
 def test_a_join_that_a_fail_over_lost_is_repeated(groups: CoordinatedGroups) -> None:
