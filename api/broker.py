@@ -18,12 +18,12 @@ from api.disk_reserve import DiskReserve
 from api.settings import BrokerSettings
 from partitions.hosting.first_start import FirstStart
 from partitions.hosting.hosted_metadata import HostedMetadata
-from partitions.hosting.replica_manager import PartitionManager
+from partitions.hosting.replica_manager import ReplicaManager
 from partitions.hosting.trash import Trash
 from partitions.metadata.active import ControllerSettings
 from partitions.metadata.commands import RegisterBroker
 from partitions.metadata.planner import PlannerLimits
-from partitions.metadata.producer_ids import ProducerIds
+from partitions.metadata.producer_ids import ProducerIdCipher
 from partitions.metadata.service import Controller
 from partitions.reassignment.admin import PartitionAdmin
 from partitions.reassignment.reassigner import Reassigner
@@ -78,7 +78,7 @@ class Broker:
         self.settings = settings
         self.node_id = NodeId(settings.broker_id)
         self.is_draining = False
-        self.producer_ids = ProducerIds(environment.secret)
+        self.producer_ids = ProducerIdCipher(environment.secret)
         self._environment = environment
         self._data_directory = data_directory
         self._http_url = http_url
@@ -111,7 +111,7 @@ class Broker:
         self.retention = RetentionManager(self.host, self.supervisor.serving_tenants)
         self.controller = self._controller()
         self._first_start = self._first_start_of_cluster()
-        self.manager = PartitionManager(
+        self.manager = ReplicaManager(
             self.host,
             self.controller,
             self.supervisor,

@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 
 from partitions.metadata.image import MetadataImage, PartitionInfo, TopicInfo
 from partitions.metadata.move_planner import MoveReplicas
-from partitions.metadata.producer_ids import ProducerIds
+from partitions.metadata.producer_ids import ProducerIdCipher
 from partitions.metadata.topic_config import DEFAULTS, complete
 from partitions.values import (
     Acks,
@@ -174,7 +174,7 @@ class Services:
     gateway: GatewayPort
     admin: AdminPort
     clock: Clock
-    producer_ids: ProducerIds
+    producer_ids: ProducerIdCipher
     rng: random.Random  # random choice of the partition for records without keys
     version: str
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)

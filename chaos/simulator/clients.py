@@ -17,7 +17,7 @@ from api.broker import Broker
 from chaos.history import Look, Outcome, Poll, Send
 from chaos.simulator.machine import SECRET, Machine
 from chaos.simulator.simulated_cluster import SimulatedCluster
-from partitions.metadata.producer_ids import ProducerIds
+from partitions.metadata.producer_ids import ProducerIdCipher
 from partitions.values import QUORUM, Acks, AcksKind, AppendReceipt, FetchRequest, FetchResult, Start
 from raftlog.errors import (
     CommitUnknown,
@@ -213,7 +213,7 @@ class Producer(Client):
         except RaftlogError:
             await self.pause()
             return
-        producer_id = ProducerIds(SECRET).id_of(ids.start)
+        producer_id = ProducerIdCipher(SECRET).id_of(ids.start)
         self._begin((producer_id, 0))
         self.cluster.given_producer_id(producer_id)
 
