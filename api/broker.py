@@ -19,12 +19,12 @@ from api.disk_reserve import DiskReserve
 from api.settings import BrokerSettings
 from partitions.hosting.first_start import FirstStart
 from partitions.hosting.hosted_metadata import HostedMetadata
-from partitions.hosting.replica_manager import PartitionManager
+from partitions.hosting.replica_manager import ReplicaManager
 from partitions.hosting.trash import Trash
 from partitions.metadata.active import ControllerSettings
 from partitions.metadata.commands import RegisterBroker
 from partitions.metadata.planner import PlannerLimits
-from partitions.metadata.producer_ids import ProducerIds
+from partitions.metadata.producer_ids import ProducerIdCipher
 from partitions.metadata.service import Controller
 from partitions.reassignment.admin import PartitionAdmin
 from partitions.reassignment.reassigner import Reassigner
@@ -79,7 +79,7 @@ class Broker:
         self.settings = settings
         self.node_id = NodeId(settings.broker_id)
         self.is_draining = False
-        self.producer_ids = ProducerIds(environment.secret)
+        self.producer_ids = ProducerIdCipher(environment.secret)
         self._environment = environment
         self._data_directory = data_directory
         self._http_url = http_url
@@ -125,8 +125,8 @@ class Broker:
         self.admin = PartitionAdmin(self.host, self.controller, self.gateway, self.host.clock)
         self.reassigner = Reassigner(self.host, self.controller, self.manager.replicas)
 
-    def _manager(self) -> PartitionManager:
-        return PartitionManager(
+    def _manager(self) -> ReplicaManager:
+        return ReplicaManager(
             self.host,
             self.controller,
             self.supervisor,

@@ -62,12 +62,12 @@ class Workload(Simulation):
         for machine in self.machines:
             machine.start()
         work = asyncio.get_running_loop().create_task(self._work())
-        await self._until(lambda: work.done() or self._is_struck, 20 * STEP_TIMEOUT_S)
+        await self._until(lambda: work.done() or self._has_crashed, 20 * STEP_TIMEOUT_S)
         work.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await work
         if self._point is not None:
-            if not self._is_struck:
+            if not self._has_crashed:
                 self.counted.disk.dies_after = None
                 (self.counted.kill if self._point.manner == KILL else self.counted.lose_power)()
             await asyncio.sleep(0.5)
@@ -81,7 +81,7 @@ class Workload(Simulation):
         await convergence.read_everything()
 
     @property
-    def _is_struck(self) -> bool:
+    def _has_crashed(self) -> bool:
         return self._point is not None and self.counted.disk.dies_after is None
 
     # The workload.
@@ -236,7 +236,7 @@ class Workload(Simulation):
             if holds():
                 return
             await asyncio.sleep(0.02)
-        if not self._is_struck:
+        if not self._has_crashed:
             self.violated("L2 a healed cluster works", f"the workload waits in vain after {self.steps}")
 
     def _is_level(self) -> bool:

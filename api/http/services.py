@@ -17,7 +17,7 @@ from groups.offsets import GroupOffsets
 from groups.service import GroupService
 from partitions.metadata.image import MetadataImage, PartitionInfo, TopicInfo
 from partitions.metadata.move_planner import MoveReplicas
-from partitions.metadata.producer_ids import ProducerIds
+from partitions.metadata.producer_ids import ProducerIdCipher
 from partitions.metadata.topic_config import DEFAULTS, complete
 from partitions.values import (
     Acks,
@@ -178,7 +178,7 @@ class Services:
     groups: GroupService
     group_offsets: GroupOffsets
     clock: Clock
-    producer_ids: ProducerIds
+    producer_ids: ProducerIdCipher
     rng: random.Random  # random choice of the partition for records without keys
     version: str
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)

@@ -43,8 +43,8 @@ def _tell_if_bad(outcome: Outcome) -> None:
 def _tell(outcome: Outcome) -> int:
     for verdict in outcome.verdicts:
         print(f"seed {outcome.seed}: {verdict}")
-    for trouble in outcome.troubles:
-        print(f"seed {outcome.seed}: VIOLATION {trouble}", flush=True)
+    for problem in outcome.problems:
+        print(f"seed {outcome.seed}: VIOLATION {problem}", flush=True)
     print(f"seed {outcome.seed}: repaired={outcome.repaired}")
     return 0 if outcome.is_good else 1
 

@@ -168,7 +168,7 @@ class Checker:
 
     def _changed(self, machine: Machine, group_id: GroupId, group: RaftGroup[object], numbers: Seen) -> None:
         record = self.groups.get(group_id)
-        if record is None or (group.membership.voters and not record.birth.voters):
+        if record is None or (group.membership.voters and not record.initial_membership.voters):
             record = self.groups[group_id] = record_of(group, record, self._clocks, self._violated)
         directory = cast("SegmentedLog", group.log).directory
         self.on_opened(machine, group_id, directory)
@@ -325,7 +325,7 @@ class Checker:
         if view.memberships:
             expected = (view.memberships[-1][1],)
         elif view.start == 0:
-            expected = (record.birth, NOBODY)
+            expected = (record.initial_membership, NOBODY)
         else:
             return
         if found not in expected:
@@ -360,7 +360,7 @@ def _note_membership(record: GroupRecord, replica: ReplicaRecord, commit_index: 
     """
     broker = replica.machine.broker
     group = None if broker is None else broker.host.groups.get(record.group_id)
-    if group is None or commit_index < record.born_at:
+    if group is None or commit_index < record.first_membership_index:
         return
     memberships = group._core._member.memberships
     membership = memberships.at(Index(commit_index))

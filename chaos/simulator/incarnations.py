@@ -37,7 +37,7 @@ class Incarnations:
     """The checker of a run, over all brokers and all their incarnations."""
 
     def __init__(self, checker: Checker, violated: Report) -> None:
-        self._oracles = checker
+        self._checker = checker
         self._violated = violated
         self._groups: dict[Place, GroupId] = {}
         self._places: dict[GroupId, Place] = {}
@@ -66,7 +66,7 @@ class Incarnations:
         logs.
         """
         for kept in self._kept:
-            record = self._oracles.groups.get(kept.group_id)
+            record = self._checker.groups.get(kept.group_id)
             if record is None or not record.entries:
                 continue  # the topic was deleted before the survivor opened it
             lost = [entry for entry in kept.entries if (entry.base, entry.term) not in record.entries]
@@ -92,7 +92,7 @@ class Incarnations:
     def _recovered(self, topic: TopicInfo, partition: PartitionInfo) -> None:
         count = len(partition.unsafe_recoveries)
         before = self._groups.get((topic.topic_id, partition.partition, count - 1))
-        record = None if before is None else self._oracles.groups.get(before)
+        record = None if before is None else self._checker.groups.get(before)
         if before is not None and record is not None:
             known = partition.unsafe_recoveries[-1].commit_index
             entries = tuple(entry for entry in record.committed if entry.last <= known)

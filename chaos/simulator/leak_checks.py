@@ -13,7 +13,7 @@ from api.broker import Broker
 from chaos.simulator.machine import Machine
 
 
-def leftovers(machine: Machine, of_http: Iterable[tuple[str, int]]) -> list[str]:
+def leaks(machine: Machine, of_http: Iterable[tuple[str, int]]) -> list[str]:
     """By name, including calls that are in flight."""
     broker = machine.broker
     held = [] if broker is None else [*_of_requests(broker), *_of_groups(broker)]

@@ -19,12 +19,12 @@ from dataclasses import dataclass, replace
 from chaos.simulator.group_level.life import run_group
 from chaos.simulator.group_level.odds import GroupOdds
 from chaos.simulator.odds import Odds
-from chaos.simulator.raft_level.life import run_core
+from chaos.simulator.raft_level.core_run import run_core
 from chaos.simulator.raft_level.odds import CoreOdds
 from chaos.simulator.result import Result
 from chaos.simulator.schedule import Schedule
 from chaos.simulator.simulation import run
-from chaos.simulator.storage_level.life import run_log
+from chaos.simulator.storage_level.log_run import run_log
 from chaos.simulator.storage_level.odds import LogOdds
 
 CORE, LOG, BROKERS, BROKERS_LONG, HTTP = "core", "log", "brokers", "brokers-long", "http"

@@ -95,7 +95,7 @@ class Machine:
         self.disk.on_wait = self._waits
         self.rate = 1.0
         self.wall_skew_ms = 0
-        self.lives = 0
+        self.incarnation = 0
         self.is_stopping = False
         self.is_killed_in_a_change = False  # or loses power
         self.is_restart_needed = False  # a sync has failed in this incarnation, and a replica is stopped
@@ -117,12 +117,12 @@ class Machine:
         """Start the next incarnation."""
         run = self._run
         self.is_restart_needed = self.is_kept_off = False
-        self.lives += 1
+        self.incarnation += 1
         self.is_stopping = False
         self._observer.starts(self)
-        self.process = process = Process(f"{self.name} life {self.lives}", self.rate)
+        self.process = process = Process(f"{self.name} life {self.incarnation}", self.rate)
         self._transport = run.network.transport(self.node, process)
-        run.trace.note(self.node, f"starts, life {self.lives}")
+        run.trace.note(self.node, f"starts, life {self.incarnation}")
         self._observer.began(self, process)
         run.loop.start_in(process, self._live(process, self._transport))
 
@@ -134,7 +134,7 @@ class Machine:
             clock=clock,
             transport=transport,
             secret=SECRET,
-            rng=random.Random(f"{run.seed} broker {self.node} life {self.lives}"),
+            rng=random.Random(f"{run.seed} broker {self.node} life {self.incarnation}"),
             run_syncs=self.syncs.run,
             on_fatal=self._fatal,
         )

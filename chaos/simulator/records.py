@@ -28,10 +28,10 @@ class GroupRecord:
     """The state of one group, from all sources."""
 
     group_id: GroupId
-    birth: Membership  # the membership before the first entry
+    initial_membership: Membership  # the membership before the first entry
     membership: Membership  # the newest committed one
     halves: tuple[frozenset[NodeId], ...]  # a majority of each holds all committed entries
-    born_at: int  # the index of its first membership
+    first_membership_index: int  # the index of its first membership
     clocks: Clocks
     violated: Callable[[str, str], None]
     replicas: dict[NodeId, ReplicaRecord] = field(default_factory=dict)
@@ -152,9 +152,11 @@ def record_of(
     group: RaftGroup[object], before: GroupRecord | None, clocks: Clocks, violated: Callable[[str, str], None]
 ) -> GroupRecord:
     """Added replicas, without members, may open before the first initial replica does."""
-    began, born_at = group.membership, group.status().membership_index
+    began, first_membership_index = group.membership, group.status().membership_index
     replicas = {} if before is None else before.replicas
-    return GroupRecord(group.group_id, began, began, began.halves, born_at, clocks, violated, replicas)
+    return GroupRecord(
+        group.group_id, began, began, began.halves, first_membership_index, clocks, violated, replicas
+    )
 
 
 def numbers_of(group: RaftGroup[object]) -> Numbers:

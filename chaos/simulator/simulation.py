@@ -80,7 +80,7 @@ class Simulation(SimulatedCluster):
 
     def held_by_http(self, machine: Machine) -> Iterable[tuple[str, int]]:
         """Resources that a broker's HTTP side holds, by name."""
-        return () if self.http is None else self.http.leftovers(machine)
+        return () if self.http is None else self.http.held_resources(machine)
 
     def _leader_is_new(self, machine: Machine, group: GroupId, term: int) -> None:
         self.trace.note(machine.node, f"leads group {group} in term {term}")

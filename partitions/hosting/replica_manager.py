@@ -24,7 +24,7 @@ from partitions.hosting.hosted_partition import HostedPartition, Key, PartitionE
 from partitions.hosting.opener import ReplicaOpener
 from partitions.hosting.trash import Trash
 from partitions.metadata.image import MetadataImage, TopicInfo
-from partitions.metadata.producer_ids import ProducerIds
+from partitions.metadata.producer_ids import ProducerIdCipher
 from partitions.metadata.source import MetadataSource
 from partitions.replica.derived import Derive
 from partitions.replica.producer_admission import PRODUCERS_MAX, ProducerAdmission
@@ -53,7 +53,7 @@ ASK_AGAIN_S: Final = 0.5  # a replica that the metadata no longer places here as
 CAMPAIGN_AGAIN_S: Final = (0.05, 0.1, 0.2)  # the other replicas open a moment later
 
 
-class PartitionManager:
+class ReplicaManager:
     """Hosts, releases and deletes this broker's replicas. All on the event loop's thread."""
 
     def __init__(
@@ -64,7 +64,7 @@ class PartitionManager:
         logs: LogOpener,
         broken: BrokenGroups,
         *,
-        producer_ids: ProducerIds,
+        producer_ids: ProducerIdCipher,
         producers_max: int = PRODUCERS_MAX,
         run_blocking: RunBlocking = asyncio.to_thread,
         trash: Trash | None = None,
@@ -340,3 +340,6 @@ class PartitionManager:
         task = self._host.begin(work)
         self._tasks[task] = None
         task.add_done_callback(self._tasks.pop)
+
+
+PartitionManager = ReplicaManager  # the former name; tests/helpers/controlled_cluster.py imports it

@@ -22,7 +22,7 @@ from raftlog.client.options import Duration, ProducerOptions, seconds
 from raftlog.client.partitioners import Router
 from raftlog.client.receipts import Batch, OnAck, PendingReceipt, Stored
 from raftlog.client.retries import pause_s
-from raftlog.client.sender import PartitionSender, ProducerIds
+from raftlog.client.sender import PartitionSender, ProducerIdRequests
 from raftlog.client.session import Session
 from raftlog.errors import NotSent, Overloaded, RaftlogError
 from raftlog.records.builder import Record
@@ -45,7 +45,7 @@ class AsyncProducer:
         self._metadata = metadata
         self._topic = topic
         self._options = options
-        self._producer_ids = ProducerIds(session)
+        self._producer_ids = ProducerIdRequests(session)
         self._buffer = Buffer(options, session.clock)
         self._routers: dict[str, Router] = {}
         self._senders: list[PartitionSender] = []

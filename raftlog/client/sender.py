@@ -31,26 +31,27 @@ _PATIENCE_S = 1.0  # of silence before other brokers are asked for the leader
 _ANSWER_MARGIN_S = 1.0  # the broker's timeout is shorter than the client's by this
 
 
-class ProducerIds:
-    """Producer ids of a producer: one, and another each time its epochs are used up."""
+class ProducerIdRequests:
+    """Requests the ids of a producer: the first one, and another each time its epochs are used up."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._lives: list[asyncio.Task[int]] = []
+        self._requests: list[asyncio.Task[int]] = []
 
-    async def get(self, life: int) -> int:
+    async def get(self, generation: int) -> int:
         """The producer id of a generation; requested once, and again only after an error."""
-        if len(self._lives) > life and self._lives[life].done() and _has_failed(self._lives[life]):
-            del self._lives[life:]
-        while len(self._lives) <= life:
-            self._lives.append(asyncio.create_task(self._ask()))
-        return await asyncio.shield(self._lives[life])
+        requests = self._requests
+        if len(requests) > generation and requests[generation].done() and _has_failed(requests[generation]):
+            del requests[generation:]
+        while len(requests) <= generation:
+            requests.append(asyncio.create_task(self._ask()))
+        return await asyncio.shield(requests[generation])
 
     async def close(self) -> None:
         """End requests in progress."""
-        for task in self._lives:
+        for task in self._requests:
             task.cancel()
-        await asyncio.gather(*self._lives, return_exceptions=True)
+        await asyncio.gather(*self._requests, return_exceptions=True)
 
     async def _ask(self) -> int:
         reply = await self._session.ask_any("POST", paths.PRODUCERS, body=bodies.CreateProducer())
@@ -68,7 +69,7 @@ class PartitionSender:
         options: ProducerOptions,
         session: Session,
         metadata: Metadata,
-        producer_ids: ProducerIds,
+        producer_ids: ProducerIdRequests,
         finish: Callable[[Batch, Stored | RaftlogError], None],
     ) -> None:
         self.queue = queue

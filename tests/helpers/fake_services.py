@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from api.http.services import HealthProbes, Limits, Services
 from partitions.metadata.image import BrokerInfo, MetadataImage, TopicInfo
-from partitions.metadata.producer_ids import ProducerIds
+from partitions.metadata.producer_ids import ProducerIdCipher
 from partitions.metadata.topic_config import complete
 from partitions.replica.topic_rules import TopicRules
 from partitions.values import (
@@ -299,7 +299,7 @@ def fake_cluster(
         groups=groups,
         group_offsets=group_offsets,
         clock=clock,
-        producer_ids=ProducerIds(b"of a cluster for tests"),
+        producer_ids=ProducerIdCipher(b"of a cluster for tests"),
         rng=random.Random(7),
         version="0.1.0",
         health=HealthProbes(ready=lambda: checks),

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from chaos.history import Outcome
-from chaos.simulator.http.guest import LOOK_S, PATIENCE_S, Guest
 from chaos.simulator.http.side import HttpSide
+from chaos.simulator.http.simulated_client import LOOK_S, PATIENCE_S, SimulatedClient
 from raftlog import aio
 from raftlog.client.receipts import Batch, PendingReceipt, Receipt
 from raftlog.errors import InvalidRequest, RaftlogError
@@ -44,7 +44,7 @@ class Sent:
     times: int = 0
 
 
-class ShippedProducer(Guest):
+class ShippedProducer(SimulatedClient):
     """One client, and one producer after another."""
 
     def __init__(self, side: HttpSide, name: str) -> None:

@@ -23,20 +23,22 @@ from raftlog.types import Index, NodeId, Term
 class Checker:
     """The history of one group. Every method raises ``Broken`` for a violation."""
 
-    def __init__(self, nodes: Mapping[NodeId, Node], birth: Membership, lineage: Lineage) -> None:
-        """``nodes`` are checked repeatedly; ``birth`` is the membership before the first entry."""
+    def __init__(
+        self, nodes: Mapping[NodeId, Node], initial_membership: Membership, lineage: Lineage
+    ) -> None:
+        """``nodes`` are checked repeatedly; ``initial_membership`` precedes the first entry."""
         self.nodes = nodes
-        self.birth = birth
+        self.initial_membership = initial_membership
         self.leaders: dict[Term, NodeId] = {}
         self._votes: dict[tuple[Term, NodeId], NodeId] = {}
         self.committed = Log((), lineage)
-        self.deciders = birth  # the membership that committed the newest entry
+        self.deciders = initial_membership  # the membership that committed the newest entry
         self._commit_terms: list[int] = []  # of the committing leader, for every entry
 
     @property
     def membership(self) -> Membership:
         """The newest that is committed."""
-        return self.committed.membership_at(len(self.committed) - 1, self.birth)
+        return self.committed.membership_at(len(self.committed) - 1, self.initial_membership)
 
     def role(self, node: Node, change: RoleChange) -> None:
         """One leader per term (I2), with its term on disk (I7) and all entries committed before it (I4)."""
@@ -69,7 +71,7 @@ class Checker:
             return
         self.committed.extend(node.log.entries[known : commit_index + 1])
         self._commit_terms += [node.core.term] * (commit_index + 1 - known)
-        self.deciders = node.log.membership_at(len(node.log), self.birth)
+        self.deciders = node.log.membership_at(len(node.log), self.initial_membership)
         if node.core.role is Role.LEADER and node.log.entries[commit_index].term != node.core.term:
             raise Broken("I8 commits by counting its own term only", where)
         self.held(f"as {where}")
@@ -163,13 +165,13 @@ class Checker:
 
     def write(self, node: Node, write: Write) -> None:
         """A leader changes the membership one safe step at a time (I16)."""
-        log, birth = node.log, node.disk.birth
+        log, initial_membership = node.log, node.disk.initial_membership
         changes = [span for span in write.spans if span.membership is not None]
         if node.core.role is not Role.LEADER:
             return
         for span in changes:
             assert span.membership is not None
-            before = log.membership_at(span.first - 1, birth)
+            before = log.membership_at(span.first - 1, initial_membership)
             if not intersect(before, span.membership):
                 raise Broken("I16 quorums intersect", f"node {node.id}: {before}, then {span.membership}")
             earlier = [index for index in log.changes if index < span.first]
@@ -184,7 +186,7 @@ class Checker:
             raise Broken(
                 "I5 order of pointers", f"node {node.id}: last is {core.last}, its log ends at {last}"
             )
-        in_force = log.membership_at(last, node.disk.birth)
+        in_force = log.membership_at(last, node.disk.initial_membership)
         if core.membership is not in_force and core.membership != in_force:
             raise Broken("I16 the newest membership counts", f"node {node.id}: {in_force} is in its log")
         if not (node.disk.snapshot.index <= commit_index <= last and durable_index <= last):
