@@ -7,5 +7,5 @@ Read ``cluster`` (control of broker processes), ``history`` (what clients saw) a
 makes load, ``demo`` shows all of it with real data. ``simulator`` runs whole brokers, bare cores and logs
 under
 random faults, ``crash_points`` crashes a broker after each disk operation, ``corruption`` damages disks,
-``abuse`` sends invalid and hostile requests.
+``abuse`` sends invalid and hostile requests, ``kit`` runs the brokers of the testing kit.
 """

@@ -340,6 +340,3 @@ class ReplicaManager:
         task = self._host.begin(work)
         self._tasks[task] = None
         task.add_done_callback(self._tasks.pop)
-
-
-PartitionManager = ReplicaManager  # the former name; tests/helpers/controlled_cluster.py imports it
