@@ -1,8 +1,7 @@
 """A real cluster under control: broker processes that are started, killed, paused and queried.
 
 Decides: how processes are started and stopped, and when a broker counts as ready. Every process that is
-started
-here is ended here, by its pid.
+started here is ended here, by its pid.
 """
 
 from __future__ import annotations
@@ -248,7 +247,7 @@ class Cluster:
             raise ClusterFailed(f"broker {broker} did not stop:\n{self.log_text(broker)[-3000:]}") from None
 
     def is_ready(self, broker: int) -> bool:
-        """Whether it reports that it can serve."""
+        """True if the broker reports that it can serve."""
         try:
             with urllib.request.urlopen(f"{self._urls[broker]}/healthz/ready", timeout=2) as answer:
                 return bool(answer.status == 200)
@@ -272,10 +271,8 @@ def free_ports(how_many: int) -> int:
     """The first of several consecutive free ports; those ``RPC_PORT_STEP`` above are free, too.
 
     All are below the range of outgoing connections: otherwise a client that dials a stopped broker could get
-    the
-    broker's own port. A stopped broker does not reserve its port, so clusters of one process begin at least
-    ten
-    ports apart.
+    the broker's own port. A stopped broker does not reserve its port, so clusters of one process begin at
+    least ten ports apart.
     """
     rows = [
         first + row
