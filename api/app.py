@@ -88,7 +88,7 @@ class RequestPipeline:
         return await self._answer(request, request.rel_url.raw_path)
 
     def is_streamed(self, method: str, path: str, headers: Mapping[str, str]) -> bool:
-        """Whether a successful response is endless, so that aiohttp must write it."""
+        """True if a successful response is endless, so that aiohttp must write it."""
         try:
             route, _ = self._paths.find(method, path)
         except RaftlogError:

@@ -1,8 +1,7 @@
 """One broker, assembled: settings in, a running broker out.
 
 Decides: which parts there are, their dependencies, and the order in which they start and stop. The
-filesystem,
-the clock and the transport are passed in, so that the simulator can replace them.
+filesystem, the clock and the transport are passed in, so that the simulator can replace them.
 """
 
 from __future__ import annotations
@@ -179,7 +178,7 @@ class Broker:
         )
 
     def _why_offline(self, target: TopicPartition) -> str:
-        """Why a replica of this broker does not serve."""
+        """The reason why a replica of this broker does not serve."""
         return (
             self.manager.failure_of(key_of(target))
             or self._first_start.trouble

@@ -31,7 +31,7 @@ class Floor:
 
     @property
     def is_kept(self) -> bool:
-        """Whether the figure is on the right side of the bound."""
+        """True if the figure meets the bound."""
         return self.reached <= self.wanted if self.is_upper else self.reached >= self.wanted
 
 

@@ -29,7 +29,7 @@ class _JsonOver:
         self._connected = 0
 
     async def start(self, streams: int) -> None:
-        """It is running already."""
+        """Nothing: the system is already running."""
 
     async def stop(self) -> None:
         """The caller stops it."""

@@ -173,7 +173,7 @@ class OffsetOutOfRange(Rejected):
 class UndecodableBatch(Rejected):
     """A stored batch whose checksum is right and whose inside is no records: a producer stored it so.
 
-    ``topic``, ``partition`` and ``offset`` say where the reader stopped; it may go on at ``next_offset``.
+    ``topic``, ``partition`` and ``offset`` locate the batch; reading may continue at ``next_offset``.
     """
 
     code = "undecodable_batch"

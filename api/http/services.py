@@ -113,7 +113,7 @@ class AdminPort(Protocol):
         """Set the target of a partition."""
 
     async def until_settled(self, target: TopicPartition, wait_ms: int) -> bool:
-        """Whether the move of a partition is complete within this time."""
+        """Wait, at most this time; true if the move of the partition is complete."""
 
     async def recover_unsafely(
         self, target: TopicPartition, confirm: str | None, timeout_ms: int
@@ -121,11 +121,11 @@ class AdminPort(Protocol):
         """Recover without a majority; ``Conflict`` reports the consequences and the confirmation."""
 
     async def until_led(self, target: TopicPartition, wait_ms: int) -> bool:
-        """Whether a partition gets a leader within this time."""
+        """Wait, at most this time; true if the partition has a leader."""
 
 
 Checks = Callable[[], Mapping[str, bool]]
-"""Conditions by name, and whether each is met."""
+"""Conditions by name; true if the condition is met."""
 
 
 def _nothing_to_check() -> Mapping[str, bool]:

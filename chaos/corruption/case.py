@@ -1,8 +1,7 @@
 """One case: fill, stop, damage, start, load; and the checks in the end.
 
 No acknowledged value is missing or changed; no consumer reads a changed byte; in the end all replicas work,
-are
-intact and hold the same bytes; and nobody but the brokers has repaired anything.
+are intact and hold the same bytes; and nobody but the brokers has repaired anything.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class Verdict:
 
     @property
     def is_missed(self) -> bool:
-        """Whether nothing detected it and nothing shows that it is harmless."""
+        """True if the damage was neither detected nor shown to be harmless."""
         return not self.is_detected and self.harmless is None
 
     def __str__(self) -> str:
@@ -74,13 +73,13 @@ class Outcome:
 
     @property
     def is_good(self) -> bool:
-        """Whether all checks passed, and no damage was missed."""
+        """True if all checks passed, and no damage was missed."""
         is_missed = any(verdict.is_missed for verdict in self.verdicts)
         return not (self.lost or self.served_damaged or self.problems or is_missed)
 
     @property
     def is_detected(self) -> bool:
-        """Whether every damage was detected."""
+        """True if every damage was detected."""
         return all(verdict.is_detected for verdict in self.verdicts)
 
 
@@ -133,7 +132,7 @@ class _Struck:
     is_found: bool
 
     def verdict(self, noticed: set[NodeId]) -> Verdict:
-        """Its result: whether its broker has repaired something, and the disk in the end."""
+        """The result: if the broker has repaired something, and the state of the disk in the end."""
         if self.is_found or self.machine.node in noticed:
             return Verdict(self.damage, True, None)
         disk = Disk(self.before, self.after, self.machine.disk.image(), self.older)
@@ -173,9 +172,8 @@ def _directories(machine: Machine) -> list[str]:
 def _lost_places(machine: Machine) -> list[Place]:
     """Entries of each log that are no longer intact on this machine.
 
-    Damage above the promise, which a power loss may have left far behind, cannot be distinguished from a torn
-    tail:
-    like an entry that was never synced, at most one replica may have lost it.
+    Damage above the durable end, which a power loss may have set back far, cannot be distinguished from a
+    torn tail: like an entry that was never synced, at most one replica may have lost it.
     """
     found: list[Place] = []
     for directory in _directories(machine):
@@ -219,7 +217,7 @@ class _Case:
         self.victim: Machine | None = None
 
     def overlaps(self, places: list[Place]) -> bool:
-        """Whether some entry would be intact nowhere."""
+        """True if some entry would be damaged on every replica."""
         return any(
             mine[0] == other[0] and mine[1] <= other[2] and other[1] <= mine[2]
             for mine in places

@@ -56,11 +56,13 @@ class CheckedFile:
     def read_at(self, position: int, length: int) -> bytes:
         """All bytes in the range, also after short reads."""
         data = self._file.read_at(position, length)
-        self._expect(data == self._node.content[position : position + length], "a read returns all there is")
+        self._expect(
+            data == self._node.content[position : position + length], "a read returns all bytes of the range"
+        )
         return data
 
     def write_at(self, position: int, data: Buffer) -> None:
-        """These bytes are written, and no others changed."""
+        """Exactly these bytes are changed."""
         expected = bytearray(self._node.content)
         expected[position : position + len(data)] = data
         self._file.write_at(position, data)
@@ -149,7 +151,7 @@ class CheckedFilesystem:
         self._check_no_temporary_file(path)
 
     def exists(self, path: str) -> bool:
-        """Whether a file or directory is there."""
+        """True if a file or directory is there."""
         return self._filesystem.exists(path)
 
     def list_directory(self, path: str) -> list[str]:

@@ -5,8 +5,7 @@ Decides: what counts as a violation during a run. The numbers are those of
 run (``convergence``).
 
 Checks are incremental: a group is checked when one of its numbers has changed, and only the changed part of
-its
-files is read.
+its files is read.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _VOTE_REQUEST, _VOTE, _APPEND, _APPEND_REPLY = 1, 2, 3, 4  # tags of the codec
 _HEAD = 5  # bytes before the head: kind and length
 
 Report = Callable[[str, str], None]
-"""Takes the invariant's name and what broke it."""
+"""Called with the name of the invariant and the details of the violation."""
 
 
 class Checker:

@@ -23,7 +23,7 @@ TRIES: Final = 60
 
 
 class GaveUp(Exception):
-    """It took too long, which is no error during faults."""
+    """An operation took too long, which is no error during faults."""
 
 
 class Churner(Client):
@@ -93,8 +93,7 @@ class Churner(Client):
         """Read everything from the beginning, at least ``wanted`` records.
 
         Reads from a broker that knows the newest incarnation: brokers that have all been down may use older
-        metadata
-        for a moment, in which a deleted topic still exists.
+        metadata for a moment, in which a deleted topic still exists.
         """
 
         async def read(broker: Broker) -> list[str]:
@@ -164,6 +163,6 @@ class Churner(Client):
 
 
 def _is_still(topic: TopicInfo | None, broker: Broker) -> bool:
-    """Whether a broker has seen no other incarnation meanwhile."""
+    """True if a broker has seen no other incarnation meanwhile."""
     now = broker.controller.image.topics.get(NAME)
     return topic is not None and now is not None and now.topic_id == topic.topic_id

@@ -46,11 +46,11 @@ GIVES_UP_ODDS: Final = 0.05  # after a refusal, which must be definite
 REPLACED_ODDS: Final = 0.15  # a producer ends, and its next incarnation starts
 
 Incarnation = tuple[int, int]
-"""Id and epoch of a producer: another one restarts its sequence."""
+"""Producer id and epoch. A new incarnation restarts its sequence."""
 
 
 class Client:
-    """What all clients have in common."""
+    """The common part of all clients."""
 
     lost_answer_odds = LOST_ANSWER_ODDS
 

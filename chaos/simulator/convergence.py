@@ -232,7 +232,9 @@ def _moves(broker: Broker) -> list[str]:
 
 
 def _break_in_sequences(headers: list[BatchHeader]) -> str | None:
-    """Where a producer's batch does not follow the one before it: a gap, repetition, or old epoch (I25)."""
+    """The first batch that does not follow its producer's previous one: a gap, repetition, or old epoch
+    (I25).
+    """
     newest: dict[int, tuple[int, int]] = {}  # epoch and last sequence
     for header in headers:
         if header.producer_id < 0:

@@ -1,9 +1,8 @@
 """Every incarnation of a topic is distinct: its id, its groups, and the folders on every disk.
 
 Decides: which metadata images of one topic id are consistent, in which folder a group may be opened, and what
-an
-unsafe recovery must keep. Leaves to others: the bytes of a group (``records``), the final places of replicas
-(``placement_checks``).
+an unsafe recovery must keep. Leaves to others: the bytes of a group (``records``), the final places of
+replicas (``placement_checks``).
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ from raftlog.types import METADATA_GROUP, GroupId, NodeId
 _INVARIANT: Final = "I30 one log for one incarnation"
 
 Place = tuple[str, int, int]
-"""Topic id, partition, and how many unsafe recoveries it has been through."""
+"""Topic id, partition, and the number of its unsafe recoveries."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """What a recovery must keep of the former group: all entries that its survivor knew to be committed."""
+    """The entries that a recovery must keep: all that the survivor of the former group knew as committed."""
 
     group_id: GroupId
     before: GroupId

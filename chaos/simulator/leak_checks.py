@@ -1,8 +1,7 @@
 """Resources that brokers hold after all requests are complete: any are leaks.
 
 Decides: which resources count: bytes that are counted against a bound, and waiting requests. Leaves to
-others:
-when all requests are complete (``convergence``).
+others: when all requests are complete (``convergence``).
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ CORE, LOG, BROKERS, BROKERS_LONG, HTTP = "core", "log", "brokers", "brokers-long
 GROUPS = "groups"
 THIRTY = (BROKERS, CORE, LOG, GROUPS, CORE, LOG, *(CORE, CORE, LOG) * 8)
 MIX = (*THIRTY * 9, BROKERS, HTTP, *THIRTY[2:])
-"""The levels of 300 seeds that follow one another."""
+"""The levels of 300 consecutive seeds."""
 
 AnyOdds = Odds | CoreOdds | LogOdds | GroupOdds
 _DRAWN: dict[str, Callable[[random.Random], AnyOdds]] = {
@@ -60,7 +60,7 @@ class Seed:
         level, _, number = name.rpartition(":")
         if level not in ("", *_DRAWN) or not number.isdigit():
             known = f"{CORE}:number, {LOG}:number, {GROUPS}:number, {HTTP}:number or {BROKERS}:number"
-            raise ValueError(f"{name!r} is no seed: say a number, {known}")
+            raise ValueError(f"{name!r} is not a seed: give a number, {known}")
         return cls(level or BROKERS, int(number))
 
     def odds(self) -> AnyOdds:

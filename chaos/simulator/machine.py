@@ -37,31 +37,31 @@ class Observer(Protocol):
     """Observes a machine."""
 
     def starts(self, machine: Machine) -> None:
-        """It is about to start."""
+        """The machine is about to start."""
 
     def began(self, machine: Machine, process: Process) -> None:
-        """It has a new process."""
+        """The machine has a new process."""
 
     def made(self, machine: Machine, broker: Broker) -> None:
-        """Its process has a broker that is about to start."""
+        """The process has a broker that is about to start."""
 
     async def serves(self, machine: Machine, broker: Broker) -> HttpListener | None:
-        """Its broker has started; returns its HTTP listener, if any."""
+        """The broker has started; returns its HTTP listener, if any."""
 
     def ended(self, machine: Machine, process: Process, *, silently: bool) -> None:
-        """Its process is gone."""
+        """The process has ended."""
 
     def start_again(self) -> None:
-        """It is off without a fault of the schedule."""
+        """The machine is off, but not because of a fault of the schedule."""
 
     def died(self, machine: Machine) -> None:
-        """Its process has ended, and its disk is unchanged since."""
+        """The process has ended, and the disk is unchanged since."""
 
     def lost_power(self, machine: Machine) -> None:
-        """It is off, and its disk has lost some of its unsynced data."""
+        """The machine is off, and its disk has lost some of its unsynced data."""
 
     def files_removed(self, machine: Machine, path: str) -> None:
-        """Its broker has removed a file or a folder."""
+        """The broker has removed a file or a folder."""
 
 
 class SimulatedClock:
@@ -110,7 +110,7 @@ class Machine:
 
     @property
     def is_up(self) -> bool:
-        """Whether a process runs, paused or not."""
+        """True if a process runs, paused or not."""
         return self.process is not None
 
     def start(self) -> None:

@@ -50,7 +50,7 @@ class GroupRecord:
     is_retired: bool = False  # its topic was deleted, and so are its files
 
     def is_majority(self, nodes: set[NodeId]) -> bool:
-        """Whether these are more than half of the voters: of old and new ones during a change."""
+        """True for more than half of the voters; in a joint membership, of the old and of the new ones."""
         return all(2 * len(half & nodes) > len(half) for half in self.halves)
 
 
@@ -64,7 +64,7 @@ class Lost:
     entries: tuple[Entry, ...]
 
     def holds(self, group: GroupRecord) -> bool:
-        """Whether it held all committed entries, and the next incarnation may lack some."""
+        """True if the log held all committed entries, and the next incarnation may lack some."""
         first = 0 if self.start == 0 else group.places.get(self.start, len(group.committed))
         wanted = group.committed[first:]
         if list(self.entries[: len(wanted)]) != wanted:
@@ -144,7 +144,7 @@ def _note_entries(group: GroupRecord, view: LogView, first: int, machine: Machin
 
 
 def may_vote(machine: Machine, directory: str) -> bool:
-    """Whether a replica's disk has lost no votes."""
+    """True if a replica's disk has lost no votes."""
     return has_lived(machine.disk, directory) and not durable_vote(machine.disk, directory).is_rejoining
 
 

@@ -170,7 +170,7 @@ def _checksum(sent: bytes, append_time_ms: int | None) -> int:
 
 
 def _has(replica: ReplicaRecord, wanted: tuple[int, int, int, int]) -> bool:
-    """Whether a batch is on this replica's disk, or was before the log start moved."""
+    """True if a batch is on this replica's disk, or was before the log start moved."""
     view = replica.durable
     view.refresh()
     if wanted[0] < view.start:

@@ -1,8 +1,7 @@
 """The blocking client: the asynchronous one on a thread of its own, with the same names.
 
 Every method waits for its asynchronous counterpart, except ``Producer.send``, which appends to the buffer on
-the
-caller's thread and uses the loop only for a full buffer or a new topic.
+the caller's thread and uses the loop only for a full buffer or a new topic.
 """
 
 from __future__ import annotations

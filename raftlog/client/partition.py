@@ -60,7 +60,7 @@ class _Part:
         )
 
     def is_enough(self, limit: int | None, max_bytes: int) -> bool:
-        """Whether a read ends here. Without a limit one response is enough."""
+        """True if the read is complete. Without a limit one response is enough."""
         return (
             limit is None
             or len(self.chunk) >= limit
@@ -241,7 +241,7 @@ def written_position(at: Position) -> str:
     if at in ("earliest", "latest"):
         return str(at)
     raise ValueError(
-        f"{at!r} is no position; give an offset, 'earliest', 'latest', a datetime, or -100 for the last 100"
+        f"{at!r} is not a position; use an offset, 'earliest', 'latest', a datetime, or -100 for the last 100"
     )
 
 

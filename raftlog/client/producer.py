@@ -143,7 +143,7 @@ class AsyncProducer:
 
     @property
     def is_closed(self) -> bool:
-        """Whether no more records are accepted."""
+        """True if the producer accepts no more records."""
         return self._is_closed
 
     def raise_errors(self, error: BaseException | None) -> None:
@@ -223,7 +223,7 @@ class AsyncProducer:
                 async with asyncio.timeout(deadline - clock.monotonic()):
                     return (await self._metadata.topic(topic)).partition_count
             except TimeoutError:
-                late = f"no broker told the partitions of {topic} in time"
+                late = f"no broker returned the partitions of {topic} in time"
                 raise self._session.no_answer(late) from None
             except RaftlogError as error:
                 attempts += 1

@@ -144,7 +144,7 @@ class PartitionSender:
         ) is not None and batch.deadline <= now:
             limit_s = self._options.delivery_timeout_s
             self._finish(
-                batch, NotSent(f"its turn did not come within {limit_s:g} s; the partition was too busy")
+                batch, NotSent(f"the batch was not sent within {limit_s:g} s; the partition was too busy")
             )
         return batch
 
@@ -159,7 +159,7 @@ class PartitionSender:
             _logger.exception(
                 "an attempt to send to %s/%s failed unexpectedly", self.queue.topic, self.queue.partition
             )
-            broken = RaftlogError(f"an attempt to send this broke: {error!r}")
+            broken = RaftlogError(f"an attempt to send this failed unexpectedly: {error!r}")
             self._pipeline.failed(in_flight, broken)  # fails, as unknown
         else:
             self._last_answer_at = self._clock.monotonic()
@@ -180,7 +180,7 @@ class PartitionSender:
             raise in_flight.earlier_failure or late from None
         except ConnectionLost as error:
             raise NotSent(
-                f"no broker told who leads {self.queue.topic}/{self.queue.partition}: {error}"
+                f"no broker named the leader of {self.queue.topic}/{self.queue.partition}: {error}"
             ) from error
         self._encode(in_flight, identity)
         left_s = max(deadline - self._clock.monotonic(), 0.01)

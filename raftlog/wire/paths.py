@@ -58,7 +58,7 @@ def topic_config(name: str) -> str:
 
 
 def topic_records(name: str) -> str:
-    """Where records go if the broker chooses their partitions."""
+    """The path to produce to a topic; the broker chooses the partitions."""
     return TOPIC_RECORDS.format(topic=quote(name, safe=""))
 
 

@@ -26,7 +26,7 @@ _LEAK: Final = "C5 a closed client leaks nothing"
 SENDS_OF_ONE_PRODUCER: Final = 150
 SLOW_S: Final = 0.2  # the jitter of links on which a round trip may take 0.4 s
 _UNDESERVED: Final = ("internal", "sequence_gap", "producer_fenced", "corrupt_batch", "invalid_request")
-"""Errors that a user with one producer and valid records never gets."""
+"""Errors that a client with one producer and valid records must never get."""
 
 
 @dataclass(slots=True, eq=False)

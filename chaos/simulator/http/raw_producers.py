@@ -222,4 +222,4 @@ _USUAL: Final = frozenset(
         "partition_not_found",
     )
 )
-"""What a request that is right may meet while things go wrong."""
+"""Errors that a valid request may get during faults."""

@@ -1,6 +1,6 @@
 """The checker of one group: checks the guarantees of Raft from outside, after every step.
 
-It sees all disks at once and stores all committed entries. Quorums are counted by the membership
+The checker sees all disks at once and stores all committed entries. Quorums are counted by the membership
 of the committing leader, on the disks. The numbers are those of ``docs/invariants.md``;
 ``log.Lineage`` checks every append for I3, which makes each check here a comparison of two terms.
 """
@@ -85,7 +85,7 @@ class Checker:
             raise Broken("I6 durable quorum", detail)
 
     def _holds(self, node: Node, newest: int) -> bool:
-        """Whether it has all committed entries. While it rejoins it may lack those it has lost."""
+        """True if the node has all committed entries; while rejoining, except those that it has lost."""
         disk = node.disk
         lost = disk.lost if disk.hard_state.is_rejoining else ()
         return any(log.is_equal_up_to(newest, self.committed) for log in (disk.log, *lost))
@@ -108,12 +108,13 @@ class Checker:
             if is_said:
                 candidate = to if isinstance(message, VoteReply) else node.id
                 known = self._votes.setdefault((message.term, node.id), candidate)
-                # Once it leads, one more vote elects nobody: a member that has lost its own may give it.
+                # Once the candidate leads, another vote has no effect.
+                # A member that has lost its vote may give it again.
                 if candidate not in (known, self.leaders.get(message.term)):
                     raise Broken("I28 one vote a term", f"node {node.id} says {message}; voted for {known}")
 
     def forgot(self, node: NodeId) -> None:
-        """Its disk is another one. An unsuccessful candidacy of its own has ended with its incarnation
+        """The node has another disk. An unsuccessful candidacy of the node has ended with its incarnation
         (I28).
         """
         for (term, voter), candidate in list(self._votes.items()):
@@ -121,7 +122,7 @@ class Checker:
                 del self._votes[term, voter]
 
     def deleted(self, node: NodeId) -> None:
-        """A replica was removed, and its removal committed: its votes since then elect nobody (I28)."""
+        """A replica was removed, and its removal committed: its votes since then have no effect (I28)."""
         for key in [key for key in self._votes if key[1] == node]:
             del self._votes[key]
 
@@ -218,7 +219,7 @@ class Checker:
 
 @cache
 def intersect(one: Membership, other: Membership) -> bool:
-    """Whether every quorum of one shares a voter with every quorum of the other, by enumeration."""
+    """True if every quorum of one shares a voter with every quorum of the other, by enumeration."""
     return all(first & second for first, second in product(_quorums(one), _quorums(other)))
 
 

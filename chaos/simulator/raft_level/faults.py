@@ -29,10 +29,10 @@ from raftlog.core.ready import Role
 from raftlog.types import EntryId, Index, NodeId, Token
 
 NO_FAULTS: Final = frozenset({"change membership", "cut prefix"})
-"""Requests that come in the same way and are not counted."""
+"""Requests that are injected like faults and are not counted."""
 
 Strike = Callable[[random.Random, Node], bool]
-"""Whether anything came of it: only that counts."""
+"""Result of a fault: true if it had an effect. Only such faults are counted."""
 
 
 class CoreFaults(FaultPoints):
@@ -263,8 +263,7 @@ class CoreFaults(FaultPoints):
         """A disk is replaced by an empty one, whatever its replica has voted for and acknowledged.
 
         At most as many at a time as a group must survive: a minority of any membership that may be in force,
-        and
-        of the next one: a learner may have caught up, and be about to vote.
+        and of the next one: a learner may have caught up, and be about to vote.
         """
         group = self._group
         memberships = {group.checker.membership, group.checker.deciders}

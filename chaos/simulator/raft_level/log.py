@@ -96,7 +96,7 @@ class Log:
         return log
 
     def is_equal_up_to(self, index: int, other: Log) -> bool:
-        """Whether both hold the same entries up to an index; see ``Lineage``."""
+        """True if both logs hold the same entries up to an index; see ``Lineage``."""
         if index < 0:
             return True
         mine, theirs = self.entries, other.entries
@@ -205,7 +205,7 @@ class Node:
     term_seen: int = 0
     fetch: Fetch | None = None
     heard: dict[NodeId, int] = field(default_factory=dict)  # the step in which each peer was last heard
-    leads_by: Membership | None = None  # awake
+    leads_by: Membership | None = None  # the membership in force since ``leads_since``
     leads_since: int = 0
     transfer_asked: int = 0
     reads: dict[Token, Index] = field(default_factory=dict)  # and the commit index at the request

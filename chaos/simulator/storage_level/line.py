@@ -26,7 +26,7 @@ class Line:
 
     @property
     def last(self) -> int:
-        """Its newest entry."""
+        """The newest entry of the line."""
         return self.batches[-1].last_offset if self.batches else self.origin.index
 
     @property

@@ -153,7 +153,7 @@ class LogRun:
         model.allowed.clear()
 
     def take_sync(self) -> None:
-        """It covers everything written until now."""
+        """Take a sync, which covers all entries written before."""
         self.log.note_commit_index(Index(self.model.committed))
         sync = self.log.take_sync()
         if sync is not None:

@@ -18,7 +18,7 @@ USUAL = {
     "look": 2.0,
     "wait": 1.0,
 }
-"""How often each work comes among all, by its name."""
+"""The frequency of each operation, by its name."""
 
 NEEDED = ("append", "take sync", "finish sync", "vote")
 
