@@ -17,6 +17,20 @@ ASSIGNORS = (
         script=STICKY,
     ),
     Mutant(
+        "a member that gives a moved partition back saves no move",
+        "raftlog.assignors.balance:Pool.moved",
+        "self.given[member] > self.owned.get(member, 0)",
+        "False",
+        script=STICKY,
+    ),
+    Mutant(
+        "an owner that has given a partition away does not get it back",
+        "raftlog.assignors.balance:Pool.give",
+        "self.homes[member] = None",
+        "pass",
+        script=STICKY,
+    ),
+    Mutant(
         "the longer rows of a sticky plan go to the first members",
         "raftlog.assignors.balance:Pool.__post_init__",
         "self.homes = dict.fromkeys(self.owned)",
