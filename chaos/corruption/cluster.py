@@ -188,7 +188,7 @@ class RottingCluster(Simulation):
 
 
 def is_cut(filling: int) -> bool:
-    """Whether the beginnings of the logs of a filling are deleted."""
+    """True if a filling with this seed deletes the beginnings of the logs."""
     return filling % 3 == 2
 
 

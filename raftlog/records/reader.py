@@ -137,7 +137,7 @@ def check_records(batch: Batch) -> int:
 
 
 def opens_fast(batches: Sequence[Batch], *, records_max: int) -> bool:
-    """Whether opening these batches takes few milliseconds; a compressed one may turn out to be large."""
+    """True if opening these batches takes few milliseconds. A compressed batch may be large."""
     return (
         not any(batch.header.attributes & CODEC_MASK for batch in batches)
         and sum(batch.header.record_count for batch in batches) <= records_max
