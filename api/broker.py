@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from api.broker_groups import BrokerGroups
 from api.disk_reserve import DiskReserve
 from api.settings import BrokerSettings
 from partitions.hosting.first_start import FirstStart
@@ -110,16 +111,7 @@ class Broker:
         self.retention = RetentionManager(self.host, self.supervisor.serving_tenants)
         self.controller = self._controller()
         self._first_start = self._first_start_of_cluster()
-        self.manager = ReplicaManager(
-            self.host,
-            self.controller,
-            self.supervisor,
-            self._logs,
-            self._broken,
-            producer_ids=self.producer_ids,
-            producers_max=limits.producers_max,
-            trash=self._trash(),
-        )
+        self.manager = self._manager()
         self.gateway = Gateway(
             self.node_id,
             lambda: self.controller.image,
@@ -128,8 +120,22 @@ class Broker:
             bytes_in_flight_max=limits.request_bytes_in_flight_max,
             why_offline=self._why_offline,
         )
+        self.groups = BrokerGroups(settings, self.controller, self.gateway, self.host.calls, self.host.clock)
         self.admin = PartitionAdmin(self.host, self.controller, self.gateway, self.host.clock)
         self.reassigner = Reassigner(self.host, self.controller, self.manager.replicas)
+
+    def _manager(self) -> ReplicaManager:
+        return ReplicaManager(
+            self.host,
+            self.controller,
+            self.supervisor,
+            self._logs,
+            self._broken,
+            producer_ids=self.producer_ids,
+            producers_max=self.settings.limits.producers_max,
+            trash=self._trash(),
+            derive=lambda target: self.groups.derive(target),
+        )
 
     def _first_start_of_cluster(self) -> FirstStart:
         disk, directory = self._environment.filesystem, self._metadata_directory

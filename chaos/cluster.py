@@ -19,18 +19,40 @@ from collections.abc import Mapping
 from itertools import count, islice
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 from api.addresses import RPC_PORT_STEP
 from api.cluster_files import create_cluster, existing_brokers, settings_path
 from raftlog.__main__ import COMMAND
 
+POLL_S = 0.01
 PORT_MIN = 10_000
 EPHEMERAL_PORT_MIN = 32_768  # the range of outgoing connections on Linux begins here
 
 
 class ClusterFailed(Exception):
     """A broker did not become ready or end in time; the message has the end of its log."""
+
+
+class BrokerProcess(Protocol):
+    """What ``subprocess.Popen`` does."""
+
+    pid: int
+
+    def poll(self) -> int | None:
+        """The exit status, negative for a signal; None while it runs."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """The exit status. Raises ``subprocess.TimeoutExpired``."""
+
+    def send_signal(self, sig: int) -> None:
+        """Nothing happens when it has ended."""
+
+    def terminate(self) -> None:
+        """SIGTERM."""
+
+    def kill(self) -> None:
+        """SIGKILL."""
 
 
 class Cluster:
@@ -53,7 +75,7 @@ class Cluster:
         self.directory = directory
         self._limit = ["prlimit", f"--nofile={open_files_max}", "--"] if open_files_max else []
         self._environment = {**os.environ, **(environment or {})}
-        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        self._processes: dict[int, BrokerProcess] = {}
         self._killed: set[int] = set()  # pids that were ended here
         if not existing_brokers(directory):
             create_cluster(directory, brokers=brokers, http_port=free_ports(brokers))
@@ -105,13 +127,16 @@ class Cluster:
 
     def launch(self, broker: int, *, environment: Mapping[str, str] | None = None) -> None:
         """Start one broker's process without waiting; only it gets the additional ``environment``."""
+        self._processes[broker] = self._new_process(broker, environment or {})
+
+    def _new_process(self, broker: int, environment: Mapping[str, str]) -> BrokerProcess:
         config = settings_path(self.directory, broker)
         with self._log_path(broker).open("ab") as log:
-            self._processes[broker] = subprocess.Popen(
+            return subprocess.Popen(
                 [*self._limit, *COMMAND, "serve", "--config", str(config)],
                 stdout=log,
                 stderr=log,
-                env={**self._environment, **(environment or {})},
+                env={**self._environment, **environment},
                 start_new_session=True,
             )
 
@@ -125,7 +150,7 @@ class Cluster:
                     raise ClusterFailed(
                         f"broker {broker} is not ready (status {status}):\n{self.log_text(broker)[-3000:]}"
                     )
-                time.sleep(0.05)
+                time.sleep(POLL_S)
 
     def kill(self, broker: int) -> None:
         """``kill -9``; returns when the process is gone."""
@@ -212,7 +237,7 @@ class Cluster:
                 for item in items:
                     if item["partition"] == partition and item["leader"] in self.running:
                         return int(item["leader"])
-            time.sleep(0.05)
+            time.sleep(POLL_S)
         raise ClusterFailed(f"{topic}/{partition} has no leader after {wait_s} s")
 
     def __enter__(self) -> Self:

@@ -13,6 +13,8 @@ from typing import Protocol
 
 from prometheus_client import CollectorRegistry
 
+from groups.offsets import GroupOffsets
+from groups.service import GroupService
 from partitions.metadata.image import MetadataImage, PartitionInfo, TopicInfo
 from partitions.metadata.move_planner import MoveReplicas
 from partitions.metadata.producer_ids import ProducerIdCipher
@@ -173,6 +175,8 @@ class Services:
     controller: ControllerPort
     gateway: GatewayPort
     admin: AdminPort
+    groups: GroupService
+    group_offsets: GroupOffsets
     clock: Clock
     producer_ids: ProducerIdCipher
     rng: random.Random  # random choice of the partition for records without keys

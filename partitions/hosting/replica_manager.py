@@ -26,6 +26,7 @@ from partitions.hosting.trash import Trash
 from partitions.metadata.image import MetadataImage, TopicInfo
 from partitions.metadata.producer_ids import ProducerIdCipher
 from partitions.metadata.source import MetadataSource
+from partitions.replica.derived import Derive
 from partitions.replica.producer_admission import PRODUCERS_MAX, ProducerAdmission
 from partitions.replica.replica import PartitionReplica
 from partitions.routing import rpc
@@ -67,6 +68,7 @@ class ReplicaManager:
         producers_max: int = PRODUCERS_MAX,
         run_blocking: RunBlocking = asyncio.to_thread,
         trash: Trash | None = None,
+        derive: Derive = lambda target: None,
     ) -> None:
         """``broken`` has the groups that the supervisor does not open."""
         self._host = host
@@ -101,6 +103,7 @@ class ReplicaManager:
             self.replicas,
             lambda: self._may_begin,
             self._elect_again,
+            derive,
         )
         self._permits = DeletePermits(host.node_id, lambda: metadata.image, self.replicas, host.calls)
         host.calls.serve(rpc.PREPARED, self._serve_prepared)
@@ -337,6 +340,3 @@ class ReplicaManager:
         task = self._host.begin(work)
         self._tasks[task] = None
         task.add_done_callback(self._tasks.pop)
-
-
-PartitionManager = ReplicaManager  # the former name; tests/helpers/controlled_cluster.py imports it

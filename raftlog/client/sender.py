@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from raftlog.client.buffer import Buffer, PartitionQueue
 from raftlog.client.leader_watch import ask_leader
-from raftlog.client.metadata import Metadata
+from raftlog.client.metadata import ATTEMPT_TIMEOUT_S, Metadata
 from raftlog.client.options import ProducerOptions
 from raftlog.client.pipeline import InFlightBatch, Pipeline
 from raftlog.client.receipts import NO_OFFSET, Batch, Durability, Stored
@@ -54,7 +54,9 @@ class ProducerIdRequests:
         await asyncio.gather(*self._requests, return_exceptions=True)
 
     async def _ask(self) -> int:
-        reply = await self._session.ask_any("POST", paths.PRODUCERS, body=bodies.CreateProducer())
+        reply = await self._session.ask_any(
+            "POST", paths.PRODUCERS, body=bodies.CreateProducer(), attempt_timeout_s=ATTEMPT_TIMEOUT_S
+        )
         return reply.read(bodies.ProducerBody).producer_id
 
 

@@ -21,7 +21,15 @@ from yarl import URL
 from raftlog.client.environment import Environment
 from raftlog.client.retries import pause_s
 from raftlog.client.values import encode_json
-from raftlog.errors import ConnectionLost, Draining, InvalidRequest, NotSent, RaftlogError, Unknown
+from raftlog.errors import (
+    ConnectionLost,
+    Draining,
+    InvalidRequest,
+    NoLeader,
+    NotSent,
+    RaftlogError,
+    Unknown,
+)
 from raftlog.wire import headers, media_types
 from raftlog.wire.problems import Problem, read_problem
 
@@ -81,6 +89,11 @@ class Session:
     def is_open(self) -> bool:
         """True if requests can be made."""
         return self._http is not None
+
+    @property
+    def preferred(self) -> str:
+        """The broker that is asked next."""
+        return self._urls[0]
 
     async def open(self) -> None:
         """Create the connection pool; connections are made on demand."""
@@ -222,8 +235,11 @@ class Session:
         )
 
     def turn_away(self, base: str, error: RaftlogError) -> None:
-        """Use another broker first from now on, if this error is about the broker."""
-        if isinstance(error, NotSent | ConnectionLost | Draining) and self._urls[0] == base:
+        """Use another broker first from now on, if this error may be about the broker.
+
+        One that knows no leader may be cut off from the others.
+        """
+        if isinstance(error, NotSent | ConnectionLost | Draining | NoLeader) and self._urls[0] == base:
             self._urls.rotate(-1)
 
 
