@@ -13,9 +13,10 @@ import msgspec
 
 from groups.records import Group, Member, by_topic
 from groups.requests import Join, Joined, MemberInfo, Plan, Synced
-from raftlog.assignors import ASSIGNORS, COOPERATIVE_STICKY, Subscription, problem_of
+from raftlog.assignors import ASSIGNORS, Subscription, problem_of
 from raftlog.types import TopicPartition
 
+COOPERATIVE: Final = "cooperative-sticky"
 SERVER_STRATEGY: Final = "range"  # of a plan of the server where the group's strategy is the clients' own
 
 
@@ -103,7 +104,7 @@ def problem_of_plan(group: Group, plan: Plan) -> str | None:
         member_id: [TopicPartition(topic, number) for topic, numbers in targets.items() for number in numbers]
         for member_id, targets in plan.items()
     }
-    may_withhold = group.strategy not in ASSIGNORS or group.strategy == COOPERATIVE_STICKY
+    may_withhold = group.strategy not in ASSIGNORS or group.strategy == COOPERATIVE
     return problem_of(given, _subscriptions(group), group.partition_counts, may_withhold=may_withhold)
 
 

@@ -1,8 +1,9 @@
 """Entry point of the ``raftlog`` script and of ``python -m raftlog``.
 
 It is in this package because nobody else uses its name. Other projects have packages that are called ``api``,
-``groups``, ``partitions`` or ``chaos``, too. Whatever ``PYTHONPATH`` and the current directory hold, the
-programs of this package import the ones that were installed with it.
+``groups``, ``partitions`` or ``chaos``, too. A wheel therefore has ours in a folder of this package that is
+on no path, where they hide no other. Whatever ``PYTHONPATH`` and the current directory hold, the programs of
+this package import the ones that were installed with it.
 """
 
 from __future__ import annotations
@@ -16,13 +17,15 @@ from types import ModuleType
 from typing import Final
 
 OURS: Final = ("api", "groups", "partitions", "chaos")
-HOME: Final = str(Path(__file__).resolve().parent.parent)
+_HERE: Final = Path(__file__).resolve().parent
+_IN_WHEEL: Final = _HERE / "_packages"
+HOME: Final = str(_IN_WHEEL if _IN_WHEEL.is_dir() else _HERE.parent)
 COMMAND: Final = (sys.executable, "-P", "-m", "raftlog")
 """The same in a process of its own, for which the current directory hides nothing."""
 
 
 class _OurPackages:
-    """Finds the packages named ``OURS`` beside this one, and no others."""
+    """Finds the packages named ``OURS`` in ``HOME``, and no others."""
 
     @staticmethod
     def find_spec(

@@ -133,11 +133,23 @@ class Raftlog:
 
 
 class RaftlogCluster(Raftlog):
-    """Three brokers, numbered from 1, and what can happen to them."""
+    """Three brokers, numbered from 1, and their failures."""
 
     def __init__(self, supervisor: Supervisor, brokers: int = 3) -> None:
         super().__init__(supervisor, brokers)
         self.brokers = tuple(range(1, brokers + 1))
+
+    def url_of(self, broker: int) -> str:
+        """The address of one broker."""
+        return self.urls[self._checked(broker) - 1]
+
+    def leader(self, topic: str, partition: int = 0) -> int:
+        """The broker that leads a partition; waits for an election."""
+
+        def found() -> int:
+            return self.client.topics.partitions(topic)[partition].leader or 0
+
+        return self.wait_until(found, what=f"a leader of {topic}/{partition}")
 
     def kill(self, broker: int) -> None:
         """``kill -9``: its process is gone, what it has written is not."""

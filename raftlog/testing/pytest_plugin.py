@@ -29,17 +29,16 @@ def _supervisor(config: pytest.Config) -> Supervisor:
     return found
 
 
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """The first test that needs brokers starts them, while pytest looks for more tests."""
-    if item.config.stash.get(_key, None) is not None or item.config.option.collectonly:
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Where a test needs brokers, their process starts before the first test does."""
+    used = {name for item in session.items for name in getattr(item, "fixturenames", ())}
+    if used.isdisjoint(FIXTURES) or session.config.option.collectonly:
         return
-    names = getattr(item, "fixturenames", ())
-    if any(name in names for name in FIXTURES):
-        from raftlog.testing.orders import Create
+    from raftlog.testing.orders import Create
 
-        supervisor = _supervisor(item.config)
-        if "raftlog" in names:
-            supervisor.begin(Create(1))
+    supervisor = _supervisor(session.config)
+    if "raftlog" in used:
+        supervisor.begin(Create(1))
 
 
 @pytest.fixture(scope="session")

@@ -48,9 +48,9 @@ class Supervisor:
 
     def begin(self, order: orders.Order) -> None:
         """Have an order carried out that will be asked for later."""
-        with self._lock:
-            self._send(order)
+        with self._lock, contextlib.suppress(KitFailed):  # asking for it fails as well
             self._early[order] = None
+            self._send(order)
 
     def ask(self, order: orders.Order) -> orders.Done:
         """Returns when it was carried out. Raises ``KitFailed``."""

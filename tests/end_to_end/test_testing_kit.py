@@ -50,19 +50,13 @@ def test_a_partition_survives_its_leader(raftlog_cluster: RaftlogCluster) -> Non
     assert [message.value for message in raftlog_cluster.read_all(topic)] == [b"before", b"after"]
 
 
-def leader_of(cluster: RaftlogCluster, topic: str) -> int | None:
-    """The leader of the only partition, as the client sees it."""
-    return cluster.client.topics.partitions(topic)[0].leader
-
-
 def test_the_side_with_a_majority_elects_a_leader(raftlog_cluster: RaftlogCluster) -> None:
     topic = raftlog_cluster.topic()
-    alone = leader_of(raftlog_cluster, topic)
-    assert alone is not None
+    alone = raftlog_cluster.leader(topic)
     others = set(raftlog_cluster.brokers) - {alone}
     with raftlog_cluster.partition_network({alone}, others):
-        raftlog_cluster.wait_until(lambda: leader_of(raftlog_cluster, topic) in others)
-        url, refused = raftlog_cluster.urls[alone - 1], (ConnectionLost, NoLeader)
+        raftlog_cluster.wait_until(lambda: raftlog_cluster.leader(topic) in others)
+        url, refused = raftlog_cluster.url_of(alone), (ConnectionLost, NoLeader)
         with Client(url, retry_timeout="1s") as client, pytest.raises(refused):
             client.topics.create("never")
         raftlog_cluster.client.send(topic, "of the majority")

@@ -27,6 +27,7 @@ from raftlog.errors import RaftlogError, RebalanceInProgress, StaleGeneration, U
 
 GROUP: Final = "g"
 TOPIC: Final = "orders"
+COOPERATIVE: Final = "cooperative-sticky"
 SESSION_MS: Final = 6_000
 REBALANCE_MS: Final = 10_000
 ANSWER_MS: Final = 2_000  # then the request is repeated
@@ -87,10 +88,13 @@ class Member:
         match reply:
             case Joined():
                 self.generation, self._is_member = reply.generation, True
-                self.assignment = {}
+                if reply.strategy != COOPERATIVE:
+                    self.assignment = {}
                 self._plan(reply)
             case Synced():
+                revoked = set(self.assignment.get(TOPIC, ())) - set(reply.assignment.get(TOPIC, ()))
                 self._take(reply.assignment)
+                self._is_member = not revoked  # others get those in the next generation
                 self._next_ms = now_ms + self._rng.randint(1, BEAT_MS)
             case Beat(must_rejoin=True):
                 self._is_member = False
@@ -116,7 +120,7 @@ class Member:
         self._repeat_ms = self._next_ms
 
     def _take(self, assignment: dict[str, tuple[int, ...]]) -> None:
-        """A cooperative member that has to give up partitions joins again once it has."""
+        """The partitions of this generation."""
         self.assignment = assignment
         known = self._checker.state.offsets.get(GROUP, {})
         for number in assignment.get(TOPIC, ()):
@@ -136,6 +140,7 @@ class Member:
                 rebalance_timeout_ms=REBALANCE_MS,
                 instance_id=self.instance,
                 generation=self.generation,
+                owned=self.assignment if COOPERATIVE in self._odds.strategies else None,
             )
         numbers = self.assignment.get(TOPIC, ())
         if numbers and self._rng.random() < 0.5:

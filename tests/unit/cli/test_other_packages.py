@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
+from raftlog.__main__ import OURS
 from tests.helpers.command_line import packages_of_our_names
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def run(*options: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -32,3 +37,26 @@ def test_the_first_folder_of_the_path_hides_nothing(tmp_path: Path) -> None:
     path = os.pathsep.join((str(others), os.environ.get("PYTHONPATH", "")))
     done = run("-m", cwd=others, PYTHONPATH=path)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_an_installed_wheel_hides_no_package_of_another_project(tmp_path: Path) -> None:
+    wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert wheel["packages"] == ["raftlog", "spark_io"]
+    assert sorted(wheel["force-include"]) == sorted(OURS)
+    for source, target in {"raftlog": "raftlog", **wheel["force-include"]}.items():
+        shutil.copytree(
+            ROOT / source, tmp_path / "site" / target, ignore=shutil.ignore_patterns("__pycache__")
+        )
+    others = packages_of_our_names(tmp_path / "project")
+    path = os.pathsep.join((str(tmp_path / "site"), str(others)))
+    done = run("-P", "-m", cwd=others, PYTHONPATH=path)
+    assert (done.returncode, done.stderr) == (0, "")
+    imported = subprocess.run(
+        [sys.executable, "-P", "-c", "import raftlog, api"],
+        cwd=others,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert imported.stderr.endswith("ImportError: this is another project\n")
