@@ -143,6 +143,7 @@ def _brokers_of(supervisor: Supervisor) -> list[int]:
 
 def _is_running(pid: int) -> bool:
     try:
-        return bool(Path(f"/proc/{pid}/cmdline").read_bytes())  # empty once it has ended
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0]
     except FileNotFoundError:
         return False
+    return state != "Z"  # it has ended, and its parent has not asked for its status
