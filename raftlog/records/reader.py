@@ -136,6 +136,19 @@ def check_records(batch: Batch) -> int:
     return len(readable) - HEADER_BYTES - len(_SENTINEL)
 
 
+def encoded_records(header: BatchHeader, opened: bytes) -> Iterator[memoryview]:
+    """The bytes of each record, from the result of ``open_batch``. Raises ``CorruptBatch``."""
+    body = memoryview(opened)[HEADER_BYTES : len(opened) - len(_SENTINEL)]
+    at = 0
+    try:
+        for _ in range(header.record_count):
+            length, following = _varint(body, at)
+            yield body[at : following + length]
+            at = following + length
+    except IndexError as error:
+        raise CorruptBatch("records: the last one does not end") from error
+
+
 def opens_fast(batches: Sequence[Batch], *, records_max: int) -> bool:
     """Whether opening these batches takes few milliseconds; a compressed one may turn out to be large."""
     return (
