@@ -111,6 +111,11 @@ class BatchHeader(NamedTuple):
         return not self.record_count and self.producer_id < 0 and not self.attributes & CONTROL_BIT
 
     @property
+    def is_whole(self) -> bool:
+        """Compaction has removed nothing from it."""
+        return self.record_count > self.last_offset_delta
+
+    @property
     def newest_ms(self) -> int:
         """The newest timestamp of a user record in it, -1 without one."""
         if self.attributes & CONTROL_BIT or not self.record_count:

@@ -23,6 +23,7 @@ from raftlog.records.batch import (
     BatchHeader,
     encode_batch,
     parse_header,
+    split_batches,
 )
 from raftlog.records.compression import compress
 from raftlog.records.reader import encoded_records, iter_opened, open_batch
@@ -108,6 +109,12 @@ def starting_at(data: bytes, first: int) -> bytes:
         return data
     cut = cut_gap(Batch(data[: header.size_bytes], header), first, header.last_offset)
     return b"".join((cut.data, data[header.size_bytes :]))
+
+
+def ending_at(data: bytes, last: int) -> bytes:
+    """Stored batches without what a gap batch at their end has above ``last``."""
+    *others, newest = split_batches(data)
+    return b"".join([*(batch.data for batch in others), cut_gap(newest, newest.base_offset, last).data])
 
 
 def _encoded(header: BatchHeader, body: bytes) -> Batch:

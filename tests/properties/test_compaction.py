@@ -13,13 +13,12 @@ from raftlog.core.ready import HardState
 from raftlog.records.batch import Batch, Codec, check_batch, split_batches, stamp
 from raftlog.records.builder import Record, build_batch
 from raftlog.records.compaction import cut_gap, gap_batch, starting_at
-from raftlog.records.reader import StoredRecord, read_records
 from raftlog.storage.compactor import Compactor
-from raftlog.storage.log_storage import carry_out
-from raftlog.storage.segment_rewriter import RewrittenSegment
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.testing.fake_filesystem import FakeFilesystem, PowerLost
 from raftlog.types import Index, Term
+from tests.helpers import compacting
+from tests.helpers.compacting import compactor, records_in, stored, survivors
 from tests.helpers.log_files import DIRECTORY, sync
 from tests.helpers.manual_wall_clock import ManualWallClock
 from tests.helpers.storage_batches import leader_change
@@ -86,50 +85,15 @@ def compact(
     tombstones_end: int = 0,
 ) -> Compactor:
     """One whole round."""
-    work = Compactor(
+    work = compactor(
         filesystem,
-        DIRECTORY,
-        log.compactable_segments,
-        log.terms(),
-        Index(clean_end),
+        log,
+        clean_end,
         keys_max=keys_max,
         headers_kept=headers_kept,
         tombstones_end=tombstones_end,
-        step_bytes=150,
-        index_interval_bytes=100,
     )
-    while (step := work.step()) is not None:
-        if isinstance(step, RewrittenSegment):
-            carry_out(log.replace_change(step))
-    return work
-
-
-def stored(log: SegmentedLog) -> list[Batch]:
-    found = log.read(log.first_index, log.last_index, bytes_max=1 << 30)
-    batches = split_batches(found.read())
-    for batch in batches:
-        check_batch(batch)
-    return batches
-
-
-def records_in(batches: Sequence[Batch]) -> list[StoredRecord]:
-    return [record for batch in batches if not batch.header.is_control for record in read_records(batch)]
-
-
-def survivors(batches: Sequence[Batch], end: int, tombstones_end: int = 0) -> list[StoredRecord]:
-    """The slow twin: what must be left when everything below ``end`` is compacted."""
-    records = records_in(batches)
-    newest = {record.key: record.offset for record in records if record.offset < end}
-    return [
-        record
-        for record in records
-        if record.offset >= end
-        or record.key is None
-        or (
-            newest[record.key] == record.offset
-            and not (record.value is None and record.offset < tombstones_end)
-        )
-    ]
+    return compacting.compact(filesystem, log, work)
 
 
 @settings(max_examples=60, deadline=None)
