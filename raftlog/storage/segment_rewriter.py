@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from raftlog.errors import LogCorrupt
+from raftlog.errors import InvariantViolated, LogCorrupt
 from raftlog.records.batch import Batch
 from raftlog.storage.batch_walk import BatchDamaged, walk_batches
 from raftlog.storage.filesystem import File, Filesystem
@@ -115,7 +115,7 @@ class SegmentRewriter:
         for batch in batches:
             header = batch.header
             if header.base_offset != self._following:
-                raise AssertionError(f"{self._path}: {header.base_offset} in place of {self._following}")
+                raise InvariantViolated(f"{self._path}: {header.base_offset} in place of {self._following}")
             self._index.note(header.base_offset, position, self._newest_ms)
             self._newest_ms = max(self._newest_ms, header.newest_ms)
             self._following = header.last_offset + 1
@@ -125,7 +125,7 @@ class SegmentRewriter:
         """Sync and close the file. Raises ``OSError``."""
         old = self._old
         if self._following != old.last + 1:
-            raise AssertionError(f"{self._path}: ends before {self._following}, not before {old.last + 1}")
+            raise InvariantViolated(f"{self._path}: ends before {self._following}, not before {old.last + 1}")
         self._file.sync()
         summary = SegmentSummary(old.base, old.last, self._file.size, self._newest_ms, old.stored_ms)
         self._file.close()
