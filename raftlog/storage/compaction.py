@@ -63,7 +63,7 @@ class Round:
 
     def keeps(self, record: KeyedRecord) -> bool:
         """Whether a record stays."""
-        if record.key is None or record.offset >= self.end:
+        if record.key is None:
             return True
         if record.is_tombstone and record.offset < self.tombstones_end:
             return False
@@ -107,8 +107,6 @@ class Compaction:
             return batch
         if not records and header.record_count:
             return batch  # of no kind that is compacted
-        if header.is_control:
-            return batch
         self.records_removed += len(records) - len(kept)
         if kept or (header.has_producer and header.base_offset in self._round.headers_kept):
             return batch if not records else retain(batch, kept)
