@@ -30,6 +30,7 @@ from partitions.reassignment.reassigner import Reassigner
 from partitions.routing.gateway import Gateway
 from partitions.values import key_of
 from raftlog.clock import Clock
+from raftlog.hosting.compaction import CompactionManager
 from raftlog.hosting.opener import LogOpener
 from raftlog.hosting.retention import RetentionManager
 from raftlog.hosting.supervisor import Supervisor
@@ -109,6 +110,7 @@ class Broker:
         self._logs = LogOpener(filesystem, data_directory, self.host.clock, self._registry)
         self.supervisor = Supervisor(self.host, self._registry, self._broken, repairer=self.repairer)
         self.retention = RetentionManager(self.host, self.supervisor.serving_tenants)
+        self.compaction = self._compaction()
         self.controller = self._controller()
         self._first_start = self._first_start_of_cluster()
         self.manager = self._manager()
@@ -136,6 +138,10 @@ class Broker:
             trash=self._trash(),
             derive=lambda target: self.groups.derive(target),
         )
+
+    def _compaction(self) -> CompactionManager:
+        rate, tenants = self.settings.limits.compaction_bytes_per_s, self.supervisor.serving_tenants
+        return CompactionManager(self.host, self._environment.filesystem, asyncio.to_thread, tenants, rate)
 
     def _first_start_of_cluster(self) -> FirstStart:
         disk, directory = self._environment.filesystem, self._metadata_directory
@@ -210,7 +216,8 @@ class Broker:
         await self.reassigner.start()
         check_ms = self.settings.timing.retention_check_ms
         self._background = [
-            self.host.begin(work) for work in (self.scrubber.run(), self.retention.run(check_ms))
+            self.host.begin(work)
+            for work in (self.scrubber.run(), self.retention.run(check_ms), self.compaction.run(check_ms))
         ]
 
     async def drain(self) -> None:

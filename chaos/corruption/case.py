@@ -14,8 +14,9 @@ from functools import lru_cache, partial
 from typing import Final
 
 from api.broker import Broker
-from chaos.corruption.cluster import TARGET, Filled, Image, RottingCluster, fill, is_cut
-from chaos.corruption.damage import CATEGORIES, KEPT_TWICE, KINDS, Damage, do_damage
+from chaos.corruption.cluster import COMPACTED_FROM, TARGET, Filled, Image, RottingCluster, fill, is_cut
+from chaos.corruption.compacted import newest_of, without_superseded
+from chaos.corruption.damage import CATEGORIES, KEPT_TWICE, KINDS, Damage, Verdict, do_damage
 from chaos.corruption.harmless import Disk, shown_harmless
 from chaos.simulator.clients import TOPIC
 from chaos.simulator.machine import DATA_DIRECTORY, Machine
@@ -31,31 +32,13 @@ from raftlog.storage.segmented_log import SegmentedLog
 from raftlog.types import METADATA_GROUP, NodeId, Offset
 
 FILLINGS: Final = 12
+COMPACTED: Final = 0.2  # share of cases with a compacted topic
 TRIES: Final = 40  # to find a damage that changes something
 BATCHES_AFTER: Final = 4
 PATIENCE_S: Final = 60.0
 AWAY: Final = 0.2  # share of victims that miss the deletion of the others' beginnings
 IN_USE: Final = 0.25  # share of cases that also damage the active segment of a running broker
 END: Final = 1 << 60
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """Result of one damage: detected, or shown to be harmless for a reason, or else missed."""
-
-    damage: Damage
-    is_detected: bool
-    harmless: str | None
-
-    @property
-    def is_missed(self) -> bool:
-        """True if the damage was neither detected nor shown to be harmless."""
-        return not self.is_detected and self.harmless is None
-
-    def __str__(self) -> str:
-        if self.is_detected:
-            return f"{self.damage}: detected"
-        return f"{self.damage}: {'MISSED' if self.harmless is None else f'harmless, {self.harmless}'}"
 
 
 @dataclass(slots=True)
@@ -83,7 +66,7 @@ class Outcome:
         return all(verdict.is_detected for verdict in self.verdicts)
 
 
-@lru_cache(maxsize=FILLINGS)
+@lru_cache(maxsize=2 * FILLINGS)
 def _filled(number: int) -> Filled:
     return fill(number)
 
@@ -96,9 +79,12 @@ def run_case(seed: int, *, all_replicas: bool = False, damages: bool = True) -> 
     number = rng.randrange(FILLINGS)
     if all_replicas and is_cut(number):
         number -= 1  # files beside a truncated log may be complete nowhere
+    if random.Random(f"compacted {seed} {all_replicas}").random() < COMPACTED:
+        number += COMPACTED_FROM
     filled = _filled(number)
     case = _Case(seed, filled, rng, all_replicas=all_replicas)
     cluster = RottingCluster(f"case {seed} {all_replicas}", filled.images, case.work)
+    cluster.keys = case.keys
     struck: list[_Struck] = []
     victims = _victims(cluster, filled, rng, all_replicas=all_replicas) if damages else []
     for machine, older in victims:
@@ -210,9 +196,10 @@ class _Case:
         self._rng = rng
         self._acknowledged = dict(filled.acknowledged)
         self._start = filled.start
+        self.keys = dict(filled.keys) or None
         self._is_cutting = False
         is_away = random.Random(f"away {seed}").random() < AWAY
-        self._cuts_meanwhile = is_away and not all_replicas
+        self._cuts_meanwhile = is_away and not all_replicas and self.keys is None
         self._use_rng = random.Random(f"in use {seed} {all_replicas}")
         self.victim: Machine | None = None
 
@@ -282,6 +269,7 @@ class _Case:
     async def _read_all(self, cluster: RottingCluster) -> None:
         found = await self._read(cluster)
         missing = [offset for offset in self._acknowledged if offset not in found]
+        missing = without_superseded(missing, self.keys or {})
         self.lost += len(missing)
         if missing:
             self.problems.append(f"acknowledged and not there: {missing[:5]}")
@@ -376,9 +364,10 @@ class _Case:
                     self.problems.append(
                         f"{directory} begins at {seen.state.log_start}, not at {self._start}"
                     )
-                logs.setdefault(directory.removeprefix(DATA_DIRECTORY), set()).add(
-                    _log_of(machine, directory)
-                )
+                log = _log_of(machine, directory)
+                is_compacted = self.keys is not None and f"/{TOPIC}-" in directory
+                found = logs.setdefault(directory.removeprefix(DATA_DIRECTORY), set())
+                found.add(newest_of(log) if is_compacted else log)
         self._compare_states(cluster)
         for name, found in logs.items():  # some may begin later than others
             if not all(max(found, key=len).endswith(log) for log in found):
@@ -391,7 +380,11 @@ class _Case:
         for machine in cluster.machines:
             for number, group in ({} if machine.broker is None else machine.broker.host.groups).items():
                 applied = group._applier
-                states.setdefault((number, applied.applied_index), set()).add(applied._machine.snapshot())
+                if (
+                    self.keys is None or number == METADATA_GROUP
+                ):  # a compacted log does not have the stamps of all batches
+                    at = number, applied.applied_index
+                    states.setdefault(at, set()).add(applied._machine.snapshot())
                 members.setdefault((number, group.last_index), set()).add(group.membership)
         self.problems += [
             f"group {place[0]}: states differ" for place, found in states.items() if len(found) > 1

@@ -105,9 +105,21 @@ class BatchHeader(NamedTuple):
         return bool(self.attributes & CONTROL_BIT)
 
     @property
+    def is_gap(self) -> bool:
+        """Nothing but the place of records that compaction has removed: see ``records.compaction``."""
+        return not self.record_count and self.producer_id < 0 and not self.attributes & CONTROL_BIT
+
+    @property
+    def is_whole(self) -> bool:
+        """Compaction has removed nothing from it."""
+        return self.record_count > self.last_offset_delta
+
+    @property
     def newest_ms(self) -> int:
         """The newest timestamp of a user record in it, -1 without one."""
-        return NO_TIMESTAMP if self.attributes & CONTROL_BIT else self.max_timestamp
+        if self.attributes & CONTROL_BIT or not self.record_count:
+            return NO_TIMESTAMP
+        return self.max_timestamp
 
     @property
     def is_transactional(self) -> bool:

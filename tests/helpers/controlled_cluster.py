@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -19,6 +19,7 @@ from partitions.metadata.source import MetadataSource
 from partitions.reassignment.admin import PartitionAdmin
 from partitions.reassignment.reassigner import Reassigner
 from partitions.routing.gateway import Gateway
+from raftlog.hosting.compaction import CompactionManager
 from raftlog.hosting.opener import LogOpener
 from raftlog.hosting.retention import RetentionManager
 from raftlog.hosting.supervisor import Supervisor
@@ -101,6 +102,9 @@ class ControlledBroker:
             self.host, self.controller, self.filesystem, self.directory, registry
         )
         self.retention = RetentionManager(self.host, self.supervisor.serving_tenants)
+        self.compaction = CompactionManager(
+            self.host, self.filesystem, asyncio.to_thread, self.supervisor.serving_tenants, 0
+        )
         self.metadata = HostedMetadata(
             self.controller,
             self._begins,
@@ -159,6 +163,9 @@ class ControlledCluster:
         self.racks = {node: racks[at] if racks else None for at, node in enumerate(self.nodes)}
         self.brokers: dict[NodeId, ControlledBroker] = {}
         self._lives = 0
+
+    def __iter__(self) -> Iterator[ControlledBroker]:
+        return iter(self.brokers.values())
 
     async def __aenter__(self) -> Self:
         for node in self.nodes:

@@ -30,11 +30,16 @@ SETTINGS = HostSettings(tick_ms=4, heartbeat_ticks=3, election_ticks=12, quiet_t
 
 
 def batch_of(
-    *values: bytes, producer: int = -1, epoch: int = -1, sequence: int = -1, timestamp_ms: int = 1_000
+    *values: bytes,
+    producer: int = -1,
+    epoch: int = -1,
+    sequence: int = -1,
+    timestamp_ms: int = 1_000,
+    key: bytes | None = None,
 ) -> bytes:
     """One produced batch; with a producer id it has a sequence."""
     return build_batch(
-        [Record(value=value) for value in values],
+        [Record(value=value, key=key) for value in values],
         codec=Codec.NONE,
         timestamp_ms=timestamp_ms,
         producer_id=producer,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from raftlog.core.membership import Membership, MembershipEntry
 from raftlog.core.ready import HardState
 from raftlog.records.batch import Batch
+from raftlog.records.compaction import KeyedRecord, keyed_records
 from raftlog.storage.members import membership_in
 from raftlog.types import BEFORE_LOG, EntryId, Index, NodeId, Term
 
@@ -42,6 +43,18 @@ class Line:
         """Without this entry and all later ones; it begins a batch."""
         kept = tuple(batch for batch in self.batches if batch.base_offset < first_removed)
         return Line(self.origin, self.membership, kept)
+
+    def compacted(self, rewritten: Sequence[Batch]) -> Line:
+        """The same with these batches in the place of those with the same offsets."""
+        first, last = rewritten[0].base_offset, rewritten[-1].last_offset
+        before = (batch for batch in self.batches if batch.last_offset < first)
+        behind = (batch for batch in self.batches if batch.base_offset > last)
+        return Line(self.origin, self.membership, (*before, *rewritten, *behind))
+
+    def records(self) -> dict[int, KeyedRecord]:
+        """The records of users by their offsets."""
+        batches = (batch for batch in self.batches if not batch.header.is_control)
+        return {record.offset: record for batch in batches for record in keyed_records(batch)}
 
     def bytes_in(self, first: int, last: int) -> bytes:
         """All batches that begin between these."""

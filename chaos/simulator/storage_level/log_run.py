@@ -21,10 +21,21 @@ from chaos.simulator.trace import Trace
 from raftlog.core.membership import Membership, MembershipEntry
 from raftlog.core.ready import HardState
 from raftlog.errors import InvariantViolated
-from raftlog.records.batch import Batch, BatchHeader, encode_batch, parse_header
+from raftlog.records.batch import (
+    Batch,
+    BatchHeader,
+    Codec,
+    encode_batch,
+    parse_header,
+    split_batches,
+    stamp,
+)
+from raftlog.records.builder import Record, build_batch
 from raftlog.storage import members
+from raftlog.storage.compactor import Compactor
 from raftlog.storage.filesystem import is_disk_full
-from raftlog.storage.log_storage import Sync
+from raftlog.storage.log_storage import Sync, carry_out
+from raftlog.storage.segment_rewriter import RewrittenSegment
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.testing.fake_filesystem import FakeFilesystem, PowerLost
 from raftlog.types import BEFORE_LOG, EntryId, Index, NodeId, Term
@@ -32,6 +43,7 @@ from raftlog.types import BEFORE_LOG, EntryId, Index, NodeId, Term
 DIRECTORY: Final = "/data/topic/Partition-0"
 SETTINGS: Final = LogSettings(segment_bytes=700, segment_ms=1000, index_interval_bytes=150)
 LOOKS: Final = 3  # after each crash
+KEYS: Final = (b"a", b"b", b"c", b"d", None)
 AHEAD_ODDS: Final = 0.2  # of a state that becomes durable before its entries
 
 
@@ -60,6 +72,8 @@ class LogRun:
         self.rng = random.Random(f"{seed} log")
         self.disk_rng = random.Random(f"{seed} disk")
         self._ahead_rng = random.Random(f"{seed} states ahead")
+        self._compact_rng = random.Random(f"{seed} compaction")
+        self._clean_end = 0  # of the log as this process knows it
         self.clock = Clock()
         self.began_ms = self.clock.now_ms
         self.trace = Trace(self.now_s, keeps_lines=keeps_lines)
@@ -104,6 +118,9 @@ class LogRun:
                     kind = "install" if self.model.offered else self.rng.choices(kinds, weights)[0]
                     with checker.in_order(checker.D6):
                         works[kind]()
+                        if self.odds.compact and self._compact_rng.random() < self.odds.compact:
+                            kind = "compact"
+                            self.compact()
                 self._keep_a_state_ahead()
             except PowerLost:
                 self.trace.note(None, f"dies in the midst of {kind}")
@@ -223,6 +240,32 @@ class LogRun:
             model.committed = max(model.committed, first - 1)  # as the group knew when it stored that state
         model.begin(first)
 
+    def compact(self) -> None:
+        """A round over the closed segments; sometimes its memory is small."""
+        model, log = self.model, self.log
+        log.note_commit_index(Index(model.committed))
+        segments = [segment for segment in log.compactable_segments if segment.last <= model.applied]
+        work = Compactor(
+            self.filesystem,
+            DIRECTORY,
+            segments,
+            log.terms(),
+            Index(max(self._clean_end, model.first)),
+            keys_max=self._compact_rng.choice((1, 3, 1000)),
+            step_bytes=self._compact_rng.choice((1, 300)),
+            index_interval_bytes=SETTINGS.index_interval_bytes,
+        )
+        while (step := work.step()) is not None:
+            if isinstance(step, RewrittenSegment):
+                old, self.faults["compaction"] = model.line, self.faults["compaction"] + 1
+                model.line = old.compacted(split_batches(self.filesystem.read_file(step.path)))
+                checker.check_compacted(old, model.line, segments[-1].last + 1)
+                model.allowed.append(old)
+                carry_out(log.replace_change(step))
+                model.allowed.clear()
+                self.trace.note(None, f"compact {step.old.base}..{step.old.last}")
+        self._clean_end = int(work.clean_end)
+
     def install(self) -> None:
         """A snapshot replaces the log: with later entries, or with entries that conflict with it."""
         self.vote()
@@ -230,6 +273,9 @@ class LogRun:
         while self.pending:
             self.finish_sync()
         model, old = self.model, self.model.line
+        if model.offered is not None and model.offered[0].index <= model.committed:
+            model.offered = None  # a state that was stored ahead shows that more is committed
+            return
         if model.offered is None:
             index = self.rng.randint(model.committed + 1, old.last + 5)
             model.offered = EntryId(Term(self.term), Index(index)), self._members()
@@ -279,11 +325,22 @@ class LogRun:
         if self.rng.random() < self.odds.members:
             now_ms = self.clock.now_ms
             return members.batch_of(self._members(), index=Index(base), term=Term(epoch), timestamp_ms=now_ms)
+        if self.odds.compact:
+            return self._keyed_batch(base, epoch)
         body = self.rng.randbytes(self.rng.choice((0, 10, 100, 600)))
         count, at_ms = self.rng.randint(1, 5), self.clock.now_ms
         header = BatchHeader(base, len(body), epoch, 2, 0, 0, count - 1, at_ms, at_ms, -1, -1, -1, count)
         data = encode_batch(header, body)
         return Batch(data, parse_header(data))
+
+    def _keyed_batch(self, base: int, epoch: int) -> Batch:
+        rng = self._compact_rng
+        records = [
+            Record(rng.choice((None, rng.randbytes(rng.choice((0, 10, 100))))), rng.choice(KEYS))
+            for _ in range(rng.randint(1, 5))
+        ]
+        data = build_batch(records, codec=rng.choice(list(Codec)), timestamp_ms=self.clock.now_ms)
+        return stamp(data, base_offset=base, leader_epoch=epoch, append_time_ms=None)
 
     def _members(self) -> Membership:
         return Membership(frozenset(map(NodeId, self.rng.sample(range(1, 6), 3))))
@@ -315,6 +372,7 @@ class LogRun:
             except OSError:
                 self._die(power)
         self.pending.clear()
+        self._clean_end = 0
         self.model = checker.check_restart(self.log, self.model)
         self.term = self.model.hard_states[0].term
         self.log.keep_birth(INITIAL_MEMBERSHIP)

@@ -35,6 +35,7 @@ class LogOdds:
     power: float = 0.8  # that the machine dies with the process
     midst: float = 0.5  # that an incarnation ends during an operation
     lies_about_syncs: bool = False
+    compact: float = 0.0  # after an operation; batches have records with keys then
 
     @classmethod
     def drawn(cls, rng: random.Random) -> LogOdds:
@@ -51,4 +52,5 @@ class LogOdds:
             failing_syncs=rng.choice((0.0, 0.0, 0.02, 0.1)),
             power=rng.choice((0.5, 0.8, 1.0)),
             midst=rng.choice((0.3, 0.5, 0.8)),
+            compact=rng.choice((0.0, 0.0, 0.05, 0.2)),
         )

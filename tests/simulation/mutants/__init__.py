@@ -9,6 +9,7 @@ from tests.simulation.mutants.broken import BROKEN
 from tests.simulation.mutants.changes import CHANGES
 from tests.simulation.mutants.clients import CLIENTS
 from tests.simulation.mutants.clocks import CLOCKS
+from tests.simulation.mutants.compaction import COMPACTION
 from tests.simulation.mutants.core import CORE
 from tests.simulation.mutants.driver import DRIVER
 from tests.simulation.mutants.groups import GROUPS
@@ -28,6 +29,7 @@ MUTANTS = (
     *CHANGES,
     *MEMBERS,
     *STORAGE,
+    *COMPACTION,
     *ADAPTER,
     *LOGS,
     *REPAIR,

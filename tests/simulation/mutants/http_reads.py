@@ -213,7 +213,7 @@ FETCHING = (
         "api.resources.fetch:message",
         "if not shown or shown[0].offset != offset:",
         "if not shown:",
-        equivalent="a read of one batch never holds a neighbour; only compaction would leave holes",
+        script="tests/unit/api/test_compacted_fetch.py",
     ),
     Mutant(
         "a message beyond the end is not found rather than not there yet",
