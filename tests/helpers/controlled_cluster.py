@@ -27,11 +27,11 @@ from raftlog.storage.broken_groups import BrokenGroups
 from raftlog.storage.filesystem import Filesystem
 from raftlog.storage.log_storage import DiskWork
 from raftlog.storage.replica_registry import ReplicaRegistry
-from raftlog.testing.shifted_clock import ShiftedClock
 from raftlog.testing.unsynced_filesystem import UnsyncedFilesystem
 from raftlog.types import METADATA_GROUP, NodeId
 from tests.helpers.loop_network import LoopNetwork
 from tests.helpers.partition_cluster import SETTINGS, eventually
+from tests.helpers.virtual_time import VirtualClock
 
 PRODUCER_IDS = ProducerIds(b"of a cluster for tests")
 CONTROLLER = ControllerSettings(
@@ -70,7 +70,7 @@ class ControlledBroker:
         self.node_id = node_id
         self.directory = f"{directory}/broker-{node_id}"
         self.filesystem = filesystem or UnsyncedFilesystem()
-        self.clock = ShiftedClock()
+        self.clock = VirtualClock()
         self.fatal: list[BaseException] = []
         self.disk = asyncio.Event()  # set while syncs may end
         self.disk.set()

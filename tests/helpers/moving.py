@@ -70,7 +70,7 @@ async def leader(cluster: ControlledCluster) -> ControlledBroker:
 
 
 async def led_by(asked: ControlledBroker, to: NodeId) -> None:
-    """Transfer until it leads: on a busy machine, where a tick is 4 ms, another broker may win."""
+    """Transfer until it leads: another broker may win."""
     for _ in range(5):
         led, term = await asked.admin.transfer_leadership(ORDERS, to, 5000)
         assert term > 0

@@ -13,7 +13,6 @@ from partitions.metadata.topic_config import complete
 from partitions.replica.replica import PartitionReplica
 from partitions.routing.gateway import Gateway
 from partitions.values import QUORUM, Acks, AppendReceipt, FetchRequest
-from raftlog.clock import SystemClock
 from raftlog.core.membership import Membership
 from raftlog.node.group_host import GroupHost, HostSettings
 from raftlog.node.network.transport import Transport
@@ -24,6 +23,7 @@ from raftlog.storage.log_storage import DiskWork, LogStorage
 from raftlog.testing.memory_log import MemoryLog
 from raftlog.types import GroupId, NodeId, Offset, TopicId, TopicPartition
 from tests.helpers.loop_network import LoopNetwork
+from tests.helpers.virtual_time import VirtualClock
 
 ORDERS = TopicPartition("orders", 0)
 SETTINGS = HostSettings(tick_ms=4, heartbeat_ticks=3, election_ticks=12, quiet_ticks=1000)
@@ -55,7 +55,7 @@ class Broker:
         self.host = GroupHost(
             node_id,
             transport,
-            SystemClock(),
+            VirtualClock(),
             random.Random(node_id),
             self._run_syncs,
             on_fatal=self.failures.append,

@@ -10,7 +10,7 @@ from partitions.values import QUORUM, Start
 from raftlog.errors import Overloaded
 from raftlog.node.rpc_classes import CALLS_MAX, CallClass
 from raftlog.types import NodeId
-from tests.helpers.async_tests import in_real_time
+from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.partition_cluster import (
     ORDERS,
     PartitionCluster,
@@ -21,7 +21,7 @@ from tests.helpers.partition_cluster import (
 )
 
 
-@in_real_time
+@in_virtual_time
 async def test_parked_long_polls_keep_nobody_from_producing(monkeypatch: pytest.MonkeyPatch) -> None:
     # requirement: C4
     bound = 20

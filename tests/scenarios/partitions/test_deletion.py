@@ -17,7 +17,7 @@ from raftlog.core.membership import Membership
 from raftlog.errors import InvalidRequest, RaftlogError
 from raftlog.node.rpc import decode_body, encode_body
 from raftlog.types import GroupId
-from tests.helpers.async_tests import in_real_time
+from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.controlled_cluster import ControlledBroker, ControlledCluster
 from tests.helpers.moving import ORDERS, create, info, leader, produce
 from tests.helpers.partition_cluster import eventually
@@ -57,7 +57,7 @@ async def may_go(
 
 
 # requirement: F2
-@in_real_time
+@in_virtual_time
 async def test_a_stranger_may_go_and_not_by_metadata_that_the_leader_has_not_seen(tmp_path: Path) -> None:
     async with leader_and_stranger(tmp_path) as (_, led, stranger):
         assert await may_go(stranger, led)
@@ -66,7 +66,7 @@ async def test_a_stranger_may_go_and_not_by_metadata_that_the_leader_has_not_see
             await may_go(stranger, led, group=1)
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_learner_may_not_go_whatever_the_metadata_says(tmp_path: Path) -> None:
     async with leader_and_stranger(tmp_path) as (_, led, stranger):
         group = led.manager.replicas["orders", 0].group
@@ -74,14 +74,14 @@ async def test_a_learner_may_not_go_whatever_the_metadata_says(tmp_path: Path) -
         assert not await may_go(stranger, led)
 
 
-@in_real_time
+@in_virtual_time
 async def test_who_is_wanted_may_not_go_although_its_group_does_not_know_it(tmp_path: Path) -> None:
     async with leader_and_stranger(tmp_path) as (_, led, stranger):
         await led.admin.change_replicas(MoveReplicas("orders", 0, add=stranger.node_id), 5000)
         assert not await may_go(stranger, led)
 
 
-@in_real_time
+@in_virtual_time
 async def test_nobody_goes_by_a_membership_that_is_not_committed(tmp_path: Path) -> None:
     async with leader_and_stranger(tmp_path) as (cluster, led, stranger):
         group = led.manager.replicas["orders", 0].group
@@ -99,7 +99,7 @@ async def test_nobody_goes_by_a_membership_that_is_not_committed(tmp_path: Path)
         assert await may_go(stranger, led)
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_leader_that_hears_no_majority_lets_nobody_go(tmp_path: Path) -> None:
     async with leader_and_stranger(tmp_path) as (cluster, led, stranger):
         for other in set(cluster.nodes) - {led.node_id, stranger.node_id}:
@@ -115,7 +115,7 @@ async def is_prepared(
 
 
 # requirement: F2
-@in_real_time
+@in_virtual_time
 async def test_a_broker_is_prepared_with_the_very_replica_by_metadata_as_new(tmp_path: Path) -> None:
     async with leader_and_stranger(tmp_path) as (cluster, led, stranger):
         topic = await led.admin.change_replicas(MoveReplicas("orders", 0, add=stranger.node_id), 5000)
@@ -127,7 +127,7 @@ async def test_a_broker_is_prepared_with_the_very_replica_by_metadata_as_new(tmp
         assert not await is_prepared(led, stranger)
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_broker_whose_replica_leaves_is_not_prepared(tmp_path: Path) -> None:
     """The metadata wants it no more, and its group names it still, so it is open."""
     async with leader_and_stranger(tmp_path) as (cluster, led, _):
@@ -145,7 +145,7 @@ async def test_a_broker_whose_replica_leaves_is_not_prepared(tmp_path: Path) -> 
 
 
 # requirement: M3
-@in_real_time
+@in_virtual_time
 async def test_a_broker_says_that_it_has_no_replica_only_by_confirmed_metadata(tmp_path: Path) -> None:
     async with leader_and_stranger(tmp_path) as (cluster, led, stranger):
         held = info(led).group_id

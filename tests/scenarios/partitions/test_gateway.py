@@ -28,7 +28,7 @@ from raftlog.node.rpc import decode_body, encode_body
 from raftlog.records.batch import split_batches
 from raftlog.records.reader import read_records
 from raftlog.types import GroupId, NodeId, Offset, TopicPartition
-from tests.helpers.async_tests import in_real_time
+from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.partition_cluster import ORDERS, Broker, PartitionCluster, batch_of, eventually
 
 
@@ -42,7 +42,7 @@ def fetch_from(position: int, *, wait_ms: int = 0) -> FetchRequest:
     return FetchRequest(position=Offset(position), wait_ms=wait_ms)
 
 
-@in_real_time
+@in_virtual_time
 async def test_every_broker_serves_every_partition() -> None:
     # requirement: P4, T7
     async with PartitionCluster(5) as cluster:
@@ -58,7 +58,7 @@ async def test_every_broker_serves_every_partition() -> None:
             assert broker.gateway.leader_of(ORDERS) == (await cluster.leader()).node_id
 
 
-@in_real_time
+@in_virtual_time
 async def test_the_leaders_refusals_come_through_the_hop_as_they_are() -> None:
     async with PartitionCluster(5) as cluster:
         far = cluster.brokers[NodeId(5)]
@@ -72,7 +72,7 @@ async def test_the_leaders_refusals_come_through_the_hop_as_they_are() -> None:
         assert far.gateway.bytes_in_flight == 0
 
 
-@in_real_time
+@in_virtual_time
 async def test_unknown_names_are_told_apart() -> None:
     async with PartitionCluster(1, replicas=(1,)) as cluster:
         gateway = cluster.brokers[NodeId(1)].gateway
@@ -84,7 +84,7 @@ async def test_unknown_names_are_told_apart() -> None:
             await gateway.describe("other")
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_change_of_leader_during_a_long_poll_goes_unnoticed() -> None:
     # requirement: C3
     async with PartitionCluster(4) as cluster:
@@ -106,7 +106,7 @@ async def test_a_change_of_leader_during_a_long_poll_goes_unnoticed() -> None:
             assert result.leader_epoch == receipt.leader_epoch
 
 
-@in_real_time
+@in_virtual_time
 async def test_while_there_is_no_leader_a_request_waits_for_one() -> None:
     async with PartitionCluster(4) as cluster:
         leader = await cluster.leader()
@@ -117,7 +117,7 @@ async def test_while_there_is_no_leader_a_request_waits_for_one() -> None:
         assert receipt.leader_epoch > 1
 
 
-@in_real_time
+@in_virtual_time
 async def test_without_a_majority_a_request_is_told_to_come_back() -> None:
     # requirement: F6
     async with PartitionCluster() as cluster:
@@ -132,7 +132,7 @@ async def test_without_a_majority_a_request_is_told_to_come_back() -> None:
         assert refused.value.is_definite
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_produce_whose_answer_is_lost_is_unknown_and_not_sent_again() -> None:
     # requirement: D2
     async with PartitionCluster(4) as cluster:
@@ -151,7 +151,7 @@ async def test_a_produce_whose_answer_is_lost_is_unknown_and_not_sent_again() ->
         assert unknown.value.details["committed"] is None
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_produce_with_a_producer_id_is_sent_again_and_stands_there_once() -> None:
     # requirement: D3
     async with PartitionCluster(4) as cluster:
@@ -171,7 +171,7 @@ async def test_a_produce_with_a_producer_id_is_sent_again_and_stands_there_once(
         assert cluster.replica(new.node_id).machine.producers.get(7) is not None
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_refusal_that_follows_an_attempt_in_doubt_is_no_failure() -> None:
     # requirement: D2
     told = [CommitUnknown("the leader is gone", committed=None), StorageFull("full", retry_after_ms=1)]
@@ -188,7 +188,7 @@ async def test_a_refusal_that_follows_an_attempt_in_doubt_is_no_failure() -> Non
         assert told == []
 
 
-@in_real_time
+@in_virtual_time
 async def test_too_many_bytes_on_their_way_are_refused() -> None:
     # requirement: N2
     async with PartitionCluster() as cluster:
@@ -217,7 +217,7 @@ async def test_too_many_bytes_on_their_way_are_refused() -> None:
         assert gateway.bytes_in_flight == 0
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_broker_that_is_asked_by_another_asks_no_further() -> None:
     async with PartitionCluster(4) as cluster:
         leader = await cluster.leader()
@@ -235,7 +235,7 @@ async def test_a_broker_that_is_asked_by_another_asks_no_further() -> None:
             await calls.call(leader.node_id, rpc.FETCH, b"\xc1", timeout_ms=1_000)
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_topic_deleted_during_a_search_is_unknown_at_once() -> None:
     async with PartitionCluster(4) as cluster:
         leader = await cluster.leader()
@@ -248,7 +248,7 @@ async def test_a_topic_deleted_during_a_search_is_unknown_at_once() -> None:
             await poll
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_description_comes_from_the_leader_and_without_one_from_any_broker() -> None:
     async with PartitionCluster(4) as cluster:
         leader = await cluster.leader()
@@ -270,7 +270,7 @@ async def test_a_description_comes_from_the_leader_and_without_one_from_any_brok
 
 
 # requirement: F6
-@in_real_time
+@in_virtual_time
 async def test_without_a_leader_a_description_says_why_each_replica_takes_no_part() -> None:
     async with PartitionCluster(3) as cluster:
         leader = await cluster.leader()
@@ -292,7 +292,7 @@ async def test_without_a_leader_a_description_says_why_each_replica_takes_no_par
             }
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_forwarded_long_poll_parks_in_slices_and_hears_of_data_in_any(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -302,6 +302,8 @@ async def test_a_forwarded_long_poll_parks_in_slices_and_hears_of_data_in_any(
         leader = await cluster.leader()
         replica = cluster.replica(leader.node_id)
         gateway = cluster.brokers[NodeId(4)].gateway
+        for ends in ((NodeId(4), leader.node_id), (leader.node_id, NodeId(4))):
+            cluster.network.delay(*ends, 0.0005)
         loop = asyncio.get_running_loop()
         began = loop.time()
         empty = await gateway.fetch(ORDERS, fetch_from(0, wait_ms=70))
@@ -316,7 +318,7 @@ async def test_a_forwarded_long_poll_parks_in_slices_and_hears_of_data_in_any(
         await eventually(lambda: replica.parked == 0, within_s=1)
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_produce_during_a_hand_over_ends_at_the_next_leader() -> None:
     async with PartitionCluster(4) as cluster:
         leader = await cluster.leader()
@@ -333,7 +335,7 @@ async def test_a_produce_during_a_hand_over_ends_at_the_next_leader() -> None:
         assert (await cluster.leader()).node_id == successor.node_id
 
 
-@in_real_time
+@in_virtual_time
 async def test_producers_that_repeat_themselves_through_changes_of_leader_stand_there_once_and_in_order() -> (
     None
 ):

@@ -14,7 +14,7 @@ from partitions.metadata.move_planner import MoveReplicas
 from partitions.reassignment.reassigner import Reassigner
 from raftlog.errors import NoLeader
 from raftlog.types import GroupId
-from tests.helpers.async_tests import in_real_time
+from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.controlled_cluster import ControlledCluster
 from tests.helpers.moving import create, leader, produce
 from tests.helpers.partition_cluster import eventually
@@ -46,7 +46,7 @@ class Said:
 
 
 # requirement: F2
-@in_real_time
+@in_virtual_time
 async def test_what_was_prepared_for_one_target_does_not_count_for_the_next(tmp_path: Path) -> None:
     async with ControlledCluster(str(tmp_path), brokers=4) as cluster:
         before, outside = await create(cluster)
@@ -64,7 +64,7 @@ async def test_what_was_prepared_for_one_target_does_not_count_for_the_next(tmp_
 
 
 # requirement: F2
-@in_real_time
+@in_virtual_time
 async def test_a_learner_has_to_catch_up_with_what_came_since_the_look_before(tmp_path: Path) -> None:
     async with ControlledCluster(str(tmp_path), brokers=4) as cluster:
         before, outside = await create(cluster)
@@ -86,7 +86,7 @@ async def test_a_learner_has_to_catch_up_with_what_came_since_the_look_before(tm
 
 
 # requirement: F6
-@in_real_time
+@in_virtual_time
 async def test_the_leader_of_a_group_that_was_given_up_says_nothing_of_the_recovered_one(
     tmp_path: Path,
 ) -> None:
@@ -109,7 +109,7 @@ async def test_the_leader_of_a_group_that_was_given_up_says_nothing_of_the_recov
 
 # requirement: F2
 @pytest.mark.parametrize("is_answered", [False, True])
-@in_real_time
+@in_virtual_time
 async def test_a_leader_changes_nothing_by_metadata_that_is_not_confirmed(
     tmp_path: Path, is_answered: bool
 ) -> None:

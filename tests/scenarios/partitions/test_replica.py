@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import struct
-import threading
 
 import pytest
 
@@ -21,10 +20,9 @@ from raftlog.errors import (
     ProducerFenced,
     RecordTooLarge,
 )
-from raftlog.node.computing import computed
 from raftlog.records.batch import checksum, split_batches
 from raftlog.records.reader import read_records
-from tests.helpers.async_tests import in_real_time
+from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.partition_cluster import (
     PartitionCluster,
     append,
@@ -32,11 +30,12 @@ from tests.helpers.partition_cluster import (
     eventually,
     fetch_from,
 )
+from tests.helpers.virtual_time import VirtualLoop
 
 # Produce.
 
 
-@in_real_time
+@in_virtual_time
 async def test_offsets_count_records_from_zero() -> None:
     # requirement: T5
     async with PartitionCluster() as cluster:
@@ -49,7 +48,7 @@ async def test_offsets_count_records_from_zero() -> None:
         assert first.durability.replicas >= 2
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_body_of_several_batches_is_appended_whole_or_not_at_all() -> None:
     async with PartitionCluster() as cluster:
         leader = await cluster.leader()
@@ -77,7 +76,7 @@ async def test_a_body_of_several_batches_is_appended_whole_or_not_at_all() -> No
         (b"\0" * 7 + b"\1" + batch_of(b"a")[8:], InvalidRecord),
     ],
 )
-@in_real_time
+@in_virtual_time
 async def test_bad_bodies_are_refused(body: bytes, error: type[InvalidRequest]) -> None:
     # requirement: T8
     async with PartitionCluster(config={"max.message.bytes": 1_024}) as cluster:
@@ -89,7 +88,7 @@ async def test_bad_bodies_are_refused(body: bytes, error: type[InvalidRequest]) 
         assert cluster.replica(leader.node_id).group.last_index == -1
 
 
-@in_real_time
+@in_virtual_time
 async def test_the_leader_stamps_the_append_time_and_only_that() -> None:
     # requirement: M2
     async with PartitionCluster() as cluster:
@@ -101,7 +100,7 @@ async def test_the_leader_stamps_the_append_time_and_only_that() -> None:
         assert record.timestamp_ms > 1_000_000_000_000
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_topic_of_create_times_keeps_the_producers_bytes() -> None:
     # requirement: M2, L8
     async with PartitionCluster(config={"message.timestamp.type": "CreateTime"}) as cluster:
@@ -113,7 +112,7 @@ async def test_a_topic_of_create_times_keeps_the_producers_bytes() -> None:
         assert bytes(result.data[16:]) == body[16:]
 
 
-@in_real_time
+@in_virtual_time
 async def test_deep_validation_opens_the_batch() -> None:
     async with PartitionCluster(config={"validate.records": "true"}) as cluster:
         leader = await cluster.leader()
@@ -127,24 +126,23 @@ async def test_deep_validation_opens_the_batch() -> None:
 
 
 # requirement: T4
-@in_real_time
+@in_virtual_time
 async def test_a_batch_that_takes_long_to_check_is_not_overtaken() -> None:
     async with PartitionCluster() as cluster:
         leader = await cluster.leader()
         await append(cluster, leader, batch_of(b"first", producer=1, sequence=0))
         many = [b"v"] * (RECORDS_ON_LOOP_MAX + 1)
-        busy = threading.Event()
-        is_over = computed(busy.wait, is_short=False)
-        asyncio.get_running_loop().call_later(0.2, busy.set)
-        _, *receipts = await asyncio.gather(
-            is_over,
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        loop.thread_after_s = 0.2
+        receipts = await asyncio.gather(
             append(cluster, leader, batch_of(*many, producer=1, sequence=1)),
             append(cluster, leader, batch_of(b"next", producer=1, sequence=1 + len(many))),
         )
         assert [receipt.base_offset for receipt in receipts] == [1, 1 + len(many)]
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_follower_refuses_and_names_the_leader() -> None:
     # requirement: RP2, P3
     async with PartitionCluster() as cluster:
@@ -158,7 +156,7 @@ async def test_a_follower_refuses_and_names_the_leader() -> None:
             await cluster.replica(follower.node_id).fetch(fetch_from(0))
 
 
-@in_real_time
+@in_virtual_time
 async def test_too_few_replicas_in_sync_refuse_a_produce_early() -> None:
     # requirement: RP9
     config = {"min.insync.replicas": 3, "replica.lag.max.ms": 30}
@@ -183,7 +181,7 @@ async def test_too_few_replicas_in_sync_refuse_a_produce_early() -> None:
 # Idempotence.
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_retry_is_answered_with_the_offset_of_the_original() -> None:
     # requirement: D3
     async with PartitionCluster() as cluster:
@@ -201,7 +199,7 @@ async def test_a_retry_is_answered_with_the_offset_of_the_original() -> None:
         assert cluster.replica(leader.node_id).group.last_index == 2
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_retry_while_the_first_is_in_flight_waits_for_the_same_outcome() -> None:
     # requirement: D3
     async with PartitionCluster() as cluster:
@@ -222,7 +220,7 @@ async def test_a_retry_while_the_first_is_in_flight_waits_for_the_same_outcome()
         assert (await following).base_offset == 1
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_retry_at_the_next_leader_is_recognised() -> None:
     # requirement: D3
     async with PartitionCluster() as cluster:
@@ -239,7 +237,7 @@ async def test_a_retry_at_the_next_leader_is_recognised() -> None:
             await append(cluster, new, batch_of(b"c", producer=7, sequence=2))
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_batch_that_was_cut_off_with_its_leader_is_new_to_the_next_one() -> None:
     # requirement: D3
     async with PartitionCluster() as cluster:
@@ -262,7 +260,7 @@ async def test_a_batch_that_was_cut_off_with_its_leader_is_new_to_the_next_one()
         assert [record.value for batch in users for record in read_records(batch)] == [b"a", b"b"]
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_deposed_leader_never_says_that_a_batch_is_missing() -> None:
     # requirement: D3
     async with PartitionCluster() as cluster:
@@ -274,7 +272,7 @@ async def test_a_deposed_leader_never_says_that_a_batch_is_missing() -> None:
             await append(cluster, leader, batch_of(b"c", producer=7, sequence=2))
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_request_of_which_a_death_has_left_the_first_batch_is_finished_by_its_retry() -> None:
     # requirement: D3
     async with PartitionCluster() as cluster:
@@ -290,7 +288,7 @@ async def test_a_request_of_which_a_death_has_left_the_first_batch_is_finished_b
         assert (await append(cluster, leader, batch_of(b"c", producer=7, sequence=2))).base_offset == 3
 
 
-@in_real_time
+@in_virtual_time
 async def test_an_old_life_of_a_producer_is_fenced() -> None:
     # requirement: D3
     async with PartitionCluster() as cluster:
@@ -301,7 +299,7 @@ async def test_an_old_life_of_a_producer_is_fenced() -> None:
         assert fenced.value.details["current_epoch"] == 3
 
 
-@in_real_time
+@in_virtual_time
 async def test_the_status_shows_a_lagging_replica_out_of_sync() -> None:
     # requirement: RP3
     config: dict[str, int | str] = {"replica.lag.max.messages": 4}
