@@ -21,9 +21,9 @@ from raftlog.errors import (
     UnknownTopic,
 )
 from raftlog.types import NodeId, Offset, TopicPartition
-from tests.helpers.async_tests import in_real_time
+from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.controlled_cluster import PRODUCER_IDS
-from tests.helpers.partition_cluster import ORDERS, batch_of, fetch_from, values_of
+from tests.helpers.orders import ORDERS, batch_of, fetch_from, values_of
 
 
 class Broker(Protocol):
@@ -57,7 +57,7 @@ class ServicesSuite:
 
     Open = Callable[[Path], AbstractAsyncContextManager[Broker]]
 
-    @in_real_time
+    @in_virtual_time
     async def test_a_name_is_given_once(self, open_broker: Open, tmp_path: Path) -> None:
         async with open_broker(tmp_path) as broker:
             version = await create(broker, partitions=2)
@@ -69,7 +69,7 @@ class ServicesSuite:
                 await create(broker)
 
     @pytest.mark.parametrize(("factor", "config"), [(2, {}), (3, {}), (1, {"no.such.key": 1})])
-    @in_real_time
+    @in_virtual_time
     async def test_what_a_topic_cannot_be_is_refused(
         self, open_broker: Open, tmp_path: Path, factor: int, config: dict[str, int | str]
     ) -> None:
@@ -80,7 +80,7 @@ class ServicesSuite:
                 )
             assert (await broker.controller.current_image(5000)).topics == {}
 
-    @in_real_time
+    @in_virtual_time
     async def test_a_setting_is_changed_and_reset(self, open_broker: Open, tmp_path: Path) -> None:
         async with open_broker(tmp_path) as broker:
             version = await create(broker)
@@ -95,7 +95,7 @@ class ServicesSuite:
             reset = await alter("orders", {"retention.ms": None}, expected_version=None, timeout_ms=5000)
             assert reset.config == {}
 
-    @in_real_time
+    @in_virtual_time
     async def test_a_deleted_topic_is_unknown(self, open_broker: Open, tmp_path: Path) -> None:
         async with open_broker(tmp_path) as broker:
             version = await create(broker)
@@ -112,14 +112,14 @@ class ServicesSuite:
             with pytest.raises(UnknownTopic):
                 await broker.gateway.fetch(ORDERS, fetch_from(0))
 
-    @in_real_time
+    @in_virtual_time
     async def test_producer_ids_are_all_different(self, open_broker: Open, tmp_path: Path) -> None:
         async with open_broker(tmp_path) as broker:
             found = [await broker.controller.allocate_producer_ids(count, 5000) for count in (3, 1, 10)]
             assert [len(each) for each in found] == [3, 1, 10]
             assert len({number for each in found for number in each}) == 14
 
-    @in_real_time
+    @in_virtual_time
     async def test_what_was_appended_is_read_in_whole_batches(
         self, open_broker: Open, tmp_path: Path
     ) -> None:
@@ -142,7 +142,7 @@ class ServicesSuite:
                 )
                 assert found.high_watermark == second + 1
 
-    @in_real_time
+    @in_virtual_time
     async def test_an_offset_outside_the_log_names_the_valid_range(
         self, open_broker: Open, tmp_path: Path
     ) -> None:
@@ -153,7 +153,7 @@ class ServicesSuite:
                 await broker.gateway.fetch(ORDERS, fetch_from(end + 1))
             assert caught.value.details == {"start": 0, "end": end}
 
-    @in_real_time
+    @in_virtual_time
     async def test_a_partition_that_is_not_there_is_unknown(self, open_broker: Open, tmp_path: Path) -> None:
         async with open_broker(tmp_path) as broker:
             await create(broker)
@@ -163,7 +163,7 @@ class ServicesSuite:
             with pytest.raises(UnknownPartition):
                 await broker.gateway.fetch(there_is_none, fetch_from(0))
 
-    @in_real_time
+    @in_virtual_time
     async def test_a_reader_that_waits_gets_what_comes(self, open_broker: Open, tmp_path: Path) -> None:
         async with open_broker(tmp_path) as broker:
             await create(broker)
@@ -175,7 +175,7 @@ class ServicesSuite:
             await append(broker, b"b")
             assert values_of((await reader).data) == [b"b"]
 
-    @in_real_time
+    @in_virtual_time
     async def test_a_reader_that_waits_learns_of_the_end_of_the_topic(
         self, open_broker: Open, tmp_path: Path
     ) -> None:
@@ -189,7 +189,7 @@ class ServicesSuite:
             with pytest.raises(UnknownTopic):
                 await reader
 
-    @in_real_time
+    @in_virtual_time
     async def test_a_batch_that_is_sent_again_is_stored_once(self, open_broker: Open, tmp_path: Path) -> None:
         async with open_broker(tmp_path) as broker:
             await create(broker)
@@ -202,7 +202,7 @@ class ServicesSuite:
             assert receipts[0].base_offset == receipts[1].base_offset
             assert [receipt.was_duplicate for receipt in receipts] == [False, True]
 
-    @in_real_time
+    @in_virtual_time
     async def test_positions_are_offsets(self, open_broker: Open, tmp_path: Path) -> None:
         async with open_broker(tmp_path) as broker:
             await create(broker, **{"message.timestamp.type": "CreateTime"})
@@ -214,7 +214,7 @@ class ServicesSuite:
             assert await ask(ORDERS, Start.LATEST) == (second + 1, None)
             assert (await ask(ORDERS, Start.EARLIEST))[0] == 0
 
-    @in_real_time
+    @in_virtual_time
     async def test_partitions_are_described(self, open_broker: Open, tmp_path: Path) -> None:
         async with open_broker(tmp_path) as broker:
             await create(broker, partitions=2)

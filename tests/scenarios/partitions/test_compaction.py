@@ -12,10 +12,11 @@ from raftlog.errors import InvalidRecord
 from raftlog.records.batch import split_batches
 from raftlog.records.reader import StoredRecord, read_records
 from raftlog.types import Offset
-from tests.helpers.async_tests import in_real_time
+from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.compacting import records_in, stored
 from tests.helpers.controlled_cluster import ControlledBroker, ControlledCluster
-from tests.helpers.partition_cluster import batch_of, eventually
+from tests.helpers.orders import batch_of
+from tests.helpers.virtual_time import eventually
 
 KEYS = 4
 
@@ -64,7 +65,7 @@ async def read_all(replica: PartitionReplica, *, bytes_max: int = 300) -> list[S
     return found
 
 
-@in_real_time
+@in_virtual_time
 async def test_the_newest_records_are_served_by_every_replica(tmp_path: Path) -> None:
     async with ControlledCluster(str(tmp_path)) as cluster:
         await cluster.create("orders", **{"cleanup.policy": "compact", "segment.bytes": 1024})
@@ -88,7 +89,7 @@ async def test_the_newest_records_are_served_by_every_replica(tmp_path: Path) ->
         assert await leader.offset_at(Offset(0)) == (0, None)
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_log_is_compacted_again_once_enough_is_dirty(tmp_path: Path) -> None:
     async with ControlledCluster(str(tmp_path)) as cluster:
         config = {"cleanup.policy": "compact", "segment.bytes": 1024, "min.cleanable.dirty.ratio": "0.7"}
@@ -110,7 +111,7 @@ async def test_a_log_is_compacted_again_once_enough_is_dirty(tmp_path: Path) -> 
         )
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_replica_that_was_away_gets_a_compacted_log(tmp_path: Path) -> None:
     async with ControlledCluster(str(tmp_path)) as cluster:
         await cluster.create("orders", **{"cleanup.policy": "compact", "segment.bytes": 1024})
@@ -134,7 +135,7 @@ async def test_a_replica_that_was_away_gets_a_compacted_log(tmp_path: Path) -> N
         ]
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_record_without_a_key_is_refused(tmp_path: Path) -> None:
     async with ControlledCluster(str(tmp_path)) as cluster:
         await cluster.create("orders", **{"cleanup.policy": "compact", "validate.records": "false"})
@@ -144,7 +145,7 @@ async def test_a_record_without_a_key_is_refused(tmp_path: Path) -> None:
         await leader.append(batch_of(b"v", key=b""), acks=QUORUM, timeout_ms=5000)
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_topic_that_is_compacted_and_deleted_loses_old_segments(tmp_path: Path) -> None:
     async with ControlledCluster(str(tmp_path)) as cluster:
         config = {"cleanup.policy": "compact,delete", "segment.bytes": 1024, "retention.bytes": 2048}

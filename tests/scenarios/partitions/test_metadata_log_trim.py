@@ -11,11 +11,12 @@ from partitions.hosting.hosted_metadata import HostedMetadata
 from raftlog.hosting.tenant import SnapshotRetention
 from raftlog.storage.segmented_log import LogSettings
 from raftlog.types import METADATA_GROUP
-from tests.helpers.async_tests import in_real_time
-from tests.helpers.controlled_cluster import ControlledCluster, eventually
+from tests.helpers.async_tests import in_virtual_time
+from tests.helpers.controlled_cluster import ControlledCluster
+from tests.helpers.virtual_time import eventually
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_broker_that_was_away_gets_the_image_in_place_of_the_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,10 +20,10 @@ from raftlog.errors import (
     UnknownTopic,
 )
 from raftlog.types import METADATA_GROUP, NodeId
-from tests.helpers.async_tests import in_real_time
+from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.controlled_cluster import ControlledBroker, ControlledCluster
 from tests.helpers.metadata_images import register
-from tests.helpers.partition_cluster import eventually
+from tests.helpers.virtual_time import eventually
 
 
 async def create(
@@ -35,7 +35,7 @@ async def create(
 
 
 # requirement: ST3, ST6
-@in_real_time
+@in_virtual_time
 async def test_any_broker_creates_a_topic_and_all_of_them_learn_it(tmp_path: Path) -> None:
     async with ControlledCluster(str(tmp_path)) as cluster:
         for broker in cluster.brokers.values():
@@ -49,7 +49,7 @@ async def test_any_broker_creates_a_topic_and_all_of_them_learn_it(tmp_path: Pat
 
 
 # requirement: T1
-@in_real_time
+@in_virtual_time
 async def test_of_many_who_create_one_name_at_once_exactly_one_succeeds(tmp_path: Path) -> None:
     async with ControlledCluster(str(tmp_path)) as cluster:
         brokers = list(cluster.brokers.values()) * 3
@@ -61,7 +61,7 @@ async def test_of_many_who_create_one_name_at_once_exactly_one_succeeds(tmp_path
 
 
 # requirement: T3
-@in_real_time
+@in_virtual_time
 async def test_topics_created_at_once_are_spread_evenly(tmp_path: Path) -> None:
     async with ControlledCluster(str(tmp_path), brokers=4) as cluster:
         brokers = list(cluster.brokers.values())
@@ -75,7 +75,7 @@ async def test_topics_created_at_once_are_spread_evenly(tmp_path: Path) -> None:
 
 
 # requirement: ST5
-@in_real_time
+@in_virtual_time
 async def test_when_the_active_controller_dies_another_takes_over_and_knows_everything(
     tmp_path: Path,
 ) -> None:
@@ -94,7 +94,7 @@ async def test_when_the_active_controller_dies_another_takes_over_and_knows_ever
         assert image.topics.keys() == {"before", "after"}
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_controller_cut_off_never_claims_success(tmp_path: Path) -> None:
     async with ControlledCluster(str(tmp_path)) as cluster:
         first = await cluster.controller_broker()
@@ -105,7 +105,7 @@ async def test_a_controller_cut_off_never_claims_success(tmp_path: Path) -> None
             await create(first, "later", timeout_ms=100)
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_controller_cut_off_does_not_refuse_by_what_it_knows(tmp_path: Path) -> None:
     async with ControlledCluster(str(tmp_path)) as cluster:
         first = await cluster.controller_broker()
@@ -116,7 +116,7 @@ async def test_a_controller_cut_off_does_not_refuse_by_what_it_knows(tmp_path: P
 
 
 # requirement: ST4
-@in_real_time
+@in_virtual_time
 async def test_a_silent_broker_is_noticed_within_the_set_time_and_taken_back_when_it_speaks(
     tmp_path: Path,
 ) -> None:
@@ -132,7 +132,7 @@ async def test_a_silent_broker_is_noticed_within_the_set_time_and_taken_back_whe
         await eventually(lambda: leader.controller.image.brokers[silent].alive)
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_broker_that_starts_again_registers_its_new_life(tmp_path: Path) -> None:
     async with ControlledCluster(str(tmp_path)) as cluster:
         topic = await create(cluster.any, "orders")
@@ -144,7 +144,7 @@ async def test_a_broker_that_starts_again_registers_its_new_life(tmp_path: Path)
         assert again.controller.image.topics["orders"] == topic
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_process_whose_id_another_took_does_not_fight_for_it(tmp_path: Path) -> None:
     async with ControlledCluster(str(tmp_path)) as cluster:
         first = cluster.brokers[NodeId(1)]
@@ -159,7 +159,7 @@ async def test_a_process_whose_id_another_took_does_not_fight_for_it(tmp_path: P
         assert first.controller.image.version == version
 
 
-@in_real_time
+@in_virtual_time
 async def test_all_metadata_survives_a_stop_of_all_brokers(tmp_path: Path) -> None:
     async with ControlledCluster(str(tmp_path)) as cluster:
         topic = await create(cluster.any, "orders")
@@ -175,7 +175,7 @@ async def test_all_metadata_survives_a_stop_of_all_brokers(tmp_path: Path) -> No
         assert (await cluster.any.controller.allocate_producer_ids(1, 2000)).start >= ids.stop
 
 
-@in_real_time
+@in_virtual_time
 async def test_producer_ids_from_all_brokers_are_all_different(tmp_path: Path) -> None:
     async with ControlledCluster(str(tmp_path)) as cluster:
         brokers = list(cluster.brokers.values()) * 4
@@ -186,7 +186,7 @@ async def test_producer_ids_from_all_brokers_are_all_different(tmp_path: Path) -
             await brokers[0].controller.allocate_producer_ids(0, 2000)
 
 
-@in_real_time
+@in_virtual_time
 async def test_configuration_and_deletion_keep_to_the_version_that_was_seen(tmp_path: Path) -> None:
     async with ControlledCluster(str(tmp_path)) as cluster:
         for broker in cluster.brokers.values():
@@ -212,7 +212,7 @@ async def test_configuration_and_deletion_keep_to_the_version_that_was_seen(tmp_
                 await controller.delete_topic("orders", expected_version=None, timeout_ms=2000)
 
 
-@in_real_time
+@in_virtual_time
 async def test_what_makes_no_sense_is_refused_at_every_broker_with_the_field(tmp_path: Path) -> None:
     async with ControlledCluster(str(tmp_path)) as cluster:
         for broker in cluster.brokers.values():
@@ -227,7 +227,7 @@ async def test_what_makes_no_sense_is_refused_at_every_broker_with_the_field(tmp
 
 
 # requirement: RP11
-@in_real_time
+@in_virtual_time
 async def test_brokers_with_racks_get_replicas_apart(tmp_path: Path) -> None:
     racks = ["a", "a", "b", "c"]
     async with ControlledCluster(str(tmp_path), brokers=4, racks=racks) as cluster:
@@ -236,7 +236,7 @@ async def test_brokers_with_racks_get_replicas_apart(tmp_path: Path) -> None:
             assert {racks[node - 1] for node in partition.replicas} == {"a", "b", "c"}
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_draining_broker_gets_no_new_replicas(tmp_path: Path) -> None:
     async with ControlledCluster(str(tmp_path)) as cluster:
         await cluster.any.controller.drain_broker(NodeId(3), draining=True, timeout_ms=2000)
@@ -244,7 +244,7 @@ async def test_a_draining_broker_gets_no_new_replicas(tmp_path: Path) -> None:
         assert {partition.replicas[0] for partition in topic.partitions} == {1, 2}
 
 
-@in_real_time
+@in_virtual_time
 async def test_waiting_for_a_version_that_does_not_come_ends_in_time(tmp_path: Path) -> None:
     async with ControlledCluster(str(tmp_path), brokers=1) as cluster:
         with pytest.raises(NoLeader):
@@ -253,7 +253,7 @@ async def test_waiting_for_a_version_that_does_not_come_ends_in_time(tmp_path: P
             await create(cluster.any, "orders", factor=3)
 
 
-@in_real_time
+@in_virtual_time
 async def test_metadata_never_goes_back_while_its_log_is_read_again(tmp_path: Path) -> None:
     async with ControlledCluster(str(tmp_path)) as cluster:
         await create(cluster.any, "orders")

@@ -17,14 +17,15 @@ from partitions.values import QUORUM
 from raftlog.core.membership import Membership
 from raftlog.errors import CommitUnknown, Conflict, InvalidRequest, RaftlogError
 from raftlog.types import TopicPartition
-from tests.helpers.async_tests import in_real_time
+from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.controlled_cluster import ControlledCluster
-from tests.helpers.moving import ORDERS, create, holds, info, leader, led_by, move, nodes, produce, values
-from tests.helpers.partition_cluster import batch_of, eventually
+from tests.helpers.moving import create, holds, info, led_by, move, nodes, produce, values
+from tests.helpers.orders import ORDERS, batch_of
+from tests.helpers.virtual_time import eventually
 
 
 # requirement: F2
-@in_real_time
+@in_virtual_time
 async def test_replicas_move_to_another_broker_and_back_and_nothing_is_lost(tmp_path: Path) -> None:
     async with ControlledCluster(str(tmp_path), brokers=4) as cluster:
         before, outside = await create(cluster)
@@ -43,7 +44,7 @@ async def test_replicas_move_to_another_broker_and_back_and_nothing_is_lost(tmp_
 
 
 # requirement: F2
-@in_real_time
+@in_virtual_time
 async def test_a_replica_that_has_forgotten_its_vote_can_go_and_come_back(tmp_path: Path) -> None:
     async with ControlledCluster(str(tmp_path), brokers=4) as cluster:
         before, outside = await create(cluster)
@@ -61,13 +62,13 @@ async def test_a_replica_that_has_forgotten_its_vote_can_go_and_come_back(tmp_pa
 
 
 # requirement: F2
-@in_real_time
+@in_virtual_time
 async def test_replicas_become_more_and_fewer_and_their_number_counts(tmp_path: Path) -> None:
     async with ControlledCluster(str(tmp_path), brokers=5) as cluster:
         await cluster.create("orders")
         await produce(cluster, b"a")
         await move(cluster, 1, 2, 3, 4, 5)
-        led = await leader(cluster)
+        led = await cluster.leader()
         replica = led.manager.replicas["orders", 0]
         assert set(replica.replicas) == set(cluster.nodes)
         receipt = await led.gateway.append(ORDERS, batch_of(b"b"), acks=QUORUM, timeout_ms=5000)
@@ -81,7 +82,7 @@ async def test_replicas_become_more_and_fewer_and_their_number_counts(tmp_path: 
 
 
 # requirement: F1
-@in_real_time
+@in_virtual_time
 async def test_a_dead_broker_is_replaced_and_gives_its_copy_up_when_it_comes_back(tmp_path: Path) -> None:
     async with ControlledCluster(str(tmp_path), brokers=4) as cluster:
         topic = await cluster.create("orders")
@@ -99,7 +100,7 @@ async def test_a_dead_broker_is_replaced_and_gives_its_copy_up_when_it_comes_bac
 
 
 # requirement: F2
-@in_real_time
+@in_virtual_time
 async def test_a_voter_that_the_metadata_has_never_named_still_votes_when_its_broker_starts_again(
     tmp_path: Path,
 ) -> None:
@@ -133,7 +134,7 @@ async def test_a_voter_that_the_metadata_has_never_named_still_votes_when_its_br
         assert await values(cluster.any) == [b"a", b"b"]
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_replica_that_went_while_its_broker_was_down_is_removed_at_the_next_start(
     tmp_path: Path,
 ) -> None:
@@ -152,7 +153,7 @@ async def test_a_replica_that_went_while_its_broker_was_down_is_removed_at_the_n
         assert gone.manager.failures == cluster.brokers[moved].manager.failures == {}
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_move_is_called_off_by_going_back(tmp_path: Path) -> None:
     async with ControlledCluster(str(tmp_path), brokers=4) as cluster:
         topic = await cluster.create("orders")
@@ -167,7 +168,7 @@ async def test_a_move_is_called_off_by_going_back(tmp_path: Path) -> None:
         assert await values(cluster.any) == [b"a"]
 
 
-@in_real_time
+@in_virtual_time
 async def test_who_is_wanted_again_does_not_go_whatever_the_leader_has_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -197,7 +198,7 @@ async def test_who_is_wanted_again_does_not_go_whatever_the_leader_has_said(
         assert manager._hosted["orders", 0] is hosted
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_leader_that_goes_in_the_midst_is_followed_by_one_that_goes_on(tmp_path: Path) -> None:
     async with ControlledCluster(str(tmp_path), brokers=5) as cluster:
         topic = await cluster.create("orders")
@@ -205,7 +206,7 @@ async def test_a_leader_that_goes_in_the_midst_is_followed_by_one_that_goes_on(t
         first, second = sorted(set(cluster.nodes) - set(before))
         for number in range(20):
             await produce(cluster, b"%d" % number)
-        led = await leader(cluster)
+        led = await cluster.leader()
         wish = MoveReplicas("orders", 0, (led.node_id, first, second))
         await led.admin.change_replicas(wish, 5000)
         await cluster.stop(led.node_id)
@@ -215,12 +216,12 @@ async def test_a_leader_that_goes_in_the_midst_is_followed_by_one_that_goes_on(t
         assert await values(cluster.any) == [b"%d" % number for number in range(21)]
 
 
-@in_real_time
+@in_virtual_time
 async def test_leadership_moves_to_the_broker_named_or_to_the_one_that_keeps_up(tmp_path: Path) -> None:
     async with ControlledCluster(str(tmp_path), brokers=4) as cluster:
         voters, outside = await create(cluster)
         asked = cluster.brokers[outside]  # one hop away from whoever leads
-        await leader(cluster)
+        await cluster.leader()
         for to in (*voters, *voters):
             await led_by(asked, to)
         led, _ = await asked.admin.transfer_leadership(ORDERS, None, 5000)
@@ -237,7 +238,7 @@ async def test_leadership_moves_to_the_broker_named_or_to_the_one_that_keeps_up(
 
 
 # requirement: F6
-@in_real_time
+@in_virtual_time
 async def test_a_partition_without_majority_is_recovered_only_with_the_phrase_and_old_logs_do_not_come_back(
     tmp_path: Path,
 ) -> None:
@@ -276,7 +277,7 @@ async def test_a_partition_without_majority_is_recovered_only_with_the_phrase_an
 
 
 # requirement: F6
-@in_real_time
+@in_virtual_time
 async def test_a_log_that_was_given_up_does_not_come_back_with_what_was_lost(tmp_path: Path) -> None:
     async with ControlledCluster(str(tmp_path), brokers=5) as cluster:
         topic = await cluster.create("orders")
@@ -305,7 +306,7 @@ async def test_a_log_that_was_given_up_does_not_come_back_with_what_was_lost(tmp
 
 
 # requirement: F6
-@in_real_time
+@in_virtual_time
 async def test_without_its_majority_a_partition_is_unavailable_and_stays_as_it_is(tmp_path: Path) -> None:
     async with ControlledCluster(str(tmp_path), brokers=5) as cluster:
         topic = await cluster.create("orders")
@@ -321,12 +322,12 @@ async def test_without_its_majority_a_partition_is_unavailable_and_stays_as_it_i
 
 
 # requirement: F2, F6
-@in_real_time
+@in_virtual_time
 async def test_no_change_begins_that_a_lost_disk_keeps_from_being_committed(tmp_path: Path) -> None:
     async with ControlledCluster(str(tmp_path)) as cluster:
         topic = await cluster.create("orders")
         keeper, other, wiped = topic.partitions[0].replicas
-        await leader(cluster)
+        await cluster.leader()
         await cluster.any.admin.transfer_leadership(ORDERS, keeper, 5000)
         await produce(cluster, b"a")
         await cluster.stop(wiped)
@@ -347,14 +348,14 @@ async def test_no_change_begins_that_a_lost_disk_keeps_from_being_committed(tmp_
 
 
 # requirement: F6
-@in_real_time
+@in_virtual_time
 async def test_a_broker_whose_disk_was_replaced_gives_no_vote_for_what_it_has_forgotten(
     tmp_path: Path,
 ) -> None:
     async with ControlledCluster(str(tmp_path), brokers=5) as cluster:
         topic = await cluster.create("orders")
         keeper, behind, wiped = topic.partitions[0].replicas
-        await leader(cluster)
+        await cluster.leader()
         await cluster.any.admin.transfer_leadership(ORDERS, keeper, 5000)
         await cluster.stop(behind)
         await produce(cluster, b"a")  # on the disks of the other two
