@@ -96,14 +96,9 @@ class ControlledBroker:
         registry = ReplicaRegistry.open(
             self.filesystem, self.directory, random.Random(f"disk {node_id} {life}")
         )
+        url, host = f"http://127.0.0.1:{7000 + node_id}", "127.0.0.1"
         registration = RegisterBroker(
-            node_id,
-            f"life-{life}",
-            f"http://127.0.0.1:{7000 + node_id}",
-            "127.0.0.1",
-            9000 + node_id,
-            rack,
-            registry.disk_id,
+            node_id, f"life-{life}", url, host, 9000 + node_id, rack, registry.disk_id
         )
         rng = random.Random(f"ids {node_id} {life}")
         self.controller = Controller(self.host, voters, registration, CONTROLLER, rng)
@@ -114,14 +109,9 @@ class ControlledBroker:
         self.compaction = CompactionManager(
             self.host, self.filesystem, asyncio.to_thread, self.supervisor.serving_tenants, 0
         )
-        self.metadata = HostedMetadata(
-            self.controller,
-            self._begins,
-            LogOpener(self.filesystem, self.directory, self.host.clock, registry),
-            asyncio.to_thread,
-            f"{self.directory}/__metadata",
-            tuple(voters - {node_id}),
-        )
+        logs = LogOpener(self.filesystem, self.directory, self.host.clock, registry)
+        others, folder = tuple(voters - {node_id}), f"{self.directory}/__metadata"
+        self.metadata = HostedMetadata(self.controller, self._begins, logs, asyncio.to_thread, folder, others)
         self.why_offline = "it is not open"
         self.gateway = Gateway(
             node_id,
