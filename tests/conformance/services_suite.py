@@ -23,7 +23,7 @@ from raftlog.errors import (
 from raftlog.types import NodeId, Offset, TopicPartition
 from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.controlled_cluster import PRODUCER_IDS
-from tests.helpers.partition_cluster import ORDERS, batch_of, fetch_from, values_of
+from tests.helpers.orders import ORDERS, batch_of, fetch_from, values_of
 
 
 class Broker(Protocol):

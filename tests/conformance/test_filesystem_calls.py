@@ -23,7 +23,7 @@ from tests.conformance.log_suite import LogSuite
 from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.controlled_cluster import ControlledCluster
 from tests.helpers.manual_wall_clock import ManualWallClock
-from tests.helpers.partition_cluster import batch_of
+from tests.helpers.orders import batch_of
 from tests.helpers.storage_batches import storage_batch
 
 SETTINGS = LogSettings(segment_bytes=2000)

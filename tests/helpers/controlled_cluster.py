@@ -1,10 +1,13 @@
-"""Brokers of one process with metadata: real hosts, controllers and managers, in memory or in a directory."""
+"""Brokers of one process: real hosts, controllers, managers and gateways, in memory or in a directory.
+
+Network, disk and time are simulated; use it ``in_virtual_time``.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -13,27 +16,33 @@ from partitions.hosting.replica_manager import ReplicaManager
 from partitions.metadata.active import ControllerSettings
 from partitions.metadata.commands import RegisterBroker
 from partitions.metadata.image import TopicInfo
-from partitions.metadata.producer_ids import ProducerIds
+from partitions.metadata.producer_ids import ProducerIdCipher
 from partitions.metadata.service import Controller
 from partitions.metadata.source import MetadataSource
 from partitions.reassignment.admin import PartitionAdmin
 from partitions.reassignment.reassigner import Reassigner
+from partitions.replica.replica import PartitionReplica
 from partitions.routing.gateway import Gateway
+from partitions.values import QUORUM, Acks, AppendReceipt
 from raftlog.hosting.opener import LogOpener
 from raftlog.hosting.retention import RetentionManager
 from raftlog.hosting.supervisor import Supervisor
-from raftlog.node.group_host import GroupHost
+from raftlog.node.group_host import GroupHost, HostSettings
 from raftlog.storage.broken_groups import BrokenGroups
 from raftlog.storage.filesystem import Filesystem
 from raftlog.storage.log_storage import DiskWork
 from raftlog.storage.replica_registry import ReplicaRegistry
+from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.testing.unsynced_filesystem import UnsyncedFilesystem
 from raftlog.types import METADATA_GROUP, NodeId
 from tests.helpers.loop_network import LoopNetwork
-from tests.helpers.partition_cluster import SETTINGS, eventually
-from tests.helpers.virtual_time import VirtualClock
+from tests.helpers.virtual_time import VirtualClock, eventually
 
-PRODUCER_IDS = ProducerIds(b"of a cluster for tests")
+SETTINGS = HostSettings(tick_ms=4, heartbeat_ticks=3, election_ticks=12, quiet_ticks=1000)
+SYNC_S = 0.001
+PRODUCER_IDS = ProducerIdCipher(b"of a cluster for tests")
+NUMBER = 7
+PRODUCER = PRODUCER_IDS.id_of(NUMBER)  # a ``PartitionCluster`` has allocated it
 CONTROLLER = ControllerSettings(
     cluster_id="c" * 32, dead_timeout_ms=300, duty_interval_ms=20, retry_pause_ms=5, attempt_timeout_ms=500
 )
@@ -53,6 +62,11 @@ def hosting(
     return supervisor, ReplicaManager(host, metadata, supervisor, logs, broken, producer_ids=PRODUCER_IDS)
 
 
+def _registration(node_id: NodeId, life: int, rack: str | None, disk_id: str) -> RegisterBroker:
+    url = f"http://127.0.0.1:{7000 + node_id}"
+    return RegisterBroker(node_id, f"life-{life}", url, "127.0.0.1", 9000 + node_id, rack, disk_id)
+
+
 class ControlledBroker:
     """One broker, in one incarnation of its process, on ``<directory>/broker-<id>``."""
 
@@ -65,11 +79,11 @@ class ControlledBroker:
         life: int,
         *,
         rack: str | None = None,
-        filesystem: Filesystem | None = None,
+        filesystem: Filesystem,
     ) -> None:
         self.node_id = node_id
         self.directory = f"{directory}/broker-{node_id}"
-        self.filesystem = filesystem or UnsyncedFilesystem()
+        self.filesystem = filesystem
         self.clock = VirtualClock()
         self.fatal: list[BaseException] = []
         self.disk = asyncio.Event()  # set while syncs may end
@@ -86,15 +100,7 @@ class ControlledBroker:
         registry = ReplicaRegistry.open(
             self.filesystem, self.directory, random.Random(f"disk {node_id} {life}")
         )
-        registration = RegisterBroker(
-            node_id,
-            f"life-{life}",
-            f"http://127.0.0.1:{7000 + node_id}",
-            "127.0.0.1",
-            9000 + node_id,
-            rack,
-            registry.disk_id,
-        )
+        registration = _registration(node_id, life, rack, registry.disk_id)
         rng = random.Random(f"ids {node_id} {life}")
         self.controller = Controller(self.host, voters, registration, CONTROLLER, rng)
         self.supervisor, self.manager = hosting(
@@ -109,7 +115,14 @@ class ControlledBroker:
             f"{self.directory}/__metadata",
             tuple(voters - {node_id}),
         )
-        self.gateway = Gateway(node_id, lambda: self.controller.image, self.manager.replicas, self.host.calls)
+        self.why_offline = "it is not open"
+        self.gateway = Gateway(
+            node_id,
+            lambda: self.controller.image,
+            self.manager.replicas,
+            self.host.calls,
+            why_offline=lambda target: self.why_offline,
+        )
         self.admin = PartitionAdmin(self.host, self.controller, self.gateway, self.host.clock)
         self.reassigner = Reassigner(self.host, self.controller, self.manager.replicas)
 
@@ -138,6 +151,7 @@ class ControlledBroker:
         return False
 
     async def _run_syncs(self, syncs: Sequence[DiskWork]) -> list[OSError | None]:
+        await asyncio.sleep(SYNC_S)
         await self.disk.wait()
         return [self._run(sync) for sync in syncs]
 
@@ -150,14 +164,17 @@ class ControlledBroker:
 
 
 class ControlledCluster:
-    """Brokers 1, 2, 3, ... of one cluster; use it with ``async with``."""
+    """Brokers 1, 2, 3, ...; use it with ``async with``. Without a directory their disks are in memory."""
 
-    def __init__(self, directory: str, brokers: int = 3, *, racks: Sequence[str] = ()) -> None:
+    def __init__(self, directory: str | None = None, brokers: int = 3, *, racks: Sequence[str] = ()) -> None:
         self.network = LoopNetwork(random.Random(brokers))
-        self.directory = directory
+        self.directory = directory or "/data"
         self.nodes = [NodeId(number) for number in range(1, brokers + 1)]
         self.racks = {node: racks[at] if racks else None for at, node in enumerate(self.nodes)}
         self.brokers: dict[NodeId, ControlledBroker] = {}
+        self._disks: dict[NodeId, Filesystem] = {
+            node: FakeFilesystem() if directory is None else UnsyncedFilesystem() for node in self.nodes
+        }
         self._lives = 0
 
     async def __aenter__(self) -> Self:
@@ -184,7 +201,7 @@ class ControlledCluster:
             frozenset(self.nodes),
             self._lives,
             rack=self.racks[node],
-            filesystem=filesystem,
+            filesystem=filesystem or self._disks[node],
         )
         self.brokers[node] = broker
         await broker.start()
@@ -222,12 +239,15 @@ class ControlledCluster:
 
     async def create(self, name: str, partitions: int = 1, factor: int = 3, **config: int | str) -> TopicInfo:
         """Create a topic and wait until every broker has opened its replicas."""
+        dotted = {key.replace("_", "."): value for key, value in config.items()}
+        return await self.create_with(name, partitions, factor, dotted)
+
+    async def create_with(
+        self, name: str, partitions: int, factor: int, config: Mapping[str, int | str]
+    ) -> TopicInfo:
+        """The same with the names of settings as they are."""
         topic = await self.any.controller.create_topic(
-            name,
-            partitions=partitions,
-            replication_factor=factor,
-            config={key.replace("_", "."): value for key, value in config.items()},
-            timeout_ms=5000,
+            name, partitions=partitions, replication_factor=factor, config=config, timeout_ms=5000
         )
         await self.settled(topic.version)
         return topic
@@ -238,3 +258,58 @@ class ControlledCluster:
             for broker in self.brokers.values():
                 await broker.controller.wait_for_version(version, 5000)
                 await broker.manager.settled()
+
+    def replica(self, node: NodeId) -> PartitionReplica:
+        """A broker's replica of ``orders``."""
+        return self.brokers[node].manager.replicas["orders", 0]
+
+    async def leader(self, *, other_than: NodeId | None = None) -> ControlledBroker:
+        """The broker that leads ``orders`` and is ready, once there is one."""
+        found: list[ControlledBroker] = []
+
+        def has_leader() -> bool:
+            found[:] = [
+                broker
+                for node, broker in self.brokers.items()
+                if node != other_than
+                and (replica := broker.manager.replicas.get(("orders", 0))) is not None
+                and replica.group.is_ready
+            ]
+            return bool(found)
+
+        await eventually(has_leader)
+        return max(found, key=lambda broker: self.replica(broker.node_id).group.term)
+
+
+class PartitionCluster(ControlledCluster):
+    """One with the topic ``orders`` of one partition, on the first three brokers."""
+
+    def __init__(self, brokers: int = 3, *, config: Mapping[str, int | str] | None = None) -> None:
+        super().__init__(None, brokers)
+        self.replicas = tuple(self.nodes[:3])
+        self._config = config or {}
+
+    async def __aenter__(self) -> Self:
+        await super().__aenter__()
+        topic = await self.create_with("orders", 1, len(self.replicas), self._config)
+        assert set(topic.partitions[0].replicas) == set(self.replicas)
+        numbers = await self.any.controller.allocate_producer_ids(10, 5000)
+        assert NUMBER in numbers
+        await self.leader()
+        return self
+
+    def followers(self, leader: ControlledBroker) -> list[ControlledBroker]:
+        """The other brokers that hold the partition."""
+        return [self.brokers[node] for node in self.replicas if node != leader.node_id]
+
+
+async def append(
+    cluster: ControlledCluster,
+    broker: ControlledBroker,
+    body: bytes,
+    *,
+    acks: Acks = QUORUM,
+    timeout_ms: int = 2_000,
+) -> AppendReceipt:
+    """Produce at one broker's replica, without a gateway."""
+    return await cluster.replica(broker.node_id).append(body, acks=acks, timeout_ms=timeout_ms)

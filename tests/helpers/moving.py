@@ -9,11 +9,9 @@ from partitions.metadata.move_planner import MoveReplicas
 from partitions.values import QUORUM, FetchRequest
 from raftlog.records.batch import split_batches
 from raftlog.records.reader import read_records
-from raftlog.types import NodeId, Offset, TopicPartition
+from raftlog.types import NodeId, Offset
 from tests.helpers.controlled_cluster import ControlledBroker, ControlledCluster
-from tests.helpers.partition_cluster import batch_of, eventually
-
-ORDERS = TopicPartition("orders", 0)
+from tests.helpers.orders import ORDERS, batch_of
 
 
 def nodes(*numbers: int) -> tuple[NodeId, ...]:
@@ -53,20 +51,6 @@ async def values(broker: ControlledBroker) -> list[bytes | None]:
         if result.next_offset >= result.high_watermark:
             return found
         at = result.next_offset
-
-
-async def leader(cluster: ControlledCluster) -> ControlledBroker:
-    """The broker that leads the partition and is ready."""
-
-    def leading() -> list[ControlledBroker]:
-        return [
-            broker
-            for broker in cluster.brokers.values()
-            if (replica := broker.manager.replicas.get(("orders", 0))) is not None and replica.group.is_ready
-        ]
-
-    await eventually(lambda: bool(leading()))
-    return max(leading(), key=lambda broker: broker.manager.replicas["orders", 0].group.term)
 
 
 async def led_by(asked: ControlledBroker, to: NodeId) -> None:

@@ -29,7 +29,7 @@ from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.types import GroupId, Index, NodeId, Term, TopicPartition
 from tests.helpers.fake_transport import FakeTransport
 from tests.helpers.loop_network import LoopNetwork
-from tests.helpers.partition_cluster import batch_of
+from tests.helpers.orders import batch_of
 from tests.helpers.virtual_time import VirtualClock
 
 FIRST_GROUP = GroupId(1)

@@ -17,7 +17,7 @@ from raftlog.errors import CommitUnknown, Rejected
 from raftlog.node.group_host import HostSettings
 from raftlog.types import GroupId, NodeId
 from tests.helpers.node_cluster import ClusterNode, NodeCluster
-from tests.helpers.partition_cluster import batch_of
+from tests.helpers.orders import batch_of
 from tests.helpers.virtual_time import run_virtual
 
 TROUBLE_S = 10.0

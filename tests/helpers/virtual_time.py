@@ -92,6 +92,13 @@ class VirtualClock:
         return 1_000_000_000_000 + round(self.monotonic() * 1000) + self.shift_ms
 
 
+async def eventually(holds: Callable[[], bool], *, within_s: float = 30.0) -> None:
+    """Return as soon as a condition is met; fail when it is not met in time."""
+    async with asyncio.timeout(within_s):
+        while not holds():
+            await asyncio.sleep(0.002)
+
+
 def run_virtual(work: Coroutine[Any, Any, Result]) -> Result:
     """``asyncio.run`` on a ``VirtualLoop``. Fails when any callback has raised."""
     loop = VirtualLoop()

@@ -9,11 +9,18 @@ import pytest
 from partitions.values import QUORUM, Acks, AppendReceipt
 from raftlog.errors import CommitUnknown, InvalidRequest
 from tests.helpers.async_tests import in_virtual_time
-from tests.helpers.partition_cluster import Broker, PartitionCluster, batch_of, eventually
+from tests.helpers.controlled_cluster import PRODUCER, ControlledBroker, PartitionCluster
+from tests.helpers.orders import batch_of
+from tests.helpers.virtual_time import eventually
 
 
 async def append(
-    cluster: PartitionCluster, broker: Broker, acks: str, *, body: bytes = b"", timeout_ms: int = 2_000
+    cluster: PartitionCluster,
+    broker: ControlledBroker,
+    acks: str,
+    *,
+    body: bytes = b"",
+    timeout_ms: int = 2_000,
 ) -> AppendReceipt:
     replica = cluster.replica(broker.node_id)
     return await replica.append(body or batch_of(b"a"), acks=Acks.parse(acks), timeout_ms=timeout_ms)
@@ -118,7 +125,7 @@ async def test_a_time_out_is_never_called_a_failure_and_the_proposal_goes_on() -
         leader = await cluster.leader()
         for follower in cluster.followers(leader):
             follower.disk.clear()
-        body = batch_of(b"a", producer=7, sequence=0)
+        body = batch_of(b"a", producer=PRODUCER, sequence=0)
         with pytest.raises(CommitUnknown) as unknown:
             await append(cluster, leader, "quorum", body=body, timeout_ms=20)
         assert not unknown.value.is_definite
@@ -157,7 +164,7 @@ async def test_a_duplicate_is_answered_for_every_kind_of_acks(acks: str) -> None
     # requirement: D3
     async with PartitionCluster() as cluster:
         leader = await cluster.leader()
-        body = batch_of(b"a", producer=7, sequence=0)
+        body = batch_of(b"a", producer=PRODUCER, sequence=0)
         await append(cluster, leader, "quorum", body=body)
         receipt = await append(cluster, leader, acks, body=body)
         assert (receipt.base_offset, receipt.was_duplicate) == (0, True)
@@ -166,7 +173,7 @@ async def test_a_duplicate_is_answered_for_every_kind_of_acks(acks: str) -> None
 
 @in_virtual_time
 async def test_one_replica_commits_alone() -> None:
-    async with PartitionCluster(1, replicas=(1,)) as cluster:
+    async with PartitionCluster(1) as cluster:
         leader = await cluster.leader()
         for acks in ("quorum", "every", "1"):
             assert (await append(cluster, leader, acks)).durability.replicas == 1

@@ -10,7 +10,7 @@ from raftlog.types import NodeId
 from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.controlled_cluster import ControlledCluster
 from tests.helpers.moving import holds, info, move, produce, values
-from tests.helpers.partition_cluster import eventually
+from tests.helpers.virtual_time import eventually
 
 
 # requirement: one group's broken invariant ends the broker once; then that group is stopped and reported

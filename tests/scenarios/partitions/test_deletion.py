@@ -19,8 +19,9 @@ from raftlog.node.rpc import decode_body, encode_body
 from raftlog.types import GroupId
 from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.controlled_cluster import ControlledBroker, ControlledCluster
-from tests.helpers.moving import ORDERS, create, info, leader, produce
-from tests.helpers.partition_cluster import eventually
+from tests.helpers.moving import create, info, produce
+from tests.helpers.orders import ORDERS
+from tests.helpers.virtual_time import eventually
 
 
 async def asks(
@@ -47,7 +48,7 @@ async def leader_and_stranger(
         await produce(cluster, b"a")
         for broker in cluster.brokers.values():
             await broker.reassigner.stop()
-        yield cluster, await leader(cluster), cluster.brokers[outside]
+        yield cluster, await cluster.leader(), cluster.brokers[outside]
 
 
 async def may_go(

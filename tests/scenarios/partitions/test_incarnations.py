@@ -25,8 +25,9 @@ from raftlog.node.rpc import Calls
 from raftlog.types import METADATA_GROUP, NodeId
 from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.controlled_cluster import ControlledBroker, ControlledCluster
-from tests.helpers.moving import ORDERS, leader, nodes, values
-from tests.helpers.partition_cluster import batch_of, eventually
+from tests.helpers.moving import nodes, values
+from tests.helpers.orders import ORDERS, batch_of
+from tests.helpers.virtual_time import eventually
 
 CREATION = NewTopic("orders", "5" * 32, 1, 3, {})
 
@@ -74,7 +75,7 @@ async def test_a_broker_that_missed_a_deletion_serves_nothing_of_it_under_the_na
     monkeypatch.setattr("partitions.metadata.machine.DELETED_REMEMBERED", 1)
     async with ControlledCluster(str(tmp_path)) as cluster:
         first = await made(cluster)
-        led = await leader(cluster)
+        led = await cluster.leader()
         await led.gateway.append(ORDERS, batch_of(b"old"), acks=QUORUM, timeout_ms=5000)
         away = next(
             broker

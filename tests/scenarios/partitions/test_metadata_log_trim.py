@@ -12,7 +12,8 @@ from raftlog.hosting.tenant import SnapshotRetention
 from raftlog.storage.segmented_log import LogSettings
 from raftlog.types import METADATA_GROUP
 from tests.helpers.async_tests import in_virtual_time
-from tests.helpers.controlled_cluster import ControlledCluster, eventually
+from tests.helpers.controlled_cluster import ControlledCluster
+from tests.helpers.virtual_time import eventually
 
 
 @in_virtual_time

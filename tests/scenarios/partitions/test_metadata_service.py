@@ -23,7 +23,7 @@ from raftlog.types import METADATA_GROUP, NodeId
 from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.controlled_cluster import ControlledBroker, ControlledCluster
 from tests.helpers.metadata_images import register
-from tests.helpers.partition_cluster import eventually
+from tests.helpers.virtual_time import eventually
 
 
 async def create(

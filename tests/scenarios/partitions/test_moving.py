@@ -19,8 +19,9 @@ from raftlog.errors import CommitUnknown, Conflict, InvalidRequest, RaftlogError
 from raftlog.types import TopicPartition
 from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.controlled_cluster import ControlledCluster
-from tests.helpers.moving import ORDERS, create, holds, info, leader, led_by, move, nodes, produce, values
-from tests.helpers.partition_cluster import batch_of, eventually
+from tests.helpers.moving import create, holds, info, led_by, move, nodes, produce, values
+from tests.helpers.orders import ORDERS, batch_of
+from tests.helpers.virtual_time import eventually
 
 
 # requirement: F2
@@ -67,7 +68,7 @@ async def test_replicas_become_more_and_fewer_and_their_number_counts(tmp_path: 
         await cluster.create("orders")
         await produce(cluster, b"a")
         await move(cluster, 1, 2, 3, 4, 5)
-        led = await leader(cluster)
+        led = await cluster.leader()
         replica = led.manager.replicas["orders", 0]
         assert set(replica.replicas) == set(cluster.nodes)
         receipt = await led.gateway.append(ORDERS, batch_of(b"b"), acks=QUORUM, timeout_ms=5000)
@@ -205,7 +206,7 @@ async def test_a_leader_that_goes_in_the_midst_is_followed_by_one_that_goes_on(t
         first, second = sorted(set(cluster.nodes) - set(before))
         for number in range(20):
             await produce(cluster, b"%d" % number)
-        led = await leader(cluster)
+        led = await cluster.leader()
         wish = MoveReplicas("orders", 0, (led.node_id, first, second))
         await led.admin.change_replicas(wish, 5000)
         await cluster.stop(led.node_id)
@@ -220,7 +221,7 @@ async def test_leadership_moves_to_the_broker_named_or_to_the_one_that_keeps_up(
     async with ControlledCluster(str(tmp_path), brokers=4) as cluster:
         voters, outside = await create(cluster)
         asked = cluster.brokers[outside]  # one hop away from whoever leads
-        await leader(cluster)
+        await cluster.leader()
         for to in (*voters, *voters):
             await led_by(asked, to)
         led, _ = await asked.admin.transfer_leadership(ORDERS, None, 5000)
@@ -326,7 +327,7 @@ async def test_no_change_begins_that_a_lost_disk_keeps_from_being_committed(tmp_
     async with ControlledCluster(str(tmp_path)) as cluster:
         topic = await cluster.create("orders")
         keeper, other, wiped = topic.partitions[0].replicas
-        await leader(cluster)
+        await cluster.leader()
         await cluster.any.admin.transfer_leadership(ORDERS, keeper, 5000)
         await produce(cluster, b"a")
         await cluster.stop(wiped)
@@ -354,7 +355,7 @@ async def test_a_broker_whose_disk_was_replaced_gives_no_vote_for_what_it_has_fo
     async with ControlledCluster(str(tmp_path), brokers=5) as cluster:
         topic = await cluster.create("orders")
         keeper, behind, wiped = topic.partitions[0].replicas
-        await leader(cluster)
+        await cluster.leader()
         await cluster.any.admin.transfer_leadership(ORDERS, keeper, 5000)
         await cluster.stop(behind)
         await produce(cluster, b"a")  # on the disks of the other two

@@ -16,7 +16,8 @@ from raftlog.types import ProducerId
 from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.controlled_cluster import PRODUCER_IDS, ControlledBroker, ControlledCluster
 from tests.helpers.manual_wall_clock import ManualWallClock
-from tests.helpers.partition_cluster import batch_of, eventually
+from tests.helpers.orders import batch_of
+from tests.helpers.virtual_time import eventually
 
 
 class Metadata:

@@ -14,14 +14,9 @@ from raftlog.errors import (
     UnknownTopic,
 )
 from tests.helpers.async_tests import in_virtual_time
-from tests.helpers.partition_cluster import (
-    PartitionCluster,
-    append,
-    batch_of,
-    eventually,
-    fetch_from,
-    values_of,
-)
+from tests.helpers.controlled_cluster import PartitionCluster, append
+from tests.helpers.orders import batch_of, fetch_from, values_of
+from tests.helpers.virtual_time import eventually
 
 SECOND_MS = 1_000
 

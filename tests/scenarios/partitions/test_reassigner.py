@@ -16,8 +16,8 @@ from raftlog.errors import NoLeader
 from raftlog.types import GroupId
 from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.controlled_cluster import ControlledCluster
-from tests.helpers.moving import create, leader, produce
-from tests.helpers.partition_cluster import eventually
+from tests.helpers.moving import create, produce
+from tests.helpers.virtual_time import eventually
 
 KEY = ("orders", 0)
 
@@ -50,7 +50,7 @@ class Said:
 async def test_what_was_prepared_for_one_target_does_not_count_for_the_next(tmp_path: Path) -> None:
     async with ControlledCluster(str(tmp_path), brokers=4) as cluster:
         before, outside = await create(cluster)
-        led = await leader(cluster)
+        led = await cluster.leader()
         await led.reassigner.stop()
         mover = Reassigner(led.host, led.controller, led.manager.replicas)
         for wanted in ((*before, outside), (outside, *before)):
@@ -68,7 +68,7 @@ async def test_what_was_prepared_for_one_target_does_not_count_for_the_next(tmp_
 async def test_a_learner_has_to_catch_up_with_what_came_since_the_look_before(tmp_path: Path) -> None:
     async with ControlledCluster(str(tmp_path), brokers=4) as cluster:
         before, outside = await create(cluster)
-        led = await leader(cluster)
+        led = await cluster.leader()
         await led.reassigner.stop()
         mover = Reassigner(led.host, led.controller, led.manager.replicas)
         moved = await led.admin.change_replicas(MoveReplicas("orders", 0, (*before, outside)), 5000)
@@ -93,7 +93,7 @@ async def test_the_leader_of_a_group_that_was_given_up_says_nothing_of_the_recov
     async with ControlledCluster(str(tmp_path)) as cluster:
         topic = await cluster.create("orders")
         await produce(cluster, b"a")
-        led = await leader(cluster)
+        led = await cluster.leader()
         (partition,) = topic.partitions
         for group_id, reports in ((GroupId(99), 0), (partition.group_id, 1)):
             there = replace(partition, group_id=group_id, target=partition.replicas)
@@ -117,7 +117,7 @@ async def test_a_leader_changes_nothing_by_metadata_that_is_not_confirmed(
     async with ControlledCluster(str(tmp_path)) as cluster:
         topic = await cluster.create("orders")
         await produce(cluster, b"a")
-        led = await leader(cluster)
+        led = await cluster.leader()
         (partition,) = topic.partitions
         alone = replace(topic, partitions=(replace(partition, target=(led.node_id,)),))
         old = replace(led.controller.image, topics={"orders": alone})

@@ -19,8 +19,8 @@ from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.types import GroupId, Index
 from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.controlled_cluster import ControlledCluster
-from tests.helpers.moving import create, holds, leader, move, produce, values
-from tests.helpers.partition_cluster import eventually
+from tests.helpers.moving import create, holds, move, produce, values
+from tests.helpers.virtual_time import eventually
 
 Result = TypeVar("Result")
 
@@ -108,7 +108,7 @@ async def test_a_replica_is_deleted_and_added_again_only_after_its_repair_is_ove
     async with ControlledCluster(str(tmp_path), brokers=4) as cluster:
         before, outside = await create(cluster)
         await produce(cluster, b"a")
-        led = (await leader(cluster)).node_id
+        led = (await cluster.leader()).node_id
         ill = next(node for node in before if node != led)
         broker, thread = cluster.brokers[ill], BlockedThread()
         manager = broker.manager
@@ -143,7 +143,7 @@ async def test_peers_are_told_of_the_files_as_they_are_after_another_life(tmp_pa
     async with ControlledCluster(str(tmp_path)) as cluster:
         await cluster.create("orders")
         await produce(cluster, b"a")
-        led = await leader(cluster)
+        led = await cluster.leader()
         ill = next(broker for broker in cluster.brokers.values() if broker is not led)
         supervisor = ill.supervisor
         service = RepairService(ill.host, ill.filesystem, asyncio.to_thread, supervisor.directory_of)

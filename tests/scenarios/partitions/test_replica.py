@@ -23,14 +23,9 @@ from raftlog.errors import (
 from raftlog.records.batch import checksum, split_batches
 from raftlog.records.reader import read_records
 from tests.helpers.async_tests import in_virtual_time
-from tests.helpers.partition_cluster import (
-    PartitionCluster,
-    append,
-    batch_of,
-    eventually,
-    fetch_from,
-)
-from tests.helpers.virtual_time import VirtualLoop
+from tests.helpers.controlled_cluster import PRODUCER, PartitionCluster, append
+from tests.helpers.orders import batch_of, fetch_from
+from tests.helpers.virtual_time import VirtualLoop, eventually
 
 # Produce.
 
@@ -60,7 +55,7 @@ async def test_a_body_of_several_batches_is_appended_whole_or_not_at_all() -> No
             await append(
                 cluster,
                 leader,
-                batch_of(b"a", producer=1, sequence=0) + batch_of(b"b", producer=1, sequence=5),
+                batch_of(b"a", producer=PRODUCER, sequence=0) + batch_of(b"b", producer=PRODUCER, sequence=5),
             )
         assert cluster.replica(leader.node_id).group.last_index == -1
 
@@ -130,14 +125,14 @@ async def test_deep_validation_opens_the_batch() -> None:
 async def test_a_batch_that_takes_long_to_check_is_not_overtaken() -> None:
     async with PartitionCluster() as cluster:
         leader = await cluster.leader()
-        await append(cluster, leader, batch_of(b"first", producer=1, sequence=0))
+        await append(cluster, leader, batch_of(b"first", producer=PRODUCER, sequence=0))
         many = [b"v"] * (RECORDS_ON_LOOP_MAX + 1)
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)
         loop.thread_after_s = 0.2
         receipts = await asyncio.gather(
-            append(cluster, leader, batch_of(*many, producer=1, sequence=1)),
-            append(cluster, leader, batch_of(b"next", producer=1, sequence=1 + len(many))),
+            append(cluster, leader, batch_of(*many, producer=PRODUCER, sequence=1)),
+            append(cluster, leader, batch_of(b"next", producer=PRODUCER, sequence=1 + len(many))),
         )
         assert [receipt.base_offset for receipt in receipts] == [1, 1 + len(many)]
 
@@ -187,7 +182,7 @@ async def test_a_retry_is_answered_with_the_offset_of_the_original() -> None:
     async with PartitionCluster() as cluster:
         leader = await cluster.leader()
         await append(cluster, leader, batch_of(b"x"))
-        body = batch_of(b"a", b"b", producer=7, sequence=0)
+        body = batch_of(b"a", b"b", producer=PRODUCER, sequence=0)
         first = await append(cluster, leader, body)
         again = await append(cluster, leader, body)
         assert not first.was_duplicate
@@ -206,9 +201,11 @@ async def test_a_retry_while_the_first_is_in_flight_waits_for_the_same_outcome()
         leader = await cluster.leader()
         for broker in cluster.brokers.values():
             broker.disk.clear()
-        body = batch_of(b"a", producer=7, sequence=0)
+        body = batch_of(b"a", producer=PRODUCER, sequence=0)
         tasks = [asyncio.create_task(append(cluster, leader, body)) for _ in range(3)]
-        following = asyncio.create_task(append(cluster, leader, batch_of(b"b", producer=7, sequence=1)))
+        following = asyncio.create_task(
+            append(cluster, leader, batch_of(b"b", producer=PRODUCER, sequence=1))
+        )
         await asyncio.sleep(0.02)
         assert not any(task.done() for task in tasks)
         tasks[0].cancel()  # the first client hangs up; its retries must not feel it
@@ -225,7 +222,7 @@ async def test_a_retry_at_the_next_leader_is_recognised() -> None:
     # requirement: D3
     async with PartitionCluster() as cluster:
         leader = await cluster.leader()
-        body = batch_of(b"a", producer=7, sequence=0)
+        body = batch_of(b"a", producer=PRODUCER, sequence=0)
         first = await append(cluster, leader, body)
         cluster.network.isolate(leader.node_id)
         new = await cluster.leader(other_than=leader.node_id)
@@ -234,7 +231,7 @@ async def test_a_retry_at_the_next_leader_is_recognised() -> None:
         assert again.base_offset == first.base_offset
         assert again.leader_epoch == first.leader_epoch
         with pytest.raises(OutOfOrderSequence):
-            await append(cluster, new, batch_of(b"c", producer=7, sequence=2))
+            await append(cluster, new, batch_of(b"c", producer=PRODUCER, sequence=2))
 
 
 @in_virtual_time
@@ -242,9 +239,9 @@ async def test_a_batch_that_was_cut_off_with_its_leader_is_new_to_the_next_one()
     # requirement: D3
     async with PartitionCluster() as cluster:
         leader = await cluster.leader()
-        await append(cluster, leader, batch_of(b"a", producer=7, sequence=0))
+        await append(cluster, leader, batch_of(b"a", producer=PRODUCER, sequence=0))
         cluster.network.isolate(leader.node_id)
-        body = batch_of(b"b", producer=7, sequence=1)
+        body = batch_of(b"b", producer=PRODUCER, sequence=1)
         with pytest.raises(CommitUnknown) as unknown:
             await append(cluster, leader, body)
         assert unknown.value.details["committed"] is None
@@ -265,11 +262,11 @@ async def test_a_deposed_leader_never_says_that_a_batch_is_missing() -> None:
     # requirement: D3
     async with PartitionCluster() as cluster:
         leader = await cluster.leader()
-        await append(cluster, leader, batch_of(b"a", producer=7, sequence=0))
+        await append(cluster, leader, batch_of(b"a", producer=PRODUCER, sequence=0))
         cluster.network.isolate(leader.node_id)
         assert cluster.replica(leader.node_id).group.is_leader  # it has not noticed yet
         with pytest.raises((NotLeader, NoLeader)):  # the next leader may have taken in sequence 1
-            await append(cluster, leader, batch_of(b"c", producer=7, sequence=2))
+            await append(cluster, leader, batch_of(b"c", producer=PRODUCER, sequence=2))
 
 
 @in_virtual_time
@@ -277,7 +274,10 @@ async def test_a_request_of_which_a_death_has_left_the_first_batch_is_finished_b
     # requirement: D3
     async with PartitionCluster() as cluster:
         leader = await cluster.leader()
-        left, lost = batch_of(b"a", producer=7, sequence=0), batch_of(b"b", producer=7, sequence=1)
+        left, lost = (
+            batch_of(b"a", producer=PRODUCER, sequence=0),
+            batch_of(b"b", producer=PRODUCER, sequence=1),
+        )
         await append(cluster, leader, left)
         await append(cluster, leader, batch_of(b"x"))
         for _ in range(2):
@@ -285,7 +285,7 @@ async def test_a_request_of_which_a_death_has_left_the_first_batch_is_finished_b
                 await append(cluster, leader, left + lost)
             assert told.value.details["committed"] is True
         assert cluster.replica(leader.node_id).group.last_index == 2
-        assert (await append(cluster, leader, batch_of(b"c", producer=7, sequence=2))).base_offset == 3
+        assert (await append(cluster, leader, batch_of(b"c", producer=PRODUCER, sequence=2))).base_offset == 3
 
 
 @in_virtual_time
@@ -293,9 +293,9 @@ async def test_an_old_life_of_a_producer_is_fenced() -> None:
     # requirement: D3
     async with PartitionCluster() as cluster:
         leader = await cluster.leader()
-        await append(cluster, leader, batch_of(b"a", producer=7, epoch=3, sequence=0))
+        await append(cluster, leader, batch_of(b"a", producer=PRODUCER, epoch=3, sequence=0))
         with pytest.raises(ProducerFenced) as fenced:
-            await append(cluster, leader, batch_of(b"b", producer=7, epoch=2, sequence=1))
+            await append(cluster, leader, batch_of(b"b", producer=PRODUCER, epoch=2, sequence=1))
         assert fenced.value.details["current_epoch"] == 3
 
 

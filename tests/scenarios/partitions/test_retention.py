@@ -20,8 +20,9 @@ from raftlog.types import GroupId, NodeId
 from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.controlled_cluster import ControlledBroker, ControlledCluster
 from tests.helpers.node_cluster import ClusterNode, NodeCluster
-from tests.helpers.partition_cluster import batch_of, eventually
+from tests.helpers.orders import batch_of
 from tests.helpers.raft_member import members
+from tests.helpers.virtual_time import eventually
 
 GROUP = GroupId(1)
 

@@ -31,7 +31,7 @@ from tests.helpers.controlled_cluster import hosting
 from tests.helpers.loop_network import LoopNetwork
 from tests.helpers.metadata_images import applied, create, register
 from tests.helpers.metadata_images import cluster as image_of_cluster
-from tests.helpers.partition_cluster import eventually
+from tests.helpers.virtual_time import eventually
 
 ME = NodeId(1)
 Result = TypeVar("Result")

@@ -8,8 +8,8 @@ from pathlib import Path
 from partitions.values import QUORUM
 from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.controlled_cluster import ControlledCluster
-from tests.helpers.moving import ORDERS, values
-from tests.helpers.partition_cluster import batch_of
+from tests.helpers.moving import values
+from tests.helpers.orders import ORDERS, batch_of
 
 
 # requirement: T7
