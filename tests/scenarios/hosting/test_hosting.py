@@ -19,8 +19,10 @@ SERVING = HostedState.SERVING
 
 
 def flip_a_bit_of_the_log(broker: HostingNode) -> None:
-    path = next(path for path in broker.disk.paths() if path.startswith(Counter.directory) and ".log" in path)
-    broker.disk.flip_bit(path, 80)
+    path = next(
+        path for path in broker.files.paths() if path.startswith(Counter.directory) and ".log" in path
+    )
+    broker.files.flip_bit(path, 80)
 
 
 @in_virtual_time
@@ -55,7 +57,7 @@ async def test_a_damaged_log_is_repaired_from_the_peers_while_they_go_on() -> No
         await cluster.until(lambda: damaged.state is SERVING)
         await cluster.until(lambda: damaged.counter.machine.state.total == 65)
         assert damaged.supervisor.reason_of(GROUP) == ""
-        assert examine(damaged.disk, Counter.directory).is_clean
+        assert examine(damaged.files, Counter.directory).is_clean
         assert states == [SERVING, HostedState.UNDER_REPAIR, SERVING]
 
 
