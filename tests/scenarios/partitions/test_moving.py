@@ -154,8 +154,8 @@ async def test_a_replica_that_went_while_its_broker_was_down_is_removed_at_the_n
 
 
 @in_virtual_time
-async def test_a_move_is_called_off_by_going_back(tmp_path: Path) -> None:
-    async with ControlledCluster(str(tmp_path), brokers=4) as cluster:
+async def test_a_move_is_called_off_by_going_back() -> None:
+    async with ControlledCluster(brokers=4) as cluster:
         topic = await cluster.create("orders")
         before = topic.partitions[0].replicas
         (fresh,) = set(cluster.nodes) - set(before)
@@ -170,10 +170,10 @@ async def test_a_move_is_called_off_by_going_back(tmp_path: Path) -> None:
 
 @in_virtual_time
 async def test_who_is_wanted_again_does_not_go_whatever_the_leader_has_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The yes comes before the metadata that wants it back, or behind it."""
-    async with ControlledCluster(str(tmp_path)) as cluster:
+    async with ControlledCluster() as cluster:
         (partition,) = (await cluster.create("orders")).partitions
         manager = cluster.any.manager
         hosted = manager._hosted["orders", 0]
@@ -199,8 +199,8 @@ async def test_who_is_wanted_again_does_not_go_whatever_the_leader_has_said(
 
 
 @in_virtual_time
-async def test_a_leader_that_goes_in_the_midst_is_followed_by_one_that_goes_on(tmp_path: Path) -> None:
-    async with ControlledCluster(str(tmp_path), brokers=5) as cluster:
+async def test_a_leader_that_goes_in_the_midst_is_followed_by_one_that_goes_on() -> None:
+    async with ControlledCluster(brokers=5) as cluster:
         topic = await cluster.create("orders")
         before = topic.partitions[0].replicas
         first, second = sorted(set(cluster.nodes) - set(before))
@@ -217,8 +217,8 @@ async def test_a_leader_that_goes_in_the_midst_is_followed_by_one_that_goes_on(t
 
 
 @in_virtual_time
-async def test_leadership_moves_to_the_broker_named_or_to_the_one_that_keeps_up(tmp_path: Path) -> None:
-    async with ControlledCluster(str(tmp_path), brokers=4) as cluster:
+async def test_leadership_moves_to_the_broker_named_or_to_the_one_that_keeps_up() -> None:
+    async with ControlledCluster(brokers=4) as cluster:
         voters, outside = await create(cluster)
         asked = cluster.brokers[outside]  # one hop away from whoever leads
         await cluster.leader()
@@ -278,8 +278,8 @@ async def test_a_partition_without_majority_is_recovered_only_with_the_phrase_an
 
 # requirement: F6
 @in_virtual_time
-async def test_a_log_that_was_given_up_does_not_come_back_with_what_was_lost(tmp_path: Path) -> None:
-    async with ControlledCluster(str(tmp_path), brokers=5) as cluster:
+async def test_a_log_that_was_given_up_does_not_come_back_with_what_was_lost() -> None:
+    async with ControlledCluster(brokers=5) as cluster:
         topic = await cluster.create("orders")
         survivor, *dead = topic.partitions[0].replicas
         await produce(cluster, b"a")
