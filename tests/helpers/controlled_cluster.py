@@ -38,7 +38,7 @@ class ControlledBroker(SimulatedBroker):
     """One broker with metadata and partitions; it does not repair them."""
 
     def __init__(self, place: Place, directory: str, rack: str | None) -> None:
-        super().__init__(place, f"{directory}/broker-{place.node_id}", SETTINGS, repairs=False)
+        super().__init__(place, directory, SETTINGS, repairs=False)
         node_id, voters = place.node_id, frozenset(place.nodes)
         registration = RegisterBroker(
             node_id,
@@ -101,11 +101,15 @@ class ControlledCluster(SimulatedBrokers[ControlledBroker]):
     def __init__(self, directory: str | None = None, brokers: int = 3, *, racks: Sequence[str] = ()) -> None:
         disk = FakeFilesystem if directory is None else UnsyncedFilesystem
         super().__init__({NodeId(number): disk() for number in range(1, brokers + 1)})
-        self.directory = directory or "/data"
+        self._directory = directory or "/data"
         self.racks = {node: racks[at] if racks else None for at, node in enumerate(self.nodes)}
 
     def new(self, place: Place) -> ControlledBroker:
-        return ControlledBroker(place, self.directory, self.racks[place.node_id])
+        return ControlledBroker(place, self.directory_of(place.node_id), self.racks[place.node_id])
+
+    def directory_of(self, node: NodeId) -> str:
+        """Where a broker has its files, running or not."""
+        return f"{self._directory}/broker-{node}"
 
     async def ready(self) -> None:
         await self.registered()

@@ -41,11 +41,11 @@ class HostingCluster(SimulatedBrokers[HostingNode]):
     """Brokers with a replica of the counter each."""
 
     def __init__(self, brokers: int = 3) -> None:
-        self.disks = {NodeId(number): FakeFilesystem() for number in range(1, brokers + 1)}
-        super().__init__(self.disks)
+        self.files = {NodeId(number): FakeFilesystem() for number in range(1, brokers + 1)}
+        super().__init__(self.files)
 
     def new(self, place: Place) -> HostingNode:
-        return HostingNode(place, self.disks[place.node_id])
+        return HostingNode(place, self.files[place.node_id])
 
     async def ready(self) -> None:
         await self.until(lambda: self.leader is not None)

@@ -117,7 +117,7 @@ class SimulatedBrokers(ABC, Generic[BrokerT]):
         self.nodes = list(disks)
         self.network = LoopNetwork(random.Random(len(disks)))
         self.brokers: dict[NodeId, BrokerT] = {}
-        self._disks = disks
+        self.disks = disks
         self._lives = 0
 
     @abstractmethod
@@ -148,7 +148,7 @@ class SimulatedBrokers(ABC, Generic[BrokerT]):
     async def start(self, node: NodeId, filesystem: Filesystem | None = None) -> BrokerT:
         """The next incarnation of a broker, by default on its disk."""
         self._lives += 1
-        place = Place(node, self.nodes, self.network, filesystem or self._disks[node], self._lives)
+        place = Place(node, self.nodes, self.network, filesystem or self.disks[node], self._lives)
         broker = self.brokers[node] = self.new(place)
         await broker.start()
         return broker

@@ -97,7 +97,7 @@ async def test_a_group_that_has_broken_an_invariant_is_not_opened() -> None:
         node = cluster.nodes[0]
         await cluster.stop(node)
         clock = cluster.brokers[NodeId(2)].host.clock
-        BrokenGroups(cluster.disks[node], "/data", clock).note(GROUP, InvariantViolated("a test says so"))
+        BrokenGroups(cluster.files[node], "/data", clock).note(GROUP, InvariantViolated("a test says so"))
         broker = await cluster.start(node)
         await cluster.until(lambda: broker.state is HostedState.NEEDS_OPERATOR)
         assert "a test says so" in broker.supervisor.reason_of(GROUP)
@@ -109,7 +109,7 @@ async def test_a_log_that_found_no_room_is_opened_when_there_is_some() -> None:
     async with HostingCluster() as cluster:
         node = cluster.nodes[0]
         await cluster.stop(node)
-        disk = cluster.disks[node]
+        disk = cluster.files[node]
         disk.remove_tree(Counter.directory)
         disk.capacity_bytes = disk.used_bytes
         broker = await cluster.start(node)
