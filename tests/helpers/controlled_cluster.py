@@ -1,15 +1,10 @@
-"""Brokers of one process: real hosts, controllers, managers and gateways, in memory or in a directory.
-
-Network, disk and time are simulated; use it ``in_virtual_time``.
-"""
+"""Simulated brokers with metadata and partitions: real controllers, managers and gateways."""
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterator, Mapping, Sequence
-from types import TracebackType
-from typing import Self
+from collections.abc import Mapping, Sequence
 
 from partitions.hosting.hosted_metadata import HostedMetadata
 from partitions.hosting.replica_manager import ReplicaManager
@@ -18,29 +13,19 @@ from partitions.metadata.commands import RegisterBroker
 from partitions.metadata.image import TopicInfo
 from partitions.metadata.producer_ids import ProducerIdCipher
 from partitions.metadata.service import Controller
-from partitions.metadata.source import MetadataSource
 from partitions.reassignment.admin import PartitionAdmin
 from partitions.reassignment.reassigner import Reassigner
 from partitions.replica.replica import PartitionReplica
 from partitions.routing.gateway import Gateway
 from partitions.values import QUORUM, Acks, AppendReceipt
-from raftlog.hosting.compaction import CompactionManager
-from raftlog.hosting.opener import LogOpener
-from raftlog.hosting.retention import RetentionManager
-from raftlog.hosting.supervisor import Supervisor
-from raftlog.node.group_host import GroupHost, HostSettings
-from raftlog.storage.broken_groups import BrokenGroups
-from raftlog.storage.filesystem import Filesystem
-from raftlog.storage.log_storage import DiskWork
-from raftlog.storage.replica_registry import ReplicaRegistry
+from raftlog.node.group_host import HostSettings
 from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.testing.unsynced_filesystem import UnsyncedFilesystem
 from raftlog.types import METADATA_GROUP, NodeId
-from tests.helpers.loop_network import LoopNetwork
-from tests.helpers.virtual_time import VirtualClock, eventually
+from tests.helpers.simulated_brokers import Place, SimulatedBroker, SimulatedBrokers
+from tests.helpers.virtual_time import eventually
 
 SETTINGS = HostSettings(tick_ms=4, heartbeat_ticks=3, election_ticks=12, quiet_ticks=1000)
-SYNC_S = 0.001
 PRODUCER_IDS = ProducerIdCipher(b"of a cluster for tests")
 NUMBER = 7
 PRODUCER = PRODUCER_IDS.id_of(NUMBER)  # a ``PartitionCluster`` has allocated it
@@ -49,69 +34,34 @@ CONTROLLER = ControllerSettings(
 )
 
 
-def hosting(
-    host: GroupHost,
-    metadata: MetadataSource,
-    filesystem: Filesystem,
-    directory: str,
-    registry: ReplicaRegistry,
-) -> tuple[Supervisor, ReplicaManager]:
-    """The part that opens and closes the replicas of one broker, in ``directory``."""
-    broken = BrokenGroups(filesystem, directory, host.clock)
-    logs = LogOpener(filesystem, directory, host.clock, registry)
-    supervisor = Supervisor(host, registry, broken)
-    return supervisor, ReplicaManager(host, metadata, supervisor, logs, broken, producer_ids=PRODUCER_IDS)
+class ControlledBroker(SimulatedBroker):
+    """One broker with metadata and partitions; it does not repair them."""
 
-
-class ControlledBroker:
-    """One broker, in one incarnation of its process, on ``<directory>/broker-<id>``."""
-
-    def __init__(
-        self,
-        node_id: NodeId,
-        network: LoopNetwork,
-        directory: str,
-        voters: frozenset[NodeId],
-        life: int,
-        *,
-        rack: str | None = None,
-        filesystem: Filesystem,
-    ) -> None:
-        self.node_id = node_id
-        self.directory = f"{directory}/broker-{node_id}"
-        self.filesystem = filesystem
-        self.clock = VirtualClock()
-        self.fatal: list[BaseException] = []
-        self.disk = asyncio.Event()  # set while syncs may end
-        self.disk.set()
-        self.host = GroupHost(
-            node_id,
-            network.member(node_id, voters),
-            self.clock,
-            random.Random(1000 * node_id + life),
-            self._run_syncs,
-            on_fatal=self.fatal.append,
-            settings=SETTINGS,
-        )
-        registry = ReplicaRegistry.open(
-            self.filesystem, self.directory, random.Random(f"disk {node_id} {life}")
-        )
-        url, host = f"http://127.0.0.1:{7000 + node_id}", "127.0.0.1"
+    def __init__(self, place: Place, directory: str, rack: str | None) -> None:
+        super().__init__(place, directory, SETTINGS, repairs=False)
+        node_id, voters = place.node_id, frozenset(place.nodes)
         registration = RegisterBroker(
-            node_id, f"life-{life}", url, host, 9000 + node_id, rack, registry.disk_id
+            node_id,
+            f"life-{place.life}",
+            f"http://127.0.0.1:{7000 + node_id}",
+            "127.0.0.1",
+            9000 + node_id,
+            rack,
+            self.registry.disk_id,
         )
-        rng = random.Random(f"ids {node_id} {life}")
+        rng = random.Random(f"ids {node_id} {place.life}")
         self.controller = Controller(self.host, voters, registration, CONTROLLER, rng)
-        self.supervisor, self.manager = hosting(
-            self.host, self.controller, self.filesystem, self.directory, registry
+        self.manager = ReplicaManager(
+            self.host, self.controller, self.supervisor, self.logs, self.broken, producer_ids=PRODUCER_IDS
         )
-        self.retention = RetentionManager(self.host, self.supervisor.serving_tenants)
-        self.compaction = CompactionManager(
-            self.host, self.filesystem, asyncio.to_thread, self.supervisor.serving_tenants, 0
+        self.metadata = HostedMetadata(
+            self.controller,
+            self._begins,
+            self.logs,
+            asyncio.to_thread,
+            f"{self.directory}/__metadata",
+            tuple(voters - {node_id}),
         )
-        logs = LogOpener(self.filesystem, self.directory, self.host.clock, registry)
-        others, folder = tuple(voters - {node_id}), f"{self.directory}/__metadata"
-        self.metadata = HostedMetadata(self.controller, self._begins, logs, asyncio.to_thread, folder, others)
         self.why_offline = "it is not open"
         self.gateway = Gateway(
             node_id,
@@ -120,7 +70,7 @@ class ControlledBroker:
             self.host.calls,
             why_offline=lambda target: self.why_offline,
         )
-        self.admin = PartitionAdmin(self.host, self.controller, self.gateway, self.host.clock)
+        self.admin = PartitionAdmin(self.host, self.controller, self.gateway, self.clock)
         self.reassigner = Reassigner(self.host, self.controller, self.manager.replicas)
 
     async def start(self) -> None:
@@ -138,95 +88,48 @@ class ControlledBroker:
         await self.manager.stop()
         await self.supervisor.stop()
         await self.controller.stop()
-        # a host with failed syncs does not sync any more, so it closes no group
-        assert self.fatal == [], self.fatal
-        await self.host.stop()
-        assert self.fatal == []
+        await super().stop()
 
     async def _begins(self) -> bool:
         """The cluster starts with these brokers."""
         return False
 
-    async def _run_syncs(self, syncs: Sequence[DiskWork]) -> list[OSError | None]:
-        await asyncio.sleep(SYNC_S)
-        await self.disk.wait()
-        return [self._run(sync) for sync in syncs]
 
-    def _run(self, sync: DiskWork) -> OSError | None:
-        try:
-            sync.run()
-        except OSError as error:
-            return error
-        return None
-
-
-class ControlledCluster:
-    """Brokers 1, 2, 3, ...; use it with ``async with``. Without a directory their disks are in memory."""
+class ControlledCluster(SimulatedBrokers[ControlledBroker]):
+    """Brokers 1, 2, 3, ... of one cluster. Without a directory their disks are in memory."""
 
     def __init__(self, directory: str | None = None, brokers: int = 3, *, racks: Sequence[str] = ()) -> None:
-        self.network = LoopNetwork(random.Random(brokers))
-        self.directory = directory or "/data"
-        self.nodes = [NodeId(number) for number in range(1, brokers + 1)]
+        disk = FakeFilesystem if directory is None else UnsyncedFilesystem
+        super().__init__({NodeId(number): disk() for number in range(1, brokers + 1)})
+        self._directory = directory or "/data"
         self.racks = {node: racks[at] if racks else None for at, node in enumerate(self.nodes)}
-        self.brokers: dict[NodeId, ControlledBroker] = {}
-        self._disks: dict[NodeId, Filesystem] = {
-            node: FakeFilesystem() if directory is None else UnsyncedFilesystem() for node in self.nodes
-        }
-        self._lives = 0
 
-    def __iter__(self) -> Iterator[ControlledBroker]:
-        return iter(self.brokers.values())
+    def new(self, place: Place) -> ControlledBroker:
+        return ControlledBroker(place, self.directory_of(place.node_id), self.racks[place.node_id])
 
-    async def __aenter__(self) -> Self:
-        for node in self.nodes:
-            await self.start(node)
+    def directory_of(self, node: NodeId) -> str:
+        """Where a broker has its files, running or not."""
+        return f"{self._directory}/broker-{node}"
+
+    async def ready(self) -> None:
         await self.registered()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for broker in self.brokers.values():
-            broker.disk.set()  # a failed test may have left syncs waiting, and a stop waits for them
-        for node in list(self.brokers):
-            await self.stop(node)
-
-    async def start(self, node: NodeId, filesystem: Filesystem | None = None) -> ControlledBroker:
-        """The next incarnation of a broker."""
-        self._lives += 1
-        broker = ControlledBroker(
-            node,
-            self.network,
-            self.directory,
-            frozenset(self.nodes),
-            self._lives,
-            rack=self.racks[node],
-            filesystem=filesystem or self._disks[node],
-        )
-        self.brokers[node] = broker
-        await broker.start()
-        return broker
-
-    async def stop(self, node: NodeId) -> None:
-        """End a broker's incarnation."""
-        await self.brokers.pop(node).stop()
 
     async def registered(self) -> None:
         """Return once every broker sees every running broker, alive, in its current incarnation."""
-        await eventually(lambda: all(broker.controller.is_registered for broker in self.brokers.values()))
-        version = max(broker.controller.image.version for broker in self.brokers.values())
-        for broker in self.brokers.values():
+        await eventually(lambda: all(broker.controller.is_registered for broker in self))
+        version = max(broker.controller.image.version for broker in self)
+        for broker in self:
             await broker.controller.wait_for_version(version, 5000)
 
     @property
     def any(self) -> ControlledBroker:
-        return next(iter(self.brokers.values()))
+        return next(iter(self))
 
     async def controller_broker(self) -> ControlledBroker:
         """The broker with the active controller."""
 
         def leader() -> ControlledBroker | None:
-            for broker in self.brokers.values():
+            for broker in self:
                 group = broker.host.groups.get(METADATA_GROUP)
                 if group is not None and group.is_ready:
                     return broker
@@ -255,7 +158,7 @@ class ControlledCluster:
     async def settled(self, version: int) -> None:
         """Return once every broker's replicas are those of metadata of this version."""
         async with asyncio.timeout(10):
-            for broker in self.brokers.values():
+            for broker in self:
                 await broker.controller.wait_for_version(version, 5000)
                 await broker.manager.settled()
 
@@ -289,14 +192,13 @@ class PartitionCluster(ControlledCluster):
         self.replicas = tuple(self.nodes[:3])
         self._config = config or {}
 
-    async def __aenter__(self) -> Self:
-        await super().__aenter__()
+    async def ready(self) -> None:
+        await super().ready()
         topic = await self.create_with("orders", 1, len(self.replicas), self._config)
         assert set(topic.partitions[0].replicas) == set(self.replicas)
         numbers = await self.any.controller.allocate_producer_ids(10, 5000)
         assert NUMBER in numbers
         await self.leader()
-        return self
 
     def followers(self, leader: ControlledBroker) -> list[ControlledBroker]:
         """The other brokers that hold the partition."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from partitions.metadata.image import PartitionInfo
 from partitions.metadata.move_planner import MoveReplicas
 from partitions.values import QUORUM, FetchRequest
@@ -63,6 +61,22 @@ async def led_by(asked: ControlledBroker, to: NodeId) -> None:
     raise AssertionError(f"broker {to} never led")
 
 
-def holds(tmp_path: Path, broker: int) -> bool:
-    folder = tmp_path / f"broker-{broker}"
-    return any(folder.glob("orders-*/Partition-0"))
+def folders(cluster: ControlledCluster, node: NodeId) -> list[str]:
+    """The directories of ``orders`` on a broker's disk, whether or not it runs."""
+    disk, directory = cluster.disks[node], cluster.directory_of(node)
+    return [f"{directory}/{name}" for name in disk.list_directory(directory) if name.startswith("orders-")]
+
+
+def holds(cluster: ControlledCluster, node: NodeId) -> bool:
+    """Whether a broker's disk has a replica of the partition."""
+    return any(cluster.disks[node].exists(f"{folder}/Partition-0") for folder in folders(cluster, node))
+
+
+def replace_disk(cluster: ControlledCluster, node: NodeId) -> None:
+    """The broker, which does not run, loses its replica and the identity of its disk."""
+    disk, directory = cluster.disks[node], cluster.directory_of(node)
+    for folder in folders(cluster, node):
+        disk.remove_tree(folder)
+    for name in disk.list_directory(directory):
+        if name.startswith("disk_id"):
+            disk.remove(f"{directory}/{name}")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from partitions.replica.replica import PartitionReplica
@@ -66,8 +64,8 @@ async def read_all(replica: PartitionReplica, *, bytes_max: int = 300) -> list[S
 
 
 @in_virtual_time
-async def test_the_newest_records_are_served_by_every_replica(tmp_path: Path) -> None:
-    async with ControlledCluster(str(tmp_path)) as cluster:
+async def test_the_newest_records_are_served_by_every_replica() -> None:
+    async with ControlledCluster() as cluster:
         await cluster.create("orders", **{"cleanup.policy": "compact", "segment.bytes": 1024})
         await write(cluster, 0, 39)
         before = {broker.node_id: records_in(stored(replica_on(broker).group.log)) for broker in cluster}
@@ -90,8 +88,8 @@ async def test_the_newest_records_are_served_by_every_replica(tmp_path: Path) ->
 
 
 @in_virtual_time
-async def test_a_log_is_compacted_again_once_enough_is_dirty(tmp_path: Path) -> None:
-    async with ControlledCluster(str(tmp_path)) as cluster:
+async def test_a_log_is_compacted_again_once_enough_is_dirty() -> None:
+    async with ControlledCluster() as cluster:
         config = {"cleanup.policy": "compact", "segment.bytes": 1024, "min.cleanable.dirty.ratio": "0.7"}
         await cluster.create("orders", **config)
         await write(cluster, 0, 39)
@@ -112,8 +110,8 @@ async def test_a_log_is_compacted_again_once_enough_is_dirty(tmp_path: Path) -> 
 
 
 @in_virtual_time
-async def test_a_replica_that_was_away_gets_a_compacted_log(tmp_path: Path) -> None:
-    async with ControlledCluster(str(tmp_path)) as cluster:
+async def test_a_replica_that_was_away_gets_a_compacted_log() -> None:
+    async with ControlledCluster() as cluster:
         await cluster.create("orders", **{"cleanup.policy": "compact", "segment.bytes": 1024})
         await write(cluster, 0, 20)
         leader = await leader_of(cluster)
@@ -136,8 +134,8 @@ async def test_a_replica_that_was_away_gets_a_compacted_log(tmp_path: Path) -> N
 
 
 @in_virtual_time
-async def test_a_record_without_a_key_is_refused(tmp_path: Path) -> None:
-    async with ControlledCluster(str(tmp_path)) as cluster:
+async def test_a_record_without_a_key_is_refused() -> None:
+    async with ControlledCluster() as cluster:
         await cluster.create("orders", **{"cleanup.policy": "compact", "validate.records": "false"})
         leader = await leader_of(cluster)
         with pytest.raises(InvalidRecord, match=r"record 0 has no key.* cleanup\.policy"):
@@ -146,8 +144,8 @@ async def test_a_record_without_a_key_is_refused(tmp_path: Path) -> None:
 
 
 @in_virtual_time
-async def test_a_topic_that_is_compacted_and_deleted_loses_old_segments(tmp_path: Path) -> None:
-    async with ControlledCluster(str(tmp_path)) as cluster:
+async def test_a_topic_that_is_compacted_and_deleted_loses_old_segments() -> None:
+    async with ControlledCluster() as cluster:
         config = {"cleanup.policy": "compact,delete", "segment.bytes": 1024, "retention.bytes": 2048}
         await cluster.create("orders", **config)
         await write(cluster, 0, 39)

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import pytest
 
@@ -39,11 +38,11 @@ async def asks(
 
 
 @asynccontextmanager
-async def leader_and_stranger(
-    tmp_path: Path,
-) -> AsyncIterator[tuple[ControlledCluster, ControlledBroker, ControlledBroker]]:
+async def leader_and_stranger() -> AsyncIterator[
+    tuple[ControlledCluster, ControlledBroker, ControlledBroker]
+]:
     """Of four brokers three hold a partition: its leader, and the fourth. Nothing moves."""
-    async with ControlledCluster(str(tmp_path), brokers=4) as cluster:
+    async with ControlledCluster(brokers=4) as cluster:
         _, outside = await create(cluster)
         await produce(cluster, b"a")
         for broker in cluster.brokers.values():
@@ -59,8 +58,8 @@ async def may_go(
 
 # requirement: F2
 @in_virtual_time
-async def test_a_stranger_may_go_and_not_by_metadata_that_the_leader_has_not_seen(tmp_path: Path) -> None:
-    async with leader_and_stranger(tmp_path) as (_, led, stranger):
+async def test_a_stranger_may_go_and_not_by_metadata_that_the_leader_has_not_seen() -> None:
+    async with leader_and_stranger() as (_, led, stranger):
         assert await may_go(stranger, led)
         assert not await may_go(stranger, led, version=1000)
         with pytest.raises(RaftlogError):
@@ -68,23 +67,23 @@ async def test_a_stranger_may_go_and_not_by_metadata_that_the_leader_has_not_see
 
 
 @in_virtual_time
-async def test_a_learner_may_not_go_whatever_the_metadata_says(tmp_path: Path) -> None:
-    async with leader_and_stranger(tmp_path) as (_, led, stranger):
+async def test_a_learner_may_not_go_whatever_the_metadata_says() -> None:
+    async with leader_and_stranger() as (_, led, stranger):
         group = led.manager.replicas["orders", 0].group
         await group.change_membership(Membership(group.membership.voters, frozenset({stranger.node_id})))
         assert not await may_go(stranger, led)
 
 
 @in_virtual_time
-async def test_who_is_wanted_may_not_go_although_its_group_does_not_know_it(tmp_path: Path) -> None:
-    async with leader_and_stranger(tmp_path) as (_, led, stranger):
+async def test_who_is_wanted_may_not_go_although_its_group_does_not_know_it() -> None:
+    async with leader_and_stranger() as (_, led, stranger):
         await led.admin.change_replicas(MoveReplicas("orders", 0, add=stranger.node_id), 5000)
         assert not await may_go(stranger, led)
 
 
 @in_virtual_time
-async def test_nobody_goes_by_a_membership_that_is_not_committed(tmp_path: Path) -> None:
-    async with leader_and_stranger(tmp_path) as (cluster, led, stranger):
+async def test_nobody_goes_by_a_membership_that_is_not_committed() -> None:
+    async with leader_and_stranger() as (cluster, led, stranger):
         group = led.manager.replicas["orders", 0].group
         voters = group.membership.voters
         learning = Membership(voters, frozenset({stranger.node_id}))
@@ -101,8 +100,8 @@ async def test_nobody_goes_by_a_membership_that_is_not_committed(tmp_path: Path)
 
 
 @in_virtual_time
-async def test_a_leader_that_hears_no_majority_lets_nobody_go(tmp_path: Path) -> None:
-    async with leader_and_stranger(tmp_path) as (cluster, led, stranger):
+async def test_a_leader_that_hears_no_majority_lets_nobody_go() -> None:
+    async with leader_and_stranger() as (cluster, led, stranger):
         for other in set(cluster.nodes) - {led.node_id, stranger.node_id}:
             cluster.network.cut_both(led.node_id, other)
         with pytest.raises(RaftlogError):
@@ -117,8 +116,8 @@ async def is_prepared(
 
 # requirement: F2
 @in_virtual_time
-async def test_a_broker_is_prepared_with_the_very_replica_by_metadata_as_new(tmp_path: Path) -> None:
-    async with leader_and_stranger(tmp_path) as (cluster, led, stranger):
+async def test_a_broker_is_prepared_with_the_very_replica_by_metadata_as_new() -> None:
+    async with leader_and_stranger() as (cluster, led, stranger):
         topic = await led.admin.change_replicas(MoveReplicas("orders", 0, add=stranger.node_id), 5000)
         await cluster.settled(topic.version)
         assert await is_prepared(led, stranger)
@@ -129,9 +128,9 @@ async def test_a_broker_is_prepared_with_the_very_replica_by_metadata_as_new(tmp
 
 
 @in_virtual_time
-async def test_a_broker_whose_replica_leaves_is_not_prepared(tmp_path: Path) -> None:
+async def test_a_broker_whose_replica_leaves_is_not_prepared() -> None:
     """The metadata wants it no more, and its group names it still, so it is open."""
-    async with leader_and_stranger(tmp_path) as (cluster, led, _):
+    async with leader_and_stranger() as (cluster, led, _):
         partition = info(led)
         leaving = next(node for node in partition.replicas if node != led.node_id)
         rest = tuple(node for node in partition.replicas if node != leaving)
@@ -147,8 +146,8 @@ async def test_a_broker_whose_replica_leaves_is_not_prepared(tmp_path: Path) -> 
 
 # requirement: M3
 @in_virtual_time
-async def test_a_broker_says_that_it_has_no_replica_only_by_confirmed_metadata(tmp_path: Path) -> None:
-    async with leader_and_stranger(tmp_path) as (cluster, led, stranger):
+async def test_a_broker_says_that_it_has_no_replica_only_by_confirmed_metadata() -> None:
+    async with leader_and_stranger() as (cluster, led, stranger):
         held = info(led).group_id
         await eventually(lambda: _answers(stranger, held))
         assert stranger.manager.directory_of(held) is None

@@ -54,8 +54,8 @@ async def delete(broker: ControlledBroker) -> int:
 
 # requirement: T1
 @in_virtual_time
-async def test_a_creation_that_is_repeated_after_the_deletion_brings_nothing_back(tmp_path: Path) -> None:
-    async with ControlledCluster(str(tmp_path)) as cluster:
+async def test_a_creation_that_is_repeated_after_the_deletion_brings_nothing_back() -> None:
+    async with ControlledCluster() as cluster:
         first = await made(cluster)
         assert await made(cluster) == first
         await delete(cluster.any)
@@ -102,8 +102,8 @@ async def test_a_broker_that_missed_a_deletion_serves_nothing_of_it_under_the_na
 
 
 @in_virtual_time
-async def test_what_was_asked_about_a_topic_does_not_hit_a_later_one_of_its_name(tmp_path: Path) -> None:
-    async with ControlledCluster(str(tmp_path)) as cluster:
+async def test_what_was_asked_about_a_topic_does_not_hit_a_later_one_of_its_name() -> None:
+    async with ControlledCluster() as cluster:
         first = await made(cluster)
         await delete(cluster.any)
         second = await made(cluster, NewTopic("orders", "6" * 32, 1, 3, {}))
@@ -117,8 +117,8 @@ async def test_what_was_asked_about_a_topic_does_not_hit_a_later_one_of_its_name
 
 
 @in_virtual_time
-async def test_a_late_request_to_register_does_not_replace_a_later_process(tmp_path: Path) -> None:
-    async with ControlledCluster(str(tmp_path)) as cluster:
+async def test_a_late_request_to_register_does_not_replace_a_later_process() -> None:
+    async with ControlledCluster() as cluster:
         first = cluster.any.controller.image.brokers[NodeId(1)]
         await cluster.stop(NodeId(1))
         again = await cluster.start(NodeId(1))
@@ -141,9 +141,9 @@ async def test_a_late_request_to_register_does_not_replace_a_later_process(tmp_p
 
 @in_virtual_time
 async def test_a_refusal_after_an_attempt_in_doubt_is_in_doubt_as_well(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async with ControlledCluster(str(tmp_path)) as cluster:
+    async with ControlledCluster() as cluster:
         controller = await cluster.controller_broker()
         asked = next(broker for broker in cluster.brokers.values() if broker is not controller)
         attempts: list[str] = []
@@ -165,9 +165,9 @@ async def test_a_refusal_after_an_attempt_in_doubt_is_in_doubt_as_well(
 
 @in_virtual_time
 async def test_a_deletion_that_is_on_its_way_while_the_name_changes_hands_deletes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async with ControlledCluster(str(tmp_path)) as cluster:
+    async with ControlledCluster() as cluster:
         controller = await cluster.controller_broker()
         asked = next(broker for broker in cluster.brokers.values() if broker is not controller)
         await made(cluster)
@@ -187,10 +187,8 @@ async def test_a_deletion_that_is_on_its_way_while_the_name_changes_hands_delete
 
 
 @in_virtual_time
-async def test_a_change_whose_answer_is_lost_is_not_asked_for_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with ControlledCluster(str(tmp_path)) as cluster:
+async def test_a_change_whose_answer_is_lost_is_not_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with ControlledCluster() as cluster:
         controller = await cluster.controller_broker()
         asked = next(broker for broker in cluster.brokers.values() if broker is not controller)
         await made(cluster)
@@ -212,8 +210,8 @@ async def test_a_change_whose_answer_is_lost_is_not_asked_for_again(
 
 
 @in_virtual_time
-async def test_a_change_that_is_being_replicated_when_the_time_is_up_is_in_doubt(tmp_path: Path) -> None:
-    async with ControlledCluster(str(tmp_path)) as cluster:
+async def test_a_change_that_is_being_replicated_when_the_time_is_up_is_in_doubt() -> None:
+    async with ControlledCluster() as cluster:
         controller = await cluster.controller_broker()
         await made(cluster)
         for broker in cluster.brokers.values():

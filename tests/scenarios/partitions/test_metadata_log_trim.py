@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from partitions.hosting import hosted_metadata
@@ -18,11 +16,11 @@ from tests.helpers.virtual_time import eventually
 
 @in_virtual_time
 async def test_a_broker_that_was_away_gets_the_image_in_place_of_the_log(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(hosted_metadata, "METADATA_LOG", LogSettings(segment_bytes=1000))
     monkeypatch.setattr(HostedMetadata, "retention", SnapshotRetention(log_bytes_max=4000, entries_kept=3))
-    async with ControlledCluster(str(tmp_path)) as cluster:
+    async with ControlledCluster() as cluster:
         controller = await cluster.controller_broker()
         away = next(node for node in cluster.nodes if node != controller.node_id)
         cluster.network.isolate(away)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -57,8 +56,8 @@ async def send(
 
 # requirement: D3
 @in_virtual_time
-async def test_an_id_that_was_never_allocated_is_refused(tmp_path: Path) -> None:
-    async with ControlledCluster(str(tmp_path)) as cluster:
+async def test_an_id_that_was_never_allocated_is_refused() -> None:
+    async with ControlledCluster() as cluster:
         await cluster.create("orders")
         leader = await leader_of(cluster)
         numbers = await leader.controller.allocate_producer_ids(2, 5000)
@@ -89,10 +88,8 @@ async def test_a_broker_whose_metadata_is_behind_asks_before_it_refuses() -> Non
 
 # requirement: N2
 @in_virtual_time
-async def test_beyond_the_bound_of_a_broker_new_producers_are_refused_and_known_ones_go_on(
-    tmp_path: Path,
-) -> None:
-    async with ControlledCluster(str(tmp_path), brokers=1) as cluster:
+async def test_beyond_the_bound_of_a_broker_new_producers_are_refused_and_known_ones_go_on() -> None:
+    async with ControlledCluster(brokers=1) as cluster:
         await cluster.create("orders", partitions=2, factor=1)
         leader = cluster.any
         for partition in range(2):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -47,8 +46,8 @@ class Said:
 
 # requirement: F2
 @in_virtual_time
-async def test_what_was_prepared_for_one_target_does_not_count_for_the_next(tmp_path: Path) -> None:
-    async with ControlledCluster(str(tmp_path), brokers=4) as cluster:
+async def test_what_was_prepared_for_one_target_does_not_count_for_the_next() -> None:
+    async with ControlledCluster(brokers=4) as cluster:
         before, outside = await create(cluster)
         led = await cluster.leader()
         await led.reassigner.stop()
@@ -65,8 +64,8 @@ async def test_what_was_prepared_for_one_target_does_not_count_for_the_next(tmp_
 
 # requirement: F2
 @in_virtual_time
-async def test_a_learner_has_to_catch_up_with_what_came_since_the_look_before(tmp_path: Path) -> None:
-    async with ControlledCluster(str(tmp_path), brokers=4) as cluster:
+async def test_a_learner_has_to_catch_up_with_what_came_since_the_look_before() -> None:
+    async with ControlledCluster(brokers=4) as cluster:
         before, outside = await create(cluster)
         led = await cluster.leader()
         await led.reassigner.stop()
@@ -87,10 +86,8 @@ async def test_a_learner_has_to_catch_up_with_what_came_since_the_look_before(tm
 
 # requirement: F6
 @in_virtual_time
-async def test_the_leader_of_a_group_that_was_given_up_says_nothing_of_the_recovered_one(
-    tmp_path: Path,
-) -> None:
-    async with ControlledCluster(str(tmp_path)) as cluster:
+async def test_the_leader_of_a_group_that_was_given_up_says_nothing_of_the_recovered_one() -> None:
+    async with ControlledCluster() as cluster:
         topic = await cluster.create("orders")
         await produce(cluster, b"a")
         led = await cluster.leader()
@@ -110,11 +107,9 @@ async def test_the_leader_of_a_group_that_was_given_up_says_nothing_of_the_recov
 # requirement: F2
 @pytest.mark.parametrize("is_answered", [False, True])
 @in_virtual_time
-async def test_a_leader_changes_nothing_by_metadata_that_is_not_confirmed(
-    tmp_path: Path, is_answered: bool
-) -> None:
+async def test_a_leader_changes_nothing_by_metadata_that_is_not_confirmed(is_answered: bool) -> None:
     """It may have come back with an older target, which was replaced by one that was reached meanwhile."""
-    async with ControlledCluster(str(tmp_path)) as cluster:
+    async with ControlledCluster() as cluster:
         topic = await cluster.create("orders")
         await produce(cluster, b"a")
         led = await cluster.leader()

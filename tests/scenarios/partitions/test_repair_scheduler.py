@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TypeVar, cast
 
 import msgspec
@@ -104,8 +103,8 @@ class AskedToEnd(RepairScheduler):
 
 # requirement: F2
 @in_virtual_time
-async def test_a_replica_is_deleted_and_added_again_only_after_its_repair_is_over(tmp_path: Path) -> None:
-    async with ControlledCluster(str(tmp_path), brokers=4) as cluster:
+async def test_a_replica_is_deleted_and_added_again_only_after_its_repair_is_over() -> None:
+    async with ControlledCluster(brokers=4) as cluster:
         before, outside = await create(cluster)
         await produce(cluster, b"a")
         led = (await cluster.leader()).node_id
@@ -125,10 +124,10 @@ async def test_a_replica_is_deleted_and_added_again_only_after_its_repair_is_ove
             await eventually(lambda: scheduler.is_asked)
             assert not thread.is_over
             assert scheduler.under_repair == 1
-            assert holds(tmp_path, ill)
+            assert holds(cluster, ill)
         finally:
             thread.may_go_on.set()
-        await eventually(lambda: not holds(tmp_path, ill))
+        await eventually(lambda: not holds(cluster, ill))
         assert scheduler.under_repair == 0
         await move(cluster, *before)
         assert ("orders", 0) in manager.replicas
@@ -138,9 +137,9 @@ async def test_a_replica_is_deleted_and_added_again_only_after_its_repair_is_ove
 
 
 @in_virtual_time
-async def test_peers_are_told_of_the_files_as_they_are_after_another_life(tmp_path: Path) -> None:
+async def test_peers_are_told_of_the_files_as_they_are_after_another_life() -> None:
     """What was seen of a closed replica is no answer once it has been open again, whoever closes it."""
-    async with ControlledCluster(str(tmp_path)) as cluster:
+    async with ControlledCluster() as cluster:
         await cluster.create("orders")
         await produce(cluster, b"a")
         led = await cluster.leader()
