@@ -164,6 +164,11 @@ def _repair_metrics(broker: Broker) -> Iterator[Metric]:
         "End of the last complete scrub.",
         scrub.last_cycle_ended_ms / 1000,
     )
+    compacted = broker.compaction.counts
+    yield CounterMetricFamily("raftlog_compaction_bytes", "Bytes read by compaction.", compacted.bytes_read)
+    yield CounterMetricFamily(
+        "raftlog_compaction_records_removed", "Records removed by compaction.", compacted.records_removed
+    )
     yield CounterMetricFamily(
         "raftlog_damaged_logs",
         "Replicas stopped because a read or the scrub found damage.",

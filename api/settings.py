@@ -120,6 +120,7 @@ class Limits(BaseModel):
     connections_max: Annotated[int, Field(ge=1)] | None = None  # of HTTP clients; None for the default
     producers_max: Annotated[int, Field(ge=1)] = 250_000  # entries on this broker, about 400 bytes each
     scrub_bytes_per_s: Annotated[int, Field(ge=0)] = 10 << 20  # scrubbed; 0 for never
+    compaction_bytes_per_s: Annotated[int, Field(ge=0)] = 10 << 20  # read by compaction; 0 for never
     catch_up_bytes_per_s: Annotated[int, Field(ge=0)] = 100 << 20  # to replicas far behind; 0 for no limit
     repair_bytes_per_s: Annotated[int, Field(ge=0)] = 50 << 20  # fetched by damaged replicas; 0 for no limit
 
@@ -152,6 +153,15 @@ class Timing(BaseModel):
         return self
 
 
+class Groups(BaseModel):
+    """Consumer groups. The number of partitions counts when ``__offsets`` is created."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    offsets_partitions: Annotated[int, Field(ge=1, le=1000)] = 16
+    offsets_retention_ms: Annotated[int, Field(ge=60_000)] = 7 * 86_400_000  # of groups without members
+
+
 class BrokerSettings(BaseSettings):
     """All settings of one broker."""
 
@@ -174,6 +184,7 @@ class BrokerSettings(BaseSettings):
     log_level: str = "info"
     limits: Limits = Limits()
     timing: Timing = Timing()
+    groups: Groups = Groups()
 
     @field_validator("advertised_http")
     @classmethod

@@ -272,7 +272,7 @@ class Cluster:
             raise ClusterFailed(f"broker {broker} did not stop:\n{self.log_text(broker)[-3000:]}") from None
 
     def is_ready(self, broker: int) -> bool:
-        """Whether it reports that it can serve."""
+        """True if the broker reports that it can serve."""
         try:
             with urllib.request.urlopen(f"{self._urls[broker]}/healthz/ready", timeout=2) as answer:
                 return bool(answer.status == 200)

@@ -1,4 +1,4 @@
-"""What clients saw: the only input of the checkers.
+"""The history of a run as clients saw it: the only input of the checkers.
 
 Times are seconds of one monotonic clock. A send whose outcome is ``UNKNOWN`` may have happened
 at any time after it was invoked, or never; only a response that guarantees that nothing was written
@@ -42,7 +42,7 @@ class Send:
 class Poll:
     """Consecutive records that one process read from one partition, in order.
 
-    ``log_start``: the process was told that all records below are deleted, and continued there.
+    ``log_start``: the response reported that all records below are deleted, and the process continued there.
     """
 
     process: int

@@ -1,10 +1,8 @@
 """Fetch: records of one partition as JSON, as binary batches, or as an event stream; and one message.
 
 A read is a function of its URL: the broker keeps no cursor. Without records it returns 204 with the next
-offset
-in a header. A waiting request ends when there are records, its time is over, its topic is deleted (404), or
-its
-client disconnects.
+offset in a header. A waiting request ends when there are records, its time is over, its topic is deleted
+(404), or its client disconnects.
 """
 
 from __future__ import annotations
@@ -34,9 +32,9 @@ from api.http.routes import (
     json_response,
 )
 from api.http.services import Limits
-from api.resources import json_answers
 from api.resources.events import RECORDS_PER_WRITE, stream
 from api.resources.json_answers import Page, View, is_shown_fast
+from api.resources.json_values import FORMATS
 from api.resources.reading import read, read_in_turn
 from partitions.values import FetchRequest, FetchResult, LastRecords, Position, Start
 from raftlog import errors
@@ -128,7 +126,7 @@ async def _shown(call: Call, view: View, request: FetchRequest, turn: Turn) -> w
 def _view(call: Call, target: TopicPartition, limit: int) -> View:
     return View(
         target=target,
-        format=parameters.one_of(call.query, "format", json_answers.FORMATS),
+        format=parameters.one_of(call.query, "format", FORMATS),
         limit=limit,
         skips_undecodable=parameters.one_of(call.query, "undecodable", UNDECODABLE) == "skip",
     )
@@ -187,7 +185,7 @@ async def _last_records(
 
 
 def _is_whole(result: FetchResult, page: Page) -> bool:
-    """Whether it reaches the end, limited neither by ``max_bytes`` nor by the bounds of a page."""
+    """True if the page reaches the end: neither ``max_bytes`` nor the bounds of a page limited it."""
     return page.next_offset >= result.next_offset >= result.high_watermark
 
 
@@ -247,7 +245,7 @@ _FORMAT = Parameter(
     "format",
     "how JSON represents values: `auto` has objects and arrays as JSON, other UTF-8 as strings, all "
     "others in base64; the other formats have every value in that form, or return 422",
-    {"type": "string", "enum": list(json_answers.FORMATS), "default": "auto"},
+    {"type": "string", "enum": list(FORMATS), "default": "auto"},
 )
 _UNDECODABLE = Parameter(
     "undecodable",

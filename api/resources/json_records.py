@@ -1,8 +1,7 @@
 """Decodes JSON records, checks them one by one, spreads them over partitions and builds batches.
 
 Decides: the bytes and the partition of a JSON record. Leaves to others: the append. All errors of a request
-are
-reported together, with JSON pointers.
+are reported together, with JSON pointers.
 """
 
 from __future__ import annotations
@@ -19,8 +18,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from api.http.bodies import decode_json
-from api.http.parameters import time_ms
+from api.http.json_bodies import decode_json, time_ms
 from raftlog.errors import InvalidRecord, InvalidRequest, RecordTooLarge
 from raftlog.records.batch import HEADER_BYTES, Codec, batch_too_large
 from raftlog.records.builder import Record, build_batch
@@ -72,8 +70,7 @@ def decode_records(body: bytes | bytearray, media_type: str, count_max: int) -> 
     """The records of a JSON or NDJSON body. Raises ``InvalidRecord``, and ``RecordTooLarge`` for too many.
 
     They are counted before they are decoded. A body above ``WHOLE_BYTES_MAX`` is decoded record by record, so
-    that
-    no call of the decoder takes long and no two copies of all records exist.
+    that no call of the decoder takes long and no two copies of all records exist.
     """
     parts: Iterable[bytes]
     if media_type == media_types.NDJSON:

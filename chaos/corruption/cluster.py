@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from api.broker import Broker
+from chaos.corruption import compacted
 from chaos.simulator.clients import TIMEOUT_MS, TOPIC
 from chaos.simulator.event_loop import Process
 from chaos.simulator.faults import Faults
@@ -31,6 +32,7 @@ from raftlog.types import NodeId, TopicPartition
 TARGET: Final = TopicPartition(TOPIC, 0)
 BATCHES: Final = 40  # in each half of the filling
 LONGEST_S: Final = 120.0
+COMPACTED_FROM: Final = 1000  # the fillings from this number on are compacted
 
 Image = dict[str, bytes]
 
@@ -43,6 +45,7 @@ class Filled:
     older: dict[NodeId, Image] = field(default_factory=dict)
     acknowledged: dict[int, bytes] = field(default_factory=dict)
     start: int = 0  # records before it are deleted
+    keys: dict[int, bytes] = field(default_factory=dict)  # of acknowledged values, if the topic is compacted
 
 
 class NoFaults(Faults):
@@ -61,8 +64,10 @@ class RottingCluster(Simulation):
         super().__init__(0, CALM, keeps_lines=False)
         self.name = seed
         self._work = work
+        self.keys: dict[int, bytes] | None = None  # of acknowledged values, if the topic is compacted
         self.faults = NoFaults(self)
         self._values = 0
+        self._key_rng = random.Random(f"{seed} keys")
         for machine in self.machines:
             machine.disk.load(disks.get(machine.node, {}))
 
@@ -91,7 +96,7 @@ class RottingCluster(Simulation):
             logging.disable(logging.NOTSET)
         return [f"{violation.invariant}: {violation.detail}" for violation in self.violations]
 
-    # What a run consists of.
+    # Phases of a run.
 
     def start_all(self) -> None:
         """Switch every machine on."""
@@ -116,7 +121,10 @@ class RottingCluster(Simulation):
                             TOPIC,
                             partitions=1,
                             replication_factor=len(self.machines),
-                            config={"segment.bytes": CALM.segment_bytes},
+                            config={
+                                "segment.bytes": CALM.segment_bytes,
+                                **({} if self.keys is None else compacted.CONFIG),
+                            },
                             timeout_ms=TIMEOUT_MS,
                         )
                     )
@@ -131,9 +139,9 @@ class RottingCluster(Simulation):
         for _ in range(rng.choice((1, 1, 2, 4))):
             self._values += 1
             values.append(f"{self.name}-{self._values}-".encode() + rng.randbytes(rng.choice((8, 40, 150))))
-        data = build_batch(
-            [Record(value=value) for value in values], codec=Codec.NONE, timestamp_ms=1_700_000_000_000
-        )
+        keys = self._draw_keys(len(values))
+        records = [Record(value=value, key=key) for value, key in zip(values, keys, strict=True)]
+        data = build_batch(records, codec=Codec.NONE, timestamp_ms=1_700_000_000_000)
         while True:
             machine = rng.choice(self.machines)
             try:
@@ -145,7 +153,20 @@ class RottingCluster(Simulation):
                 continue
             for number, value in enumerate(values):
                 acknowledged[receipt.base_offset + number] = value
+                if self.keys is not None:
+                    self.keys[receipt.base_offset + number] = keys[number] or b""
             return
+
+    def _draw_keys(self, count: int) -> list[bytes | None]:
+        if self.keys is None:
+            return [None] * count
+        return [b"%d" % self._key_rng.randrange(compacted.KEYS) for _ in range(count)]
+
+    async def compact(self) -> None:
+        """A round on every running machine."""
+        for machine in self.machines:
+            if machine.broker is not None:
+                await machine.call(lambda broker: broker.compaction.look())
 
     async def cut(self, acknowledged: dict[int, bytes]) -> int:
         """Delete the older half of the log on every running machine; return the log start."""
@@ -188,8 +209,13 @@ class RottingCluster(Simulation):
 
 
 def is_cut(filling: int) -> bool:
-    """Whether the beginnings of the logs of a filling are deleted."""
-    return filling % 3 == 2
+    """True if a filling with this seed deletes the beginnings of the logs."""
+    return filling % 3 == 2 and not is_compacted(filling)
+
+
+def is_compacted(filling: int) -> bool:
+    """True if the logs of a filling are compacted."""
+    return filling >= COMPACTED_FROM
 
 
 async def _keep_half(broker: Broker) -> None:
@@ -218,14 +244,20 @@ def fill(seed: int) -> Filled:
     end: str = rng.choice(("stop", "kill", "lose power"))
 
     async def work(cluster: RottingCluster) -> None:
+        cluster.keys = filled.keys if is_compacted(seed) else None
         cluster.start_all()
         await cluster.create_topic()
         await _half(cluster, filled, rng)
+        if is_compacted(seed) and rng.random() < 0.5:
+            await cluster.compact()
         await cluster.stop_all()
         filled.older = {machine.node: machine.disk.image() for machine in cluster.machines}
         cluster.start_all()
         await _half(cluster, filled, rng)
-        if is_cut(seed):
+        if is_compacted(seed):
+            await cluster.compact()
+            await cluster.produce(filled.acknowledged, rng)
+        elif is_cut(seed):
             filled.start = await cluster.cut(filled.acknowledged)
         await asyncio.sleep(rng.choice((0.0, 2.0)))
         if end == "stop":

@@ -65,6 +65,25 @@ class Damage:
         return f"{self.kind} of {self.category} {self.path}: {self.detail}"
 
 
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Result of one damage: detected, or shown to be harmless for a reason, or else missed."""
+
+    damage: Damage
+    is_detected: bool
+    harmless: str | None
+
+    @property
+    def is_missed(self) -> bool:
+        """Whether nothing detected it and nothing shows that it is harmless."""
+        return not self.is_detected and self.harmless is None
+
+    def __str__(self) -> str:
+        if self.is_detected:
+            return f"{self.damage}: detected"
+        return f"{self.damage}: {'MISSED' if self.harmless is None else f'harmless, {self.harmless}'}"
+
+
 def categories_of(image: Image) -> dict[str, list[str]]:
     """The files of one broker by category, each list in order."""
     found: dict[str, list[str]] = {}

@@ -36,7 +36,7 @@ class ResponseChecks:
     """
 
     def __init__(self, checker: Checker, machines: Sequence[Machine], violated: Report) -> None:
-        self._oracles = checker
+        self._checker = checker
         self._machines = {machine.node: machine for machine in machines}
         self._violated = violated
 
@@ -63,11 +63,11 @@ class ResponseChecks:
             detail = f"{result.next_offset} comes next, of {result.high_watermark}; shown up to {following}"
             self._violated(_SHOWN, f"{where}: {detail}")
 
-    def looked(self, target: TopicPartition, broker: Broker, told: tuple[Offset, int | None]) -> None:
+    def looked(self, target: TopicPartition, broker: Broker, reported: tuple[Offset, int | None]) -> None:
         """The reported end is not above the commit index (I18)."""
         record = self._record(broker, target)
         if record is not None:
-            self._check_end(record, told[0], f"broker {broker.node_id} {target}")
+            self._check_end(record, reported[0], f"broker {broker.node_id} {target}")
 
     def appended(
         self, target: TopicPartition, sent: bytes, acks: Acks, broker: Broker, receipt: AppendReceipt
@@ -134,23 +134,23 @@ class ResponseChecks:
 
     def changed(self, broker: Broker, version: int) -> None:
         """The acknowledged version is committed (I20)."""
-        self._oracles.stepped(self._machines[broker.node_id])
-        newest = self._oracles.groups[METADATA_GROUP].committed[-1]
+        self._checker.stepped(self._machines[broker.node_id])
+        newest = self._checker.groups[METADATA_GROUP].committed[-1]
         if version - 1 > newest.last:
             self._violated(_PROMISED, f"broker {broker.node_id} tells {version}, committed is {newest}")
 
     def _check_end(self, record: GroupRecord, end: int, where: str) -> None:
         known = record.committed[-1].last + 1 if record.committed else 0
         if end > known:
-            self._violated(_SHOWN, f"{where}: {end} is told, {known} is the end of what is committed")
+            self._violated(_SHOWN, f"{where}: {end} is reported, {known} is the committed end")
 
     def _record(self, broker: Broker, target: TopicPartition) -> GroupRecord | None:
         """The current record of a partition's group; None if it may be deleted."""
-        self._oracles.stepped(self._machines[broker.node_id])
+        self._checker.stepped(self._machines[broker.node_id])
         topic = broker.controller.image.topics.get(target.topic)
         if topic is None:
             return None
-        record = self._oracles.groups.get(topic.partitions[target.partition].group_id)
+        record = self._checker.groups.get(topic.partitions[target.partition].group_id)
         return None if record is None or record.is_retired else record
 
 
@@ -170,7 +170,7 @@ def _checksum(sent: bytes, append_time_ms: int | None) -> int:
 
 
 def _has(replica: ReplicaRecord, wanted: tuple[int, int, int, int]) -> bool:
-    """Whether a batch is on this replica's disk, or was before the log start moved."""
+    """True if a batch is on this replica's disk, or was before the log start moved."""
     view = replica.durable
     view.refresh()
     if wanted[0] < view.start:

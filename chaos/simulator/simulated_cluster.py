@@ -1,8 +1,7 @@
 """The brokers of one run, and their checkers.
 
 Decides: which checkers observe which events of a machine. Leaves to others: clients, faults and the phases of
-the
-run (``simulation``).
+the run (``simulation``).
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ class SimulatedCluster(Run):
         """Resources that a broker's HTTP side holds, by name."""
         return ()
 
-    # What machines tell.
+    # Events of machines.
 
     def starts(self, machine: Machine) -> None:
         self.clocks.starts(machine)
@@ -75,7 +74,7 @@ class SimulatedCluster(Run):
         """A process is gone."""
 
     def start_again(self) -> None:
-        """A machine is off without a fault of the schedule."""
+        """A machine is off, but not because of a fault of the schedule."""
 
     def died(self, machine: Machine) -> None:
         """A process has ended, and its disk is unchanged since."""

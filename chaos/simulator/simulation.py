@@ -1,8 +1,7 @@
 """One run: a cluster, its clients and its faults, from the first start to the result.
 
-Decides: the phases of a run. Read ``event_loop`` for time,
-``machine`` for the state after a crash, ``checker`` for the checks after every step,
-``convergence`` for those in the end.
+Decides: the phases of a run. Read ``event_loop`` for time, ``machine`` for the state after a crash,
+``checker`` for the checks after every step, ``convergence`` for those in the end.
 """
 
 from __future__ import annotations
@@ -58,10 +57,10 @@ class Simulation(SimulatedCluster):
         for machine in self.machines:
             machine.syncs.on_synced = partial(self.faults.synced, machine)
 
-    # What machines and checkers tell.
+    # Events of machines and checkers.
 
     def began(self, machine: Machine, process: Process) -> None:
-        """Its host is on the simulated network, without a listener yet."""
+        """Put the machine's host on the simulated network, without a listener yet."""
         super().began(machine, process)
         if self.http is not None:
             self.http.started(machine)
@@ -71,7 +70,7 @@ class Simulation(SimulatedCluster):
         return None if self.http is None else await self.http.serve(machine, broker)
 
     def ended(self, machine: Machine, process: Process, *, silently: bool) -> None:
-        """Its connections end, too."""
+        """Close the machine's connections over HTTP, too."""
         if self.http is not None:
             self.http.ended(machine, process, silently=silently)
 
@@ -80,7 +79,7 @@ class Simulation(SimulatedCluster):
 
     def held_by_http(self, machine: Machine) -> Iterable[tuple[str, int]]:
         """Resources that a broker's HTTP side holds, by name."""
-        return () if self.http is None else self.http.leftovers(machine)
+        return () if self.http is None else self.http.held_resources(machine)
 
     def _leader_is_new(self, machine: Machine, group: GroupId, term: int) -> None:
         self.trace.note(machine.node, f"leads group {group} in term {term}")
@@ -126,7 +125,7 @@ class Simulation(SimulatedCluster):
             config["message_timestamp_type"] = "CreateTime"
         making = loop.create_task(self.make_topic(TOPIC, odds.partitions, odds.replicas, **config))
         await asyncio.wait([making], timeout=SETUP_S)
-        if not making.done():  # every new leader is struck at once, again and again
+        if not making.done():  # each new leader gets a fault at once
             self.heal()
         await making
         clients = [loop.create_task(client.run()) for client in self._clients()]

@@ -30,6 +30,7 @@ class HostedMetadata:
     name = "the metadata log"
     is_leaving = False
     retention = METADATA_RETENTION
+    compaction = None
 
     def __init__(
         self,

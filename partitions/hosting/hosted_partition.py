@@ -12,13 +12,15 @@ from dataclasses import dataclass
 from partitions.hosting.opener import ReplicaOpener, log_settings
 from partitions.metadata import topic_config
 from partitions.metadata.image import PartitionInfo, TopicInfo
+from partitions.replica.derived import Derive
 from partitions.replica.producer_admission import ProducerAdmission
 from partitions.replica.replica import PartitionReplica
 from raftlog.clock import Clock
+from raftlog.hosting.tenant import CompactionRules
 from raftlog.node.blocking import RunBlocking
 from raftlog.node.group.raft_group import RaftGroup
 from raftlog.node.group_host import GroupHost
-from raftlog.storage.retention import RetentionLimits
+from raftlog.storage.retention import NO_LIMIT, RetentionLimits
 from raftlog.storage.segmented_log import SegmentedLog
 from raftlog.types import GroupId, NodeId, TopicPartition
 
@@ -37,6 +39,7 @@ class PartitionEnvironment:
     replicas: dict[Key, PartitionReplica]
     may_begin: Callable[[], bool]  # whether confirmed metadata says which replicas should be here
     elect_again: Callable[[RaftGroup[None]], None]
+    derive: Derive
 
 
 class HostedPartition:
@@ -80,14 +83,24 @@ class HostedPartition:
         return tuple(node for node in self.partition.all_replicas if node != self._environment.host.node_id)
 
     @property
-    def retention(self) -> RetentionLimits | None:
+    def retention(self) -> RetentionLimits:
         """As the topic is configured."""
         config = settings_of(self.topic)
-        if config["cleanup.policy"] != "delete":
-            return None
+        if not topic_config.deletes(config):
+            return RetentionLimits(retention_ms=NO_LIMIT, retention_bytes=NO_LIMIT)
         return RetentionLimits(
             retention_ms=topic_config.number(config, "retention.ms"),
             retention_bytes=topic_config.number(config, "retention.bytes"),
+        )
+
+    @property
+    def compaction(self) -> CompactionRules | None:
+        """As the topic is configured."""
+        config, replica = settings_of(self.topic), self.replica
+        if replica is None or not topic_config.compacts(config):
+            return None
+        return CompactionRules(
+            replica.machine.producers.base_offsets, float(config["min.cleanable.dirty.ratio"])
         )
 
     def reconfigure(self, topic: TopicInfo, partition: PartitionInfo, *, is_leaving: bool) -> None:
@@ -108,12 +121,14 @@ class HostedPartition:
     def take_part(self, log: SegmentedLog) -> None:
         """The first replica of a new partition calls an election at once."""
         around, partition = self._environment, self.partition
+        target = TopicPartition(*self.key)
         replica = PartitionReplica(
-            TopicPartition(*self.key),
+            target,
             partition.replicas,
             settings_of(self.topic),
             around.clock,
             around.admission,
+            around.derive(target),
         )
         membership = around.opener.first_membership(partition)
         is_preferred = partition.replicas[0] == around.host.node_id and bool(membership.voters)
@@ -136,6 +151,7 @@ class HostedPartition:
         """Requests find no replica here from now on."""
         if self.replica is not None:
             del self._environment.replicas[self.key]
+            self.replica.leave()
         self.replica = self._log = None
 
 

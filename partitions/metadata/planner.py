@@ -58,7 +58,7 @@ def plan(request: NewTopic | MoveReplicas | Command, image: MetadataImage, limit
         case AlterTopicConfig(name, changes, expected_version, topic_id):
             topic = find_topic(image, name, topic_id)
             fewest = min(len(partition.target_replicas) for partition in topic.partitions)
-            checked = topic_config.check(changes, replication_factor=fewest, internal=topic.is_internal)
+            checked = topic_config.check(changes, replication_factor=fewest)
             return AlterTopicConfig(name, checked, expected_version, topic_id)
         case DeleteTopic(name, topic_id=topic_id):
             if find_topic(image, name, topic_id).is_internal:
@@ -83,9 +83,7 @@ def _plan_topic(request: NewTopic, image: MetadataImage, limits: PlannerLimits) 
         )
     brokers = _usable_brokers(image)
     _check_factor(request.replication_factor, len(brokers))
-    config = topic_config.check(
-        request.config, replication_factor=request.replication_factor, internal=request.internal
-    )
+    config = topic_config.check(request.config, replication_factor=request.replication_factor)
     existing = [partition.replicas for topic in image.topics.values() for partition in topic.partitions]
     _check_room(request, sum(map(len, existing)), len(brokers), limits)
     return CreateTopic(

@@ -179,7 +179,7 @@ class Controller:
         Raises ``InvalidRequest`` naming the field, ``TopicExists``, ``NoLeader``, ``CommitUnknown``.
         """
         check_name(name, internal=internal)
-        checked = topic_config.check(config, replication_factor=REPLICAS_MAX, internal=internal)
+        checked = topic_config.check(config, replication_factor=REPLICAS_MAX)
         plain = {key: value for key, value in checked.items() if value is not None}
         request = NewTopic(name, self._new_id(), partitions, replication_factor, plain, internal=internal)
         return _topic(await self._ask(request, timeout_ms), name)
@@ -200,12 +200,12 @@ class Controller:
         timeout_ms: int,
     ) -> TopicInfo:
         """``None`` puts a key back to its default. Raises as ``create_topic``, and ``PreconditionFailed``."""
-        checked = topic_config.check(changes, replication_factor=REPLICAS_MAX, internal=True)
+        checked = topic_config.check(changes, replication_factor=REPLICAS_MAX)
         request = AlterTopicConfig(name, checked, expected_version)
         return _topic(await self._ask_about(request, timeout_ms), name)
 
     async def allocate_producer_ids(self, count: int, timeout_ms: int) -> range:
-        """Numbers that were never given out; ``ProducerIds`` makes ids of them."""
+        """Numbers that were never given out; ``ProducerIdCipher`` makes ids of them."""
         return range(*(await self._ask(AllocateProducerIds(count), timeout_ms)).ids)
 
     async def drain_broker(self, broker_id: NodeId, *, draining: bool, timeout_ms: int) -> None:

@@ -60,6 +60,20 @@ def _one_of(*words: str) -> Callable[[object], str | None]:
     return read
 
 
+def _cleanup_policy(value: object) -> str | None:
+    words = {word.strip() for word in value.split(",")} if isinstance(value, str) else set()
+    if not words or not words <= {"compact", "delete"}:
+        return None
+    return ",".join(sorted(words))
+
+
+def _ratio(value: object) -> str | None:
+    text = str(value).strip() if isinstance(value, int | float | str) else ""
+    if isinstance(value, bool) or len(text) > 20 or not text.replace(".", "", 1).isdecimal():
+        return None
+    return text if 0 <= float(text) <= 1 else None
+
+
 def _replica_count(value: object) -> Value | None:
     return MAJORITY if value == MAJORITY else _whole_number(1, REPLICAS_MAX)(value)
 
@@ -96,7 +110,11 @@ _KEYS: Final[Mapping[str, _Key]] = {
     "min.insync.replicas": _Key(
         MAJORITY, "majority, or a number from 1 to the replication factor", _replica_count
     ),
-    "cleanup.policy": _Key("delete", "delete; compact is not available yet", _one_of("delete", "compact")),
+    "cleanup.policy": _Key(
+        "delete",
+        "delete; compact (the newest record of each key stays); or compact,delete for both",
+        _cleanup_policy,
+    ),
     "replica.lag.max.ms": _Key(
         10_000, "milliseconds or a duration such as 10s, 1 or more", _milliseconds(_INT31_MAX)
     ),
@@ -104,15 +122,14 @@ _KEYS: Final[Mapping[str, _Key]] = {
         -1, "records, 1 or more, or -1 for no limit", _whole_number(1, _INT64_MAX, -1)
     ),
     "validate.records": _Key("true", "true or false", _one_of("true", "false")),
+    "min.cleanable.dirty.ratio": _Key("0.5", "text with a number from 0 to 1, such as 0.5", _ratio),
 }
 
 DEFAULTS: Final[Mapping[str, Value]] = MappingProxyType({name: key.default for name, key in _KEYS.items()})
 """The defaults. ``complete`` computes the majority."""
 
 
-def check(
-    changes: Mapping[str, object], *, replication_factor: int, internal: bool = False
-) -> dict[str, Value | None]:
+def check(changes: Mapping[str, object], *, replication_factor: int) -> dict[str, Value | None]:
     """Changes in their one form; ``None`` where a key is to have its default.
 
     ``replication_factor`` is that of the partition with the fewest replicas.
@@ -129,7 +146,7 @@ def check(
                 name, f"there is no setting {_shown(name)}; {hint}the settings are {', '.join(_KEYS)}"
             )
         found = key.default if value is None else key.read(value)
-        if found is None or (name == "cleanup.policy" and found == "compact" and not internal):
+        if found is None:
             raise _refused(name, f"{name} is {_shown(value)}; allowed: {key.allowed}")
         if name == "min.insync.replicas" and isinstance(found, int) and found > replication_factor:
             raise _refused(
@@ -147,6 +164,16 @@ def complete(config: Mapping[str, Value], replication_factor: int) -> dict[str, 
     if whole["min.insync.replicas"] == MAJORITY:
         whole["min.insync.replicas"] = replication_factor // 2 + 1
     return whole
+
+
+def compacts(config: Mapping[str, Value]) -> bool:
+    """Whether the newest record of each key stays, and superseded ones go."""
+    return "compact" in str(config["cleanup.policy"]).split(",")
+
+
+def deletes(config: Mapping[str, Value]) -> bool:
+    """Whether old records go, whatever their key."""
+    return "delete" in str(config["cleanup.policy"]).split(",")
 
 
 def number(config: Mapping[str, Value], key: str) -> int:

@@ -44,10 +44,12 @@ def timestamp_at(log: LogReader, commit_index: Index, offset: Offset) -> int | N
     batch = _batch_at(log, Index(offset))
     if batch.header.is_control:
         return None
-    if batch.header.is_append_time:
-        return batch.header.max_timestamp
+    header = batch.header
+    if header.is_append_time and header.is_whole:
+        return header.max_timestamp
     try:
-        return next((record.timestamp_ms for record in iter_records(batch, offset)), None)
+        found = next(iter_records(batch, offset), None)
+        return found.timestamp_ms if found is not None and found.offset == offset else None
     except CorruptBatch:  # a producer stored what is no records
         return batch.header.max_timestamp
 
@@ -58,11 +60,12 @@ def _at_time(log: LogReader, high_watermark: int, timestamp_ms: int) -> Offset:
         return Offset(high_watermark)
     base = max(found[0], log.first_index)
     batch = _batch_at(log, Index(base))
-    if batch.header.is_append_time:
+    if batch.header.is_append_time and batch.header.is_whole:
         return Offset(base)
     late = (record.offset for record in iter_records(batch, base) if record.timestamp_ms >= timestamp_ms)
+    otherwise = base if batch.header.is_whole else min(batch.last_offset + 1, high_watermark)
     try:
-        return Offset(next(late, base))
+        return Offset(next(late, otherwise))
     except CorruptBatch:  # the reader meets it there
         return Offset(base)
 

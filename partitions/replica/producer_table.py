@@ -88,6 +88,14 @@ class ProducerTable:
         first_sequence, delta, *_ = _BATCH.unpack_from(row, len(row) - _BATCH.size)
         return _ROW.unpack_from(row)[1], (first_sequence + delta) & SEQUENCE_MAX
 
+    def base_offsets(self) -> frozenset[int]:
+        """Where the batches are that a producer may send again: compaction must keep their headers."""
+        return frozenset(
+            batch[2]
+            for row in self._rows.values()
+            for batch in _BATCH.iter_unpack(memoryview(row)[_ROW.size :])
+        )
+
     def apply(self, header: BatchHeader) -> None:
         """Take in one committed batch. It was validated by the leader that appended it."""
         stamped_ms = header.stamped_ms

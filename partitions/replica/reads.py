@@ -23,6 +23,7 @@ from partitions.values import AtTime, FetchRequest, FetchResult, Position
 from raftlog.errors import NoLeader, OffsetOutOfRange, RaftlogError
 from raftlog.node.reading import LogBytes, LogChanged, read_batches, read_part
 from raftlog.records.batch import HEADER_BYTES
+from raftlog.records.compaction import ending_at
 from raftlog.types import Index, Offset
 
 Found = TypeVar("Found")
@@ -130,6 +131,8 @@ class Reads:
             if offset > visible:
                 return None, Offset(visible + 1)
             found = await read_batches(log, Index(offset), visible, bytes_max=bytes_max)
+            if found.last > visible:  # the end of a gap batch that is not yet known to be committed
+                found = LogBytes(visible, ending_at(found.data, visible))
             return found, Offset(visible + 1)
 
         found = await self._from_log(look)

@@ -34,6 +34,7 @@ class TopicRules:
     lag_ms_max: int
     lag_messages_max: int | None
     validates_records: bool
+    requires_keys: bool  # compaction keeps the newest record of each key
 
     @classmethod
     def of(cls, config: TopicConfig, replication_factor: int) -> TopicRules:
@@ -49,6 +50,7 @@ class TopicRules:
             lag_ms_max=int(config["replica.lag.max.ms"]),
             lag_messages_max=lag_messages_max if lag_messages_max > 0 else None,
             validates_records=config.get("validate.records") in (1, "true"),
+            requires_keys="compact" in str(config.get("cleanup.policy")).split(","),
         )
 
     def validated(self, body: Body) -> list[Batch]:
@@ -72,14 +74,14 @@ class TopicRules:
     async def check_records(self, batches: Sequence[Batch]) -> None:
         """Open the batches, as ``validate.records`` asks: readers must get what the headers say.
 
-        Raises ``CorruptBatch``, and ``RecordTooLarge`` for a body that becomes larger than
-        ``BODY_DECOMPRESSED_BYTES_MAX``.
+        A compacted topic always asks for it. Raises ``CorruptBatch``, ``InvalidRecord`` for a missing key,
+        and ``RecordTooLarge`` for a body that becomes larger than ``BODY_DECOMPRESSED_BYTES_MAX``.
         """
 
         def check_all() -> None:
             total_bytes = 0
             for batch in batches:
-                total_bytes += check_records(batch)
+                total_bytes += check_records(batch, requires_keys=self.requires_keys)
                 if total_bytes > BODY_DECOMPRESSED_BYTES_MAX:
                     raise RecordTooLarge(
                         f"decompressed, the batches of one request take {BODY_DECOMPRESSED_BYTES_MAX} bytes; "
@@ -87,5 +89,5 @@ class TopicRules:
                         limit_bytes=BODY_DECOMPRESSED_BYTES_MAX,
                     )
 
-        if self.validates_records:
+        if self.validates_records or self.requires_keys:
             await computed(check_all, is_short=opens_fast(batches, records_max=RECORDS_ON_LOOP_MAX))

@@ -54,7 +54,7 @@ class Reply:
         try:
             return msgspec.json.decode(self.body, type=kind)
         except msgspec.MsgspecError as error:
-            raise ConnectionLost(f"the answer cannot be read: {error}") from error
+            raise ConnectionLost(f"the response cannot be read: {error}") from error
 
     def number(self, header: str, default: int = -1) -> int:
         """A header that holds a number."""
@@ -81,13 +81,18 @@ class Session:
         self.request_timeout_s = request_timeout_s
         self.retry_timeout_s = retry_timeout_s
         self.metadata_version = -1  # the newest reported by any broker
-        self.was_reached = False  # whether a broker has ever answered
+        self.was_reached = False  # a broker has responded at least once
         self._unreached: dict[str, aiohttp.ClientError] = {}  # by address, since the last response
         self._http: aiohttp.ClientSession | None = None
 
     @property
+    def bootstrap(self) -> tuple[str, ...]:
+        """The addresses that this client was given."""
+        return self._bootstrap
+
+    @property
     def is_open(self) -> bool:
-        """Whether requests can be made."""
+        """True if requests can be made."""
         return self._http is not None
 
     @property
@@ -159,7 +164,7 @@ class Session:
             raise NotSent(_unreached(base, error)) from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             self._unreached.pop(base, None)
-            why = str(error) or f"no answer within {limit_s:g} s"
+            why = str(error) or f"no response within {limit_s:g} s"
             raise ConnectionLost(f"{method} {url.split('?')[0]}: {why}") from error
         self.was_reached = True
         self._unreached.clear()
@@ -226,7 +231,7 @@ class Session:
         return NotSent("; ".join([what, *(_unreached(*one) for one in self._unreached.items())]))
 
     def gives_up(self, error: RaftlogError) -> bool:
-        """Whether a retry cannot help, or no broker has ever answered."""
+        """True if a retry cannot help, or no broker has responded so far."""
         return not error.retryable or not self.is_open or self._is_refused_everywhere()
 
     def _is_refused_everywhere(self) -> bool:
@@ -272,7 +277,7 @@ async def _read_body(response: aiohttp.ClientResponse, bytes_max: int) -> bytes:
     if left < 0:
         response.close()
         raise aiohttp.ClientPayloadError(
-            f"the answer has more than {bytes_max} bytes; the connection was ended"
+            f"the response has more than {bytes_max} bytes; the connection was closed"
         )
     return b"".join(parts)
 

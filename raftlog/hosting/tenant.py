@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,6 +17,14 @@ class SnapshotRetention:
 
     log_bytes_max: int
     entries_kept: int  # so that followers that are a little behind need no snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionRules:
+    """The newest record of each key stays; for logs whose state is a function of these records."""
+
+    headers_needed: Callable[[], Collection[int]]  # base offsets of batches whose header the state depends on
+    dirty_ratio_min: float = 0.5  # of the closed segments, before they are compacted
 
 
 class NotYet(Exception):
@@ -52,6 +61,10 @@ class Tenant(Protocol):
     @property
     def retention(self) -> RetentionLimits | SnapshotRetention | None:
         """Which part of the log may be deleted. None: nothing."""
+
+    @property
+    def compaction(self) -> CompactionRules | None:
+        """How the log is compacted. None: not at all."""
 
     async def open_log(self) -> SegmentedLog:
         """Open the log, or create it. Raises ``NotYet``, ``LogCorrupt`` and ``OSError``."""

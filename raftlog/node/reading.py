@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple, TypeVar
 
 from raftlog.errors import LogCorrupt
+from raftlog.records.compaction import starting_at
 from raftlog.storage.log_storage import LogPart, LogRange, LogReader, LogStorage
 from raftlog.types import Index
 
@@ -29,9 +30,8 @@ class LogChanged(Exception):
 
 
 class LogBytes(NamedTuple):
-    """Checked batches ``first..last``, back to back."""
+    """Checked batches up to ``last``, back to back."""
 
-    first: Index
     last: Index
     data: bytes
 
@@ -60,11 +60,13 @@ async def read_part(log: LogStorage, part: LogPart, work: Callable[[LogReader], 
 def read_recent(log: LogStorage, first: Index, last: Index, *, bytes_max: int) -> LogBytes | None:
     """A few of the newest batches, read at once; else None. Raises ``LogCorrupt`` and ``OSError``."""
     found = log.recent(first, last, bytes_max=bytes_max)
-    return _bytes_of(found) if found is not None and found.size_bytes <= ON_LOOP_BYTES_MAX else None
+    if found is None or found.size_bytes > ON_LOOP_BYTES_MAX:
+        return None
+    return _bytes_of(found, first)
 
 
 async def read_batches(log: LogStorage, first: Index, last: Index, *, bytes_max: int) -> LogBytes:
-    """The bytes of ``log.read(...).read()``.
+    """The bytes of ``log.read(...).read()``, without what a gap batch at their beginning has below ``first``.
 
     Raises ``OffsetOutOfRange`` when ``first..last`` is not in the log, and what ``read_part`` raises.
     """
@@ -72,10 +74,10 @@ async def read_batches(log: LogStorage, first: Index, last: Index, *, bytes_max:
     if found is None:
         part = log.part(first, bytes_max)
         found = await read_part(
-            log, part, lambda part: _bytes_of(part.read(first, last, bytes_max=bytes_max))
+            log, part, lambda part: _bytes_of(part.read(first, last, bytes_max=bytes_max), first)
         )
     return found
 
 
-def _bytes_of(found: LogRange) -> LogBytes:
-    return LogBytes(found.first, found.last, found.read())
+def _bytes_of(found: LogRange, first: Index) -> LogBytes:
+    return LogBytes(found.last, starting_at(found.read(), first))

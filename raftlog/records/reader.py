@@ -14,7 +14,7 @@ from typing import NamedTuple
 from aiokafka.errors import CorruptRecordException
 from aiokafka.record.default_records import DefaultRecord, DefaultRecordBatch
 
-from raftlog.errors import CorruptBatch
+from raftlog.errors import CorruptBatch, InvalidRecord
 from raftlog.records.batch import (
     CODEC_MASK,
     HEADER_BYTES,
@@ -36,6 +36,7 @@ _RECORD_BYTES_MIN = 7  # each of its seven fields takes at least a byte
 _HEADERS_MAX = 1 << 19
 _HEADER_BYTES_MIN = 2
 _OFFSET = attrgetter("offset")
+_KEY = attrgetter("key")
 _PREFIX = str(CorruptRecordException(""))  # a number and the name of the class, which do not help a reader
 _UNREADABLE = (CorruptRecordException, UnicodeDecodeError, OverflowError, MemoryError)
 
@@ -116,8 +117,10 @@ def iter_opened(header: BatchHeader, opened: bytes, first: int = 0) -> Iterator[
         raise _corrupt(error) from error
 
 
-def check_records(batch: Batch) -> int:
+def check_records(batch: Batch, *, requires_keys: bool = False) -> int:
     """Raise ``CorruptBatch`` unless readers get exactly the records that a produced batch's header counts.
+
+    With ``requires_keys`` also ``InvalidRecord`` for the first record without a key.
 
     Compiled code checks every record. Returns the bytes of the records, decompressed.
     """
@@ -125,19 +128,39 @@ def check_records(batch: Batch) -> int:
     try:
         readable = open_batch(batch)
         opened = DefaultRecordBatch(readable)
-        offsets = list(map(_OFFSET, islice(opened, header.record_count)))
+        records = list(islice(opened, header.record_count))
         sentinel = next(opened)
         next(opened, None)  # raises when bytes follow
     except _UNREADABLE as error:
         raise _corrupt(error) from error
     _check_sentinel(header, _fields(sentinel))
-    if offsets != list(range(header.base_offset, header.last_offset + 1)):
+    if list(map(_OFFSET, records)) != list(range(header.base_offset, header.last_offset + 1)):
         raise CorruptBatch(f"records: their offsets must count from 0 to {header.last_offset_delta}")
+    if requires_keys and None in (keys := list(map(_KEY, records))):
+        at = keys.index(None)
+        raise InvalidRecord(
+            f"record {at} has no key, and the topic is compacted: send a key with every record, or set "
+            "cleanup.policy of the topic to delete",
+            errors=[f"/records/{at}/key: is missing"],
+        )
     return len(readable) - HEADER_BYTES - len(_SENTINEL)
 
 
+def encoded_records(header: BatchHeader, opened: bytes) -> Iterator[memoryview]:
+    """The bytes of each record, from the result of ``open_batch``. Raises ``CorruptBatch``."""
+    body = memoryview(opened)[HEADER_BYTES : len(opened) - len(_SENTINEL)]
+    at = 0
+    try:
+        for _ in range(header.record_count):
+            length, following = _varint(body, at)
+            yield body[at : following + length]
+            at = following + length
+    except IndexError as error:
+        raise CorruptBatch("records: the last one does not end") from error
+
+
 def opens_fast(batches: Sequence[Batch], *, records_max: int) -> bool:
-    """Whether opening these batches takes few milliseconds; a compressed one may turn out to be large."""
+    """True if opening these batches takes few milliseconds. A compressed batch may be large."""
     return (
         not any(batch.header.attributes & CODEC_MASK for batch in batches)
         and sum(batch.header.record_count for batch in batches) <= records_max

@@ -29,6 +29,7 @@ from raftlog.repair.scrubbing import (
     rested_in,
 )
 from raftlog.storage.filesystem import Filesystem
+from raftlog.storage.log_storage import LogChange
 from raftlog.storage.segmented_log import SegmentedLog
 
 _log = logging.getLogger("raftlog.repair")
@@ -47,8 +48,8 @@ class Stoppable(Protocol):
     def stop(self, error: BaseException) -> None:
         """It neither votes nor serves from now on."""
 
-    async def write_anew(self) -> None:
-        """Put what is known in memory into the small files of the log."""
+    async def change_log(self, begin: Callable[[], LogChange | None]) -> None:
+        """Have the log changed when its disk is free."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +128,7 @@ class Scrubber:
         damaged = await self.run_blocking(partial(check_slots_and_epochs, self.filesystem, directory))
         if damaged and replica.group.stopped is None:
             self._note(damaged)
-            await replica.group.write_anew()
+            await replica.group.change_log(replica.log.rewrite_change)
         await self._pause(4096)
 
     def _note(self, paths: Sequence[str]) -> None:

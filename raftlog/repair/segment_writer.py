@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from raftlog.core.ready import HardState
 from raftlog.errors import CorruptBatch, LogCorrupt
 from raftlog.records.batch import Batch, check_batch, split_batches
+from raftlog.records.compaction import cut_gap
 from raftlog.repair.verify import VerifyReport, examine
 from raftlog.storage.batch_search import Run
 from raftlog.storage.batch_walk import why_not_next
@@ -124,7 +125,7 @@ class SegmentWriter:
 
     def checked(self, data: Buffer, last: int) -> list[Batch]:
         """The batches in fetched bytes, if they are sound and follow. Raises ``CorruptBatch``."""
-        batches = split_batches(data)
+        batches = [cut_gap(batch, self.following, last) for batch in split_batches(data)]
         expected, term = self.following, self.term
         for batch in batches:
             check_batch(batch)

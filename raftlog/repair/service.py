@@ -25,6 +25,7 @@ from raftlog.node.group_host import GroupHost
 from raftlog.node.reading import LogChanged, read_batches
 from raftlog.node.rpc import decode_body
 from raftlog.node.rpc_classes import CallClass, Service
+from raftlog.records.compaction import cut_gap
 from raftlog.repair.verify import VerifyReport, examine
 from raftlog.storage.batch_walk import BatchDamaged, walk_batches
 from raftlog.storage.epochs import load_epochs
@@ -240,7 +241,8 @@ def _from_runs(filesystem: Filesystem, seen: VerifyReport, ask: Ask, places: Pla
     size = 0
     try:
         start = places.pop((run.path, ask.first), run.position)
-        for position, batch in walk_batches(file, start, run.end):
+        for position, found in walk_batches(file, start, run.end):
+            batch = cut_gap(found, ask.first, ask.last)
             if size > ANSWER_BYTES_MAX:
                 places[run.path, batch.base_offset] = position  # where the next question will begin
                 break

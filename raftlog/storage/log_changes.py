@@ -5,13 +5,14 @@ owner's thread; what waits for the disk is in between, and may run on another (`
 
     cut             -> durable end lowered, later files removed, active one cut: each durable before the next
     prefix_change   -> log start durable; forgotten here; then files removed
+    replace_change  -> index removed; new file renamed: each durable before the next
     install_change  -> conflicts cut, state, members and log start durable; forgotten here; then files removed
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
@@ -26,8 +27,9 @@ from raftlog.storage.log_sync import LogSync, SyncFailure
 from raftlog.storage.recovery import OpenedLog
 from raftlog.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, Place, Segment
 from raftlog.storage.segment_list import SegmentList
+from raftlog.storage.segment_rewriter import RewrittenSegment
 from raftlog.storage.slots import DurableEnd
-from raftlog.storage.sparse_index import INDEX_INTERVAL_BYTES, SparseIndex
+from raftlog.storage.sparse_index import INDEX_INTERVAL_BYTES, SparseIndex, write_index
 from raftlog.storage.state_files import StateFiles
 from raftlog.types import EntryId, Index
 
@@ -180,6 +182,33 @@ class LogChanges(LogReads):
             self._first = start
 
         return self._change(run, finish)
+
+    def replace_change(self, rewritten: RewrittenSegment) -> LogChange:
+        """A compacted file takes the place of its segment, if that is still as it was; else it goes.
+
+        The index goes first: it must not be believed beside another file of the same size.
+        """
+        filesystem, old = self._filesystem, rewritten.old
+        current = next((each for each in self.compactable_segments if each.is_same_as(old)), None)
+        if current is None:
+            return LogChange(partial(filesystem.remove, rewritten.path), is_long=False)
+        summary = replace(rewritten.summary, stored_ms=current.stored_ms)
+        interval = self._settings.index_interval_bytes
+        segment = Segment.closed(filesystem, self._directory, summary, interval)
+
+        def run() -> None:
+            with self._failure.is_final():
+                filesystem.remove(segment.path + INDEX_SUFFIX)
+                filesystem.sync_directory(self._directory)
+                filesystem.rename(rewritten.path, segment.path + LOG_SUFFIX)
+                filesystem.sync_directory(self._directory)
+            write_index(filesystem, segment.path + INDEX_SUFFIX, rewritten.index, summary)
+
+        def finish() -> None:
+            self.removals += 1
+            self._segments.replace(segment)
+
+        return self._change(run, finish, is_long=False)
 
     def removal_change(self) -> LogChange | None:
         """Remove files without readers. Files that a crash leaves are removed on opening."""

@@ -76,6 +76,12 @@ class LogReads:
         size, last = (0, active.base - 1) if self._durable < active.base else active.known_end(self._durable)
         return ClosedSegment(Index(active.base), Index(last), size, active.max_timestamp, active.stored_ms)
 
+    @property
+    def compactable_segments(self) -> tuple[ClosedSegment, ...]:
+        """The closed segments that hold nothing but what is committed, and durable here. Oldest first."""
+        limit = min(self._durable, self._commit)
+        return tuple(segment for segment in self.closed_segments if segment.last <= limit)
+
     def base_from(self, index: Index) -> Index | None:
         """Where the first segment begins that begins at ``index`` or later, if one does."""
         return self._segments.base_from(index)

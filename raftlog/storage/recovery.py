@@ -28,6 +28,7 @@ from raftlog.storage.epochs import EPOCHS_NAME, Epochs, load_epochs
 from raftlog.storage.filesystem import File, Filesystem, file_size
 from raftlog.storage.members import MEMBERS_NAME, LogMembers, load_members, membership_in
 from raftlog.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, Segment, segment_path
+from raftlog.storage.segment_rewriter import compacted_files
 from raftlog.storage.slots import SLOT_NAMES, UNKNOWN_TERMS
 from raftlog.storage.sparse_index import SegmentSummary, build_index, load_summary, write_index
 from raftlog.storage.state_files import CHECKPOINT_NAME, STATE_SUFFIX
@@ -116,6 +117,8 @@ class _Opening:
     def run(self, *, is_rejoining: bool) -> OpenedLog:
         self.filesystem.make_directories(self.directory)
         names = self.filesystem.list_directory(self.directory)
+        for name in compacted_files(names):
+            self.filesystem.remove(f"{self.directory}/{name}")
         bases = _bases_in(names)
         is_new = not _has_entries_or_state(self.filesystem, self.directory, names)
         self.state = DurableState.open(

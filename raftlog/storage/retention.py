@@ -25,6 +25,10 @@ class ClosedSegment:
     max_timestamp: int
     stored_ms: int  # when its newest batch was stored, by the clocks of brokers
 
+    def is_same_as(self, other: ClosedSegment) -> bool:
+        """Whether both describe one file; when it was stored may have become known meanwhile."""
+        return (self.base, self.last, self.size_bytes) == (other.base, other.last, other.size_bytes)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionLimits:

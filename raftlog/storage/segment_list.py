@@ -73,6 +73,12 @@ class SegmentList:
         self._loaded = [segment for segment in self._loaded if segment.base >= self._bases[0]]
         return dropped
 
+    def replace(self, segment: Segment) -> None:
+        """A closed segment with the same entries in another file takes the place of one."""
+        at = self.position_of(segment.base)
+        self._loaded = [loaded for loaded in self._loaded if loaded is not self._segments[at]]
+        self._segments[at] = segment
+
     def part(self, first: int, bytes_max: int) -> SegmentList:
         """Copies of the segments that a read of so many bytes from ``first`` on may need."""
         at = self.position_of(first)

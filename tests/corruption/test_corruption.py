@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from chaos.corruption import case
 from chaos.corruption.case import run_case
-from chaos.corruption.cluster import fill
+from chaos.corruption.cluster import COMPACTED_FROM, fill
 from chaos.corruption.damage import CATEGORIES, KINDS, categories_of
 from chaos.corruption.suite import run_suite
+from raftlog.records.batch import split_batches
 from tests.helpers.planted_bugs import Mutant, planted
 
 CASES, ALL_REPLICAS = 40, 8
@@ -65,3 +67,33 @@ def test_a_search_for_damage_that_looks_at_nothing_misses_it() -> None:
         summary = run_suite(1, 0)
     assert summary.missed, summary
     assert not summary.is_good
+
+
+# requirement: M3
+def test_compacted_segments_are_damaged_and_repaired(monkeypatch: pytest.MonkeyPatch) -> None:
+    filled = fill(COMPACTED_FROM)
+    logs = [data for path, data in filled.images[min(filled.images)].items() if path.endswith(".log")]
+    gaps = [batch for log in logs for batch in split_batches(log) if batch.header.is_gap]
+    assert len(gaps) > 3
+    assert len(filled.keys) == len(filled.acknowledged)
+    monkeypatch.setattr(case, "COMPACTED", 1.0)
+    summary = run_suite(10, 4, first=500)
+    assert summary.is_good, summary
+    assert summary.repaired
+
+
+def test_a_compaction_that_loses_records_is_convicted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(case, "COMPACTED", 1.0)
+    case._filled.cache_clear()
+    loses = Mutant(
+        "compaction removes the newest record of a key",
+        "raftlog.storage.compaction:Round.keeps",
+        "record.offset >= self.newest.newest(record.key)",
+        "record.offset > self.newest.newest(record.key)",
+    )
+    try:
+        with planted(loses):
+            summary = run_suite(2, 0, first=500)
+    finally:
+        case._filled.cache_clear()
+    assert summary.lost

@@ -117,6 +117,7 @@ class Counter:
     directory = "/data/counter"
     is_leaving = False
     retention = SnapshotRetention(log_bytes_max=64 << 10, entries_kept=10)
+    compaction = None
 
     def __init__(self, host: GroupHost, opener: LogOpener, brokers: Iterable[NodeId]) -> None:
         self._host = host

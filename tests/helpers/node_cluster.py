@@ -1,6 +1,8 @@
 """Brokers with Raft groups on logs that can lose power, links with faults, in virtual time.
 
 Real ``GroupHost``, ``SegmentedLog`` and ``PartitionReplica``; only disk, network and time are simulated.
+Groups are opened without ``raftlog.hosting``: these are tests of the layer below it, and a group that fails
+stays as it is, where a supervisor would close it.
 Every entry that a member applies, in any incarnation, is compared at once with the entries that others have
 applied at the same index.
 """
@@ -8,6 +10,7 @@ applied at the same index.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,6 +22,7 @@ from partitions.replica.replica import PartitionReplica
 from partitions.values import QUORUM
 from raftlog.core.membership import NOBODY, Membership
 from raftlog.core.ready import Role
+from raftlog.errors import LogCorrupt
 from raftlog.node.flusher import RunSyncs
 from raftlog.node.group.raft_group import RaftGroup
 from raftlog.node.group_host import GroupHost, HostSettings
@@ -27,9 +31,10 @@ from raftlog.storage.log_storage import DiskWork
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.types import GroupId, Index, NodeId, Term, TopicPartition
+from tests.helpers.compacting import compact_group
 from tests.helpers.fake_transport import FakeTransport
 from tests.helpers.loop_network import LoopNetwork
-from tests.helpers.partition_cluster import batch_of
+from tests.helpers.orders import batch_of
 from tests.helpers.virtual_time import VirtualClock
 
 FIRST_GROUP = GroupId(1)
@@ -46,6 +51,8 @@ class Applied:
         """A member applies this after everything up to ``before``."""
         header = batch.header
         assert header.base_offset == before + 1, f"{node} applied {header.base_offset} after {before}"
+        if not header.is_whole:  # compacted; what is left of it may differ from member to member
+            return
         here = (header.last_offset, header.leader_epoch, header.crc)
         known = self.batches.setdefault(header.base_offset, here)
         assert known == here, f"{node} applied {here} at {header.base_offset}, another member {known}"
@@ -98,6 +105,7 @@ class ClusterNode:
         self.removed: list[GroupId] = []
         self.replicas: dict[GroupId, PartitionReplica] = {}
         self.groups: dict[GroupId, RaftGroup[None]] = {}
+        self._rounds: dict[tuple[int, GroupId], asyncio.Task[None]] = {}
         self.transport: FakeTransport
         self.host: GroupHost
         self._cluster = cluster
@@ -167,6 +175,29 @@ class ClusterNode:
         else:
             self.filesystem.lose_power(power_lost_by)
         self.fatal = [error for error in self.fatal if not isinstance(error, ProcessDied)]
+
+    async def compact(self, group_id: GroupId = FIRST_GROUP) -> None:
+        """A whole round of compaction of one log."""
+        life = self.life
+
+        def on_a_thread(work: Callable[[], object]) -> object:
+            with self.on_a_thread():
+                return work()
+
+        group, table = self.groups[group_id], self.replicas[group_id].machine.producers
+        await compact_group(
+            self.filesystem, group, table.base_offsets(), on_a_thread, lambda: life == self.life
+        )
+
+    def begin_to_compact(self, group_id: GroupId) -> None:
+        """The same beside everything else, one round at a time; it may end early."""
+        task = self._rounds.get((self.life, group_id))
+        if task is None or task.done():
+            self._rounds[self.life, group_id] = asyncio.create_task(self._compact_or_give_up(group_id))
+
+    async def _compact_or_give_up(self, group_id: GroupId) -> None:
+        with contextlib.suppress(LogCorrupt, OSError):  # the log has changed, or the disk is full
+            await self.compact(group_id)
 
     async def stop(self) -> None:
         """A clean stop."""

@@ -9,19 +9,22 @@ from __future__ import annotations
 
 import asyncio
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from partitions.replica.producer_table import ProducerTable
 from partitions.values import QUORUM
 from raftlog.errors import CommitUnknown, Rejected
 from raftlog.node.group_host import HostSettings
+from raftlog.storage.segmented_log import LogSettings
 from raftlog.types import GroupId, NodeId
-from tests.helpers.node_cluster import ClusterNode, NodeCluster
-from tests.helpers.partition_cluster import batch_of
+from tests.helpers.compacting import records_in, stored
+from tests.helpers.node_cluster import LOG_SETTINGS, ClusterNode, NodeCluster
+from tests.helpers.orders import batch_of
 from tests.helpers.virtual_time import run_virtual
 
 TROUBLE_S = 10.0
 PRODUCERS = 3
+KEYS = 5
 
 
 @dataclass
@@ -29,6 +32,7 @@ class Story:
     """The outcomes of the producers."""
 
     acknowledged: dict[tuple[GroupId, int, int], tuple[int, bytes]] = field(default_factory=dict)
+    keys: dict[tuple[GroupId, int, int], bytes] = field(default_factory=dict)
     unknown: int = 0
     refused: int = 0
     crashes: int = 0
@@ -51,6 +55,7 @@ class Odds:
     stop: float
     rot: float  # a disk fails for good: the group on it ends until its broker is started anew
     pause_s: float  # between two batches of a producer
+    compact: float = 0.0
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Odds:
@@ -76,16 +81,20 @@ class Odds:
         )
 
 
-def tell(seed: int, *, groups: int = 2, nodes: int = 3) -> Story:
+def tell(seed: int, *, groups: int = 2, nodes: int = 3, compacts: bool = False) -> Story:
     """One run from its beginning to its end."""
-    return run_virtual(_tell(seed, groups, nodes))
+    return run_virtual(_tell(seed, groups, nodes, compacts=compacts))
 
 
-async def _tell(seed: int, groups: int, nodes: int) -> Story:
+async def _tell(seed: int, groups: int, nodes: int, *, compacts: bool) -> Story:
     rng = random.Random(f"story {seed}")
     odds = Odds.drawn(rng)
     settings = HostSettings(quiet_ticks=20)
-    cluster = NodeCluster(seed, nodes=nodes, groups=groups, settings=settings)
+    log_settings = LOG_SETTINGS
+    if compacts:
+        odds = replace(odds, compact=rng.choice([0.02, 0.2]))
+        log_settings = LogSettings(segment_bytes=1500, index_interval_bytes=512)
+    cluster = NodeCluster(seed, nodes=nodes, groups=groups, settings=settings, log_settings=log_settings)
     story = Story()
     await cluster.start()
     is_over = asyncio.Event()
@@ -106,7 +115,10 @@ async def _tell(seed: int, groups: int, nodes: int) -> Story:
     await cluster.settled()
     await cluster.quiescent()
     for group_id in cluster.group_ids:
-        _check(cluster, story, group_id)
+        if compacts:
+            check_compacted(cluster, story, group_id)
+        else:
+            _check(cluster, story, group_id)
     await cluster.stop()
     return story
 
@@ -120,7 +132,8 @@ async def _produce(
     while not is_over.is_set():
         count = rng.choice([1, 1, 3])
         value = b"%d/%d " % (producer, sequence) + b"x" * rng.choice([0, 10, 200, 2000])
-        body = batch_of(*[value] * count, producer=producer, sequence=sequence)
+        key = b"%d" % rng.randrange(KEYS)
+        body = batch_of(*[value] * count, producer=producer, sequence=sequence, key=key)
         node: NodeId | None = None
         while True:
             up = cluster.up
@@ -137,6 +150,7 @@ async def _produce(
                     node = NodeId(leader) if isinstance(leader, int) else None
                 else:
                     story.acknowledged[group_id, producer, sequence] = (receipt.base_offset, value)
+                    story.keys[group_id, producer, sequence] = key
                     break
             await asyncio.sleep(rng.uniform(0.005, 0.05))
         sequence += count
@@ -191,6 +205,9 @@ async def _trouble(
     elif rng.random() < 0.1:
         broker.filesystem.capacity_bytes = None
         broker.has_room = True
+    if rng.random() < odds.compact and not broker.stopped:
+        for group_id in cluster.group_ids:
+            broker.begin_to_compact(group_id)
     if rng.random() < odds.transfer:
         for group in broker.groups.values():
             group.transfer_leadership(other)
@@ -217,6 +234,34 @@ async def _heal(cluster: NodeCluster, rng: random.Random) -> None:
             broker.crash(rng if rng.random() < 0.5 else None)
         if not broker.is_up:
             await broker.start()
+
+
+def check_compacted(cluster: NodeCluster, story: Story, group_id: GroupId) -> None:
+    """The checks after healing, of logs that were compacted at different times."""
+    logs = [broker.groups[group_id].log for broker in cluster.up]
+    found = [{record.offset: record for record in records_in(stored(log))} for log in logs]
+    newest = [{record.key: record.offset for record in records.values()} for records in found]
+    assert all(each == newest[0] for each in newest), "replicas differ in the newest record of a key"
+    for records in found:
+        for record in records.values():
+            assert all(other.get(record.offset, record) == record for other in found)
+        live = {(record.key, record.offset): record for record in records.values()}
+        for (group, producer, sequence), (offset, value) in story.acknowledged.items():
+            if group != group_id:
+                continue
+            here = records.get(offset)
+            if here is None:
+                key = story.keys[group, producer, sequence]
+                assert any(k == key and at > offset for k, at in live), f"{offset} is lost, key {key!r}"
+            else:
+                assert here.value == value, f"another value at {offset}"
+    tables = [broker.replicas[group_id].machine.producers for broker in cluster.up]
+    for log, table in zip(logs, tables, strict=True):
+        again = ProducerTable()
+        for batch in stored(log):
+            again.apply(batch.header)
+        assert {each: again.get(each) for each in again} == {each: tables[0].get(each) for each in tables[0]}
+        assert {each: table.get(each) for each in table} == {each: tables[0].get(each) for each in tables[0]}
 
 
 def _check(cluster: NodeCluster, story: Story, group_id: GroupId) -> None:

@@ -16,7 +16,13 @@ FILE_LINES_MAX = 600
 FUNCTION_LINES_MAX = 60
 MAY_PRINT = ("api/cli", "chaos", "bench")
 # Below these, time and chance are handed in.
-NO_CLOCK = ("raftlog/core", "raftlog/records", "raftlog/storage", "partitions/metadata/machine.py")
+NO_CLOCK = (
+    "raftlog/assignors",
+    "raftlog/core",
+    "raftlog/records",
+    "raftlog/storage",
+    "partitions/metadata/machine.py",
+)
 DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 

@@ -21,6 +21,7 @@ D3 = "D3 votes and terms are restored"
 D4 = "D4 members are those of the log"
 D5 = "D5 a log begins where it has a state"
 D6 = "D6 a log holds what was written"
+D7 = "D7 compaction keeps the newest record of each key"
 
 
 def require(holds: bool, invariant: str, detail: object) -> None:
@@ -55,7 +56,7 @@ def check_restart(log: SegmentedLog, model: Model) -> Model:
     restored = log.restored(NOBODY)
     _check_restored(restored, model)
     base, inside = line.membership_before(first), line.memberships(first, last)
-    is_young = not model.birth_is_durable and first == 0
+    is_young = not model.is_created_durably and first == 0
     require(restored.membership == base or is_young, D4, f"{restored.membership} at {first}, not {base}")
     require(list(restored.memberships) == inside, D4, f"{restored.memberships} in the log, not {inside}")
     return Model(
@@ -66,7 +67,7 @@ def check_restart(log: SegmentedLog, model: Model) -> Model:
         hard_states=[restored.hard_state],
         first=first,
         firsts_possible={first},
-        birth_is_durable=model.birth_is_durable or first > 0,
+        is_created_durably=model.is_created_durably or first > 0,
         offered=None if model.offered is None or line.origin == model.offered[0] else model.offered,
     )
 
@@ -82,6 +83,19 @@ def check_now(log: SegmentedLog, model: Model, first: int, last: int, bytes_max:
         equal = found.read() == line.bytes_in(found.first, found.last)
         holds = equal and found.first <= first <= found.last
         require(holds, D6, f"a read of {first}..{last} gives other bytes")
+
+
+def check_compacted(old: Line, new: Line, end: int) -> None:
+    """A segment was rewritten in a round up to ``end``: only superseded records are gone."""
+    before, after = old.records(), new.records()
+    newest = {record.key: record.offset for record in before.values() if record.offset < end}
+    for offset, record in before.items():
+        is_superseded = record.key is not None and offset < newest.get(record.key, -1)
+        require(offset in after or is_superseded, D7, f"{record} is removed, its key's newest: {newest}")
+    require(all(before.get(at) == one for at, one in after.items()), D7, "there are other records")
+    whole, left = old.memberships(0, old.last), new.memberships(0, new.last)
+    require(whole == left, D7, f"memberships {left}, not {whole}")
+    require(new.ends <= old.ends and new.last == old.last, D7, "batches end at other offsets")
 
 
 def _found_line(log: SegmentedLog, model: Model, first: int, last: int) -> Line:

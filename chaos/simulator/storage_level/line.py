@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from raftlog.core.membership import Membership, MembershipEntry
 from raftlog.core.ready import HardState
 from raftlog.records.batch import Batch
+from raftlog.records.compaction import KeyedRecord, keyed_records
 from raftlog.storage.members import membership_in
 from raftlog.types import BEFORE_LOG, EntryId, Index, NodeId, Term
 
-BIRTH = Membership(frozenset({NodeId(1), NodeId(2), NodeId(3)}))
-NEWBORN = HardState(Term(0), None)
-AT_BIRTH = MembershipEntry(Index(-1), BIRTH)
+INITIAL_MEMBERSHIP = Membership(frozenset({NodeId(1), NodeId(2), NodeId(3)}))
+INITIAL_HARD_STATE = HardState(Term(0), None)
+INITIAL_ENTRY = MembershipEntry(Index(-1), INITIAL_MEMBERSHIP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,12 +22,12 @@ class Line:
     """An expected log: its start, the membership there, and all later entries, including deleted ones."""
 
     origin: EntryId = BEFORE_LOG
-    membership: MembershipEntry = AT_BIRTH
+    membership: MembershipEntry = INITIAL_ENTRY
     batches: tuple[Batch, ...] = ()
 
     @property
     def last(self) -> int:
-        """Its newest entry."""
+        """The newest entry of the line."""
         return self.batches[-1].last_offset if self.batches else self.origin.index
 
     @property
@@ -42,6 +43,18 @@ class Line:
         """Without this entry and all later ones; it begins a batch."""
         kept = tuple(batch for batch in self.batches if batch.base_offset < first_removed)
         return Line(self.origin, self.membership, kept)
+
+    def compacted(self, rewritten: Sequence[Batch]) -> Line:
+        """The same with these batches in the place of those with the same offsets."""
+        first, last = rewritten[0].base_offset, rewritten[-1].last_offset
+        before = (batch for batch in self.batches if batch.last_offset < first)
+        behind = (batch for batch in self.batches if batch.base_offset > last)
+        return Line(self.origin, self.membership, (*before, *rewritten, *behind))
+
+    def records(self) -> dict[int, KeyedRecord]:
+        """The records of users by their offsets."""
+        batches = (batch for batch in self.batches if not batch.header.is_control)
+        return {record.offset: record for batch in batches for record in keyed_records(batch)}
 
     def bytes_in(self, first: int, last: int) -> bytes:
         """All batches that begin between these."""
@@ -81,10 +94,12 @@ class Model:
     applied: int = -1
     committed: int = -1  # never truncated, even if this log has lost it
     allowed: list[Line] = field(default_factory=list)  # logs that a crash may leave, in whole or as a prefix
-    hard_states: list[HardState] = field(default_factory=lambda: [NEWBORN])  # the durable one and later ones
+    hard_states: list[HardState] = field(
+        default_factory=lambda: [INITIAL_HARD_STATE]
+    )  # the durable one and later ones
     first: int = 0
     firsts_possible: set[int] = field(default_factory=lambda: {0})
-    birth_is_durable: bool = False
+    is_created_durably: bool = False
     offered: tuple[EntryId, Membership] | None = None  # a snapshot, which is committed
 
     def begin(self, first: int) -> None:

@@ -18,7 +18,7 @@ USUAL = {
     "look": 2.0,
     "wait": 1.0,
 }
-"""How often each work comes among all, by its name."""
+"""The frequency of each operation, by its name."""
 
 NEEDED = ("append", "take sync", "finish sync", "vote")
 
@@ -27,7 +27,7 @@ NEEDED = ("append", "take sync", "finish sync", "vote")
 class LogOdds:
     """One run's parameters. Some operations are often absent, or come all the time."""
 
-    lives: int = 6
+    incarnations: int = 6
     steps: int = 60  # of the longest incarnation
     works: dict[str, float] = field(default_factory=lambda: dict(USUAL))
     members: float = 0.1  # of a batch
@@ -35,6 +35,7 @@ class LogOdds:
     power: float = 0.8  # that the machine dies with the process
     midst: float = 0.5  # that an incarnation ends during an operation
     lies_about_syncs: bool = False
+    compact: float = 0.0  # after an operation; batches have records with keys then
 
     @classmethod
     def drawn(cls, rng: random.Random) -> LogOdds:
@@ -44,11 +45,12 @@ class LogOdds:
             for kind, usual in USUAL.items()
         }
         return cls(
-            lives=rng.choice((2, 4, 6, 10)),
+            incarnations=rng.choice((2, 4, 6, 10)),
             steps=rng.choice((10, 30, 60, 100)),
             works=works,
             members=rng.choice((0.0, 0.1, 0.3)),
             failing_syncs=rng.choice((0.0, 0.0, 0.02, 0.1)),
             power=rng.choice((0.5, 0.8, 1.0)),
             midst=rng.choice((0.3, 0.5, 0.8)),
+            compact=rng.choice((0.0, 0.0, 0.05, 0.2)),
         )

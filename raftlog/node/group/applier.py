@@ -12,6 +12,7 @@ from typing import Final, Generic, TypeVar
 from raftlog.errors import InvariantViolated, LogCorrupt
 from raftlog.node.group.recent_entries import Entry, RecentEntries
 from raftlog.records.batch import Batch, split_batches
+from raftlog.records.compaction import cut_gap
 from raftlog.state_machine import StateMachine
 from raftlog.storage.log_storage import LogChange, LogStorage, after
 from raftlog.types import EntryId, Index
@@ -141,7 +142,7 @@ class Applier(Generic[Reply]):
 
     def _next_entries(self, commit_index: Index) -> list[Entry[Reply]]:
         recent = self._recent
-        entry = recent.next_to_apply()
+        entry = recent.next_to_apply(commit_index)
         if entry is not None:
             return [entry]
         following = Index(recent.applied_index + 1)
@@ -154,4 +155,4 @@ class Applier(Generic[Reply]):
     def _read(self, first: Index, last: Index, bytes_max: int) -> list[Batch]:
         """From the log, checked. Raises ``LogCorrupt``."""
         batches = split_batches(self._log.read(first, last, bytes_max=bytes_max).read())
-        return [batch for batch in batches if batch.header.last_offset >= first]
+        return [cut_gap(batch, first, last) for batch in batches if batch.header.last_offset >= first]

@@ -18,6 +18,7 @@ from raftlog.core.messages import Envelope
 from raftlog.core.ready import Write
 from raftlog.node.group.recent_entries import RecentEntries
 from raftlog.records.batch import Batch
+from raftlog.records.compaction import cut_gap
 from raftlog.records.control import leader_change_batch
 from raftlog.storage.filesystem import is_disk_full
 from raftlog.storage.log_storage import LogStorage, Sync
@@ -79,7 +80,8 @@ class LogWriter(Generic[Reply]):
         if write.spans:
             if received:
                 first, last = write.spans[0].first, write.spans[-1].last
-                self._recent.stage([batch for batch in received if first <= batch.base_offset <= last])
+                cut = [cut_gap(batch, first, last) for batch in received]
+                self._recent.stage([batch for batch in cut if first <= batch.base_offset <= last])
             for span in write.spans:
                 self._recent.name(span, self._made(span, is_received=bool(received)))
             self.try_append()

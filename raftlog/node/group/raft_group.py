@@ -146,10 +146,10 @@ class RaftGroup(LeaderRequests[Reply]):
             await self._change(partial(self._prefix_change, first_kept))
         return self.log.first_index
 
-    async def write_anew(self) -> None:
-        """Put what is known here into the small files of the log, which the disk has damaged."""
+    async def change_log(self, begin: Callable[[], LogChange | None]) -> None:
+        """Have the log changed when its disk is free; not if the replica has stopped."""
         if self.stopped is None:
-            await self._change(self.log.rewrite_change)
+            await self._change(begin)
 
     # What the host calls.
 

@@ -22,6 +22,7 @@ from raftlog.errors import InvariantViolated, Overloaded
 from raftlog.node.group.pending_requests import Proposal, UncommittedBytes
 from raftlog.node.reading import read_recent
 from raftlog.records.batch import Batch
+from raftlog.records.compaction import cut_gap
 from raftlog.storage.filesystem import Buffer
 from raftlog.storage.log_storage import LogStorage
 from raftlog.types import Index
@@ -147,13 +148,22 @@ class RecentEntries(Generic[Reply]):
 
     # How they go.
 
-    def next_to_apply(self) -> Entry[Reply] | None:
-        """Take the entry behind ``applied_index`` out; None where it must be read from the log."""
+    def next_to_apply(self, commit_index: Index) -> Entry[Reply] | None:
+        """Take the entry behind ``applied_index`` out; None where it must be read from the log.
+
+        The part of a gap batch above ``commit_index`` stays: a leader that has just started may not know that
+        all of it is committed.
+        """
         entries = self._entries
         if not entries or entries[0].first != self.applied_index + 1:
             return None
         entry = entries.popleft()
         self.size_bytes -= len(entry.batch.data)
+        if entry.last > commit_index and entry.batch.header.is_gap:
+            rest = Entry[Reply](cut_gap(entry.batch, commit_index + 1, entry.last))
+            entries.appendleft(rest)
+            self.size_bytes += len(rest.batch.data)
+            entry = Entry(cut_gap(entry.batch, entry.first, commit_index))
         return entry
 
     @property

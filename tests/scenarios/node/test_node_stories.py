@@ -19,6 +19,20 @@ def test_five_brokers_keep_what_they_acknowledged(seed: int) -> None:
     assert tell(seed, nodes=5, groups=1).acknowledged
 
 
+@pytest.mark.parametrize("seed", range(3000, 3008))
+def test_compacted_logs_keep_the_newest_record_of_each_key(seed: int) -> None:
+    assert tell(seed, compacts=True).acknowledged
+
+
+@pytest.mark.slow
+def test_hundreds_of_stories_of_compacted_logs() -> None:
+    for seed in range(4000, 4200):
+        try:
+            tell(seed, compacts=True)
+        except BaseException as error:
+            raise AssertionError(f"seed {seed}") from error
+
+
 @pytest.mark.slow
 def test_hundreds_of_stories_keep_what_was_acknowledged() -> None:
     for seed in range(2000, 2300):

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from tests.simulation.mutants.adapter import ADAPTER
 from tests.simulation.mutants.admins import CONTROLLER, GIVEN_UP
+from tests.simulation.mutants.assignors import ASSIGNORS
 from tests.simulation.mutants.broken import BROKEN
 from tests.simulation.mutants.changes import CHANGES
 from tests.simulation.mutants.clients import CLIENTS
 from tests.simulation.mutants.clocks import CLOCKS
+from tests.simulation.mutants.compaction import COMPACTION
 from tests.simulation.mutants.core import CORE
 from tests.simulation.mutants.driver import DRIVER
+from tests.simulation.mutants.groups import GROUPS
 from tests.simulation.mutants.http import HTTP
 from tests.simulation.mutants.logs import LOGS
 from tests.simulation.mutants.members import MEMBERS
@@ -26,6 +29,7 @@ MUTANTS = (
     *CHANGES,
     *MEMBERS,
     *STORAGE,
+    *COMPACTION,
     *ADAPTER,
     *LOGS,
     *REPAIR,
@@ -41,4 +45,6 @@ MUTANTS = (
     *GIVEN_UP,
     *CLIENTS,
     *HTTP,
+    *GROUPS,
+    *ASSIGNORS,
 )

@@ -325,7 +325,7 @@ CONNECTIONS = (
     Mutant(
         "an undecodable batch is stored",
         "partitions.replica.topic_rules:TopicRules.check_records",
-        "if self.validates_records:",
+        "if self.validates_records or self.requires_keys:",
         "if False:",
         script="tests/unit/api/test_undecodable_batches.py",
     ),

@@ -213,7 +213,7 @@ FETCHING = (
         "api.resources.fetch:message",
         "if not shown or shown[0].offset != offset:",
         "if not shown:",
-        equivalent="a read of one batch never holds a neighbour; only compaction would leave holes",
+        script="tests/unit/api/test_compacted_fetch.py",
     ),
     Mutant(
         "a message beyond the end is not found rather than not there yet",
@@ -272,7 +272,7 @@ FETCHING = (
     ),
     Mutant(
         "text with many control characters has escapes",
-        "api.resources.json_answers:as_it_looks",
+        "api.resources.json_values:as_it_looks",
         "if _grows(value):",
         "if False:",
         script="tests/unit/api/test_bounded_requests.py",

@@ -265,7 +265,7 @@ async def test_the_time_of_a_request_holds_for_a_body_that_trickles() -> None:
         writing(b"HTTP/1.1 200 OK\r\nContent-Length: 999\r\n\r\n", b" ", pause_s=0.01) as (url, _),
         Client(url, request_timeout="100ms") as client,
     ):
-        with pytest.raises(ConnectionLost, match=r"no answer within 0\.1 s"):
+        with pytest.raises(ConnectionLost, match=r"no response within 0\.1 s"):
             await client.topics.create("x")
 
 

@@ -7,6 +7,7 @@ from raftlog.core.ready import HardState
 from raftlog.node.group.applier import Applier
 from raftlog.node.group.recent_entries import RecentEntries
 from raftlog.records.batch import Batch
+from raftlog.records.compaction import gap_batch
 from raftlog.storage.log_storage import LogStorage, carry_out
 from raftlog.storage.segment import segment_path
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
@@ -130,3 +131,18 @@ def test_no_log_begins_before_the_segment_whose_state_has_rotted_either() -> Non
     carry_out(applier.prefix_change(new_segment, log.durable_index))
     assert new_segment in log.states.standing
     assert log.first_index == bases[-2]
+
+
+def test_a_gap_batch_is_applied_as_far_as_it_is_committed() -> None:
+    log, applier, _ = applied(2)
+    applier._recent.stage([gap_batch(4, 20, 1, None)])
+    applier._recent.name(EntrySpan(Term(1), Index(4), Index(20)))
+    log.append([gap_batch(4, 20, 1, None)])
+    applier.apply_up_to(Index(7))
+    assert applier.applied_index == 7
+    again = applier_of(log, Count())
+    again.apply_up_to(Index(9))  # from the log, within the batch
+    assert again.applied_index == 9
+    again.apply_up_to(Index(11))
+    applier.apply_up_to(Index(20))
+    assert (again.applied_index, applier.applied_index) == (11, 20)

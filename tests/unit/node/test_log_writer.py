@@ -7,10 +7,12 @@ from raftlog.core.messages import AppendReply, Envelope, VoteReply
 from raftlog.core.ready import HardState, Write
 from raftlog.node.group.log_writer import LogWriter, Synced
 from raftlog.node.group.recent_entries import RecentEntries
+from raftlog.records.compaction import gap_batch
 from raftlog.storage.log_storage import carry_out
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.types import Index, NodeId, Term, WriteId
+from tests.helpers.compacting import stored
 from tests.helpers.manual_wall_clock import ManualWallClock
 from tests.helpers.storage_batches import storage_batch
 
@@ -136,3 +138,12 @@ def test_a_cut_log_keeps_no_earlier_write_from_being_durable() -> None:
     log.writer.write(write)
     carry_out(log.log.cut_change())
     assert numbers(log.sync()) == [1, 2]
+
+
+def test_of_a_gap_batch_that_comes_again_only_the_news_is_written() -> None:
+    log = Log()
+    log.write(1, 1, 0, 1, 2)
+    spans = (EntrySpan(Term(1), Index(3), Index(9)),)
+    log.writer.write(Write(write_id=WriteId(2), spans=spans), [gap_batch(1, 9, 1, None)])
+    log.sync()
+    assert [(batch.base_offset, batch.last_offset) for batch in stored(log.log)][-2:] == [(2, 2), (3, 9)]

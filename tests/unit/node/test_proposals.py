@@ -43,7 +43,7 @@ def entries(shared: UncommittedBytes | None = None) -> RecentEntries[str]:
 
 def apply(recent: RecentEntries[str], reply: str) -> None:
     """The machine takes the next entry in."""
-    entry = recent.next_to_apply()
+    entry = recent.next_to_apply(Index(0))
     assert entry is not None
     recent.applied(entry, reply)
 

@@ -60,7 +60,14 @@ def test_truths_may_come_as_text_or_not(value: object) -> None:
         ("min.insync.replicas", 0),
         ("min.insync.replicas", 4),
         ("min.insync.replicas", "all"),
-        ("cleanup.policy", "compact"),
+        ("cleanup.policy", "compacted"),
+        ("cleanup.policy", ""),
+        ("cleanup.policy", 1),
+        ("min.cleanable.dirty.ratio", "1.1"),
+        ("min.cleanable.dirty.ratio", "-0.5"),
+        ("min.cleanable.dirty.ratio", "1e-3"),
+        ("min.cleanable.dirty.ratio", "."),
+        ("min.cleanable.dirty.ratio", True),
         ("cleanup.policy", "shred"),
         ("replica.lag.max.ms", 0),
         ("replica.lag.max.messages", 0),
@@ -86,10 +93,17 @@ def test_a_long_value_makes_no_long_message() -> None:
     assert len(str(caught.value)) < 600
 
 
-def test_only_the_system_compacts() -> None:
-    assert check({"cleanup.policy": "compact"}, replication_factor=3, internal=True) == {
-        "cleanup.policy": "compact"
-    }
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [("compact", "compact"), ("delete,compact", "compact,delete"), ("compact, delete", "compact,delete")],
+)
+def test_a_topic_may_be_compacted(given: str, kept: str) -> None:
+    assert check({"cleanup.policy": given}, replication_factor=3) == {"cleanup.policy": kept}
+
+
+@pytest.mark.parametrize("ratio", ["0", "0.01", "1", "1.0"])
+def test_the_dirty_ratio_is_a_number_as_text(ratio: str) -> None:
+    assert checked(min_cleanable_dirty_ratio=ratio) == {"min.cleanable.dirty.ratio": ratio}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,122 @@
+"""Removing records from a stored batch, and the batches that keep their place.
+
+Decides: what remains of a batch. Leaves to others: which records go (``raftlog.storage.compaction``).
+
+A batch from which records were removed keeps base offset, last offset delta, leader epoch and producer.
+Where a whole batch goes, or several of one leader epoch in a row, a *gap batch* covers their offsets: a
+header of 61 bytes without records and without a producer. So the batches of a log follow one another without
+holes, and code that reads, copies and verifies logs needs no rule for compacted ones. A gap batch may be cut
+at any offset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from typing import NamedTuple
+
+from raftlog.records.batch import (
+    APPEND_TIME_BIT,
+    HEADER_BYTES,
+    MAGIC,
+    NO_TIMESTAMP,
+    Batch,
+    BatchHeader,
+    encode_batch,
+    parse_header,
+    split_batches,
+)
+from raftlog.records.compression import compress
+from raftlog.records.reader import encoded_records, iter_opened, open_batch
+
+GAP_OFFSETS_MAX = 1 << 31  # of one gap batch: the last offset delta is a signed number of four bytes
+
+
+class KeyedRecord(NamedTuple):
+    """A record as compaction sees it."""
+
+    offset: int
+    key: bytes | None
+    is_tombstone: bool  # it has no value: it deletes its key
+
+
+def keyed_records(batch: Batch) -> list[KeyedRecord]:
+    """The records of a batch, without their values. Raises ``CorruptBatch``."""
+    opened = open_batch(batch)
+    return [
+        KeyedRecord(record.offset, record.key, record.value is None)
+        for record in iter_opened(batch.header, opened)
+    ]
+
+
+def retain(batch: Batch, offsets: Container[int]) -> Batch:
+    """The batch with only the records at these offsets; perhaps none. Raises ``CorruptBatch``."""
+    header = batch.header
+    opened = open_batch(batch)
+    parts: list[memoryview] = []
+    newest_ms = NO_TIMESTAMP
+    records = zip(iter_opened(header, opened), encoded_records(header, opened), strict=True)
+    for record, encoded in records:
+        if record.offset in offsets:
+            parts.append(encoded)
+            newest_ms = max(newest_ms, record.timestamp_ms)
+    body = compress(header.codec, b"".join(parts)) if parts else b""
+    # What is known of a producer contains the timestamp of its batch, which must not change.
+    keeps_time = header.is_append_time or header.has_producer
+    kept = header._replace(
+        record_count=len(parts), max_timestamp=header.max_timestamp if keeps_time else newest_ms
+    )
+    return _encoded(kept, body)
+
+
+def gap_batch(first: int, last: int, leader_epoch: int, stamped_ms: int | None) -> Batch:
+    """The place of removed records: offsets ``first..last`` of one leader epoch.
+
+    ``stamped_ms`` is the newest time at which a leader stamped one of the removed batches, if one did.
+    """
+    header = BatchHeader(
+        base_offset=first,
+        batch_length=0,
+        leader_epoch=leader_epoch,
+        magic=MAGIC,
+        crc=0,
+        attributes=0 if stamped_ms is None else APPEND_TIME_BIT,
+        last_offset_delta=last - first,
+        base_timestamp=NO_TIMESTAMP,
+        max_timestamp=NO_TIMESTAMP if stamped_ms is None else stamped_ms,
+        producer_id=-1,
+        producer_epoch=-1,
+        base_sequence=-1,
+        record_count=0,
+    )
+    return _encoded(header, b"")
+
+
+def cut_gap(batch: Batch, first: int, last: int) -> Batch:
+    """The part of a gap batch that lies in ``first..last``; every other batch as it is."""
+    header = batch.header
+    start, end = max(first, header.base_offset), min(last, header.last_offset)
+    if not header.is_gap or start > end or (start, end) == (header.base_offset, header.last_offset):
+        return batch
+    return gap_batch(start, end, header.leader_epoch, header.stamped_ms)
+
+
+def starting_at(data: bytes, first: int) -> bytes:
+    """Stored batches without what a gap batch at their beginning has below ``first``."""
+    if len(data) < HEADER_BYTES:
+        return data
+    header = parse_header(data)
+    if not header.base_offset < first <= header.last_offset or not header.is_gap:
+        return data
+    cut = cut_gap(Batch(data[: header.size_bytes], header), first, header.last_offset)
+    return b"".join((cut.data, data[header.size_bytes :]))
+
+
+def ending_at(data: bytes, last: int) -> bytes:
+    """Stored batches without what a gap batch at their end has above ``last``."""
+    *others, newest = split_batches(data)
+    return b"".join([*(batch.data for batch in others), cut_gap(newest, newest.base_offset, last).data])
+
+
+def _encoded(header: BatchHeader, body: bytes) -> Batch:
+    data = encode_batch(header, body)
+    return Batch(data, parse_header(data))

@@ -1,0 +1,154 @@
+"""Which records of a log are superseded, and what its segments are without them: pure decisions.
+
+A *round* reads the keys of the closed, committed segments that are not clean yet, from the oldest on, as far
+as its memory allows. Then every segment up to the end of the round is rewritten without the records that have
+a newer one with the same key below that end. What stays:
+
+- the newest record of each key; of all records at and above the end of the round, everything;
+- a tombstone, until all replicas are clean up to it and ``delete.retention.ms`` is over;
+- records without a key, control batches, batches of transactions, and bodies that cannot be read;
+- the header of each batch that a state machine needs: those that a producer may send again.
+
+Leaves to others: removing records from a batch (``records.compaction``), files (``segment_rewriter``), and
+when a round begins and how fast it goes (``raftlog.hosting.compaction``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Final
+
+from raftlog.errors import CorruptBatch
+from raftlog.records.batch import Batch
+from raftlog.records.compaction import GAP_OFFSETS_MAX, KeyedRecord, gap_batch, keyed_records, retain
+from raftlog.storage.retention import ClosedSegment
+
+KEYS_MAX: Final = 200_000  # of one round: about 190 bytes of memory each
+_DIGEST_BYTES: Final = 16  # no two keys have the same, not even keys that were chosen for it
+
+
+class NewestOffsets:
+    """The newest offset of each key seen, by a digest of the key."""
+
+    def __init__(self, keys_max: int = KEYS_MAX) -> None:
+        self._keys_max = keys_max
+        self._newest: dict[bytes, int] = {}
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the round ends here."""
+        return len(self._newest) >= self._keys_max
+
+    def note(self, batch: Batch) -> None:
+        """Take in the keys of one batch; batches come in the order of the log."""
+        for record in _removable(batch):
+            if record.key is not None:
+                self._newest[_digest(record.key)] = record.offset
+
+    def newest(self, key: bytes) -> int:
+        """The newest offset of a key; -1 if it was not seen."""
+        return self._newest.get(_digest(key), -1)
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What one round knows before it rewrites the first segment."""
+
+    newest: NewestOffsets
+    end: int  # everything at this offset and above stays
+    tombstones_end: int = 0  # tombstones below it are not needed any more
+    headers_kept: Collection[int] = frozenset()  # base offsets of batches whose header stays
+
+    def keeps(self, record: KeyedRecord) -> bool:
+        """Whether a record stays."""
+        if record.key is None:
+            return True
+        if record.is_tombstone and record.offset < self.tombstones_end:
+            return False
+        return record.offset >= self.newest.newest(record.key)
+
+
+class Compaction:
+    """The batches of one segment on their way through a round."""
+
+    def __init__(self, plan: Round) -> None:
+        self.records_removed = 0
+        self._round = plan
+        self._gap: tuple[int, int, int, int | None] | None = None  # first, last, leader epoch, newest stamp
+
+    def feed(self, batches: Iterable[Batch]) -> list[Batch]:
+        """What stays of the next batches, with gap batches where whole batches go."""
+        kept: list[Batch] = []
+        for batch in batches:
+            rest = self._rest(batch)
+            if rest is not None:
+                kept += [*self.flush(), rest]
+            else:
+                kept += self._widen(batch)
+        return kept
+
+    def flush(self) -> list[Batch]:
+        """The gap batch at the end, if there is one."""
+        gap, self._gap = self._gap, None
+        return [] if gap is None else [gap_batch(*gap)]
+
+    def _rest(self, batch: Batch) -> Batch | None:
+        """The batch without superseded records; None where nothing of it stays."""
+        header = batch.header
+        if header.last_offset >= self._round.end:
+            return batch
+        if header.is_gap:
+            return None
+        records = _removable(batch)
+        kept = {record.offset for record in records if self._round.keeps(record)}
+        if records and len(kept) == len(records):
+            return batch
+        if not records and header.record_count:
+            return batch  # of no kind that is compacted
+        self.records_removed += len(records) - len(kept)
+        if kept or (header.has_producer and header.base_offset in self._round.headers_kept):
+            return batch if not records else retain(batch, kept)
+        return None
+
+    def _widen(self, batch: Batch) -> list[Batch]:
+        """Add a batch to the gap; the gap before it, if they must not be one."""
+        header = batch.header
+        first, last, epoch, stamped_ms = (
+            header.base_offset,
+            header.last_offset,
+            header.leader_epoch,
+            header.stamped_ms,
+        )
+        done: list[Batch] = []
+        if self._gap is not None:
+            gap_first, _, gap_epoch, gap_ms = self._gap
+            if gap_epoch == epoch and last - gap_first < GAP_OFFSETS_MAX:
+                first = gap_first
+                stamped_ms = max((ms for ms in (gap_ms, stamped_ms) if ms is not None), default=None)
+            else:
+                done = self.flush()
+        self._gap = (first, last, epoch, stamped_ms)
+        return done
+
+
+def is_due(closed: Sequence[ClosedSegment], clean_end: int, dirty_ratio_min: float) -> bool:
+    """Whether enough of the closed segments is dirty: at or above ``clean_end``."""
+    dirty = sum(segment.size_bytes for segment in closed if segment.last >= clean_end)
+    return dirty > 0 and dirty >= dirty_ratio_min * sum(segment.size_bytes for segment in closed)
+
+
+def _removable(batch: Batch) -> list[KeyedRecord]:
+    """The records that compaction may remove, and whose keys count; none of other kinds of batches."""
+    header = batch.header
+    if header.is_control or header.is_transactional or not header.record_count:
+        return []
+    try:
+        return keyed_records(batch)
+    except CorruptBatch:  # a producer stored what is no records
+        return []
+
+
+def _digest(key: bytes) -> bytes:
+    return blake2b(key, digest_size=_DIGEST_BYTES).digest()

@@ -1,0 +1,157 @@
+"""A compacted topic on brokers: every replica serves the newest record of each key, and offsets stay."""
+
+from __future__ import annotations
+
+import pytest
+
+from partitions.replica.replica import PartitionReplica
+from partitions.values import QUORUM, AtTime, FetchRequest
+from raftlog.errors import InvalidRecord
+from raftlog.records.batch import split_batches
+from raftlog.records.reader import StoredRecord, read_records
+from raftlog.types import Offset
+from tests.helpers.async_tests import in_virtual_time
+from tests.helpers.compacting import records_in, stored
+from tests.helpers.controlled_cluster import ControlledBroker, ControlledCluster
+from tests.helpers.orders import batch_of
+from tests.helpers.virtual_time import eventually
+
+KEYS = 4
+
+
+def replica_on(broker: ControlledBroker) -> PartitionReplica:
+    return broker.manager.replicas["orders", 0]
+
+
+async def leader_of(cluster: ControlledCluster) -> PartitionReplica:
+    def leaders() -> list[PartitionReplica]:
+        replicas = [broker.manager.replicas.get(("orders", 0)) for broker in cluster.brokers.values()]
+        return [one for one in replicas if one is not None and one.leader and one.group.is_ready]
+
+    await eventually(leaders)
+    return leaders()[0]
+
+
+async def write(cluster: ControlledCluster, first: int, last: int) -> None:
+    leader = await leader_of(cluster)
+    for number in range(first, last + 1):
+        body = batch_of(b"v%d" % number + b"x" * 100, key=b"%d" % (number % KEYS))
+        await leader.append(body, acks=QUORUM, timeout_ms=5000)
+    await eventually(
+        lambda: all(
+            replica_on(broker).group.applied_index == leader.group.last_index
+            for broker in cluster.brokers.values()
+        )
+    )
+
+
+async def look(cluster: ControlledCluster) -> None:
+    for broker in cluster.brokers.values():
+        await broker.compaction.look()
+
+
+async def read_all(replica: PartitionReplica, *, bytes_max: int = 300) -> list[StoredRecord]:
+    """As a consumer reads: chunk by chunk."""
+    offset, found = Offset(0), list[StoredRecord]()
+    while offset < replica.high_watermark:
+        result = await replica.fetch(FetchRequest(position=offset, bytes_max=bytes_max))
+        assert result.next_offset > offset
+        for batch in split_batches(result.data):
+            if not batch.header.is_control:
+                found += [record for record in read_records(batch) if record.offset >= offset]
+        offset = result.next_offset
+    return found
+
+
+@in_virtual_time
+async def test_the_newest_records_are_served_by_every_replica() -> None:
+    async with ControlledCluster() as cluster:
+        await cluster.create("orders", **{"cleanup.policy": "compact", "segment.bytes": 1024})
+        await write(cluster, 0, 39)
+        before = {broker.node_id: records_in(stored(replica_on(broker).group.log)) for broker in cluster}
+        await look(cluster)
+        for broker in cluster:
+            log = replica_on(broker).group.log
+            left = records_in(stored(log))
+            closed_end = log.closed_segments[-1].last + 1  # type: ignore[attr-defined]
+            whole = before[broker.node_id]
+            assert len(left) == KEYS + sum(record.offset >= closed_end for record in whole)
+            assert {record.key: record for record in left} == {record.key: record for record in whole}
+            assert broker.compaction.counts.records_removed == len(whole) - len(left)
+        leader = await leader_of(cluster)
+        assert await read_all(leader) == records_in(stored(leader.group.log))
+        first = min(record.offset for record in await read_all(leader))
+        assert first > 0
+        offset, timestamp_ms = await leader.offset_at(AtTime(0))
+        assert (offset, timestamp_ms is None) == (first, False)
+        assert await leader.offset_at(Offset(0)) == (0, None)
+
+
+@in_virtual_time
+async def test_a_log_is_compacted_again_once_enough_is_dirty() -> None:
+    async with ControlledCluster() as cluster:
+        config = {"cleanup.policy": "compact", "segment.bytes": 1024, "min.cleanable.dirty.ratio": "0.7"}
+        await cluster.create("orders", **config)
+        await write(cluster, 0, 39)
+        await look(cluster)
+        counts = [broker.compaction.counts.bytes_read for broker in cluster]
+        await look(cluster)
+        assert counts == [broker.compaction.counts.bytes_read for broker in cluster]
+        await write(cluster, 40, 79)
+        await look(cluster)
+        leader = await leader_of(cluster)
+        assert len(await read_all(leader)) < KEYS + 12
+        assert all(
+            count > before
+            for count, before in zip(
+                [broker.compaction.counts.bytes_read for broker in cluster], counts, strict=True
+            )
+        )
+
+
+@in_virtual_time
+async def test_a_replica_that_was_away_gets_a_compacted_log() -> None:
+    async with ControlledCluster() as cluster:
+        await cluster.create("orders", **{"cleanup.policy": "compact", "segment.bytes": 1024})
+        await write(cluster, 0, 20)
+        leader = await leader_of(cluster)
+        away = next(broker.node_id for broker in cluster if replica_on(broker) is not leader)
+        await cluster.stop(away)
+        await write(cluster, 21, 60)
+        await look(cluster)
+        back = await cluster.start(away)
+        await eventually(lambda: ("orders", 0) in back.manager.replicas)
+        await write(cluster, 61, 65)
+        await look(cluster)
+        newest = [
+            {record.key: record for record in records_in(stored(replica_on(broker).group.log))}
+            for broker in cluster
+        ]
+        assert newest[0] == newest[1] == newest[2]
+        assert sorted(record.value or b"" for record in newest[0].values()) == [
+            b"v%d" % number + b"x" * 100 for number in (62, 63, 64, 65)
+        ]
+
+
+@in_virtual_time
+async def test_a_record_without_a_key_is_refused() -> None:
+    async with ControlledCluster() as cluster:
+        await cluster.create("orders", **{"cleanup.policy": "compact", "validate.records": "false"})
+        leader = await leader_of(cluster)
+        with pytest.raises(InvalidRecord, match=r"record 0 has no key.* cleanup\.policy"):
+            await leader.append(batch_of(b"v"), acks=QUORUM, timeout_ms=5000)
+        await leader.append(batch_of(b"v", key=b""), acks=QUORUM, timeout_ms=5000)
+
+
+@in_virtual_time
+async def test_a_topic_that_is_compacted_and_deleted_loses_old_segments() -> None:
+    async with ControlledCluster() as cluster:
+        config = {"cleanup.policy": "compact,delete", "segment.bytes": 1024, "retention.bytes": 2048}
+        await cluster.create("orders", **config)
+        await write(cluster, 0, 39)
+        for broker in cluster:
+            await broker.retention.look()
+        await look(cluster)
+        leader = await leader_of(cluster)
+        assert leader.group.log.first_index > 0
+        assert {record.key for record in records_in(stored(leader.group.log))} == {b"0", b"1", b"2", b"3"}

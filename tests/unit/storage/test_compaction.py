@@ -1,0 +1,287 @@
+"""Segments that are compacted while the log is used, or changes meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from raftlog.core.ready import HardState
+from raftlog.errors import LogCorrupt
+from raftlog.records.batch import (
+    HEADER_BYTES,
+    TRANSACTIONAL_BIT,
+    Batch,
+    Codec,
+    encode_batch,
+    parse_header,
+    stamp,
+)
+from raftlog.records.builder import Record, build_batch
+from raftlog.storage.compaction import is_due
+from raftlog.storage.compactor import Compactor
+from raftlog.storage.log_storage import carry_out
+from raftlog.storage.retention import ClosedSegment
+from raftlog.storage.segment_rewriter import RewrittenSegment
+from raftlog.storage.segmented_log import LogSettings, SegmentedLog
+from raftlog.testing.fake_filesystem import FakeFilesystem
+from raftlog.types import EntryId, Index, NodeId, Term
+from tests.helpers.compacting import compact, compactor, records_in, stored
+from tests.helpers.log_files import DIRECTORY, NOBODY, segment, sync
+from tests.helpers.manual_wall_clock import ManualWallClock
+
+SETTINGS = LogSettings(segment_bytes=300, index_interval_bytes=100)
+
+
+def keyed_log(
+    filesystem: FakeFilesystem, batches: int = 20, *, settings: LogSettings = SETTINGS
+) -> SegmentedLog:
+    """One record a batch, under two keys in turn; everything is committed."""
+    log = SegmentedLog.open(filesystem, DIRECTORY, settings, ManualWallClock())
+    log.save_hard_state(HardState(Term(1), NodeId(1)))
+    for number in range(batches):
+        records = [Record(b"value %d" % number, b"%d" % (number % 2), timestamp_ms=1000 + number)]
+        data = build_batch(records, codec=Codec.NONE, timestamp_ms=0)
+        base = int(log.last_index) + 1
+        log.append([stamp(data, base_offset=base, leader_epoch=1, append_time_ms=None)])
+    sync(log)
+    log.note_commit_index(log.last_index)
+    return log
+
+
+def first_rewritten(work: Compactor) -> RewrittenSegment:
+    while not isinstance(step := work.step(), RewrittenSegment):
+        assert step is not None
+    return step
+
+
+def test_a_part_that_was_taken_before_finds_that_the_log_has_changed() -> None:
+    filesystem = FakeFilesystem()
+    log = keyed_log(filesystem)
+    part, removals = log.part(Index(1), 10_000), log.removals
+    compact(filesystem, log)
+    with pytest.raises(LogCorrupt):
+        part.read(Index(1), Index(5), bytes_max=10_000)
+    assert log.removals > removals
+
+
+def test_an_index_that_a_reader_has_loaded_is_not_used_for_the_new_file() -> None:
+    filesystem = FakeFilesystem()
+    log = keyed_log(filesystem)
+    part = log.part(Index(1), 10_000)
+    part.read(Index(1), Index(5), bytes_max=10_000)
+    compact(filesystem, log)
+    part.finished()
+    assert records_in(stored(log))[-1].value == b"value 19"
+    for first in range(20):
+        found = log.read(Index(first), Index(first), bytes_max=1)
+        assert found.first <= first <= found.last
+        found.read()
+
+
+def test_a_segment_that_retention_has_deleted_does_not_come_back() -> None:
+    filesystem = FakeFilesystem()
+    log = keyed_log(filesystem)
+    rewritten = first_rewritten(compactor(filesystem, log))
+    state_at = log.closed_segments[1].base
+    log.states.save(EntryId(Term(1), Index(state_at - 1)), b"state")
+    assert log.truncate_prefix(state_at) == state_at
+    carry_out(log.replace_change(rewritten))
+    assert not filesystem.exists(segment(0))
+    assert not filesystem.exists(rewritten.path)
+    log.close()
+    again = SegmentedLog.open(filesystem, DIRECTORY, SETTINGS, ManualWallClock())
+    assert again.first_index == state_at
+
+
+def test_what_is_not_committed_or_not_durable_is_not_compacted() -> None:
+    filesystem = FakeFilesystem()
+    log = keyed_log(filesystem)
+    closed = log.closed_segments
+    assert log.compactable_segments == closed
+    log.close()
+    log = SegmentedLog.open(filesystem, DIRECTORY, SETTINGS, ManualWallClock())
+    data = build_batch([Record(b"v" * 300, b"1")], codec=Codec.NONE, timestamp_ms=0)
+    for _ in range(3):
+        base = int(log.last_index) + 1
+        log.append([stamp(data, base_offset=base, leader_epoch=1, append_time_ms=None)])
+    log.note_commit_index(log.last_index)
+    assert [each.base for each in log.compactable_segments] == [each.base for each in log.closed_segments][
+        :-2
+    ]
+    sync(log)
+    assert log.compactable_segments == log.closed_segments
+
+
+def test_a_leader_epoch_that_was_flipped_is_damage_and_is_not_copied() -> None:
+    filesystem = FakeFilesystem()
+    log = keyed_log(filesystem)
+    filesystem.flip_bit(segment(0), 15, 1)  # the last byte of the first leader epoch
+    assert parse_header(filesystem.read_file(segment(0))).leader_epoch == 3
+    with pytest.raises(LogCorrupt, match="epoch 3 at offset 0"):
+        compact(filesystem, log)
+    assert not [name for name in filesystem.list_directory(DIRECTORY) if name.endswith(".compacted")]
+
+
+@pytest.mark.parametrize("where", [70, 5, 30])
+def test_damage_is_found_before_a_segment_is_replaced(where: int) -> None:
+    filesystem = FakeFilesystem()
+    log = keyed_log(filesystem)
+    before = filesystem.read_file(segment(0))
+    filesystem.flip_bit(segment(0), where)
+    with pytest.raises(LogCorrupt):
+        compact(filesystem, log)
+    assert len(filesystem.read_file(segment(0))) == len(before)
+
+
+def test_a_full_disk_leaves_the_old_segment() -> None:
+    filesystem = FakeFilesystem()
+    log = keyed_log(filesystem, settings=LogSettings(segment_bytes=700))
+    before = records_in(stored(log))
+    filesystem.capacity_bytes = filesystem.used_bytes + 10
+    with pytest.raises(OSError, match="no room"):
+        compact(filesystem, log)
+    assert not [name for name in filesystem.list_directory(DIRECTORY) if name.endswith(".compacted")]
+    assert records_in(stored(log)) == before
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_a_compacted_batch_keeps_its_codec(codec: Codec) -> None:
+    filesystem = FakeFilesystem()
+    log = SegmentedLog.open(filesystem, DIRECTORY, SETTINGS, ManualWallClock())
+    log.save_hard_state(HardState(Term(1), None))
+    for _ in range(2):
+        records = [Record(b"v" * 400, b"a", (("h", b"1"),)), Record(b"w" * 400, b"b"), Record(b"x", None)]
+        data = build_batch(records, codec=codec, timestamp_ms=5)
+        base = int(log.last_index) + 1
+        log.append([stamp(data, base_offset=base, leader_epoch=1, append_time_ms=None)])
+    log.roll_if_due()
+    log._roll()
+    sync(log)
+    log.note_commit_index(log.last_index)
+    compact(filesystem, log)
+    first = stored(log)[0].header
+    assert (first.codec, first.record_count, first.last_offset_delta) == (codec, 1, 2)
+    assert [record.offset for record in records_in(stored(log))] == [2, 3, 4, 5]
+    assert records_in(stored(log))[1].headers == (("h", b"1"),)
+
+
+def test_the_time_at_which_a_segment_was_stored_stays() -> None:
+    filesystem = FakeFilesystem()
+    log = keyed_log(filesystem)
+    stored_ms = [each.stored_ms for each in log.closed_segments]
+    work = compactor(filesystem, log)
+    log.date(stored_ms[0] + 5)
+    compact(filesystem, log, work)
+    assert [each.stored_ms for each in log.closed_segments] == stored_ms
+    log.close()
+    log = SegmentedLog.open(filesystem, DIRECTORY, SETTINGS, ManualWallClock())
+    assert log.recovery.rebuilt == []
+    assert log.restored(NOBODY).last.index == 19
+
+
+def closed(base: int, last: int, size: int) -> ClosedSegment:
+    return ClosedSegment(Index(base), Index(last), size, 0, 0)
+
+
+def test_a_round_is_due_once_enough_is_dirty() -> None:
+    segments = [closed(0, 9, 600), closed(10, 19, 300), closed(20, 29, 100)]
+    assert is_due(segments, 0, 1.0)
+    assert is_due(segments, 10, 0.4)
+    assert not is_due(segments, 10, 0.41)
+    assert is_due(segments, 25, 0.0)
+    assert not is_due(segments, 30, 0.0)
+    assert not is_due([], 0, 0.0)
+
+
+def log_of(filesystem: FakeFilesystem, batches: Sequence[tuple[int, bytes | None, int, int]]) -> SegmentedLog:
+    """Batches of one record: term, key, producer (-1 for none) and time; the last one is not compacted."""
+    log = SegmentedLog.open(filesystem, DIRECTORY, LogSettings(), ManualWallClock())
+    log.save_hard_state(HardState(Term(9), None))
+    for number, (term, key, producer, time_ms) in enumerate(batches):
+        data = build_batch(
+            [Record(b"%d" % number, key, timestamp_ms=time_ms)],
+            codec=Codec.NONE,
+            timestamp_ms=0,
+            producer_id=producer,
+            producer_epoch=0 if producer >= 0 else -1,
+            base_sequence=number if producer >= 0 else -1,
+        )
+        if number == len(batches) - 1:
+            log._roll()
+        log.append([stamp(data, base_offset=number, leader_epoch=term, append_time_ms=None)])
+    sync(log)
+    log.note_commit_index(log.last_index)
+    return log
+
+
+def test_a_gap_batch_covers_one_leader_epoch() -> None:
+    filesystem = FakeFilesystem()
+    terms = [1, 1, 2, 2, 5, 5, 6]
+    log = log_of(filesystem, [(term, b"a", -1, 0) for term in terms])
+    compact(filesystem, log)
+    found = [(b.base_offset, b.last_offset, b.leader_epoch, b.header.is_gap) for b in stored(log)]
+    assert found == [(0, 1, 1, True), (2, 3, 2, True), (4, 4, 5, True), (5, 5, 5, False), (6, 6, 6, False)]
+
+
+def test_the_header_that_a_producer_needs_stays_until_it_needs_it_no_more() -> None:
+    filesystem = FakeFilesystem()
+    log = log_of(filesystem, [(1, b"a", 7, 0), (1, b"a", 7, 0), (1, b"a", 8, 0), (1, b"b", -1, 0)])
+    compact(filesystem, log, compactor(filesystem, log, headers_kept={1}))
+    headers = [batch.header for batch in stored(log)]
+    assert [(header.base_offset, header.record_count) for header in headers] == [
+        (0, 0),
+        (1, 0),
+        (2, 1),
+        (3, 1),
+    ]
+    assert [header.is_gap for header in headers] == [True, False, False, False]
+    assert (headers[1].producer_id, headers[1].base_sequence) == (7, 1)
+    compact(filesystem, log, compactor(filesystem, log, headers_kept={2}))
+    assert [batch.last_offset for batch in stored(log)] == [1, 2, 3]
+
+
+def test_the_newest_time_of_a_batch_is_that_of_a_record_that_is_left() -> None:
+    filesystem = FakeFilesystem()
+    log = SegmentedLog.open(filesystem, DIRECTORY, LogSettings(), ManualWallClock())
+    log.save_hard_state(HardState(Term(1), None))
+    records = [Record(b"1", b"a", timestamp_ms=900), Record(b"2", b"b", timestamp_ms=100)]
+    for base, some in enumerate((records, [Record(b"3", b"a", timestamp_ms=200)])):
+        data = build_batch(some, codec=Codec.NONE, timestamp_ms=0)
+        log.append([stamp(data, base_offset=2 * base, leader_epoch=1, append_time_ms=None)])
+    log._roll()
+    sync(log)
+    log.note_commit_index(log.last_index)
+    assert log.index_at_time(500) == (0, 900)
+    compact(filesystem, log)
+    assert log.index_at_time(500) is None
+    assert log.index_at_time(150) == (2, 200)
+
+
+def test_a_half_written_file_is_removed_when_the_log_is_opened() -> None:
+    filesystem = FakeFilesystem()
+    log = keyed_log(filesystem)
+    rewritten = first_rewritten(compactor(filesystem, log))
+    filesystem.restart()
+    log = SegmentedLog.open(filesystem, DIRECTORY, SETTINGS, ManualWallClock())
+    assert not filesystem.exists(rewritten.path)
+    assert len(records_in(stored(log))) == 20
+
+
+def test_a_batch_of_a_transaction_is_not_compacted() -> None:
+    filesystem = FakeFilesystem()
+    log = SegmentedLog.open(filesystem, DIRECTORY, LogSettings(), ManualWallClock())
+    log.save_hard_state(HardState(Term(1), None))
+    for base in range(3):
+        data = build_batch([Record(b"%d" % base, b"a")], codec=Codec.NONE, timestamp_ms=0)
+        batch = stamp(data, base_offset=base, leader_epoch=1, append_time_ms=None)
+        if base == 1:
+            header = batch.header._replace(attributes=TRANSACTIONAL_BIT)
+            data = encode_batch(header, bytes(batch.data)[HEADER_BYTES:])
+            batch = Batch(data, parse_header(data))
+        log.append([batch])
+    log._roll()
+    sync(log)
+    log.note_commit_index(log.last_index)
+    compact(filesystem, log)
+    assert [record.offset for record in records_in(stored(log))] == [1, 2]
