@@ -27,6 +27,7 @@ from raftlog.records.batch import Batch, Codec, split_batches
 from raftlog.records.builder import build_batch
 
 RECORDS_PER_BATCH: Final = 1_000
+LOOK_S_MAX: Final = 1.0  # after this time a clock that was advanced is noticed
 STALL_S: Final = 0.25  # a tick that is so late waits once more: heartbeats may stand in a queue
 AGAIN_S: Final = 0.2  # before the coordinator begins again
 _log = logging.getLogger("raftlog.groups")
@@ -69,6 +70,7 @@ class Coordinator:
         self._appending: _Round | None = None
         self._next: _Round | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._hears_until_s: float | None = None  # after a stall, by the loop's time
 
     @property
     def is_coordinating(self) -> bool:
@@ -230,17 +232,30 @@ class Coordinator:
         if self._timer is not None:
             self._timer.cancel()
         if self._coordination is not None:
-            due_ms = self._coordination.next_deadline_ms()
-            delay_s = max(0, due_ms - self._now_ms()) / 1000
-            self._timer = asyncio.get_running_loop().call_later(delay_s, self._tick, due_ms, False)
+            self._wait_for(self._coordination.next_deadline_ms())
 
-    def _tick(self, due_ms: int, is_second: bool) -> None:
+    def _wait_for(self, due_ms: int) -> None:
+        left_ms = due_ms - self._now_ms()
+        if left_ms > 0:
+            self._hears_until_s = None
+        delay_s = min(LOOK_S_MAX, max(0, left_ms) / 1000)
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._tick, due_ms)
+
+    def _tick(self, due_ms: int) -> None:
         """A process that was stopped hears the heartbeats that it has missed before it ends sessions."""
         if self._coordination is None:
             return
-        if not is_second and self._now_ms() - due_ms > STALL_S * 1000:
-            self._timer = asyncio.get_running_loop().call_later(STALL_S, self._tick, due_ms, True)
+        late_ms = self._now_ms() - due_ms
+        if late_ms < 0:
+            self._wait_for(due_ms)
             return
+        loop = asyncio.get_running_loop()
+        if self._hears_until_s is None and late_ms > STALL_S * 1000:
+            self._hears_until_s = loop.time() + STALL_S
+        if self._hears_until_s is not None and loop.time() < self._hears_until_s:
+            self._timer = loop.call_at(self._hears_until_s, self._tick, due_ms)
+            return
+        self._hears_until_s = None
         self._coordination.tick(self._now_ms(), self._clock.wall_ms())
         self._carry_out()
 

@@ -12,7 +12,7 @@ import pytest
 from raftlog import Client, ConnectionLost, NoLeader
 from raftlog.testing.kit import Raftlog, RaftlogCluster
 from raftlog.testing.supervisor import KitFailed, Supervisor
-from tests.helpers.real_cluster import eventually
+from tests.helpers.real_cluster import call, eventually
 
 pytestmark = pytest.mark.e2e
 
@@ -39,6 +39,19 @@ def test_records_expire_when_the_clock_is_advanced(raftlog: Raftlog) -> None:
 def test_the_clock_is_right_again_in_the_next_test(raftlog: Raftlog) -> None:
     receipt = raftlog.client.send(raftlog.topic(), "now")
     assert abs(receipt.timestamp_ms - raftlog.clock.time_ms()) < 3_600_000
+
+
+def test_a_session_ends_when_the_clock_is_advanced(raftlog: Raftlog) -> None:
+    members = "/v1/groups/billing/members"
+    body = {"topics": [raftlog.topic()], "member_id": "silent", "session_timeout": "10m"}
+    eventually(lambda: call(raftlog.url, "POST", members, body).status == 200, within_s=10, what="it joins")
+    raftlog.clock.advance("11m")
+
+    def is_gone() -> bool:
+        group = call(raftlog.url, "GET", "/v1/groups/billing")
+        return group.status == 200 and not group.rows("members")
+
+    raftlog.wait_until(is_gone, "10s", what=str(call(raftlog.url, "GET", "/v1/groups/billing")))
 
 
 def test_a_partition_survives_its_leader(raftlog_cluster: RaftlogCluster) -> None:
