@@ -49,6 +49,13 @@ GROUPS = (
         script=_REBALANCES,
     ),
     Mutant(
+        "each look after a stall of the coordinator waits for heartbeats again",
+        "groups.coordinator:Coordinator._tick",
+        "self._hears_until_s is None and ",
+        "",
+        script="tests/unit/groups/test_coordinator_clock.py",
+    ),
+    Mutant(
         "a dead member keeps its partitions",
         "groups.membership:Membership.tick",
         'self._remove(dead, f"the session of member {dead[0]} expired", now_ms, wall_ms)',
