@@ -30,6 +30,13 @@ def is_same(member: Member, ask: Join) -> bool:
     return member.topics == ask.topics and member.strategies == ask.strategies
 
 
+def size_of(member: Member | Join) -> int:
+    """Bytes of a member in the record of its group, at most, without its assignment."""
+    names = sum(len(name) + 5 for name in (*member.topics, *member.strategies))
+    owned = sum(len(topic) + 10 * len(numbers) for topic, numbers in (member.owned or {}).items())
+    return len(member.metadata) + len(member.instance_id) + names + owned + 500
+
+
 def why_joined(member: Member | None, ask: Join) -> str:
     """The reason in the journal."""
     if member is None:

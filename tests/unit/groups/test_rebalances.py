@@ -290,6 +290,14 @@ def test_members_are_bounded(groups: CoordinatedGroups) -> None:
     assert str(MEMBERS_MAX) in str(refused)
 
 
+def test_the_record_of_a_group_is_bounded(groups: CoordinatedGroups) -> None:
+    topics = [f"{number:0>249}" for number in range(1_000)]
+    waiting = [groups.join(f"m{number}", *topics) for number in range(30)]
+    refused = [groups.answers[each] for each in waiting if isinstance(groups.answers.get(each), Conflict)]
+    assert refused
+    assert "fewer topics" in str(refused[0])
+
+
 # requirement: ST2
 def test_a_fail_over_gives_every_member_a_whole_session(groups: CoordinatedGroups) -> None:
     generation = groups.stable("a", "b")
