@@ -251,6 +251,21 @@ def test_plans_that_do_not_fit_are_refused(
     groups.answered(groups.sync("a", 1, {"a": {"orders": (0, 1, 2, 3)}}), Synced)
 
 
+def test_a_cooperative_plan_takes_nothing_from_a_member_that_may_still_read_it(
+    groups: CoordinatedGroups,
+) -> None:
+    strategies = ("cooperative-sticky",)
+    groups.join("a", strategies=strategies)
+    groups.answered(groups.sync("a", 1, is_auto=True), Synced)
+    groups.join("b", strategies=strategies)
+    groups.join("a", generation=1, strategies=strategies)
+    leader = groups.committed.groups["g"].leader
+    moved = {"a": {"orders": (0, 1)}, "b": {"orders": (2, 3)}}
+    refused = groups.answered(groups.sync(leader, 2, moved), InvalidRequest)
+    assert "withhold" in str(refused)
+    groups.answered(groups.sync(leader, 2, {"a": {"orders": (0, 1)}, "b": {}}), Synced)
+
+
 def test_members_need_a_strategy_in_common(groups: CoordinatedGroups) -> None:
     groups.answered(groups.join("a", strategies=("range", "mine")), Joined)
     refused = groups.answered(groups.join("b", strategies=("sticky",)), InvalidRequest)
