@@ -122,8 +122,8 @@ def problem_of_plan(group: Group, plan: Plan) -> str | None:
         for target in targets:
             if owner_of.get(target, member_id) != member_id:
                 return (
-                    f"the plan gives {target} to member {member_id!r}, but {owner_of[target]!r} may still read "
-                    "it; withhold it until the next generation"
+                    f"the plan gives {target} to member {member_id!r}, but {owner_of[target]!r} may still "
+                    "read it; withhold it until the next generation"
                 )
     return None
 

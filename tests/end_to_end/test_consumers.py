@@ -234,6 +234,16 @@ def test_seek_pause_resume_positions_and_lag(unbroken: Cluster, client: Client) 
             consumer.seek(topic, 5, 0)
 
 
+def test_a_seek_back_while_a_record_is_handled_is_committed(unbroken: Cluster, client: Client) -> None:
+    topic = filled(unbroken, client, "rewound", partitions=1, count=10)
+    with client.consumer("rewound", topic, commit_interval="50ms") as consumer:
+        assert read(consumer, 10) == list(range(10))
+        eventually(lambda: committed(client, "rewound") == {0: 9}, within_s=10, what="a commit")
+        consumer.seek(topic, 0, 0)
+        assert read(consumer, 1) == [0]
+        eventually(lambda: committed(client, "rewound") == {0: 0}, within_s=10, what="the rewound offset")
+
+
 def test_consumers_and_batches_under_a_crowd(unbroken: Cluster, client: Client) -> None:
     topic = filled(unbroken, client, "crowd", partitions=6, count=600)
     seen: Counter[int] = Counter()
