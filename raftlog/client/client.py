@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Self
 
@@ -218,7 +218,11 @@ class AsyncClient:
         )
         if self._portal is None:
             self._portal = Portal()
-            self._second = AsyncClient(self._session.bootstrap)
+            self._second = AsyncClient(
+                self._session.bootstrap,
+                request_timeout=timedelta(seconds=self._session.request_timeout_s),
+                retry_timeout=timedelta(seconds=self._session.retry_timeout_s),
+            )
             await self._portal.awaited(self._second.open)
         portal, second = self._portal, self._second
         assert second is not None

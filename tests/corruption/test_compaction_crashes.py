@@ -73,7 +73,7 @@ def run_points(stride: int, *, is_killed: bool) -> int:
         crash = _Crash(changes, is_killed=is_killed)
         cluster = RottingCluster(f"crash {changes}", ready().images, crash.work)
         cluster.keys = crash.keys
-        troubles = cluster.go() + crash.troubles
+        troubles = cluster.go() + crash.problems
         assert not troubles, f"after {changes} operations: {troubles}"
         is_over = crash.is_over
         changes += stride

@@ -114,10 +114,10 @@ def test_a_handler_that_blocks_longer_than_its_session_keeps_its_partitions(
     unbroken: Cluster, client: Client
 ) -> None:
     topic = filled(unbroken, client, "slow", partitions=1, count=3)
-    with client.consumer("slow", topic, session_timeout="1s") as consumer:
+    with client.consumer("slow", topic, session_timeout="3s") as consumer:
         assert read(consumer, 1) == [0]
         generation = consumer.generation
-        time.sleep(4)  # what is tested: four sessions
+        time.sleep(7)  # what is tested: longer than two sessions
         assert read(consumer, 2) == [1, 2]
         assert consumer.generation == generation
     assert len(client.groups.rebalances("slow")) == 1
@@ -126,18 +126,18 @@ def test_a_handler_that_blocks_longer_than_its_session_keeps_its_partitions(
 def test_an_application_that_blocks_its_event_loop_keeps_its_partitions(
     unbroken: Cluster, client: Client
 ) -> None:
-    topic = filled(unbroken, client, "blocked", partitions=1, count=3)
+    topic = filled(unbroken, client, "blocked", partitions=1, count=2)
 
     async def consume() -> int:
         async with (
             aio.Client(",".join(unbroken.urls)) as own,
-            await own.consumer("blocked", topic, session_timeout="1s") as consumer,
+            await own.consumer("blocked", topic, session_timeout="3s") as consumer,
         ):
             found = []
             async for message in consumer:
                 found.append(message.value)
-                time.sleep(2)  # the loop of the application, as careless handlers do
-                if len(found) == 3:
+                time.sleep(4)  # the loop of the application, as careless handlers do
+                if len(found) == 2:
                     return consumer.generation
         raise AssertionError
 
@@ -232,6 +232,16 @@ def test_seek_pause_resume_positions_and_lag(unbroken: Cluster, client: Client) 
         eventually(lambda: consumer.lag == {zero: 0, one: 0}, within_s=10, what="no lag")
         with pytest.raises(KeyError, match="seeking/5"):
             consumer.seek(topic, 5, 0)
+
+
+def test_a_seek_back_while_a_record_is_handled_is_committed(unbroken: Cluster, client: Client) -> None:
+    topic = filled(unbroken, client, "rewound", partitions=1, count=10)
+    with client.consumer("rewound", topic, commit_interval="50ms") as consumer:
+        assert read(consumer, 10) == list(range(10))
+        eventually(lambda: committed(client, "rewound") == {0: 9}, within_s=10, what="a commit")
+        consumer.seek(topic, 0, 0)
+        assert read(consumer, 1) == [0]
+        eventually(lambda: committed(client, "rewound") == {0: 0}, within_s=10, what="the rewound offset")
 
 
 def test_consumers_and_batches_under_a_crowd(unbroken: Cluster, client: Client) -> None:

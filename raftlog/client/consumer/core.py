@@ -175,9 +175,8 @@ class ConsumerCore:
         await self._fetching.stop()
         with contextlib.suppress(RaftlogError):
             await self.commit()
-        if self.generation >= 0:
-            with contextlib.suppress(RaftlogError):
-                await self._member.leave()
+        with contextlib.suppress(RaftlogError):
+            await self._member.leave()  # also where a join is under way
         self._assignment = frozenset()
         self.epoch += 1
         self._failure = self._failure or NotSent("the consumer is closed")

@@ -102,6 +102,7 @@ class _Face:
         return lambda: self._core.take(count, wait_s)
 
     def _seek(self, topic: str, partition: int, position: Position) -> Callable[[], Awaitable[None]]:
+        self._handed.done()  # else it would be acknowledged after the seek, and take it back
         return lambda: self._core.seek(TopicPartition(topic, partition), position)
 
     def _pause(self, targets: Collection[TopicPartition], is_paused: bool) -> Callable[[], Awaitable[None]]:
