@@ -95,8 +95,10 @@ def _run_loop(main: Coroutine[None, None, int]) -> int:
 async def _serve(settings: BrokerSettings, secret: bytes, descriptors: Descriptors, equip: Equip) -> int:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in STOP_SIGNALS:
-        loop.add_signal_handler(number, stop.set)
+    for (
+        number
+    ) in STOP_SIGNALS:  # handlers of the loop would be removed at its end: for a moment a signal kills
+        signal.signal(number, lambda *_: loop.call_soon_threadsafe(stop.set))
     environment = equip(_environment(settings, secret, descriptors))
     broker = Broker(settings, environment, str(settings.data_directory), settings.http_url)
     services = services_of(broker, random.Random(secrets.randbits(64)))
@@ -118,8 +120,7 @@ async def _serve(settings: BrokerSettings, secret: bytes, descriptors: Descripto
         delay.stop()
         await listener.stop()
         await broker.stop()
-        for number in STOP_SIGNALS:  # closing the loop would restore the default handlers, which kill
-            loop.remove_signal_handler(number)
+        for number in STOP_SIGNALS:
             signal.signal(number, signal.SIG_IGN)
     return 0
 
