@@ -102,8 +102,11 @@ def test_two_consumers_share_and_the_one_that_is_left_takes_over(unbroken: Clust
     with client.consumer("shared", topic, member_id="a") as first:
         eventually(lambda: len(first.assignment) == 4, within_s=10, what="all partitions")
         with closing(client.consumer("shared", topic, member_id="b")) as second:
-            eventually(lambda: len(second.assignment) == 2, within_s=10, what="half of the partitions")
-            assert len(first.assignment) == 2
+            eventually(
+                lambda: len(first.assignment) == len(second.assignment) == 2,
+                within_s=10,
+                what="half for each",
+            )
             assert not first.assignment & second.assignment
         eventually(lambda: len(first.assignment) == 4, within_s=10, what="all partitions again")
     reasons = [each.reason for each in client.groups.rebalances("shared")]
