@@ -109,9 +109,22 @@ class ConsumerCore:
         self._acknowledged[TopicPartition(message.topic, message.partition)] = message.offset + 1
 
     async def commit(self) -> None:
-        """Commit what is acknowledged. Raises what fences this member."""
+        """Commit what is acknowledged. Raises what fences this member, once for partitions that are lost."""
         async with self._committing:
-            await self._commit(dict(self._acknowledged))
+            offsets = dict(self._acknowledged)
+            await self._commit(offsets)
+            lost = [
+                target
+                for target, offset in offsets.items()
+                if target not in self._assignment and self._committed.get(target) != offset
+            ]
+            for target in lost:
+                self._acknowledged.pop(target, None)
+        if lost:
+            raise StaleGeneration(
+                f"{', '.join(map(str, lost))} belong to others by now; their records come again",
+                current=self.generation,
+            )
 
     async def _may_hand_out(self, messages: list[Message]) -> bool:
         """At most once: committed before; a member that is fenced hands out nothing."""
