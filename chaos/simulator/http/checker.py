@@ -58,7 +58,8 @@ class Checker:
         for replica in group.replicas.values():
             opened = replica.opened(group.group_id)
             if opened is not None:
-                commits.append(opened.commit_index + 1)
+                shown = min(opened.commit_index, opened.log.last_index)  # a full disk holds less
+                commits.append(shown + 1)
         exchange.memory["least_end"] = min(commits[1:], default=0)
         exchange.memory["end"] = group.committed[-1].last + 1 if group.committed else 0
 
