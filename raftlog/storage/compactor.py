@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Generator, Sequence
 from typing import Final
 
-from raftlog.storage.compaction import KEYS_MAX, Compaction, NewestOffsets, Round
+from raftlog.storage.compaction import KEYS_MAX, NO_TOMBSTONE, Compaction, NewestOffsets, Round
 from raftlog.storage.filesystem import Filesystem
 from raftlog.storage.retention import ClosedSegment
 from raftlog.storage.segment_rewriter import RewrittenSegment, SegmentReader, SegmentRewriter
@@ -48,6 +48,7 @@ class Compactor:
     ) -> None:
         self.clean_end = clean_end
         self.records_removed = 0
+        self.oldest_tombstone = NO_TOMBSTONE  # of those that stay below ``clean_end``
         self._filesystem = filesystem
         self._directory = directory
         self._segments = segments
@@ -107,6 +108,7 @@ class Compactor:
                 rewriter.add(work.feed(batches))
                 yield sum(batch.header.size_bytes for batch in batches)
             rewriter.add(work.flush())
+            self.oldest_tombstone = min(self.oldest_tombstone, work.oldest_tombstone)
             is_done = work.records_removed > 0 or rewriter.size != segment.size_bytes
             if is_done:
                 self.records_removed += work.records_removed
